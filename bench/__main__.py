@@ -6,6 +6,7 @@ now.
     python -m bench --only yardstick --quick     rows whose name contains the word; short runs that say little
     python -m bench --json > figures.json        every single figure
     python -m bench --against ../before          this checkout beside another one, and nothing else
+    python -m bench --against ../before --only flush --pairs 15      only what a flush costs in CPU
 
 Every row is pairs of runs side by side (A B, B A, A B, …), E=3 WQ=3 AQ=2, CRC32C, every acknowledgement
 after a sync; its ratio is the median over the pairs, with a 95 % bootstrap interval.  Exit status 1 when a row misses
@@ -26,13 +27,14 @@ from pathlib import Path
 from typing import Any
 
 from bench.ratios import Comparison
-from bench.sides import Java, Load, Quire, Yardstick, resident_mb, rounds
+from bench.sides import Java, Load, Quire, Yardstick, flushes, resident_mb, rounds
 
 PAIRS = 5
 RESIDENT_MB_MAX = 80.0
 CLIENT_CPU_RATIO_MAX = 2.0
 CHECKOUT_CPU_RATIO_MAX = 1.03
 COPIES = 3
+FLUSHED = {"flush 100 B": (100_000, 10, 50), "flush 100 B, many ledgers": (20_000, 20_000, 1)}  # entries, ledgers, run
 Run = dict[str, Any]
 
 
@@ -222,6 +224,24 @@ class Bench:
                     )
                 )
 
+    def flushes_of_two_checkouts(self) -> None:
+        """CPU of the flush alone: the rows above have it only when a flush falls into a run."""
+        for name, (entries, ledgers, run) in FLUSHED.items():
+            if not self.wanted(name):
+                continue
+            words = [f"--entries={entries}", f"--ledgers={ledgers}", f"--run={run}"]
+            words += ["--flushes=3"] if self.options.quick else []
+            sides = {
+                side: partial(flushes, checkout, self.options.dir, words)
+                for side, checkout in (("this", None), ("before", self.options.against))
+            }
+            figure = "cpu_us_per_entry"
+            found = self.side_by_side(name, sides)
+            ours, theirs = column(found, 0, figure), column(found, 1, figure)
+            self.rows.append(
+                Comparison(f"{name}: cpu", ours, theirs, CHECKOUT_CPU_RATIO_MAX, at_most=True, unit="us/entry")
+            )
+
     def written(self, side: Quire, load: Load) -> int:
         """The id of a ledger with the entries of this load."""
         words = [f"--{key}={value}" for key, value in Load(load.size, load.entries, 1000, 50).words().items()]
@@ -231,6 +251,7 @@ class Bench:
         with self.stack:
             if self.options.against is not None:
                 self.two_checkouts()
+                self.flushes_of_two_checkouts()
                 return
             self.resident()
             self.throughput(100, 200_000, {"yardstick": 0.45, "java": 1.5})
@@ -274,13 +295,13 @@ def main() -> int:
         "--only",
         action="append",
         metavar="WORD",
-        help="rows whose name contains WORD: 'append 100', yardstick, java, one, CPU, resident",
+        help="rows whose name contains WORD: 'append 100', yardstick, java, one, CPU, resident, flush",
     )
     parser.add_argument(
         "--against",
         type=Path,
         metavar="CHECKOUT",
-        help="this checkout beside that one: rates, p50 and CPU per entry of appends and reads",
+        help="this checkout beside that one: rates, p50 and CPU per entry of appends and reads, CPU of flushes",
     )
     parser.add_argument("--no-java", action="store_true", help="leave Apache BookKeeper out")
     parser.add_argument("--dir", help="where journals and ledgers are (default: the temporary folder)")

@@ -3,6 +3,7 @@ The contenders: each can be started once, measured many times, and stopped.
 
     Yardstick      three bare bookies and a bare client in Python: the ceiling of this machine
     Quire          quire's client on quire's bookies, through `quire bench`; also those of another checkout
+    flushes        the flushes of one storage without client and bookie, through `bench.flush`; likewise
     Java           Apache's Java client on Apache's bookies; `on=` any metadata URI runs the same client on other
                    bookies
 
@@ -116,6 +117,33 @@ class Yardstick:
         return found | spent.figures(load.entries)
 
 
+def environment_of(checkout: pathlib.Path | None) -> dict[str, str]:
+    """In which `quire` is imported from that folder; None: from this checkout."""
+    if checkout is None:
+        return dict(os.environ)
+    if not (checkout / ".types" / "quire").is_dir():
+        raise SystemExit(f"{checkout} is no checkout of quire: it has no folder .types/quire")
+    return os.environ | {"PYTHONPATH": str((checkout / ".types").resolve())}
+
+
+def flushes(checkout: pathlib.Path | None, directory: str | None, words: Sequence[str]) -> dict[str, Any]:
+    """What `bench.flush` reports of the storage of that checkout, in a process of its own."""
+    command = [sys.executable, "-m", "bench.flush", *words, *([f"--dir={directory}"] if directory else [])]
+    done = subprocess.run(
+        command,
+        env=environment_of(checkout),
+        cwd=pathlib.Path(__file__).resolve().parents[1],
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS_MAX,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"`python -m bench.flush` ended with {done.returncode}: {done.stderr.strip()[-1000:]}")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
 class Quire:
     """
     Three quire bookies over SQLite or ZooKeeper, and quire's client: `quire local` and `quire bench` of this checkout,
@@ -125,12 +153,8 @@ class Quire:
     name = "quire"
 
     def __init__(self, directory: str | None, store: str = "sqlite", checkout: pathlib.Path | None = None) -> None:
-        if checkout is not None and not (checkout / ".types" / "quire").is_dir():
-            raise SystemExit(f"{checkout} is no checkout of quire: it has no folder .types/quire")
         self.store = store
-        self.environment = os.environ | (
-            {} if checkout is None else {"PYTHONPATH": str((checkout / ".types").resolve())}
-        )
+        self.environment = environment_of(checkout)
         self.folder = tempfile.TemporaryDirectory(dir=directory, prefix="quire-bench-", ignore_cleanup_errors=True)
 
     def command(self, *words: str) -> list[str]:

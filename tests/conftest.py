@@ -25,7 +25,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.fixture(scope="session")
 def long_turns(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """
-    Where the bookies that tests start as processes tell turns of their reactor that took too long (`tests/watched/`).
+    Where the bookies that tests start as processes report turns of their reactor that took too long (`tests/watched/`).
     """
     report = tmp_path_factory.mktemp("turns") / "long"
     report.touch()
@@ -51,9 +51,9 @@ def turns_are_short(long_turns: Path, request: pytest.FixtureRequest) -> Iterato
 
 
 def no_long_turn(report: Path, allowed_ms: int = 0) -> None:
-    """Fails with what is told there, which is told once, unless all of it is allowed."""
+    """Fails with the turns reported there, each reported once, unless all of them are allowed."""
     if report.stat().st_size:
-        told = report.read_text(encoding="utf-8")
+        turns = report.read_text(encoding="utf-8")
         os.truncate(report, 0)
-        if any(int(taken) > allowed_ms for taken in re.findall(r"reactor took (\d+) ms", told)):
-            pytest.fail(told, pytrace=False)
+        if any(int(taken) > allowed_ms for taken in re.findall(r"reactor took (\d+) ms", turns)):
+            pytest.fail(turns, pytrace=False)

@@ -1,4 +1,4 @@
-"""What a test needs beyond Python is looked for, and a missing one is either told or fails."""
+"""What a test needs beyond Python is looked for, and a missing one is either reported or fails."""
 
 import pytest
 

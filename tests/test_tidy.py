@@ -14,7 +14,7 @@ import pytest
 from tests import tidy
 from tests.tidy import ROOT, Source
 
-# Files that may do what nobody else may, each with the reason.  A path that ends in `/` is a folder.
+# Files that may do what no other may, each with the reason.  A path that ends in `/` is a folder.
 REACTOR_OWNERS = {
     "tools/": "commands start the reactor",
     "client/background.py": "runs the reactor for programs that have none",
@@ -92,7 +92,7 @@ def test_an_import_against_the_arrows_is_found(path: str, text: str) -> None:
 
 
 def test_an_import_along_the_arrows_passes() -> None:
-    """A package may import what stands before it, and itself."""
+    """A package may import the packages before it, and itself."""
     text = "from quire.protocol.errors import Status\nfrom quire.client.connections.link import Link\nimport twisted"
     assert not tidy.wrong_arrows([source(text, "client/connections/pool.py")])
 
@@ -242,7 +242,7 @@ def test_a_clock_is_found(text: str) -> None:
 
 
 def test_a_clock_that_is_an_argument_passes() -> None:
-    """`reactor.seconds()` and `clock.time()` are somebody's choice."""
+    """`reactor.seconds()` and `clock.time()` are the caller's choice."""
     assert not tidy.clocks(
         [
             source(
@@ -256,7 +256,7 @@ def test_a_clock_that_is_an_argument_passes() -> None:
 
 
 def test_chance_is_seeded() -> None:
-    """Every generator is one that somebody seeded."""
+    """Every generator is seeded."""
     breaches = tidy.unseeded(SOURCES, CHANCE_OWNERS)
     assert not breaches, report(breaches)
 
@@ -298,7 +298,7 @@ def test_a_sleeping_test_is_found() -> None:
 
 
 def test_one_file_of_the_bookie_calls_the_file_system() -> None:
-    """So that crash points can be recorded, and a simulated disk can stand in."""
+    """So that crash points can be recorded, and a simulated disk can replace it."""
     breaches = tidy.file_calls(SOURCES)
     assert not breaches, report(breaches)
 
@@ -500,7 +500,7 @@ def package_folders() -> list[str]:
 
 
 def test_setup_cfg_lists_every_package_and_no_other() -> None:
-    """A sub-package that is not listed is missing from the wheel, and nobody notices in the checkout."""
+    """A sub-package that is not listed is missing from the wheel, which does not show in the checkout."""
     breaches = tidy.unlisted(listed_packages(), package_folders())
     assert not breaches, report(breaches)
 

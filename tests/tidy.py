@@ -454,7 +454,7 @@ def _named(file: Source, banned: Mapping[str, Iterable[str]], why: str) -> list[
 
 
 def clocks(files: Iterable[Source], allowed: Mapping[str, str]) -> list[str]:
-    """Clocks read and sleeps slept where one stands."""
+    """Clocks that are read and sleeps that are slept directly."""
     return [
         line
         for file in packages(files)
@@ -476,7 +476,7 @@ def sleeping_tests(files: Iterable[Source], allowed: Mapping[str, str]) -> list[
 
 
 def unseeded(files: Iterable[Source], allowed: Mapping[str, str]) -> list[str]:
-    """Random numbers from a generator that nobody seeded."""
+    """Random numbers from a generator that is not seeded."""
     found = []
     for file in packages(files):
         if any(file.path.startswith(prefix) for prefix in allowed):
@@ -531,20 +531,22 @@ def file_calls(files: Iterable[Source]) -> list[str]:
 
 def passed_on(handler: ast.ExceptHandler) -> bool:
     """
-    Whether a handler raises, ends the thing in which it stands, or hands the error on as a value; to log it is none of
+    Whether a handler raises, ends the object to which it belongs, or hands the error on as a value; logging is none of
     these.
     """
     inner = [below for statement in handler.body for below in ast.walk(statement)]
     if any(isinstance(below, ast.Raise) for below in inner):
         return True
     verbs = {ast.unparse(below.func).split(".")[-1].lstrip("_") for below in inner if isinstance(below, ast.Call)}
-    told = {
+    logged = {
         id(name)
         for below in inner
         if isinstance(below, ast.Call) and TELLING.search(ast.unparse(below.func))
         for name in ast.walk(below)
     }
-    handed = any(isinstance(below, ast.Name) and below.id == handler.name and id(below) not in told for below in inner)
+    handed = any(
+        isinstance(below, ast.Name) and below.id == handler.name and id(below) not in logged for below in inner
+    )
     return handed or bool(verbs & POISON_VERBS)
 
 

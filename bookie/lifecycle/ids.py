@@ -1,5 +1,5 @@
 """
-A bookie's id and its addresses: which address it binds, which host clients are told, and the id that follows.
+A bookie's id and its addresses: which address it binds, which host clients are given, and the id that follows.
 
 Knows: which ids are allowed (metadata-rules.md 5.3).  Does not know: directories, cookies.
 

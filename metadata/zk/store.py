@@ -69,7 +69,7 @@ PLACES = "bookies"  # Pulsar's node, beside the ledgers' root
 def open_zookeeper(
     reactor: Reactor, address: ZooKeeperAddress, *, random: Random, session_timeout_ms: int = SESSION_TIMEOUT_MS
 ) -> "Deferred[RecordStore]":
-    """Connects; `MetaStore` names the address when nobody answers within the session timeout."""
+    """Connects; `MetaStore` names the address when no server answers within the session timeout."""
 
     async def start() -> RecordStore:
         store = ZooKeeperStore(reactor, address, random=random, session_timeout_ms=session_timeout_ms)

@@ -41,7 +41,7 @@ GOOD = {
     ],
 )
 def test_missed_bounds_are_named(change: dict[str, float], said: list[str]) -> None:
-    """The load that is spread over all ledgers is told, not judged."""
+    """The load that is spread over all ledgers is printed, not judged."""
     assert missed({**GOOD, **change}) == said
 
 

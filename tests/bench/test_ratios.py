@@ -42,14 +42,14 @@ def test_equal_pairs_leave_no_doubt() -> None:
 
 def test_json_carries_every_figure() -> None:
     """Pairs, median, interval, bound, verdict."""
-    told = Comparison("x", [1.0, 2.0], [2.0, 2.0], goal=0.5, unit="ms").as_json()
-    assert told["ours"] == [1.0, 2.0]
-    assert told["median"] == 0.75
-    assert told["passed"] is True
-    assert {"low", "high", "goal", "at_most", "unit", "name", "theirs"} <= set(told)
+    report = Comparison("x", [1.0, 2.0], [2.0, 2.0], goal=0.5, unit="ms").as_json()
+    assert report["ours"] == [1.0, 2.0]
+    assert report["median"] == 0.75
+    assert report["passed"] is True
+    assert {"low", "high", "goal", "at_most", "unit", "name", "theirs"} <= set(report)
 
 
-def test_what_the_run_cannot_tell_apart_is_no_miss_where_the_interval_judges() -> None:
+def test_a_difference_within_the_noise_is_no_miss_where_the_interval_judges() -> None:
     """A row by interval is missed only when the whole interval is on the wrong side."""
     scattered, worse = [0.8, 0.9, 0.95, 1.1, 1.2], [0.8, 0.85, 0.9, 0.92, 0.95]
     assert not Comparison("x", scattered, [1.0] * 5, goal=1.0).passed

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_a_checkout_is_measured_with_its_own_packages(tmp_path: Path) -> None:
     """
-    Client and bookies are those of the folder that is given: a copy whose bench says so in its report is told by it.
+    Client and bookies are those of the folder that is given: a copy is recognized by a mark in its report.
     """
     other = tmp_path / "other"
     packages = other / ".types" / "quire"

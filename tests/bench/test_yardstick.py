@@ -32,7 +32,7 @@ def test_rounds_turn_the_order_about() -> None:
 
 
 def test_spent_counts_this_process() -> None:
-    """CPU and bytes written, by process; syncs only where the kernel tells."""
+    """CPU and bytes written, by process; syncs only where the kernel counts them."""
     import os
 
     with Spent([os.getpid()]) as spent:

@@ -66,7 +66,7 @@ def test_a_write_without_progress_is_an_error(tmp_path: Path) -> None:
 
 
 def test_replace_puts_a_whole_file_in_place(tmp_path: Path) -> None:
-    """The new content stands under the name, nothing else is left; a leftover of an earlier try does not matter."""
+    """The new content is under the name, nothing else is left; a leftover of an earlier try does not matter."""
     files = Files()
     path = str(tmp_path / "mark")
     Path(path + ".tmp").write_bytes(b"an older, longer leftover")
@@ -146,7 +146,7 @@ def test_preallocated_room_does_not_show_and_is_given_back(tmp_path: Path) -> No
 def test_writing_that_is_begun_waits_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     The bytes are what they were; a system that has no such call, or a call that fails, changes nothing: only a sync
-    tells.
+    reports.
     """
     files = Files()
     handle = files.open(str(tmp_path / "file"), create=True)
@@ -156,7 +156,7 @@ def test_writing_that_is_begun_waits_for_nothing(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("quire.bookie.files.SYNC_FILE_RANGE", lambda *words: asked.append(words) or -1)
     files.begin_writing(handle, 4096, 8192)
     assert asked == [(handle, 4096, 8192, 2)], (
-        "2: begin, without waiting before or after, which would take the error that a sync must tell"
+        "2: begin, without waiting before or after, which would take the error that a sync must report"
     )
     monkeypatch.setattr("quire.bookie.files.SYNC_FILE_RANGE", None)
     files.begin_writing(handle, 4096, 8192)
@@ -192,8 +192,8 @@ def test_only_what_began_nothing_may_be_tried_again(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Each system call fails with each of the errors that are no disk's: opens, looks and changes of names are told apart
-    from writes and syncs.
+    Each system call fails with each of the errors that are no disk's: opens, looks and changes of names differ from
+    writes and syncs.
     """
 
     class Short:

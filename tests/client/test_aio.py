@@ -187,7 +187,7 @@ def test_metadata_is_watched_and_the_last_entry_asked_for(uri):
     asyncio.run(story())
 
 
-def test_who_leaves_the_loop_is_told_no_more(uri, monkeypatch):
+def test_a_loop_that_was_left_hears_no_more(uri, monkeypatch):
     """Leaving the iteration cancels the watch."""
     watches = []
     begin = LedgerClient.watch_ledger
@@ -207,7 +207,7 @@ def test_who_leaves_the_loop_is_told_no_more(uri, monkeypatch):
 
 
 def test_a_client_s_close_ends_the_loops_that_watch(uri):
-    """Who waits for news of a ledger is told that none will come, and one who begins afterwards too."""
+    """A loop that waits for news of a ledger ends, and so does one that begins afterwards."""
 
     async def story():
         bk = await aio.connect(uri)

@@ -272,7 +272,7 @@ def test_closing_the_client_ends_everything_under_way():
 
 
 def test_a_close_that_fails_says_so():
-    """Nobody waits for ever; who closes again waits for nothing."""
+    """No caller waits for ever; a second close waits for nothing."""
     cluster = FakeCluster()
     client = cluster.client()
     client.store.close = lambda: fail(MetaStore("it did not end"))

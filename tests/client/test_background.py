@@ -1,5 +1,6 @@
 """
-The background reactor: started once, shared, never waited for by itself; each in a process of its own where it must be.
+The background reactor: started once, shared, never waited for from its own thread; each in a process of its own where
+it must be.
 """
 
 import pathlib
@@ -69,7 +70,7 @@ def test_async_functions_and_deferreds_give_their_result_or_raise():
 
 
 def test_the_reactor_never_waits_for_itself():
-    """A blocking call from the reactor's thread is told what to use instead; a hang would tell nothing."""
+    """A blocking call from the reactor's thread raises an error that names what to use instead of a hang."""
 
     async def story() -> str:
         with pytest.raises(RuntimeError, match=r"quire\.client\.api"):
@@ -116,30 +117,30 @@ class Turns:
 @pytest.mark.parametrize(("begun", "in_time"), [(False, False), (True, False), (True, True)])
 def test_what_came_of_a_story_that_was_cancelled_is_handed_on_to_be_ended(begun, in_time):
     """
-    Wherever the cancellation meets it: before it began, while it ran, when its result was on its way.  Once, and with
-    nobody cancelling not at all.
+    Wherever the cancellation meets it: before it began, while it ran, when its result was on its way.  Once, and
+    without a cancellation not at all.
     """
-    reactor, told, unwanted = Turns(), [], []
+    reactor, taken, unwanted = Turns(), [], []
     came: Deferred[str] = Deferred(lambda it: it.callback("all the same"))  # what can't be cancelled any more
-    running = ReactorThread(reactor).begin(lambda: came, told.append, unwanted.append)
+    running = ReactorThread(reactor).begin(lambda: came, taken.append, unwanted.append)
     reactor.turn(int(begun))
     if in_time:
         came.callback("in time")
     for _ in range(2):
         running.cancel()
     reactor.turn()
-    assert told == unwanted == ["in time" if in_time else "all the same"]
+    assert taken == unwanted == ["in time" if in_time else "all the same"]
 
 
 def test_a_story_that_fails_or_is_taken_leaves_nothing_unwanted():
     """A result goes to its caller; only one that comes after a cancel is handed to the disposer."""
-    reactor, told, unwanted = Turns(), [], []
-    ReactorThread(reactor).begin(lambda: succeed("taken"), told.append, unwanted.append)
-    running = ReactorThread(reactor).begin(lambda: fail(KeyError("why")), told.append, unwanted.append)
+    reactor, results, unwanted = Turns(), [], []
+    ReactorThread(reactor).begin(lambda: succeed("taken"), results.append, unwanted.append)
+    running = ReactorThread(reactor).begin(lambda: fail(KeyError("why")), results.append, unwanted.append)
     running.cancel()
     reactor.turn()
-    assert told[0] == "taken"
-    assert isinstance(told[1], Failure)
+    assert results[0] == "taken"
+    assert isinstance(results[1], Failure)
     assert unwanted == []
 
 
@@ -166,7 +167,7 @@ def test_whatever_a_signal_raises_cancels_the_story_that_was_waited_for():
 
 
 def test_a_future_that_its_owner_cancelled_stays_cancelled():
-    """An answer that comes later is for nobody, and no error."""
+    """An answer that comes later is dropped, and no error."""
     future: Future[int] = Future()
     future.cancel()
     settle(future, 3)
@@ -220,7 +221,7 @@ def test_many_threads_may_ask_first():
     assert out == "8 1\n"
 
 
-def test_a_forked_child_is_told_that_reactors_do_not_survive():
+def test_a_forked_child_gets_the_error_that_reactors_do_not_survive():
     """Its parent's reactor thread is not there, so waiting would hang."""
     out = alone(
         """

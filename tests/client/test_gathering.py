@@ -113,20 +113,20 @@ def test_a_payload_that_is_too_large_fails_alone():
     assert results[1:] == [0]
 
 
-def test_room_is_told_by_entries_and_by_bytes():
+def test_room_is_measured_by_entries_and_by_bytes():
     """Callers that may wait do so before they put; both bounds count."""
     for entries_max, bytes_max in ((2, 10_000), (100, 6)):
         net, writer, gathered = gathering(entries_max, bytes_max)
-        told: list[str] = []
-        gathered.when_room(lambda told=told: told.append("at once"))
+        calls: list[str] = []
+        gathered.when_room(lambda calls=calls: calls.append("at once"))
         for _ in range(2):
             gathered.put(b"xyz", lambda _result: None)
         assert not gathered.has_room()
-        gathered.when_room(lambda told=told: told.append("room"))
-        gathered.when_idle(lambda told=told: told.append("idle"))
+        gathered.when_room(lambda calls=calls: calls.append("room"))
+        gathered.when_idle(lambda calls=calls: calls.append("idle"))
         net.turn()
-        assert told == ["at once"]
+        assert calls == ["at once"]
         writer.acknowledge()
-        assert told == ["at once", "room", "idle"]
-        gathered.when_idle(lambda told=told: told.append("still"))
-        assert told[-1] == "still"
+        assert calls == ["at once", "room", "idle"]
+        gathered.when_idle(lambda calls=calls: calls.append("still"))
+        assert calls[-1] == "still"

@@ -122,7 +122,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_one() -> None:
         made("bookiePrt=3181\n")
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     """An operator repairs a file in one go."""
     with pytest.raises(ConfigurationError) as refused:
         made("bookiePort=99999\nflushIntervall=3\nzkTimeout=soon\n")
@@ -199,7 +199,7 @@ def test_missing_keys_come_with_an_example() -> None:
 
 
 def test_two_values_for_one_key_are_refused() -> None:
-    """BookKeeper takes the first, others the last; equal ones harm nobody."""
+    """BookKeeper takes the first, others the last; equal ones do no harm."""
     with pytest.raises(
         ConfigurationError, match=r"bookie\.conf:5: bookiePort is set again, to '2'; bookie\.conf:4 says '1'"
     ):

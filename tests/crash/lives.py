@@ -2,7 +2,7 @@
 Lives of a bookie whose disk is taped: the scripted stories, what each was promised, and the check of a disk that a
 crash left.
 
-A promise is known from the tape alone: `asked` notes come before a request, `told` notes when its token came back.
+A promise is known from the tape alone: `asked` notes come before a request, `answered` notes when its token comes back.
 """
 
 import errno
@@ -42,7 +42,7 @@ class Asked(NamedTuple):
     values: tuple[int, ...] = ()
 
 
-class Told(NamedTuple):
+class Answered(NamedTuple):
     asked: Asked
 
 
@@ -63,7 +63,7 @@ class RealDisk(Files):
 
 
 class Life:
-    """A storage on a disk, stepped by a clock; a taped disk hears of all that is asked and told."""
+    """A storage on a disk, stepped by a clock; a taped disk notes all that is asked and answered."""
 
     def __init__(self, disk: Disk | RealDisk, **changes: Any) -> None:
         self.disk = disk
@@ -81,7 +81,7 @@ class Life:
 
     def _durable(self, tokens: list[object]) -> None:
         for token in tokens:
-            self.note(Told(token))  # type: ignore[arg-type]
+            self.note(Answered(token))  # type: ignore[arg-type]
 
     def note(self, subject: object) -> None:
         if isinstance(self.disk, RecordingDisk):
@@ -443,26 +443,26 @@ class Promises:
 
     def __init__(self, lazy: bool = False) -> None:
         self.asked: list[Asked] = []
-        self.told: set[Asked] = set()
+        self.answered: set[Asked] = set()
         self._lazy = lazy
         self._unsynced: list[Asked] = []
 
     def follow(self, note: object) -> None:
         if isinstance(note, Asked):
             self.asked.append(note)
-        elif isinstance(note, Told):
+        elif isinstance(note, Answered):
             if self._lazy and note.asked.kind not in ("fence", "delete"):
                 self._unsynced.append(note.asked)
             else:
-                self.told.add(note.asked)
+                self.answered.add(note.asked)
 
     def crashed(self) -> None:
-        """What was only told may be gone, and no later sync brings it back."""
+        """What was answered before a sync may be gone, and no later sync brings it back."""
         self._unsynced = []
 
     def synced(self) -> None:
-        """A journal was synced; with sync off that is when what was told before it becomes certain."""
-        self.told.update(self._unsynced)
+        """A journal was synced; with sync off only then is what was answered before it certain."""
+        self.answered.update(self._unsynced)
         self._unsynced = []
 
     def entries(self, forgetful: bool = False) -> dict[tuple[int, int], tuple[bool, list[bytes]]]:
@@ -479,8 +479,8 @@ class Promises:
                     body = body_of(asked.ledger, entry, size)
                     found[asked.ledger, entry] = (
                         (True, [body])
-                        if asked in self.told and not forgetful
-                        else (must or asked in self.told, [*bodies, body])
+                        if asked in self.answered and not forgetful
+                        else (must or asked in self.answered, [*bodies, body])
                     )
             elif asked.kind == "drop":  # from here on what was there may be gone
                 found.update(
@@ -494,7 +494,7 @@ class Promises:
     def last_told(self, kind: str, ledger: int) -> list[Asked]:
         """The last acknowledged request of this kind and those asked for later; empty when none was acknowledged."""
         all_of = [asked for asked in self.all_of(kind) if asked.ledger == ledger]
-        ends = [number for number, asked in enumerate(all_of) if asked in self.told]
+        ends = [number for number, asked in enumerate(all_of) if asked in self.answered]
         return all_of[ends[-1] :] if ends else []
 
 

@@ -1,7 +1,7 @@
 """
 The taped disk with real RocksDB below: its files are copied at every write and sync, so that a crash can put them back.
 
-Everything else of the disk is simulated.  Of RocksDB a crash leaves what stood in its files at the last sync, or at any
+Everything else of the disk is simulated.  Of RocksDB a crash leaves what was in its files at the last sync, or at any
 write since then, its log of writes perhaps cut in the midst of the last one.
 """
 
@@ -84,12 +84,12 @@ class CopiedRows(Rows):
         return Copy(target, log, before if name == log else 0, end)
 
     def write(self, puts: Sequence[Row], deletes: Sequence[bytes] = ()) -> None:
-        self._disk.tell("write rows", self._path)
+        self._disk.change("write rows", self._path)
         self._rows.write(puts, deletes)
         self._disk.events.append(Event("rows", self._path, self.copy()))
 
     def delete_range(self, low: bytes, high: bytes) -> None:
-        self._disk.tell("delete rows", self._path)
+        self._disk.change("delete rows", self._path)
         self._rows.delete_range(low, high)
         self._disk.events.append(Event("rows", self._path, self.copy()))
 
@@ -109,9 +109,9 @@ class CopiedRows(Rows):
         return self._rows.scan(low, high)
 
     def sync(self) -> None:
-        self._disk.tell("sync rows", self._path)
+        self._disk.change("sync rows", self._path)
         self._rows.sync()
-        self._disk.events.append(Event("rows", self._path, self.copy()))  # whatever RocksDB did by itself meanwhile
+        self._disk.events.append(Event("rows", self._path, self.copy()))  # what RocksDB did in the background meanwhile
         self._disk.events.append(Event("sync rows", self._path))
 
     @property
@@ -132,7 +132,7 @@ class RecordingRocks(RecordingDisk):
         self._copies = dict(left.copies) if isinstance(left, RocksDisk) else {}
         self.start.rows = dict(self._copies)
 
-    def tell(self, call: str, path: str) -> None:
+    def change(self, call: str, path: str) -> None:
         """A change of rows is about to be made."""
         self._call(call, path)
 

@@ -1,8 +1,8 @@
 """
-Bit rot: one flipped bit anywhere in the files of a bookie is never served as data nor as a false "no", and is told with
-the file's name.
+Bit rot: one flipped bit anywhere in the files of a bookie is never served as data nor as a false "no", and is reported
+with the file's name.
 
-The bookie stands on the real file system and RocksDB.  `make test` flips some bits of each file, `make crash` many
+The bookie is on the real file system and RocksDB.  `make test` flips some bits of each file, `make crash` many
 more.  What may be flipped without any report is listed in docs/formats.md, and here in `SILENT`.
 """
 
@@ -104,7 +104,7 @@ def left() -> Iterator[Left]:
             quire.bookie.journal.segments.FIRST_SEGMENT_BYTES = before
 
 
-class Told:
+class Logged:
     """The texts of what is logged as an error."""
 
     def __init__(self) -> None:
@@ -117,19 +117,19 @@ class Told:
 
 def outcome(left: Left, root: Path) -> tuple[str, str]:
     """How a bookie fares on `root`: refused, damaged (with what it said) or unharmed.  Fails when it lies."""
-    told = Told()
+    logged = Logged()
     try:
         life = Life(RealDisk(), root=str(root))
     except (StorageError, OSError) as error:
         return "refused", str(error)
-    globalLogPublisher.addObserver(told)
+    globalLogPublisher.addObserver(logged)
     damaged = False
     try:
         for (ledger, entry), body in left.bodies.items():
             try:
                 found = life.now(life.storage.read(ledger, entry))
             except (StorageError, OSError) as error:  # the service answers EIO and logs it
-                told.texts.append(str(error))
+                logged.texts.append(str(error))
                 found = Status.EIO
             assert found in (body, Status.EIO), f"ledger {ledger} entry {entry}: {found}"
             damaged = damaged or found is Status.EIO
@@ -137,13 +137,13 @@ def outcome(left: Left, root: Path) -> tuple[str, str]:
             try:
                 assert life.storage.add(run_of(ledger, 1000), None) is Status.EFENCED
             except (StorageError, OSError) as error:
-                told.texts.append(str(error))
+                logged.texts.append(str(error))
                 damaged = True
     finally:
-        globalLogPublisher.removeObserver(told)
+        globalLogPublisher.removeObserver(logged)
         life.storage.close().addErrback(lambda failure: failure.trap(StorageError, OSError))
         life.commit()
-    return ("damaged", "\n".join(told.texts)) if damaged else ("unharmed", "")
+    return ("damaged", "\n".join(logged.texts)) if damaged else ("unharmed", "")
 
 
 def flip_and_see(left: Left, path: Path, offset: int, bit: int, scratch: Path) -> None:

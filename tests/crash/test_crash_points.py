@@ -90,7 +90,7 @@ def fingerprint(disk: Disk, promises: Promises) -> bytes:
         digest.update(repr((path, disk.rows[path].as_dict())).encode())
     if isinstance(disk, RocksDisk):
         digest.update(repr(sorted(disk.copies.items())).encode())
-    digest.update(repr((len(promises.asked), len(promises.told))).encode())
+    digest.update(repr((len(promises.asked), len(promises.answered))).encode())
     return digest.digest()
 
 
@@ -200,7 +200,7 @@ def test_a_crash_at_every_event_with_rocksdb(story: str, layout: str, scratch: P
 @pytest.mark.long
 @pytest.mark.parametrize(("story", "layout"), CASES)
 def test_a_crash_at_every_event_with_every_aftermath(story: str, layout: str) -> None:
-    """Each prefix of what was not synced, each tear of the next write, each lost by itself."""
+    """Each prefix of what was not synced, each tear of the next write, each of them lost alone."""
     single_crashes(story, layout, every=True)
 
 

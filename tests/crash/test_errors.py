@@ -150,7 +150,7 @@ class PatientLife(Life):
         raise Over if not self.fault.passing else AssertionError(self.upkeep.rebuild.problem)
 
     def close(self) -> None:
-        for asked in self.promises().told:
+        for asked in self.promises().answered:
             if asked.kind == "add" and asked.ledger not in (4, 6, 7):
                 found = self.storage.read(asked.ledger, asked.values[0])
                 if isinstance(found, Deferred):

@@ -94,7 +94,7 @@ def class_path() -> str:
 
 def free_port() -> int:
     """
-    A port that nobody listens on, below the range from which outgoing connections take theirs: a bookie that was killed
+    A port without a listener, below the range from which outgoing connections take theirs: a bookie that was killed
     must find it free when it comes back.
     """
     dice = random.SystemRandom()

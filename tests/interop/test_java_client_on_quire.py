@@ -210,7 +210,7 @@ def test_the_explicit_lac_of_java_reaches_our_reader(java: peer.JavaClient, ours
 
 
 def test_our_explicit_lac_reaches_a_java_reader(java: peer.JavaClient, ours: Ours) -> None:
-    """`write_lac` tells our bookies, Java's `readExplicitLastConfirmed` finds it."""
+    """`write_lac` sends it to our bookies, Java's `readExplicitLastConfirmed` finds it."""
     writer = ours.create(password=b"secret")
     ours.append(writer, [b"x"] * 10)
 
@@ -223,7 +223,7 @@ def test_our_explicit_lac_reaches_a_java_reader(java: peer.JavaClient, ours: Our
 
 
 def test_java_defers_syncs_and_forces(java: peer.JavaClient, ours: Ours) -> None:
-    """With DEFERRED_SYNC the last add confirmed stands still until a force."""
+    """With DEFERRED_SYNC the last add confirmed does not move until a force."""
     created = java.call("create", protocol="v3", deferred_sync="yes")["ledger"]
     java.call("append", ledger=created, count=20, protocol="v3")
     forced = java.call("force", ledger=created)

@@ -83,7 +83,7 @@ def test_our_writer_lives_through_the_kill_of_each(mixed: Mixed) -> None:
 
 @pytest.mark.parametrize("protocol", ["v2", "v3"])
 def test_a_java_writer_lives_through_the_kill_of_each(mixed: Mixed, protocol: str) -> None:
-    """The same by Java, told to keep its ensemble while two of three answer: one ledger for each death."""
+    """The same by Java, configured to keep its ensemble while two of three answer: one ledger for each death."""
     for bookie in mixed.kill:
         ledger = mixed.java.call("create", protocol=protocol)["ledger"]
         mixed.java.call("append", ledger=ledger, file=TEXT, to=1000, protocol=protocol)

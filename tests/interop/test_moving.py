@@ -58,7 +58,7 @@ class House:
         return ledger
 
     def left_open_by_java(self, entries: int) -> int:
-        """A ledger that nobody closed; recovery fences it on the bookie and closes it."""
+        """A ledger that was not closed; recovery fences it on the bookie and closes it."""
         ledger = int(self.client.call("create", **ONE)["ledger"])
         self.client.call("append", ledger=ledger, file=TEXT, to=entries)
         return ledger

@@ -1,7 +1,7 @@
 """
 A TCP proxy before ZooKeeper that loses what a test wants lost.
 
-Knows: ZooKeeper's frames just enough to tell answers from pings and events (u32 length, i32 xid; pings are -2, events
+Knows: ZooKeeper's frames just enough to recognize answers, pings and events (u32 length, i32 xid; pings are -2, events
 -1).
 """
 

@@ -1,4 +1,4 @@
-"""A reactor that was steadied measures by a clock that nobody sets; one that runs is left alone."""
+"""A reactor that was steadied measures by a clock that can't be set; one that runs is left alone."""
 
 import time
 from typing import Any

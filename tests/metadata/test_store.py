@@ -188,7 +188,7 @@ def test_every_format_is_kept(place, version):
 
 
 def test_concurrent_writers(place):
-    """Of many writers with the same version exactly one wins; the others are told, and nothing is mixed."""
+    """Of many writers with the same version exactly one wins; the others get an error, and nothing is mixed."""
 
     async def story():
         stores = [await place.ready(), await place.open(), await place.open()]
@@ -250,7 +250,7 @@ def test_ids_are_unique_under_concurrency(place):
 
 
 def test_one_creator_wins(place):
-    """Several creates of one id: one ledger, and every other caller is told that it exists."""
+    """Several creates of one id: one ledger, and every other caller gets the error that it exists."""
 
     async def story():
         stores = [await place.ready(), await place.open()]
@@ -540,7 +540,7 @@ def test_a_lock_released_after_the_end_of_the_session_harms_no_successor(place):
     run(story)
 
 
-def test_a_registration_that_somebody_removes_is_told(place):
+def test_a_registration_that_is_removed_is_reported(place):
     """
     The session lives, the registration does not: its owner hears of it and may register again; who has the id by then
     keeps it.
@@ -570,7 +570,7 @@ def test_a_registration_that_somebody_removes_is_told(place):
 
 
 def test_known_bookies_follow_those_who_come_and_go(place):
-    """What the handle has heard of becomes what there is, without being asked for; a closed handle knows nobody."""
+    """What the handle has heard of becomes what there is, without being asked for; a closed handle knows none."""
 
     async def story():
         store, other = await place.ready(), await place.open()
@@ -650,7 +650,7 @@ def test_cookies(place):
     run(story)
 
 
-def test_a_listener_that_fails_hurts_nobody(place):
+def test_a_listener_that_fails_affects_no_other(place):
     """What a watcher raises is logged; other watchers, and its own later calls, go on."""
 
     async def story():
@@ -725,7 +725,7 @@ def test_close_ends_a_waiting_registration(place):
     run(story)
 
 
-def test_deletions_are_counted_or_not_told(place):
+def test_deletions_are_counted_or_not_reported(place):
     """
     Where a store counts deletions, the number changes with every ledger that goes, seen by every handle, and with
     nothing else.

@@ -1,6 +1,6 @@
 """
 Real bookies as processes, under a writer, a reader that follows it and a recoverer: SIGKILL, SIGSTOP and connections
-that are cut in the middle of a frame.  What each was told is written down, the bookies are asked at the end what they
+that are cut in the middle of a frame.  All answers are written down, the bookies are asked at the end what they
 hold, and the simulator's own checkers (`tests.simulation.truth`) judge both.
 """
 
@@ -42,7 +42,7 @@ ENTRIES_MAX = 20_000  # of one ledger
 
 class Drama:
     """
-    One ledger: who acts, and what each was told, in order, for the checkers to hear when it is known what bookies hold.
+    One ledger: who acts, and its answers, in order, for the checkers to hear when it is known what bookies hold.
     """
 
     def __init__(self, dice: Random) -> None:
@@ -160,7 +160,7 @@ class Drama:
         """What every bookie that ever was in the ensemble holds now, with good digests."""
         client = await connect(reactor, self.uri, OPTIONS)  # a cut may still be due on the others' way
         self.clients.append(client)
-        while not self.metadata[-1].value.is_closed:  # the watch is about to tell
+        while not self.metadata[-1].value.is_closed:  # the watch is about to report
             await self.pause(0.05)
         digest = Digest(DigestType.CRC32C, b"")
         for bookie in sorted(

@@ -16,7 +16,7 @@ from tests.tools.conftest import SMALL
 
 
 class Story:
-    """One writer that appends as fast as it goes, and what it was told is safe."""
+    """One writer that appends as fast as it goes; what is acknowledged to it is safe."""
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)

@@ -79,7 +79,7 @@ def test_an_unknown_code_is_named_not_hidden() -> None:
     assert "-77" in str(problem)
 
 
-def test_a_code_is_told_with_its_name_where_it_has_one() -> None:
+def test_a_code_is_shown_with_its_name_where_it_has_one() -> None:
     """An unknown code is printed as a number."""
     assert errors.name_of(-23) == "Timeout, code -23"
     assert errors.name_of(-4711) == "code -4711"

@@ -115,7 +115,7 @@ def test_what_looks_like_v3_but_is_not_closes(payload: bytes) -> None:
 
 
 def test_a_message_that_begins_with_another_field_is_still_v3() -> None:
-    """Nobody writes so, but protobuf allows it and a real bookie takes it."""
+    """No known client writes so, but protobuf allows it and a real bookie takes it."""
     payload = samples.v3("READ")[4:]
     assert Requests().feed(framed(payload[8:] + payload[:8])) == [Read(1, 0, txn=4, version=3)]
 
@@ -211,7 +211,7 @@ def test_unserved_operations_are_refused_with_their_header() -> None:
     assert wire.refusal(AddRun(1, 0, [ENTRY], KEY), Status.EFENCED) == samples.v2("ADD fenced")
 
 
-def test_limbo_is_told_to_v3_and_hidden_from_v2() -> None:
+def test_limbo_is_shown_to_v3_and_hidden_from_v2() -> None:
     """V2 gets EIO in place of an unknown ledger state."""
     unknown = Status.EUNKNOWNLEDGERSTATE
     assert (

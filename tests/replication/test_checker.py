@@ -105,7 +105,7 @@ def test_a_bookie_that_never_heard_of_the_ledger_is_one_finding():
 
 
 def test_a_long_gap_costs_few_requests():
-    """The bookie's own list of entries tells where the gap ends."""
+    """The bookie's own list of entries says where the gap ends."""
     cluster = FakeCluster(3)
     ledger = filled(cluster, range(3), 500)
     one = bookies_of(cluster, ledger)[1]
@@ -118,7 +118,7 @@ def test_a_long_gap_costs_few_requests():
     assert sum(request.bookie == one for request in client.pool.asked) < 10
 
 
-def test_a_bookie_that_does_not_tell_what_it_stores_is_asked_for_each_entry():
+def test_a_bookie_that_does_not_list_what_it_stores_is_asked_for_each_entry():
     """Apache's RocksDB bookies never answer the list."""
     cluster = FakeCluster(3)
     ledger = filled(cluster, range(3), 20)
@@ -130,7 +130,7 @@ def test_a_bookie_that_does_not_tell_what_it_stores_is_asked_for_each_entry():
     assert check.missing == (Missing(one, 5, 4, -13),)
 
 
-def test_a_long_gap_of_a_bookie_that_does_not_tell_takes_little_time():
+def test_a_long_gap_of_a_bookie_that_does_not_list_takes_little_time():
     """
     A replica in limbo answers neither list nor batch: the entries are asked for many at a time, and each good one in
     between counts.
@@ -159,7 +159,7 @@ def test_a_long_gap_of_a_bookie_that_does_not_tell_takes_little_time():
 
 
 def reads_of(cluster, one):
-    """How many reads reach a bookie in each moment from now on; nobody lists what he has."""
+    """How many reads reach a bookie in each moment from now on; no bookie lists its entries."""
     reads = Counter()
 
     def counting(request):
@@ -173,7 +173,7 @@ def reads_of(cluster, one):
 
 def test_large_entries_are_asked_for_fewer_at_a_time():
     """
-    Only those that are asked for together tell how large they are; what they bring back fits into what a check may
+    Their size is known only once some were asked for together; what these bring back fits into what a check may
     hold.
     """
     cluster = FakeCluster(3)

@@ -1,4 +1,4 @@
-"""Copying one fragment: what lands where, from whom, in which order, and what happens when anybody fails."""
+"""Copying one fragment: what lands where, from whom, in which order, and what happens when a bookie fails."""
 
 from random import Random
 
@@ -67,7 +67,7 @@ def test_a_lost_bookie_is_never_read_from_though_it_answers():
 
 
 @pytest.mark.parametrize("replaced", ["b0", "b1", "b2"])
-def test_a_living_bookie_that_is_replaced_is_read_from_only_for_what_nobody_else_has(replaced):
+def test_a_living_bookie_that_is_replaced_is_read_from_only_for_what_no_other_has(replaced):
     """It gives an entry that the others lack, and no other."""
     cluster = FakeCluster(4)
     ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 20)
@@ -104,7 +104,7 @@ def test_a_survivor_that_is_down_is_passed_over():
     assert len(bodies(cluster, "b3", ledger)) == 51
 
 
-def test_an_entry_that_nobody_has_is_named():
+def test_an_entry_that_no_bookie_has_is_named():
     """Replication (-200) with ledger, entry and survivors; the metadata is as it was."""
     cluster = FakeCluster(4)
     ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 20)
@@ -128,7 +128,7 @@ def test_when_all_holders_are_lost_it_says_so():
 
 
 @pytest.mark.parametrize("fault", ["refused", "dies", "mute"])
-def test_a_target_that_fails_is_told_apart_from_missing_data(fault):
+def test_a_target_that_fails_is_distinguished_from_missing_data(fault):
     """Another bookie may be tried; the code says what happened."""
     cluster = FakeCluster(4)
     ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 20)

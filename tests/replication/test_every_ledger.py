@@ -120,7 +120,7 @@ def asks_who_is_named(scene: Scene) -> None:
     """A ledger behind it is looked at."""
     client = scene.client()
     assert scene.cluster.succeed(Deferred.fromCoroutine(named_by_a_ledger(client, "b1")))
-    assert not scene.cluster.succeed(Deferred.fromCoroutine(named_by_a_ledger(client, "nobody")))
+    assert not scene.cluster.succeed(Deferred.fromCoroutine(named_by_a_ledger(client, "unknown")))
 
 
 @pytest.mark.parametrize("error", [UNDECODABLE, DELETED], ids=["undecodable", "deleted"])

@@ -41,7 +41,7 @@ def test_it_goes_with_a_failure() -> None:
     assert cluster.shared.repairs == {}
 
 
-def test_what_was_done_under_it_stands_though_it_can_not_be_given_back() -> None:
+def test_what_was_done_under_it_remains_though_it_can_not_be_given_back() -> None:
     """The store is away at the end: the lock goes with the session."""
     cluster = FakeCluster(1)
     release = cluster.succeed(cluster.store.lock_repair(7))
@@ -57,7 +57,7 @@ def test_what_was_done_under_it_stands_though_it_can_not_be_given_back() -> None
     assert asked == [7]
 
 
-def test_it_goes_when_it_comes_to_somebody_who_was_cancelled() -> None:
+def test_it_goes_when_it_comes_to_a_caller_that_was_cancelled() -> None:
     """A lock that is granted after a cancel is released."""
     cluster = FakeCluster(1)
     cluster.store_fault = lambda name, _arguments: Fault(after=1.0) if name == "lock_repair" else None

@@ -100,7 +100,7 @@ def test_an_open_ledger_is_fenced_only_if_its_last_ensemble_names_the_lost_one()
 
 
 def test_a_living_writer_s_settled_fragment_is_repaired_under_it():
-    """It lost a bookie, went on with another, and closes later: its own edits and the repair's both stand."""
+    """It lost a bookie, went on with another, and closes later: its own edits and the repair's both remain."""
     cluster = FakeCluster(6)
     client = cluster.client()
     writer = cluster.succeed(client.create_ledger())
@@ -274,7 +274,7 @@ def test_an_interrupted_run_is_begun_again(kind):
 
 def test_two_repairers_at_once_end_with_one_good_ledger():
     """
-    One of them has a ledger's lock, the other one says so; nobody is named twice, nothing is lost, no lock is left.
+    One of them has a ledger's lock, the other one says so; no bookie is named twice, nothing is lost, no lock is left.
     """
     cluster = FakeCluster(6)
     ledgers = [closed(cluster, {0: THREE, 10: ["b1", "b0", "b3"]}, 30) for _ in range(3)]
@@ -318,7 +318,7 @@ def test_a_store_that_is_down_is_an_error_not_an_empty_cluster():
 
 
 def test_two_living_bookies_that_each_have_what_the_other_lacks():
-    """One that is replaced although it lives is read where nobody else has an entry."""
+    """One that is replaced although it lives is read where no other bookie has an entry."""
     cluster = FakeCluster(4)
     client = cluster.client()
     ledger = closed(cluster, {0: ["b0", "b1"]}, 6, write=2)
@@ -330,7 +330,7 @@ def test_two_living_bookies_that_each_have_what_the_other_lacks():
     assert is_whole(cluster, client, ledger)
 
 
-def test_a_ledger_whose_repair_lock_somebody_has_is_left_to_the_next_run():
+def test_a_ledger_whose_repair_lock_is_taken_is_left_to_the_next_run():
     """It is a failure of this run, and the next one repairs it."""
     cluster = FakeCluster(5)
     ledger = closed(cluster, {0: THREE}, 10)
@@ -382,8 +382,8 @@ def test_where_the_store_knows_no_locks_a_repair_does_without():
     assert is_whole(cluster, client, ledger)
 
 
-def test_a_repair_that_lost_its_lock_names_nobody():
-    """Its copies may have been dropped meanwhile as superfluous, by somebody who had the lock."""
+def test_a_repair_that_lost_its_lock_names_no_bookie():
+    """Its copies may have been dropped meanwhile as superfluous, by the next holder of the lock."""
     cluster = FakeCluster(5)
     ledger = closed(cluster, {0: THREE}, 10)
     lose(cluster, "b1")

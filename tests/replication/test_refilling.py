@@ -67,7 +67,7 @@ def restored(cluster: FakeCluster, held: Held, bookie: str = "b1") -> Restored:
     ("ensemble", "write"), [(["b0", "b1", "b2"], 3), (["b0", "b1", "b2"], 2), (["b0", "b1", "b2", "b3"], 3)]
 )
 def test_a_closed_ledger_is_whole_again(ensemble: list[str], write: int) -> None:
-    """Exactly what belonged here, byte for byte; limbo ends and nobody may write to it."""
+    """Exactly what belonged here, byte for byte; limbo ends and adds to it are refused."""
     cluster = FakeCluster(5)
     ledger = closed(cluster, {0: ensemble}, 199, write)
     before = bodies(cluster, "b1", ledger)
@@ -102,13 +102,13 @@ def test_only_the_fragments_of_the_bookie_are_copied() -> None:
 
 
 def test_an_open_ledger_keeps_its_writer_and_its_limbo() -> None:
-    """What is confirmed is copied; nobody is fenced; it is whole when the writer has replaced the bookie."""
+    """What is confirmed is copied; no bookie is fenced; it is whole when the writer has replaced the bookie."""
     cluster = FakeCluster(5)
     ledger = left_open(cluster, {0: ["b0", "b1", "b2"]}, 99)
     held = Held(ledger)
     run = restored(cluster, held)
     assert run.waiting == [ledger]
-    assert sorted(held.ledgers[ledger]) == list(range(99)), "the last one is confirmed by nobody"
+    assert sorted(held.ledgers[ledger]) == list(range(99)), "the last one is not confirmed"
     assert cluster.metadata(ledger).state is LedgerState.OPEN
     assert not any(cluster.bookies[name].stored(ledger).fenced for name in ("b0", "b2"))
     assert held.limbo() == [ledger]
@@ -169,8 +169,8 @@ def test_a_ledger_that_is_gone_is_forgotten() -> None:
     assert 4711 not in held.ledgers
 
 
-def test_what_nobody_has_stays_in_limbo() -> None:
-    """One ledger's failure is told and hurts no other; a damaged copy is never taken."""
+def test_what_no_bookie_has_stays_in_limbo() -> None:
+    """One ledger's failure is reported and affects no other; a damaged copy is never taken."""
     cluster = FakeCluster(3)
     one, two, three = (closed(cluster, {0: ["b0", "b1", "b2"]}, 9) for _ in range(3))
     for name in ("b0", "b2"):

@@ -11,7 +11,7 @@ BODIES = [body(1, entry) for entry in range(5)]
 
 
 class Answers:
-    """A pool that answers as it is told, the last answer for ever."""
+    """A pool with given answers, the last one for ever."""
 
     def __init__(
         self, *batches: BatchAnswer, singly: BatchAnswer | None = None, listed: ListAnswer | None = None
@@ -98,7 +98,7 @@ def test_a_list_that_does_not_come_is_none():
 
 
 def test_a_code_is_said_in_words():
-    """What is not there, what is damaged, and who did not answer are told apart."""
+    """A missing entry, a damaged one and a silent bookie have different words."""
     assert why(-7) == "no such ledger there"
     assert why(-13) == "not stored there"
     assert why(-5) == "its digest is wrong"

@@ -46,7 +46,7 @@ def run(cluster: FakeCluster, holder: Holder, bookie: str = "other") -> Surplus:
     return cluster.succeed(drop_surplus(cluster.client(), bookie, holder))
 
 
-def test_a_copy_that_nobody_needs_goes() -> None:
+def test_a_copy_that_is_not_needed_goes() -> None:
     """Closed, named nowhere, idle, every entry read elsewhere; the lock is free again after that."""
     cluster = FakeCluster(3)
     one, two = (filled(cluster, range(3), 30) for _ in range(2))
@@ -90,7 +90,7 @@ def down(cluster: FakeCluster, ledger: int, holder: Holder) -> str | None:
 
 
 def changed(cluster: FakeCluster, ledger: int, holder: Holder) -> str | None:
-    """Somebody changes the metadata while copies are read."""
+    """Another client changes the metadata while copies are read."""
     reads = 0
 
     def fault(name: str, arguments: tuple[object, ...]) -> None:

@@ -4,7 +4,7 @@ Stories about one ledger as text: each line is a command, the indented lines bel
 Knows: the words (`SENTENCES`), which act on the fake cluster of `tests.client.fakes.cluster` and on virtual time.
 Does not know: what should happen; the text says that, and a person read it.
 
-After each command a twentieth of a second passes; then everything that came to an end since is told, in the order in
+After each command a twentieth of a second passes; then everything that came to an end since is printed, in the order in
 which it did.  `#` begins a comment.  A request that matches a rule (`hold`, `lose`, `mute`, `refuse`) meets the first
 such rule; `obey` ends all rules.
 """
@@ -99,7 +99,7 @@ class Story:
         self.quorums = (3, 3, 2)
         self.password = b""
 
-    def tell(self, line: str) -> list[str]:
+    def play(self, line: str) -> list[str]:
         """Performs one command; what happened."""
         self.news = []
         for pattern, perform in SENTENCES:
@@ -355,10 +355,11 @@ class Story:
         self.cluster.store_fault = lambda name, _given: Fault(before=wait) if name == "write_ledger" and wait else None
 
     @says(
-        r"somebody (?P<what>marks it in recovery|deletes it|closes it at (?P<last>-?\d+) with length (?P<length>\d+)"
+        r"another client (?P<what>marks it in recovery|deletes it"
+        r"|closes it at (?P<last>-?\d+) with length (?P<length>\d+)"
         r"|replaces (?P<old>b\d+) by (?P<new>b\d+) from (?P<first>\d+))"
     )
-    def somebody(
+    def another_client(
         self, what: str, last: str | None, length: str | None, old: str | None, new: str | None, first: str | None
     ) -> None:
         shared, ledger = self.cluster.shared, self.ledger
@@ -395,7 +396,7 @@ class Story:
 
     @says(r"entry (?P<entry>\d+) is on")
     def is_on(self, entry: str) -> None:
-        self.news.append(" ".join(sorted(self.cluster.holders(self.ledger, int(entry)))) or "nobody")
+        self.news.append(" ".join(sorted(self.cluster.holders(self.ledger, int(entry)))) or "no bookie")
 
     @says(r"metadata was written")
     def was_written(self) -> None:
@@ -450,5 +451,5 @@ def performed(text: str) -> str:
         out.append(line)
         command = line.split("#")[0].strip()
         if command:
-            out += ["  " + news for news in story.tell(command)]
+            out += ["  " + news for news in story.play(command)]
     return "\n".join(out) + "\n"

@@ -39,7 +39,7 @@ def test_every_story_says_first_what_it_guards():
         assert path.read_text().startswith("# "), path.name
 
 
-def test_a_sentence_that_nobody_knows_is_an_error():
+def test_an_unknown_sentence_is_an_error():
     """An unknown sentence raises `ValueError`."""
     with pytest.raises(ValueError, match="no sentence is like"):
         performed("the sun shines\n")

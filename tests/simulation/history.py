@@ -52,7 +52,7 @@ def say_unraisable(found: Any) -> None:
 
 
 class Log:
-    """Hears the code's own log for failures that nobody handled; one for the whole process."""
+    """Hears the code's own log for failures without a handler; one for the whole process."""
 
     def __init__(self) -> None:
         self.failures: list[str] = []
@@ -355,7 +355,7 @@ class History:
         def told(outcome: Outcome) -> None:
             if outcome.error is None:
                 metadata = self.world.metadata(line.truth.id)
-                # the metadata may tell of what is confirmed before the writer's caller hears of it
+                # the metadata may say what is confirmed before the writer's caller hears of it
                 if line.client.alive:
                     self.truth.confirm(line.truth, line.writer.last_add_confirmed, metadata)
                 self.truth.saw_end(line.truth, -1, outcome.value.last_entry_id, metadata)
@@ -376,7 +376,7 @@ class History:
         least = line.truth.told_at_least(reader.metadata, self.world.metadata(line.truth.id))
 
         def told(outcome: Outcome) -> None:
-            # of a ledger that was deleted meanwhile nobody has to know anything
+            # of a ledger that was deleted meanwhile nothing has to be known
             if outcome.error is None and not line.truth.deleted:
                 self.truth.read_lac(line.truth, least, outcome.value)
 
@@ -649,13 +649,13 @@ class History:
             self.new_bookie().start()
 
     def _do_lie(self, rng: Random) -> None:
-        """A bookie's memory holds a LAC that nobody wrote: in answers it is a hint, and no more (D14)."""
+        """A bookie's memory holds a LAC that no client wrote: in answers it is a hint, and no more (D14)."""
         bookie = self.some_bookie(rng)
         if bookie is not None:
             self._let_lie([bookie])
 
     def _do_lies(self, rng: Random) -> None:
-        """The same of every bookie: a reader that follows finds nobody to wait at."""
+        """The same of every bookie: a reader that follows finds no bookie to wait at."""
         self._let_lie(self.bookies)
 
     def _let_lie(self, bookies: list[SimBookie]) -> None:

@@ -30,7 +30,7 @@ SEEDS_MAX = 2000
 
 @dataclass(frozen=True)
 class Edit:
-    """In the function `where` (module:name) the text `old`, which stands there once, becomes `new`."""
+    """In the function `where` (module:name) the text `old`, which is there once, becomes `new`."""
 
     where: str
     old: str

@@ -144,7 +144,7 @@ class Connector:
         self.waiting = True
 
     def take(self) -> Any:
-        """It stands: its protocol."""
+        """It is connected: its protocol."""
         self.waiting = False
         return self._factory.buildProtocol(None)
 

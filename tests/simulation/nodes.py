@@ -450,7 +450,7 @@ class SimBookie:
     def _look_back(self, storage: Any, failed: set[int]) -> None:
         """
         Compares what came back from the disk with what was promised.  `failed`: numbers of directories that were given
-        up before; what they lack is in limbo where the metadata wants it here, and all else is nobody's any more.
+        up before; what they lack is in limbo where the metadata wants it here, and all else is not needed any more.
         """
         for ledger, truth in self.world.truth.ledgers.items():
             if truth.deleted:
@@ -499,13 +499,13 @@ class SimBookie:
 
     def leave_late(self, seconds: float) -> None:
         """
-        A process of this bookie is told to stop while its session ends: what it sends to be listed no more arrives
+        A process of this bookie is stopped while its session ends: what it sends to be listed no more arrives
         later.
         """
         self.store.leave_late(self.id, seconds)
 
     def unlist(self) -> None:
-        """Somebody removes its registration."""
+        """Another client removes its registration."""
         shared = self.world.shared
         if shared.writable.pop(self.id, None) is not None or shared.read_only.pop(self.id, None) is not None:
             shared.changed()
@@ -551,7 +551,7 @@ class SimBookie:
         self.process.alive = False
         self.world.network.listeners.pop((self.host, PORT), None)
         self.world.network.drop_process(self.process)
-        # nobody tells the metadata store: so long it is listed where it was, and somebody else may be there already
+        # the metadata store does not know: so long it is listed where it was, and another one may be there already
         if self.world.moving:
             self.world.timeline.at(self.world.random.choice((0.0, 0.02, 0.2)), self.store.close)
         else:
@@ -598,7 +598,7 @@ class SimBookie:
 
     def rot(self, ledger: int) -> set[int]:
         """
-        The index can't tell any more what it has of a ledger, and the entry logs can't be read on where that lies:
+        The index can't list any more what it has of a ledger, and the entry logs can't be read on where that lies:
         entries that are lost by it.
         """
         path = self.options.ledger_directories[ledger % len(self.options.ledger_directories)]

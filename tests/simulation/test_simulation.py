@@ -65,7 +65,7 @@ def test_what_was_broken_once_is_whole(profile, seed):
 
 @pytest.mark.parametrize("profile", sorted(PROFILES))
 def test_a_seed_is_one_history(profile):
-    """Everything that happens follows from the seed: two runs tell the same story to the last event."""
+    """Everything that happens follows from the seed: two runs are the same to the last event."""
     plan = draw(PROFILES[profile], 5)
     assert plan == draw(PROFILES[profile], 5)
     first, second = replay(plan, trace=True)[0], replay(plan, trace=True)[0]
@@ -297,7 +297,7 @@ def test_a_repair_sees_to_it_that_whom_it_named_has_its_share(lost, then, invari
     assert broken_by(truth) == invariant
     if then == "crash":
         truth.answered("b3", 0, 1, Status.ENOENTRY, had=True, limbo=False, metadata=after)
-        assert broken_by(truth) == "no false negative", "nobody sees to it any more"
+        assert broken_by(truth) == "no false negative", "nothing looks after it any more"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ waits), killed (nothing of it ever runs again), and its clock can jump.  No real
 Twisted's reactor measures by the wall clock: `callLater` notes the time of day at which it is due.  So when the clock
 is set, what waits comes that much too early or too late.  What is done by the network, a disk or another machine does
 not wait for this clock: it is put on the timeline itself.  (The programs of quire give their reactor a clock that is
-never set; a program of somebody else may not.)
+never set; another program may not.)
 """
 
 from collections.abc import Callable
@@ -62,7 +62,7 @@ class Timeline:
         heapify(self._queue)
 
     def asleep(self, seconds: float) -> None:
-        """The whole world stands still for so long, and then goes on where it was."""
+        """The whole world is halted for so long, and then goes on where it was."""
         self.now += seconds
         for call in self._queue:
             call.at += seconds

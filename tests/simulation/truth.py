@@ -45,9 +45,9 @@ class LedgerTruth:
         self.payloads: dict[int, bytes] = {}  # entry -> what was first stored under it
         self.carried: dict[int, int] = {}  # entry -> the LAC that it was first sent with
         self.confirmed = -1  # the writer's last add confirmed
-        self.acked: dict[int, bytes] = {}  # what a caller was told
+        self.acked: dict[int, bytes] = {}  # what was acknowledged to a caller
         self.seen = -1  # the highest end that any reader saw
-        self.ends: set[int] = set()  # what recoverers were told
+        self.ends: set[int] = set()  # the ends that recoveries returned
         self.found: set[tuple[int, str]] = set()  # after a start: what it has all the same
         self.lost: dict[tuple[int, str], float] = {}  # of both: what went with a disk, and when
         self.lost_before: set[tuple[int, str]] = set()  # what had gone when the ledger came to be recovered
@@ -216,7 +216,7 @@ class Truth:
             self.break_("fence", f"{bookie} restarted without the fence of ledger {ledger} that it had told of")
 
     def lacks(self, bookie: str, ledger: int, entries: set[int], now: float) -> None:
-        """The bookie may lack these, in limbo or because others have them; but nobody may count on them."""
+        """The bookie may lack these, in limbo or because others have them; but they may not be counted on."""
         self.ledgers[ledger].lost.update(((entry, bookie), now) for entry in entries)
 
     def has_again(self, bookie: str, ledger: int, entries: set[int]) -> None:
@@ -282,7 +282,7 @@ class Truth:
                 return
         for entry, kept in truth.kept.items():
             if entry not in held:
-                kept.discard(bookie)  # it was lost with a disk, and nobody needs it here
+                kept.discard(bookie)  # it was lost with a disk, and is not needed here
 
     # Metadata
 
@@ -567,7 +567,7 @@ class Truth:
     # Recoverers, and the reckoning
 
     def opened(self, truth: LedgerTruth, who: str, end: int, metadata: LedgerMetadata | None) -> None:
-        """Somebody opened the ledger to its end."""
+        """A client opened the ledger to its end."""
         truth.ends.add(end)
         if metadata is not None and metadata.is_closed and metadata.last_entry != end:
             self.break_(

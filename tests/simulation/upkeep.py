@@ -239,7 +239,7 @@ class Upkeep:
         return task
 
     def do_day(self, rng: Random) -> None:
-        """A day passes in which nothing happens; the bookies' own timers tell them so."""
+        """A day passes in which nothing happens; the bookies' own timers notice it."""
         self.truth.seen["a day passed"] += 1
         self._await_copies()
         self.world.timeline.asleep(DAY_SECONDS)
@@ -386,7 +386,7 @@ class Upkeep:
             )
 
     def _gone(self, after: str) -> None:
-        """Nobody has anything of a deleted ledger any more."""
+        """No bookie has anything of a deleted ledger any more."""
         for bookie in self.history.bookies:
             if not bookie.serving or bookie.garbage.problem is not None:
                 continue

@@ -111,7 +111,7 @@ class Process:
         return self.process.returncode, log.decode()
 
     def failed(self) -> str:
-        """Its log when it ends by itself."""
+        """Its log when it ends without a signal."""
         return self.ended()[1]
 
     def ask(self, *frames: bytes) -> list[bytes]:

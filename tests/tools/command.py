@@ -45,7 +45,7 @@ class Done(NamedTuple):
 
 
 def environment(metadata: str | None = None) -> dict[str, str]:
-    """This process's environment without what would steer a command, and with a metadata store if told."""
+    """This process's environment without what would steer a command, and with a metadata store if one is given."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("QUIRE_", "BK_"))}
     kept["QUIRE_CONF"] = os.devnull  # the developer's own configuration is not the test's
     if metadata is not None:

@@ -37,7 +37,7 @@ def test_every_code_is_explained(kind: type[errors.LedgerError]) -> None:
 
 
 def test_next_steps_are_reachable() -> None:
-    """A subclass stands before its base, or its step would never be told."""
+    """A subclass comes before its base, or its step would never be printed."""
     kinds = [kind for kind, _ in NEXT_STEP]
     for index, kind in enumerate(kinds):
         assert not any(issubclass(kind, before) for before in kinds[:index])

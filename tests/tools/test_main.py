@@ -166,7 +166,7 @@ def test_a_closed_pipe_ends_quietly() -> None:
     pipe.stderr.close()
 
 
-def test_an_error_that_nobody_explains_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_without_an_explanation_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault of ours is not dressed up as the user's."""
     monkeypatch.setitem(main.COMMANDS, "broken", main.Command("quire.tools.no_such_module", "app", ""))
     with pytest.raises(ModuleNotFoundError):

@@ -1,6 +1,6 @@
 """
 Watches the turns of a bookie's reactor: none may take more than `TURN_S` of the reactor thread's own CPU time, for as
-long as it takes nobody else is served.
+long as it takes no other peer is served.
 
 What took too long is appended to a file, with the place where it was seen.
 

@@ -1,7 +1,7 @@
 """
 Python imports this module at the start of every process in whose PYTHONPATH its directory is.  `tests/conftest.py` puts
 it there, so that the reactor of each bookie that a test starts is watched, by whichever command it is started; long
-turns are told in the file that `TURNS_WATCHED` names.
+turns are reported in the file that `TURNS_WATCHED` names.
 """
 
 import os

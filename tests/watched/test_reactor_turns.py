@@ -44,12 +44,13 @@ reactor.run()
 
 
 @pytest.mark.parametrize(
-    ("turn", "told"), [("compute(0.06)", True), ("wait(0.06)", False), ("in_short_turns()", False), (IMPORTING, False)]
+    ("turn", "reported"),
+    [("compute(0.06)", True), ("wait(0.06)", False), ("in_short_turns()", False), (IMPORTING, False)],
 )
-def test_only_a_turn_that_computes_is_too_long(turn: str, told: bool, tmp_path: Path) -> None:
+def test_only_a_turn_that_computes_is_too_long(turn: str, reported: bool, tmp_path: Path) -> None:
     """
-    Neither the start nor a wait is told, nor many short turns, nor one that imports; of one of 60 ms of CPU time its
-    place is told.
+    Neither the start nor a wait is reported, nor many short turns, nor one that imports; one of 60 ms of CPU time is
+    reported with its place.
     """
     report = tmp_path / "long"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "TURNS_WATCHED": str(report)}
@@ -58,4 +59,4 @@ def test_only_a_turn_that_computes_is_too_long(turn: str, told: bool, tmp_path: 
         [sys.executable, "-c", program, "quire.tools.daemons.bookie"], env=environment, check=True, timeout=60
     )
     text = report.read_text(encoding="utf-8") if report.exists() else ""
-    assert ("a turn of the reactor took" in text, "in compute" in text) == (told, told)
+    assert ("a turn of the reactor took" in text, "in compute" in text) == (reported, reported)

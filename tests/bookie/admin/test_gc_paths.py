@@ -29,7 +29,7 @@ def ask(scene: Scene, method: str, path: str, body: bytes = b"", local: bool = T
     ],
 )
 def test_a_round_is_forced(body: bytes, wanted: float) -> None:
-    """Both kinds unless told; the answer is BookKeeper's, and it can be seen when the round is over."""
+    """Both kinds unless the body says otherwise; the answer is BookKeeper's; the status shows the end of the round."""
     scene = Scene([1, 2], 1)
     assert ask(scene, "PUT", GC, body).body == b"Triggered GC on BookieServer: b:1\n"
     assert json.loads(ask(scene, "GET", GC).body)["is_in_force_gc"] == "true"

@@ -15,7 +15,7 @@ def ask(reindex: FakeRebuild, method: str, local: bool = True) -> Answer:
     return Admin(Held(), IndexPaths(reindex)).serve(Asked(method, PATH, b"{}", local))
 
 
-def test_it_begins_once_and_tells() -> None:
+def test_it_begins_once_and_reports() -> None:
     """PUT starts a rebuild, PUT during one gets 409, GET from any host reports its progress."""
     reindex = FakeRebuild()
     assert json.loads(ask(reindex, "GET").body)["running"] is False

@@ -1,4 +1,4 @@
-"""What Prometheus is told: every number under its documented name."""
+"""What Prometheus reads: every number under its documented name."""
 
 import re
 from pathlib import Path

@@ -20,7 +20,7 @@ from tests.bookie.fakes.apache_files import unpack
 
 
 def nothing() -> None:
-    """Nobody waits."""
+    """A pause for other work, which there is not."""
 
 
 def opened(root: pathlib.Path) -> JoinedIndex:

@@ -122,7 +122,7 @@ def test_several_files_in_the_order_of_their_numbers_from_the_mark_on(tmp_path: 
 @pytest.mark.parametrize("cut", range(1, 140, 23))
 @pytest.mark.parametrize("zeroed", [False, True])
 def test_a_torn_group_is_cut_off(cut: int, zeroed: bool, tmp_path: pathlib.Path) -> None:
-    """Also where preallocated zeros make its last record seem whole: it never got its padding, so nobody was told."""
+    """Also where preallocated zeros make its last record seem whole: without its padding it was never acknowledged."""
     whole = written(6, [[entry(1, 0)]], b"")
     torn = b"".join(map(record, [entry(1, 1), entry(1, 2), special(1, FENCE)]))[:-cut]
     found, journal = read(tmp_path, _1=whole + torn + (bytes(4096) if zeroed else b""))
@@ -158,7 +158,7 @@ def test_damage_names_file_and_offset(harm: bytes, said: str, tmp_path: pathlib.
     assert entries(found) in ([], [(1, 0)])
 
 
-def test_a_version_that_nobody_knows_is_refused(tmp_path: pathlib.Path) -> None:
+def test_an_unknown_version_is_refused(tmp_path: pathlib.Path) -> None:
     """With the file's name."""
     (tmp_path / "7.txn").write_bytes(header(6).replace(struct.pack(">i", 6), struct.pack(">i", 7)))
     with pytest.raises(StorageError, match=r"7\.txn has version 7"):

@@ -18,7 +18,7 @@ def kind_in(index: pathlib.Path) -> str:
 
 
 @pytest.mark.parametrize(("name", "kind"), [("rocksdb", LOCATIONS), ("sorted", IDX)])
-def test_the_kind_is_told_by_what_lies_there(name: str, kind: str, tmp_path: pathlib.Path) -> None:
+def test_the_kind_is_known_by_what_is_there(name: str, kind: str, tmp_path: pathlib.Path) -> None:
     """RocksDB's files, or files for ledgers; nothing, where there is neither."""
     root = unpack(f"{name}_bookie0_stopped", tmp_path)
     assert kind_in(root / "index/current") == kind

@@ -27,7 +27,7 @@ def test_any_note_counts_and_only_configured_directories() -> None:
     assert notes.noted_failed(disk, [ONE, TWO, THREE]) == []
 
 
-def test_a_damaged_note_is_told_whichever_bit_it_is() -> None:
+def test_a_damaged_note_is_reported_whichever_bit_it_is() -> None:
     """A name that is read wrongly would be no name, and its ledgers would deny what they missed."""
     disk = Disk()
     notes.note_failed(disk, [ONE], [TWO, THREE])

@@ -1,4 +1,4 @@
-"""One check of a run's records, whoever reads them."""
+"""One check of a run's records, the same for every reader."""
 
 import pytest
 from crc32c import crc32c

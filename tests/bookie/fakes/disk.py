@@ -1,7 +1,7 @@
 """
 A disk in memory for the storage's tests: it remembers what was synced, and a crash keeps any part of the rest.
 
-Also the shapes that the tests write: runs of adds in both protocol generations, and storages that stand on such a disk.
+Also the shapes that the tests write: runs of adds in both protocol generations, and storages on such a disk.
 """
 
 import os
@@ -47,7 +47,7 @@ class Inode:
         self.pending = []
 
     def after_crash(self, rng: random.Random | None) -> "Inode":
-        """Each unsynced sector is kept or lost by itself (None: all are lost)."""
+        """Each unsynced sector is kept or lost independently (None: all are lost)."""
         data = bytearray(self.durable)
         for offset, written in self.pending if rng is not None else ():
             assert rng is not None
@@ -64,40 +64,40 @@ def put(target: bytearray, offset: int, data: bytes) -> None:
 
 
 class WatchedRows(DictRows):
-    """Rows that tell their disk of each change before it is made."""
+    """Rows that report each change to their disk before it is made."""
 
-    def __init__(self, rows: DictRows | None, tell: Callable[[str], None]) -> None:
+    def __init__(self, rows: DictRows | None, report: Callable[[str], None]) -> None:
         super().__init__(rows.as_dict() if rows is not None else None)
-        self._tell = tell
+        self._report = report
 
     def write(self, puts: Sequence[Row], deletes: Sequence[bytes] = ()) -> None:
-        self._tell("write rows")
+        self._report("write rows")
         super().write(puts, deletes)
 
     def delete_range(self, low: bytes, high: bytes) -> None:
-        self._tell("delete rows")
+        self._report("delete rows")
         super().delete_range(low, high)
 
     def get(self, key: bytes) -> bytes | None:
-        self._tell("read rows")
+        self._report("read rows")
         return super().get(key)
 
     def floor(self, key: bytes) -> Row | None:
-        self._tell("read rows")
+        self._report("read rows")
         return super().floor(key)
 
     def scan(self, low: bytes, high: bytes) -> Iterator[Row]:
-        self._tell("read rows")
+        self._report("read rows")
         return super().scan(low, high)
 
     def sync(self) -> None:
-        self._tell("sync rows")
+        self._report("sync rows")
         super().sync()
 
 
 class Disk(Files):
     """
-    `before(call, path)` is told of each changing call and may raise `OSError`, as may `each`, which is told of all.
+    `before(call, path)` is called before each changing call and may raise `OSError`, as may `each`, before every call.
     `short`: writes take only a part.
     """
 
@@ -174,7 +174,7 @@ class Disk(Files):
         return len(data)
 
     def preallocate(self, handle: int, offset: int, count: int) -> bool:
-        """`reserved` tells how far each file has room; nothing else shows it."""
+        """`reserved` says how far each file has room; nothing else shows it."""
         path, _inode = self._handles[handle]
         self._call("preallocate", path)
         if not self.preallocates:
@@ -183,7 +183,7 @@ class Disk(Files):
         return True
 
     def begin_writing(self, handle: int, offset: int, count: int) -> None:
-        """`begun` tells it; what is not synced may be lost all the same."""
+        """Noted in `begun`; what is not synced may be lost all the same."""
         self.begun.append((self._handles[handle][0], offset, count))
 
     def trim(self, handle: int) -> None:

@@ -48,7 +48,7 @@ class FakeLedger:
 
 
 class FakeSpace:
-    """Entry logs that nobody gets back; `passes` are the thresholds asked for."""
+    """Entry logs of which no space is reclaimed; `passes` are the thresholds asked for."""
 
     def __init__(self) -> None:
         self.directories: list[DirectorySpace] = []

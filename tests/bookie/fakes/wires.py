@@ -83,7 +83,7 @@ class Wire(StringTransport):
     def write(self, data: bytes) -> None:
         super().write(data)
         if self.producer is not None and len(self.value()) > self.chokes_at:
-            self.choked = True  # told at each write
+            self.choked = True  # the producer is paused at each write
             self.producer.pauseProducing()
 
     def drain(self) -> bytes:

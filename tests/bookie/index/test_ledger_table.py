@@ -1,4 +1,4 @@
-"""The ledger table: Apache's rows byte for byte, and the states in memory that stand before it."""
+"""The ledger table: Apache's rows byte for byte, and the states in memory in front of it."""
 
 import io
 import json
@@ -221,7 +221,7 @@ def test_states_are_loaded_kept_and_evicted() -> None:
     assert ledgers.get(1) is not state
 
 
-def test_what_the_table_does_not_tell_yet_is_not_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_table_does_not_have_yet_is_not_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a checkpoint took, a fence on its way, an index that still has rows of a deleted ledger with the same id."""
     monkeypatch.setattr(ledgers_module, "STATES_MAX", 0)
     ledgers = Ledgers({}.get)
@@ -254,8 +254,8 @@ def test_keys_that_are_alike_are_kept_once() -> None:
 
 def test_rows_of_evicted_ledgers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Read once, or never if they were made here; as they are now; a deleted one is gone, and all are read again when
-    told.
+    Read once, or never if they were made here; as they are now; a deleted one is gone, and all are read again
+    after their directory failed.
     """
     monkeypatch.setattr(ledgers_module, "STATES_MAX", 0)
     table = {number: LedgerRow(b"%d" % (number % 3)) for number in range(1000)}
@@ -299,17 +299,17 @@ def test_rows_of_evicted_ledgers_are_remembered(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_memory_of_rows_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In kinds of rows and in ledgers; what it tells is never wrong."""
+    """In kinds of rows and in ledgers; a row that it returns is never wrong."""
     monkeypatch.setattr(ledgers_module, "PAGES_MAX", 4)
     memory = RowMemory()
     rng = random.Random(5)
     rows: dict[int, LedgerRow] = {}
-    told = 0
+    known_rows = 0
     for number in range(4000):
         ledger = rng.randrange(8 * PAGE_LEDGERS) << rng.choice((0, 0, 0, 40))
         known = memory.get(ledger)
         assert known is None or known == rows[ledger]
-        told += known is not None
+        known_rows += known is not None
         if number % 7 == 0:
             memory.forget(ledger)
             assert memory.get(ledger) is None
@@ -317,7 +317,7 @@ def test_the_memory_of_rows_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             rows[ledger] = LedgerRow(b"%d" % rng.randrange(1 + number // 10), fenced=rng.random() < 0.5)
             memory.put(ledger, rows[ledger])
             assert memory.get(ledger) == rows[ledger]
-    assert told
+    assert known_rows
     for number in range(100):
         memory.put(number * PAGE_LEDGERS, LedgerRow(b"k"))
     assert sum(memory.get(number * PAGE_LEDGERS) is not None for number in range(100)) <= 4

@@ -1,4 +1,4 @@
-"""RocksDB behind `Rows`: closed when it says so, whoever still reads; and a full disk that gets room again."""
+"""RocksDB behind `Rows`: closed when it says so, with reads still open; and a full disk that gets room again."""
 
 import errno
 import os
@@ -34,7 +34,7 @@ def filled(path: Path, count: int = 10) -> RocksRows:
 
 
 def test_a_scan_that_was_broken_off_does_not_keep_the_store_open(tmp_path: Path) -> None:
-    """Its iterator is given back at the close; whoever goes on with it gets an error, never an end that is none."""
+    """Its iterator is given back at the close; a scan that goes on raises an error, never a false end."""
     rows = filled(tmp_path / "rows")
     scan = rows.scan(b"", b"z")
     ended = rows.scan(b"", b"0002")
@@ -50,7 +50,7 @@ def test_a_scan_that_was_broken_off_does_not_keep_the_store_open(tmp_path: Path)
 
 
 def test_an_error_that_is_kept_does_not_keep_the_store_open(tmp_path: Path) -> None:
-    """Reads of a damaged table fail, their errors stay with somebody, and the store can be opened again at once."""
+    """Reads of a damaged table fail, a caller keeps their errors, and the store can be opened again at once."""
     rows = filled(tmp_path / "rows")
     rows.close()
     filled(tmp_path / "rows").close()  # the rows of its log become a table
@@ -84,16 +84,16 @@ def test_a_directory_that_can_not_be_opened_leaves_nothing_open(tmp_path: Path) 
     (current / "locations" / "CURRENT").write_text("nothing\n")
     kept = []
     for _ in range(2):
-        with pytest.raises(StorageError, match="locations/CURRENT at offset 0") as told:
+        with pytest.raises(StorageError, match="locations/CURRENT at offset 0") as raised:
             LedgerDirectory(
                 Files(), RocksRows, str(tmp_path / "ledgers0"), str(tmp_path / "ledgers0"), 1 << 20, lambda: None
             )
-        kept.append(told)
+        kept.append(raised)
 
 
 class Links:
     """
-    The next logs of writes of some stores stand on a disk that is full: /dev/full, under the names that RocksDB will
+    The next logs of writes of some stores are on a disk that is full: /dev/full, under the names that RocksDB will
     take.
     """
 
@@ -127,7 +127,7 @@ class Full:
         links.remove()
 
 
-def test_a_full_disk_is_told_as_one_and_has_a_way_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_as_one_and_has_a_way_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     RocksDB's text becomes ENOSPC; nothing is tried before there is room; then all that was written is there, and
     durable after the next sync.
@@ -138,9 +138,9 @@ def test_a_full_disk_is_told_as_one_and_has_a_way_back(tmp_path: Path, monkeypat
     assert str(tmp_path / "rows") in str(full.error)
     monkeypatch.setattr(Files, "usage", lambda files, path: Usage(1, 1 << 30, rocks.REOPEN_BYTES - 1))
     for attempt in (lambda: rows.write([(b"a", b"b")]), lambda: rows.delete_range(b"a", b"b"), rows.sync):
-        with pytest.raises(OSError, match="bytes are free") as told:
+        with pytest.raises(OSError, match="bytes are free") as raised:
             attempt()
-        assert told.value.errno == errno.ENOSPC
+        assert raised.value.errno == errno.ENOSPC
     assert [key for key, _value in rows.scan(b"", b"z")] == full.written
     scan = rows.scan(b"", b"z")
     monkeypatch.undo()
@@ -198,9 +198,9 @@ def test_a_store_that_can_not_be_opened_again_is_tried_again(tmp_path: Path, mon
         raise OSError(f"IO error: {os.strerror(errno.EDQUOT)}: {path}")
 
     monkeypatch.setattr(rocks.rocks_check, "check", no_room)
-    with pytest.raises(OSError, match=os.strerror(errno.EDQUOT)) as told:
+    with pytest.raises(OSError, match=os.strerror(errno.EDQUOT)) as raised:
         full.rows.write([(b"a", b"b")])
-    assert told.value.errno == errno.ENOSPC
+    assert raised.value.errno == errno.ENOSPC
     with pytest.raises(OSError, match="rows"):
         full.rows.get(b"a")
     monkeypatch.undo()
@@ -221,8 +221,8 @@ def test_a_store_that_a_refused_write_left_closed_is_opened_by_an_idle_bookie(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
 ) -> None:
     """
-    A write of somebody else, as a compaction's, met the limit of open files twice; nobody writes afterwards.  Reads are
-    refused meanwhile, not for ever.
+    A background write, such as a compaction's, met the limit of open files twice; no write follows.  Reads are refused
+    meanwhile, not for ever.
     """
     opened: dict[str, Refused] = {}
     monkeypatch.setattr(RealDisk, "open_rows", lambda disk, path: opened.setdefault(Path(path).name, Refused(path)))
@@ -257,7 +257,7 @@ def test_a_store_that_a_refused_write_left_closed_is_opened_by_an_idle_bookie(
 
 
 def test_many_threads_open_a_full_store_again_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever writes first after a full disk; the others wait for it, and readers get rows or an error."""
+    """The first writer after a full disk opens it; the others wait for that, and readers get rows or an error."""
     full = Full(tmp_path / "rows")
     opened: list[str] = []
     check = rocks.rocks_check.check
@@ -315,8 +315,8 @@ class Sticky(DictRows):
         raise OSError(f"{self._path} complains")
 
 
-def test_everything_is_closed_whoever_complains(tmp_path: Path) -> None:
-    """A directory's stores, and a bookie's directories and locks; a start that failed tells its own error."""
+def test_everything_is_closed_whichever_close_fails(tmp_path: Path) -> None:
+    """A directory's stores, and a bookie's directories and locks; a start that failed raises its own error."""
     disk = Disk()
     closed: list[str] = []
     bookie = Bookie(disk, ledgers=2)

@@ -266,15 +266,15 @@ for number in range(10**9):
 
 
 def test_rocksdb_keeps_what_was_synced_through_sigkill(tmp_path: Path) -> None:
-    """Killed while it writes: all rows up to the last sync that was told are there, without holes."""
+    """Killed while it writes: all rows up to the last sync that was reported are there, without holes."""
     process = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(tmp_path / "rows")], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    told = 0
+    synced = 0
     for line in process.stdout:
-        told = int(line)
-        if told > 3000:
+        synced = int(line)
+        if synced > 3000:
             break
     process.kill()
     process.wait()
@@ -282,7 +282,7 @@ def test_rocksdb_keeps_what_was_synced_through_sigkill(tmp_path: Path) -> None:
     keys = [struct.unpack(">Q", key)[0] for key, _value in rows.scan(b"", b"\xff" * 9)]
     rows.close()
     assert keys == list(range(len(keys)))
-    assert len(keys) > told
+    assert len(keys) > synced
 
 
 def test_a_copy_taken_at_a_sync_opens(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""How far index and ledger table had come: written when it changed, checked at a start, damage told."""
+"""How far index and ledger table had come: written when it changed, checked at a start, damage reported."""
 
 import shutil
 from pathlib import Path
@@ -78,7 +78,7 @@ def test_rocksdb_numbers_its_writes(tmp_path: Path) -> None:
 
 
 def test_lost_writes_are_noticed(tmp_path: Path) -> None:
-    """RocksDB opens without a word when its log is damaged; the numbers tell."""
+    """RocksDB opens without an error when its log is damaged; the numbers show it."""
     path = tmp_path / "runs"
     rows = RocksRows(str(path))
     for number in range(10):

@@ -51,7 +51,7 @@ def test_a_last_group_torn_at_any_byte_is_cut_off() -> None:
         found, replay = groups_of(torn)
         assert found == [at for at, _ in groups[:-1]]
         assert replay.position == Position(3, offset)
-        assert (replay.torn is not None) == (kept >= form.GROUP.size), "its header tells"
+        assert (replay.torn is not None) == (kept >= form.GROUP.size), "its header shows it"
     again = Bookie(torn)
     assert [again.read(1, entry) for entry in range(8)] == [
         *(body_of(1, entry) for entry in range(6)),
@@ -87,8 +87,8 @@ def test_what_an_earlier_use_left_is_no_torn_tail() -> None:
 
 def test_a_flipped_bit_in_the_middle_is_damage() -> None:
     """
-    Every summed byte of an earlier group: the start refuses and names file and offset; a flipped byte of padding harms
-    nobody.
+    Every summed byte of an earlier group: the start refuses and names file and offset; a flipped byte of padding does
+    no harm.
     """
     disk, groups = three_groups()
     path = journal_path(disk)
@@ -122,7 +122,7 @@ def test_a_sealed_last_group_can_only_be_damaged() -> None:
 
 
 def test_a_flipped_bit_in_the_foot_is_damage() -> None:
-    """Without the salt no group could be told from a forged one: the start refuses and names file and offset."""
+    """Without the salt no group can be distinguished from a forged one: the start refuses and names file and offset."""
     disk, _groups = three_groups()
     path = journal_path(disk)
     size = len(disk.inodes[path].data)

@@ -201,7 +201,7 @@ def test_a_file_that_is_used_again_has_another_salt() -> None:
 @pytest.mark.parametrize("call", ["open", "open directory", "rename", "unlink"])
 @pytest.mark.parametrize("spares", [False, True])
 def test_what_was_not_begun_at_a_roll_is_tried_again(call: str, spares: bool) -> None:
-    """Without a word at first, then told as a full disk is; with descriptors all go on, and no spare is forgotten."""
+    """Silent at first, then reported as a full disk is; with descriptors all go on, and no spare is forgotten."""
     story = Story(segment_bytes=MIB)
     for token in "abc" if spares else "a":
         story.append(MIB // 2 + 1, token)

@@ -62,7 +62,7 @@ def test_what_is_queued_is_one_group_and_the_next_begins_aligned() -> None:
 
 
 def test_a_group_has_a_bound() -> None:
-    """More than the limit becomes several groups, each with a sync of its own; one large item is a group by itself."""
+    """More than the limit becomes several groups, each with a sync of its own; one large item is a group of its own."""
     story = Story(group_bytes_max=1000, segment_bytes=MIB)
     for number in range(25):
         story.append(100, number)
@@ -109,7 +109,7 @@ def test_an_idle_journal_seals_once() -> None:
 
 
 def test_the_end_is_a_group_of_its_own_kind_and_needs_no_seal() -> None:
-    """A clean stop: a synced block of kind END, told by the group, then silence."""
+    """A clean stop: a synced block of kind END, which the group reports, then nothing more."""
     story = Story()
     story.append(100, "a")
     story.commit()
@@ -150,7 +150,7 @@ def test_a_group_counts_only_where_it_was_written() -> None:
 
 @pytest.mark.parametrize(("call", "number"), [("write", errno.EIO), ("sync", errno.EIO), ("write", errno.ENOSPC)])
 def test_any_failure_is_final(call: str, number: int) -> None:
-    """One failed write or sync: told once with the directory's name, nothing is handed back any more."""
+    """One failed write or sync: reported once with the directory's name, nothing is handed back any more."""
     story = Story()
     story.append(100, "a")
     story.commit()
@@ -218,7 +218,7 @@ def on_a_full_disk() -> Story:
 
 
 def test_a_full_disk_is_no_fault() -> None:
-    """When the next segment can't be made, groups wait, unwritten and told to nobody, in order; with room all go on."""
+    """When the next segment can't be made, groups wait in order, unwritten and unacknowledged; with room all go on."""
     story = on_a_full_disk()
     story.append(MIB // 2, "c")
     story.commit()
@@ -341,7 +341,7 @@ def test_sync_off_syncs_when_asked_on_rolls_and_when_idle() -> None:
     story.journal.force("f")
     story.commit()
     assert (story.journal.syncs, story.journal.synced) == (2, story.journal.position)
-    story.journal.append((form.BLOCK.pack(form.FENCE, 0, 1, 0),), 17, "fence", "somebody")
+    story.journal.append((form.BLOCK.pack(form.FENCE, 0, 1, 0),), 17, "fence", "token")
     story.commit()
     assert story.journal.syncs == 3
     story.append(100, "c")

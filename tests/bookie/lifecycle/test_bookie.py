@@ -102,7 +102,7 @@ def test_a_java_clients_frames_are_answered_as_apache_answers_them(generation: s
 # --- bad peers over a real socket
 
 
-def test_bad_frames_over_tcp_hurt_nobody_else(tmp_path: Path) -> None:
+def test_bad_frames_over_tcp_affect_no_other_connection(tmp_path: Path) -> None:
     """Each closes its own connection without an answer."""
 
     async def story() -> None:
@@ -355,7 +355,7 @@ def test_no_port_opens_before_the_journal_is_replayed(tmp_path: Path) -> None:
 
 
 def test_a_stop_ends_what_a_round_of_garbage_collection_waits_for(tmp_path: Path) -> None:
-    """A pass over the logs waits for an index that is made anew, for hours perhaps; a stop must not."""
+    """A pass over the logs waits for an index rebuild, for hours perhaps; a stop must not."""
 
     async def story() -> None:
         store = await new_store()

@@ -108,7 +108,7 @@ def test_an_unclean_end_without_sync(
 ) -> None:
     """
     With sync off, what was acknowledged outlives the process, but not the machine, whatever the next start is
-    configured to do; where the boot isn't known, or Apache's note tells nothing, the worst is assumed.
+    configured to do; where the boot isn't known, or Apache's note says nothing, the worst is assumed.
     """
 
     def dirty(path: Path) -> None:
@@ -141,7 +141,7 @@ def test_an_unclean_end_without_sync_is_not_hidden_by_a_lost_disk(tmp_path: Path
     assert len(list(tmp_path.rglob("VERSION"))) == 3
 
 
-def test_a_directory_that_is_back_does_not_tell_how_the_last_run_ended(tmp_path: Path) -> None:
+def test_a_directory_that_is_back_does_not_say_how_the_last_run_ended(tmp_path: Path) -> None:
     """
     Its note is of the run in which it was given up; the machine was started again since, and the runs without it ended
     cleanly.
@@ -156,10 +156,10 @@ def test_a_directory_that_is_back_does_not_tell_how_the_last_run_ended(tmp_path:
 
 
 @pytest.mark.parametrize("synced", [True, False])
-def test_the_marker_stands_while_the_bookie_runs(tmp_path: Path, synced: bool) -> None:
+def test_the_marker_exists_while_the_bookie_runs(tmp_path: Path, synced: bool) -> None:
     """
-    Apache's name, in every ledger directory, and no other; it tells how this run goes, whatever the next is configured
-    to do.
+    Apache's name, in every ledger directory, and no other; it says whether this run syncs, whatever the next is
+    configured to do.
     """
 
     async def story() -> None:
@@ -177,12 +177,12 @@ def test_the_marker_stands_while_the_bookie_runs(tmp_path: Path, synced: bool) -
 
 
 @pytest.mark.parametrize("away", [False, True], ids=["at once", "the metadata store goes away in the first start"])
-def test_limbo_that_the_journal_tells_of_is_looked_after(
+def test_limbo_that_is_in_the_journal_is_looked_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away: bool
 ) -> None:
     """
-    It was journaled and not yet in the table when the process was killed: the start finds it, and says that somebody
-    should copy.  That is not forgotten when this start fails, whose last checkpoint takes it out of the journal.
+    It was journaled and not yet in the table when the process was killed: the start finds it, and asks for its
+    copies.  That is not forgotten when this start fails, whose last checkpoint takes it out of the journal.
     """
 
     async def story() -> None:
@@ -257,7 +257,7 @@ def test_a_store_that_is_set_back_while_ledgers_are_marked_ends_the_start(tmp_pa
 
 
 def test_ledgers_that_are_doubted_while_copies_come_to_their_end_are_not_forgotten(tmp_path: Path) -> None:
-    """The note that ledgers are in limbo stays, and they are told of."""
+    """The note that ledgers are in limbo stays, and they are reported."""
 
     async def story() -> None:
         store = await new_store()

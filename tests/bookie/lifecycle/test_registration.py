@@ -174,7 +174,7 @@ def test_a_store_that_is_gone_does_not_keep_the_bookie_from_stopping() -> None:
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_a_registration_that_somebody_removed_is_made_again(read_only: bool) -> None:
+def test_a_registration_that_was_removed_is_made_again(read_only: bool) -> None:
     """In the mode it is in, while the session goes on."""
     scene = Scene()
     scene.start()

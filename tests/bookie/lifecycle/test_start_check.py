@@ -76,7 +76,7 @@ def test_unknown_files_without_cookie_are_refused(home: Home) -> None:
 
 
 def test_data_that_the_cluster_does_not_know_is_refused(home: Home) -> None:
-    """Its cookie was lost, or the metadata was made anew: the operator must say which."""
+    """Its cookie was lost, or the metadata was created again: the operator must say which."""
     home.check()
     (home.path / "l1" / "current" / "0.log").write_bytes(b"x")
     home.wait(home.store.remove_cookie("b:1"))
@@ -122,7 +122,7 @@ def test_other_directories_or_another_order_are_refused(home: Home, more: dict[s
         home.check(**more)
 
 
-def test_a_stored_cookie_of_somebody_else_is_refused(home: Home) -> None:
+def test_a_stored_cookie_of_another_bookie_is_refused(home: Home) -> None:
     """Two machines with one id: the second must not start."""
     other = Cookie("b:1", "/other", "1\t/other", CLUSTER)
     home.wait(home.store.write_cookie("b:1", other.encode(), NEW))
@@ -131,7 +131,7 @@ def test_a_stored_cookie_of_somebody_else_is_refused(home: Home) -> None:
 
 
 def test_expansion(home: Home) -> None:
-    """New empty directories join when it is allowed; every copy is written anew."""
+    """New empty directories join when it is allowed; every copy is written again."""
     home.check()
     more = {"ledger_directories": ("l1", "l2", "l3")}
     with pytest.raises(IdentityError, match="allowStorageExpansion=true"):
@@ -275,8 +275,8 @@ def test_which_directories_a_bookie_may_start_without(
 
 def test_who_may_start_without_a_dead_directory(home: Home) -> None:
     """
-    A bookie that the cluster knows and whose other directories have their cookies: else nobody can tell what the dead
-    one held.
+    A bookie that the cluster knows and whose other directories have their cookies: else what the dead one held is
+    unknown.
     """
     two = (str(home.path / "l"), str(home.path / "l2"))
     files = Failing(two[1])

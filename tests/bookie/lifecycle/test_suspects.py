@@ -94,12 +94,12 @@ def test_suspects_are_read_from_the_metadata(monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_one_ledger_that_cannot_be_read_keeps_no_bookie_down(error: LedgerError, expected: object) -> None:
     """
-    What can't be decoded may be this bookie's: it is in limbo, fenced, without a key; a store that is away is told as
-    that.
+    What can't be decoded may be this bookie's: it is in limbo, fenced, without a key; a store that is away is reported
+    as such.
     """
     clock = Clock()
     store = MemoryStore(clock, MemoryCluster("one of two"))
-    told: list[object] = []
+    answers: list[object] = []
 
     async def story() -> object:
         await store.init_cluster()
@@ -115,6 +115,6 @@ def test_one_ledger_that_cannot_be_read_keeps_no_bookie_down(error: LedgerError,
         except LedgerError as failure:
             return type(failure)
 
-    Deferred.fromCoroutine(story()).addBoth(told.append)
+    Deferred.fromCoroutine(story()).addBoth(answers.append)
     clock.pump([0.01] * 20)
-    assert told == [expected]
+    assert answers == [expected]

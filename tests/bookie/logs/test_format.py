@@ -9,7 +9,7 @@ from tests.bookie.fakes.disk import Disk, records
 DIRECTORY = "/disk/ledgers/current"
 
 
-def test_the_next_id_stands_behind_the_largest_gap() -> None:
+def test_the_next_id_is_behind_the_largest_gap() -> None:
     """Ids wrap at 2^31 - 1; after a wrap the newest is the one in front of the largest gap, not the highest."""
     top = (1 << 31) - 1
     assert newest_id([], None) == -1

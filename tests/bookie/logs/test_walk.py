@@ -68,7 +68,7 @@ def test_a_record_that_the_log_is_too_short_for_is_cut(kept: int) -> None:
 
 @pytest.mark.parametrize("size", [-1, 5, 1 << 30])
 def test_what_is_no_record_ends_the_walk_with_a_problem(size: int) -> None:
-    """It is never passed over, for nobody knows where the next record begins."""
+    """It is never passed over, for the start of the next record is unknown."""
     data = bytes(HEADER_BYTES) + records(1, 0, 1) + struct.pack(">iqq", size, 1, 1) + records(1, 1, 1)
     walk = LogWalk(reader(data), len(data), "x.log", FRAME_MAX)
     assert [entry for _ledger, entry, _at, _body in walk.records()] == [0]

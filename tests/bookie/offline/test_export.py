@@ -176,7 +176,7 @@ def moved(rows: RocksRows) -> list[tuple[int, int]]:
 
 
 def test_an_unclean_stop_can_not_be_exported(tmp_path: pathlib.Path) -> None:
-    """What stands in our journal alone would be missing."""
+    """What is only in our journal would be missing."""
     root = unpack("rocksdb_bookie0_stopped", tmp_path)
     appended(root, "rocksdb", 200, 10)
     here = Here(root)

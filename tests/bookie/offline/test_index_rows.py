@@ -1,4 +1,4 @@
-"""What stands in an index, row by row: ours and Apache's."""
+"""The contents of an index, row by row: ours and Apache's."""
 
 import pathlib
 

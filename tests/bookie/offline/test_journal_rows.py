@@ -1,4 +1,4 @@
-"""What stands in a journal file, block by block: ours and Apache's."""
+"""The contents of a journal file, block by block: ours and Apache's."""
 
 import pathlib
 

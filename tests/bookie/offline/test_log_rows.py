@@ -1,4 +1,4 @@
-"""What stands in an entry log, record by record: good and damaged."""
+"""The contents of an entry log, record by record: good and damaged."""
 
 import pathlib
 

@@ -135,8 +135,8 @@ def test_apaches_logs_without_any_index(name: str, tmp_path: pathlib.Path) -> No
 @pytest.mark.parametrize("mapped", [True, False], ids=["mapped", "unmapped"])
 def test_a_damaged_log_puts_in_limbo_what_it_may_have_held(mapped: bool, tmp_path: pathlib.Path) -> None:
     """
-    Its ledgers map says whose records are missing; without one it may be anybody's.  Nothing is denied, what is there
-    is served.
+    Its ledgers map says whose records are missing; without one they may be any ledger's.  Nothing is denied, what is
+    there is served.
     """
     lived(tmp_path)
     log = tmp_path / "ledgers/current/1.log"

@@ -42,7 +42,7 @@ def test_a_directory_that_is_not_there_is_named(tmp_path: pathlib.Path) -> None:
     assert not (tmp_path / "ledgers").exists()
 
 
-def test_what_stands_in_the_journal_only_is_counted(tmp_path: pathlib.Path) -> None:
+def test_what_is_in_the_journal_only_is_counted(tmp_path: pathlib.Path) -> None:
     """Nothing after a clean stop; a kill leaves what came since the last checkpoint."""
     lived(tmp_path)
     assert unflushed(tmp_path) == []

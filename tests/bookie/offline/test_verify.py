@@ -1,6 +1,6 @@
 """
-Verification of a stopped bookie's files: nothing is wrong with a good one's; each kind of damage is told with its
-place; nothing is changed.
+Verification of a stopped bookie's files: nothing is wrong with a good one's; each kind of damage is reported
+with its place; nothing is changed.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ def test_a_good_bookie_has_no_problem_and_stays_as_it_is(tmp_path: pathlib.Path)
 @pytest.mark.parametrize("name", ["rocksdb", "sorted"])
 @pytest.mark.parametrize("ran", [False, True], ids=["as Apache left it", "taken over"])
 def test_apaches_directories_are_verified_too(name: str, ran: bool, tmp_path: pathlib.Path) -> None:
-    """Entries by size and ids; what is in the journal only is told."""
+    """Entries by size and ids; what is in the journal only is reported."""
     root = unpack(f"{name}_bookie0_killed", tmp_path)
     if ran:
         Here(root).close()
@@ -97,7 +97,7 @@ HARMS: dict[str, tuple[Harm, str]] = {
 
 
 @pytest.mark.parametrize("what", HARMS)
-def test_each_kind_of_damage_is_told(what: str, tmp_path: pathlib.Path) -> None:
+def test_each_kind_of_damage_is_reported(what: str, tmp_path: pathlib.Path) -> None:
     """With the file, and the offset where there is one; the rest is verified all the same."""
     good(tmp_path)
     harm, said = HARMS[what]
@@ -107,7 +107,7 @@ def test_each_kind_of_damage_is_told(what: str, tmp_path: pathlib.Path) -> None:
     assert report.entry_logs >= 2
 
 
-def test_damage_in_the_journal_is_told(tmp_path: pathlib.Path) -> None:
+def test_damage_in_the_journal_is_reported(tmp_path: pathlib.Path) -> None:
     """A bad group with a good one behind it; a torn one at the end is only a note."""
     good(tmp_path)
     here = Here(tmp_path)

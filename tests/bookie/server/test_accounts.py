@@ -42,7 +42,7 @@ LONG = bytes(100_000)
 
 
 def choking(scene: Scene) -> Client:
-    """A peer that takes nothing: its transport holds so much and then tells, as Twisted's does."""
+    """A peer that takes nothing: its transport holds so much and then pauses its producer, as Twisted's does."""
     client = scene.connect()
     client.wire.chokes_at = RECEIVE_BYTES
     return client
@@ -194,7 +194,7 @@ def test_a_peer_that_takes_nothing_and_sends_everything(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_whoever_takes_them_in_the_end_gets_an_answer_to_each_request(seed: int) -> None:
+def test_a_peer_that_takes_them_in_the_end_gets_an_answer_to_each_request(seed: int) -> None:
     """What was dropped is read again; nothing is answered twice."""
     rng = random.Random(seed)
     scene = small_scene(rng)
@@ -284,7 +284,7 @@ def test_reads_under_way_are_fewer_when_answers_are_large() -> None:
 
 
 def test_what_was_read_too_early_is_read_again() -> None:
-    """Its body is dropped; the tally tells."""
+    """Its body is dropped, as the tally shows."""
     scene = Scene()
     large(scene)
     scene.storage.slow = True
@@ -459,7 +459,7 @@ def test_fences_and_forces_are_in_the_account_until_their_answer(kind: str) -> N
 
 
 def test_fences_of_all_connections_stop_who_sends_them() -> None:
-    """And nobody else."""
+    """Connections without fences go on."""
     scene = Scene(at_once=False, pending_bytes_max=MIB)
     clients = [scene.connect() for _ in range(3)]
     for client in clients[:2]:

@@ -52,7 +52,7 @@ def test_hosts_without_number_are_reported_together() -> None:
     assert lines == [f"{2 * HOSTS_MAX - 1} more connections from other hosts were closed for nonsense"]
 
 
-def test_a_listener_tells_so() -> None:
+def test_a_listener_reports_it() -> None:
     """A thousand connections of nonsense: two lines."""
     scene = Scene()
     with log_lines() as lines:

@@ -104,8 +104,8 @@ def test_a_ledger_that_is_gone_is_dropped() -> None:
 
 def test_what_was_held_before_a_doubt_is_no_reason_to_end_limbo() -> None:
     """
-    An index rebuild doubts a ledger while its copies are compared: it has to be looked at again, once it is
-    known which index tells.
+    An index rebuild doubts a ledger while its copies are compared: they must be compared again, once it is known
+    which index counts.
     """
     scene = Scene()
     scene.storage.at_once = True
@@ -122,7 +122,7 @@ def test_what_was_held_before_a_doubt_is_no_reason_to_end_limbo() -> None:
 
 def test_a_doubt_that_comes_while_limbo_ends_counts() -> None:
     """
-    Before the fence is on disk: limbo does not end.  Before the end of limbo is on disk: somebody looks at the ledger
+    Before the fence is on disk: limbo does not end.  Before the end of limbo is on disk: the ledger is compared
     again.
     """
     scene = Scene()

@@ -1,4 +1,4 @@
-"""Connections (wire.md 1): what closes one, what stops reading from it, and that it hurts nobody else."""
+"""Connections (wire.md 1): what closes one, what stops reading from it, and that other connections go on."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -212,7 +212,7 @@ def test_all_connections_together_park_so_much_and_no_more() -> None:
     assert scene.service.parking.bytes == 0
 
 
-def test_a_long_pause_is_told_once() -> None:
+def test_a_long_pause_is_reported_once() -> None:
     """Peers give up at five seconds."""
     scene = Scene(connection_pending_bytes_max=1 << 20)
     scene.storage.room = 0

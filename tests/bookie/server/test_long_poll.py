@@ -53,7 +53,7 @@ def test_a_poll_is_woken_by_an_add() -> None:
     assert len(scene.clock.getDelayedCalls()) == timers, "its timer is gone"
 
 
-def test_an_advance_that_is_not_enough_wakes_nobody() -> None:
+def test_an_advance_that_is_not_enough_wakes_no_poll() -> None:
     """A long poll waits on when the last confirmed entry is below what it waits for, until its time-out."""
     scene, client = scene_with(2)
     client.send(poll(1, 5))

@@ -93,7 +93,7 @@ def test_parked_adds_go_with_their_connection() -> None:
     assert scene.service.parking.bytes == 0
 
 
-def test_an_answer_that_ends_its_connection_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_ends_its_connection_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """What else it had parked goes with it; the others get in."""
     scene = Scene()
     scene.storage.room = 0
@@ -119,7 +119,7 @@ def test_an_explicit_lac_never_overtakes_a_parked_add_of_its_connection() -> Non
     assert [reply.txn for reply in client.replies() if isinstance(reply, StatusReply)] == [2]
 
 
-def test_a_parked_explicit_lac_whose_ledger_can_not_be_read_keeps_nobody_waiting(
+def test_a_parked_explicit_lac_whose_ledger_can_not_be_read_keeps_no_other_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It gets its error, and those behind it get in."""

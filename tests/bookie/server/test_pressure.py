@@ -80,7 +80,7 @@ class Slow:
 
 def test_memory_is_bounded_and_every_add_is_answered_once() -> None:
     """
-    While the flush stands still: the cache is full, the rest is parked up to its bounds, then nothing is read;
+    While the flush is held: the cache is full, the rest is parked up to its bounds, then nothing is read;
     afterwards all get in, in order.
     """
     slow = Slow()
@@ -136,7 +136,7 @@ def test_reads_fences_and_recovery_pass_those_who_wait() -> None:
     assert len(other.replies()) == 1
 
 
-def test_parked_adds_of_a_fenced_ledger_are_told_so() -> None:
+def test_parked_adds_of_a_fenced_ledger_are_refused_as_fenced() -> None:
     """A fence that overtook them holds for them too."""
     slow = Slow()
     slow.fill(range(1, 2))

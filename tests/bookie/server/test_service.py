@@ -195,7 +195,7 @@ def test_v3_plain_read_has_the_lac_and_a_fencing_one_has_none() -> None:
     [(99, 0, S.ENOLEDGER), (99, -1, S.ENOLEDGER), (LEDGER, 1, S.ENOENTRY), (LEDGER, 99, S.ENOENTRY)],
 )
 def test_what_is_missing(ledger: int, entry: int, status: Status) -> None:
-    """An unknown ledger and a hole are told apart; no key is needed."""
+    """An unknown ledger and a hole have different answers; no key is needed."""
     scene = Scene()
     scene.connect().send(adds(b"a")).send(adds(b"c", first=2))
     assert scene.connect().ask(read(entry, ledger)) == ReadReply(status, ledger, entry)
@@ -379,7 +379,7 @@ def test_bookie_info_gives_what_was_asked_for(requested: int, total: int | None,
 
 
 def test_who_asks_hears_which_bookie_this_is() -> None:
-    """Also when it is read-only, and before V2 on the same connection; who does not ask is not told."""
+    """Also when it is read-only, and before V2 on the same connection; without a request no answer names it."""
     scene = Scene()
     scene.service.read_only = True
     client = scene.connect()
@@ -433,7 +433,7 @@ def test_start_tls_is_refused_and_the_connection_goes_on() -> None:
 
 
 @pytest.mark.parametrize("operation", [3, 4, 12])
-def test_operations_that_nobody_serves(operation: int) -> None:
+def test_operations_that_are_not_served(operation: int) -> None:
     """EBADREQ with the header copied, priority included."""
     asked = bytes.fromhex(f"0000000a0a08080310{operation:02x}180f2064")
     answered = bytes.fromhex(f"0000000d0a08080310{operation:02x}180f2064109403")

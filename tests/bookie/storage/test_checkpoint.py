@@ -78,7 +78,7 @@ def test_what_comes_during_a_checkpoint_is_not_covered_by_it() -> None:
 
 
 def test_flush_calls_join() -> None:
-    """A flush asked for while one runs is a second one, which covers what came in between; both are told."""
+    """A flush asked for while one runs is a second one, which covers what came in between; both Deferreds fire."""
     pool = HeldWorkers()
     bookie = Bookie(workers=pool)
     done: list[str] = []
@@ -99,7 +99,7 @@ def test_flush_calls_join() -> None:
 
 
 def without_room(bookie: Bookie) -> None:
-    """From now on an entry log can't be written: the disk is full, and nobody saw it before."""
+    """From now on an entry log can't be written: the disk is full, and no check has seen it before."""
 
     def before(call: str, path: str) -> None:
         if call == "write" and path.endswith(".log"):
@@ -153,7 +153,7 @@ def test_a_failed_sync_is_never_tried_again() -> None:
     assert [again.read(1, entry) for entry in range(5)] == [body_of(1, entry) for entry in range(5)]
 
 
-def test_a_checkpoint_that_meets_a_bug_says_so_and_parks_nobody_for_ever() -> None:
+def test_a_checkpoint_that_meets_a_bug_says_so_and_parks_no_add_for_ever() -> None:
     """The bookie turns read-only with the error as reason; acknowledged entries survive a crash."""
     bookie = Bookie(write_cache_bytes_max=2 << 20)
 
@@ -309,7 +309,7 @@ def test_a_directory_that_is_back_gets_a_mark_before_its_note_goes() -> None:
     again.storage.add(run_of(0, 60), "b")
     again.commit()
     again.now(again.storage.flush())
-    assert notes.named_failed(again.disk.killed(), "/disk/ledgers0") == {"/disk/ledgers1"}, "it is reported anew"
+    assert notes.named_failed(again.disk.killed(), "/disk/ledgers0") == {"/disk/ledgers1"}, "it is reported again"
 
 
 def test_the_last_directory_is_not_given_up() -> None:

@@ -65,7 +65,7 @@ def test_replay_finds_the_key_of_a_ledger_that_had_none() -> None:
 
 
 def test_limbo_that_ended_is_back_after_a_crash_that_lost_the_copies() -> None:
-    """What was copied before lay in memory only: the end of limbo that the journal tells of counts no more."""
+    """The copies were in memory only: the end of limbo in the journal no longer counts."""
     bookie = Bookie(journal_write_data=False)
     Deferred.fromCoroutine(bookie.storage.mark_limbo({1: LedgerRow(KEY)}))
     bookie.commit()

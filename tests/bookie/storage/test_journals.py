@@ -132,7 +132,7 @@ def scarce(bookie: Bookie, segments: int) -> Callable[[str, str], None]:
 @pytest.mark.parametrize("flushed", [False, True])
 def test_a_journal_that_a_checkpoint_can_shorten_is_not_in_the_way(flushed: bool, synced: bool) -> None:
     """
-    The disk is full, but old segments can be given back: that is done at once, and nobody is refused; a start finds the
+    The disk is full, but old segments can be given back: that is done at once, and no add is refused; a start finds the
     same.
     """
     bookie = Bookie(write_cache_bytes_max=64 << 20, flush_interval_ms=3_600_000, journal_sync_data=synced)
@@ -226,7 +226,7 @@ class LateSpawn(InlineWorkers):
             job()
 
 
-def test_nobody_is_refused_before_it_is_known_whether_a_checkpoint_helped() -> None:
+def test_no_add_is_refused_before_it_is_known_whether_a_checkpoint_helped() -> None:
     """The checkpoint has given segments back, and the next one is still being made."""
     workers = LateSpawn()
     bookie = Bookie(workers=workers, write_cache_bytes_max=64 << 20, flush_interval_ms=3_600_000)
@@ -300,8 +300,7 @@ def test_failed_flush_makes_read_only(number: int) -> None:
 
 def test_those_who_wait_for_room_hear_of_a_fault() -> None:
     """
-    Parked adds are called again when the disk or the journal fails, and are refused then, so that nobody waits for
-    ever.
+    Parked adds are called again when the disk or the journal fails, and are refused then, so that none waits for ever.
     """
     pool = HeldWorkers()
     bookie = Bookie(workers=pool)
@@ -348,8 +347,8 @@ def test_a_journal_that_is_not_freed_has_a_bound() -> None:
 
 def test_who_waits_for_the_backlog_needs_no_luck_with_a_checkpoint() -> None:
     """
-    One runs that began too early to free enough: the next one follows it at once, though nobody comes who would ask for
-    it.
+    The checkpoint under way began too early to free enough: the next one follows it at once, though no further add
+    asks for it.
     """
     workers = HeldWorkers()
     bookie = Bookie(
@@ -372,9 +371,9 @@ def test_who_waits_for_the_backlog_needs_no_luck_with_a_checkpoint() -> None:
 
 
 @pytest.mark.parametrize("sync", [True, False])
-def test_one_group_larger_than_the_backlog_parks_nobody_for_good(sync: bool) -> None:
+def test_one_group_larger_than_the_backlog_parks_no_add_for_good(sync: bool) -> None:
     """
-    The segment that was made for it is larger than the bound by itself, and no checkpoint can free the one that is
+    The segment that was made for it alone is larger than the bound, and no checkpoint can free the one that is
     being written.
     """
     bookie = Bookie(write_cache_bytes_max=64 << 20, journal_backlog_bytes_max=1 << 20, journal_sync_data=sync)
@@ -430,7 +429,7 @@ def test_a_token_that_waits_for_nothing_comes_back_in_the_next_turn() -> None:
 
 
 def test_a_block_on_its_way_is_awaited_until_it_is_synced_or_a_journal_fails() -> None:
-    """Whoever waits goes on in both cases, once; only the first fault is reported."""
+    """All that wait go on in both cases, once; only the first fault is reported."""
     _clock, journals, _tokens, heard = listening()
     ended: list[str] = []
     first, synced = journals.awaited()

@@ -91,7 +91,7 @@ def test_only_a_copy_that_goes_is_not_remembered() -> None:
 
 def test_a_fence_of_a_deleted_ledger_is_kept_longer_than_the_memory_of_the_deletion() -> None:
     """
-    Whoever recovers a ledger that has the id of a deleted one takes a "no" for a fenced bookie: it must be one, also
+    The recovery of a ledger that has the id of a deleted one takes a "no" for a fenced bookie: it must be one, also
     after the next start.
     """
     bookie = Bookie()

@@ -1,6 +1,6 @@
 """
 Lists of a ledger's entries: nothing that was there when one was asked for is missing, they are made one at a time, and
-their length weighs on nobody.
+their length does not delay other requests.
 """
 
 import random
@@ -49,7 +49,7 @@ def settled(workers: HeldWorkers) -> None:
 
 
 class Striped:
-    """Stands for a directory with so many rows of two entries each; `taken` of them so far."""
+    """A fake directory with so many rows of two entries each; `taken` of them so far."""
 
     def __init__(self, rows: int, gap: int = 1) -> None:
         self.rows = rows

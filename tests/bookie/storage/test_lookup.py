@@ -39,14 +39,14 @@ class LateWorkers(InlineWorkers):
     """Jobs are done at once, and what comes of them is reported when the test says so."""
 
     def __init__(self) -> None:
-        self.untold: list[tuple[Deferred[Any], Deferred[Any]]] = []
+        self.unanswered: list[tuple[Deferred[Any], Deferred[Any]]] = []
 
     def run(self, job: Callable[..., Any], *args: Any) -> Deferred[Any]:
-        self.untold.append((Deferred(), maybeDeferred(job, *args)))
-        return self.untold[-1][0]
+        self.unanswered.append((Deferred(), maybeDeferred(job, *args)))
+        return self.unanswered[-1][0]
 
-    def tell(self, number: int) -> None:
-        waiting, done = self.untold.pop(number)
+    def answer(self, number: int) -> None:
+        waiting, done = self.unanswered.pop(number)
         done.chainDeferred(waiting)
 
 
@@ -60,17 +60,17 @@ def test_what_is_being_read_ahead_is_old_once_it_is_written_again() -> None:
         assert isinstance(asked, Deferred)
         asked.addCallback(found.append)
         if not entry:
-            workers.tell(0)
+            workers.answer(0)
     assert bookie.storage.add(run_of(1, 3, size=50, recovery=True), "b") is Status.EOK
     bookie.commit()
     bookie.storage.flush()
-    workers.tell(1)
-    workers.tell(0)
+    workers.answer(1)
+    workers.answer(0)
     assert found == [body_of(1, 0), body_of(1, 1)]
     asked = bookie.storage.read(1, 3)
     if isinstance(asked, Deferred):
         asked.addCallback(found.append)
-        workers.tell(0)
+        workers.answer(0)
     assert found[-1] == body_of(1, 3, 50)
 
 

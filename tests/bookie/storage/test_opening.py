@@ -118,7 +118,7 @@ def test_a_step_of_moving_in_that_fails_where_every_disk_is_well_ends_the_start(
 def test_what_a_directory_has_is_not_replayed_into_it(seed: int) -> None:
     """
     Another directory is lost and comes back empty, so a start replays all that the journals still have.  The ledgers of
-    the others are what they are after any other start, whatever stood in the journal before their marks.
+    the others are what they are after any other start, whatever was in the journal before their marks.
     """
     rng = random.Random(seed)
     shape = {"journals": rng.randint(1, 2), "ledgers": 3}
@@ -193,7 +193,7 @@ def test_what_is_written_behind_a_lost_journal_is_no_old_news() -> None:
 def test_a_journal_is_added_to_a_bookie_that_was_killed(marked: bool) -> None:
     """
     Ledgers change their journals by it.  What they had in the old ones comes before what they get in the new ones,
-    whoever is replayed first later.
+    whichever journal is replayed first later.
     """
     first = Bookie(journals=2)
     if marked:

@@ -47,7 +47,7 @@ def waiting(count: int) -> Bench:
 
 
 def test_without_adds_reads_begin_at_once_side_by_side() -> None:
-    """Nobody is in the way of a reader of an idle bookie."""
+    """On an idle bookie reads do not wait for each other."""
     bench = Bench()
     bench.ask()
     bench.ask()
@@ -102,7 +102,7 @@ def test_when_the_adds_end_all_go_on() -> None:
     assert len(bench.begun) == 5
 
 
-def test_who_comes_as_the_rest_ends_stands_behind_those_who_waited() -> None:
+def test_a_read_that_comes_as_the_pause_ends_is_behind_those_that_waited() -> None:
     """A read that arrives as the pause ends begins after one that waited before it."""
     bench = Bench()
     # before the timer of the one that waits, at the same moment
@@ -136,7 +136,7 @@ def test_a_read_that_ends_late_makes_the_rest_longer() -> None:
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_read_that_fails_lets_the_next_go(times: int) -> None:
-    """A failure is the caller's, and nobody's turn is lost."""
+    """The caller gets the failure, and the next read gets its turn."""
     bench = Bench()
     bench.ask()
     bench.counters.adds += 1

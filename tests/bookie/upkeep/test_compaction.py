@@ -35,7 +35,7 @@ class Power(BaseException):
 
 
 def no_pause() -> None:
-    """There is nobody to make room for."""
+    """A pause for other work, which there is not."""
 
 
 class Roomy(Disk):
@@ -128,7 +128,7 @@ def test_totals_come_from_maps_where_it_matters() -> None:
 def test_a_pass_that_compacts_nothing_walks_no_further_than_it_must(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Once the index was walked over, deletions are counted: the next pass reads no row for them, and finds the log that
-    nobody needs any more all the same.
+    is no longer needed all the same.
     """
     directory = opened(Disk())
     for ledger in range(4):
@@ -328,7 +328,7 @@ def test_a_full_disk_leaves_nothing_behind() -> None:
     check(directory, 2, 40)
 
 
-def test_a_failed_sync_is_told_as_such() -> None:
+def test_a_failed_sync_is_reported_as_such() -> None:
     """It is final for the directory: nothing was moved, nothing goes."""
     disk = Disk()
     directory = dead_and_alive(disk)
@@ -505,5 +505,5 @@ def test_histories_against_a_model(steps: list[tuple[str, int, int]]) -> None:
         for entry in range(max(entries, default=-1) + 2):
             found = bookie.read(ledger, entry)
             assert found == entries.get(entry, found if isinstance(found, Status) else None), (ledger, entry)
-    # The old entries of a ledger that was made again can't be told from entries that an index lost.
+    # The old entries of a ledger that was made again can't be distinguished from entries that an index lost.
     assert reused or all(not space.left_alone and space.problem is None for space in bookie.upkeep.space.directories)

@@ -247,7 +247,7 @@ def test_a_store_that_counts_deletions_is_not_listed_in_vain() -> None:
     scene.round()
     assert scene.local == [1, 3]
     listings = scene.store.listings
-    scene.store.have.remove(3)  # and nobody counted it
+    scene.store.have.remove(3)  # and the deletion was not counted
     scene.round()
     assert scene.store.listings == listings
     scene.clock.advance(LISTING_S)
@@ -362,8 +362,8 @@ def test_a_forced_round() -> None:
 )
 def test_how_far_a_forced_round_goes(options: dict[str, Any], used: float, wanted: float) -> None:
     """
-    Full disks hold compaction back, what is turned off stays off, unless an option says otherwise; logs that nobody
-    needs are always looked for.
+    Full disks hold compaction back, what is turned off stays off, unless an option says otherwise; logs that are not
+    needed are always looked for.
     """
     scene = Scene([1], 1, **options)
     scene.disk.used = used

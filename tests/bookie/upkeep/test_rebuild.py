@@ -137,7 +137,7 @@ def test_a_good_index_is_the_same_again() -> None:
 
 
 def test_of_two_copies_in_one_log_the_later_counts() -> None:
-    """Also when nothing but the log tells."""
+    """Also when only the order in the log says which is later."""
     bookie = bookie_on(entry_log_bytes_max=1 << 20)
     store(bookie, 1, 0, 30)
     flushed(bookie)
@@ -173,26 +173,26 @@ class LateWorkers(InlineWorkers):
     def run(self, job: Any, *args: Any) -> Deferred[Any]:
         if job.__name__ != "survey":
             return super().run(job, *args)
-        told: Deferred[Any] = Deferred()
-        self.late.append((told, job(*args)))
-        return told
+        answer: Deferred[Any] = Deferred()
+        self.late.append((answer, job(*args)))
+        return answer
 
 
-def test_what_the_old_index_told_of_a_last_entry_is_asked_again() -> None:
+def test_what_the_old_index_said_of_a_last_entry_is_asked_again() -> None:
     """When the new one came in between."""
     disk = lived().disk.killed()
     workers = LateWorkers()
     bookie = bookie_on(disk, workers)
     forget_rows(bookie, ledger=1)
-    told: list[object] = []
+    answers: list[object] = []
     answer = bookie.storage.lac(1)
     assert isinstance(answer, Deferred)
-    answer.addBoth(told.append)
+    answer.addBoth(answers.append)
     reindexed(bookie)
     while workers.late:
         waiter, found = workers.late.pop()
         waiter.callback(found)
-    assert told == [78]
+    assert answers == [78]
     assert bookie.read(1, 79) == body_of(1, 79)
 
 
@@ -221,8 +221,8 @@ def test_an_entry_that_was_denied_is_found_at_once() -> None:
 @pytest.mark.parametrize("seed", range(30))
 def test_what_comes_meanwhile_counts_more(seed: int) -> None:
     """
-    Adds, entries written again, deletions and flushes between any two steps; then the new index has what a reader was
-    told all the time.
+    Adds, entries written again, deletions and flushes between any two steps; then the new index has what readers got
+    all the time.
     """
     rng = random.Random(seed)
     workers = HeldWorkers()
@@ -278,10 +278,10 @@ def test_what_comes_meanwhile_counts_more(seed: int) -> None:
             for entry in range(90):
                 answer = bookie.storage.read(ledger, entry)
                 if not isinstance(answer, bytes | Status):
-                    told: list[Any] = []
-                    answer.addBoth(told.append)
-                    work(lambda told=told: told)
-                    (answer,) = told
+                    answers: list[Any] = []
+                    answer.addBoth(answers.append)
+                    work(lambda answers=answers: answers)
+                    (answer,) = answers
                 if entry in have.get(ledger, ()):
                     assert answer == body_of(ledger, entry), (ledger, entry)
                 else:
@@ -370,7 +370,7 @@ class Broken(WatchedRows):
         return [self.floor(key) for key in keys]
 
 
-def test_a_ledger_of_which_the_old_index_tells_nothing_goes_in_limbo_first() -> None:
+def test_a_ledger_of_which_the_old_index_has_nothing_goes_in_limbo_first() -> None:
     """What the logs have is served, the rest is unknown; that is durable before the new index counts."""
     disk = lived().disk.killed()
     disk.rows[RUNS] = Broken(disk.rows[RUNS], lambda call: None)
@@ -396,13 +396,13 @@ def test_a_ledger_of_which_the_old_index_tells_nothing_goes_in_limbo_first() -> 
     assert again.read(1, 3) == body_of(1, 3)
 
 
-def test_ledgers_that_were_doubted_are_told_of_though_the_run_fails() -> None:
-    """They are in limbo: somebody must compare them, or they stay there until the next start."""
+def test_ledgers_that_were_doubted_are_reported_though_the_run_fails() -> None:
+    """They are in limbo: their copies must be compared, or they stay there until the next start."""
     disk = lived().disk.killed()
     disk.rows[RUNS] = Broken(disk.rows[RUNS], lambda call: None)
     bookie = bookie_on(disk)
-    told: list[bool] = []
-    bookie.limbo.ready_to_copy = lambda: told.append(disk.exists(PLACE))  # type: ignore[method-assign]
+    reported: list[bool] = []
+    bookie.limbo.ready_to_copy = lambda: reported.append(disk.exists(PLACE))  # type: ignore[method-assign]
 
     def before(call: str, path: str) -> None:
         if call == "sync rows" and path == SECOND:
@@ -410,11 +410,11 @@ def test_ledgers_that_were_doubted_are_told_of_though_the_run_fails() -> None:
 
     disk.before = before
     found = reindexed(bookie)
-    assert (found.done, found.limbo, told) == (False, 1, [False])
+    assert (found.done, found.limbo, reported) == (False, 1, [False])
     assert bookie.storage.limbo_ledgers() == [1]
     disk.before = lambda call, path: None
     assert reindexed(bookie).done
-    assert told == [False, True]
+    assert reported == [False, True]
 
 
 def test_a_crash_at_any_step_loses_nothing() -> None:
@@ -461,7 +461,7 @@ def test_a_crash_at_any_step_loses_nothing() -> None:
     assert places == {False, True}
 
 
-def test_a_new_index_that_can_not_be_written_disturbs_nobody() -> None:
+def test_a_new_index_that_can_not_be_written_disturbs_no_request() -> None:
     """A full disk, say: flushes go on, and the index is as it was."""
     bookie = lived()
 
@@ -609,7 +609,7 @@ def test_passes_over_the_logs_wait_and_a_stop_ends_it() -> None:
 def test_a_stop_does_not_wait_for_one_that_waits_for_the_other(first: str) -> None:
     """
     An index rebuild and a pass over the logs take turns: whichever is under way, both end at their next step,
-    and nobody rests so long.
+    without the rest of their pause.
     """
     workers = HeldWorkers()
     bookie = bookie_on(workers=workers, compaction_entries_per_second=1)
@@ -703,11 +703,11 @@ def test_a_log_that_a_flush_begins_right_behind_it_is_not_read() -> None:
             return done
 
     disk = lived().disk.killed()
-    stood = len(disk.find(".log"))
+    logs_before = len(disk.find(".log"))
     bookie = bookie_on(disk, Ahead())
     found = reindexed(bookie)
-    assert (found.done, found.logs) == (True, stood)
-    assert len(disk.find(".log")) > stood
+    assert (found.done, found.logs) == (True, logs_before)
+    assert len(disk.find(".log")) > logs_before
     assert bookie.read(1, 500) is Status.ENOENTRY
 
 
@@ -900,7 +900,7 @@ def test_entries_that_only_apaches_index_names_get_rows_of_ours(name: str, tmp_p
     here.close()
 
 
-def test_the_old_index_tells_which_of_two_forms_of_an_entry_is_the_newer_one() -> None:
+def test_the_old_index_shows_which_of_two_forms_of_an_entry_is_the_newer_one() -> None:
     """
     A compaction copies an entry to a log of its own; the entry is written again to a log that was begun before that
     one.

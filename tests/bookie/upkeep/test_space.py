@@ -96,7 +96,7 @@ def test_time_is_limited() -> None:
 
 
 def test_no_room_no_compaction() -> None:
-    """What does not fit is not begun, and told; logs that nobody needs go all the same."""
+    """A compaction that does not fit is not begun, and is reported; logs that are not needed go all the same."""
     bookie = half_dead()
     bookie.now(bookie.storage.flush())
     assert isinstance(bookie.disk, Roomy)
@@ -146,7 +146,7 @@ def test_a_failed_sync_is_final() -> None:
         check(bookie)
 
 
-def test_damage_is_told_and_left_alone() -> None:
+def test_damage_is_reported_and_left_alone() -> None:
     """A log with a damaged entry is named with its offset and kept; its other entries stay readable."""
     bookie = half_dead()
     bookie.now(bookie.storage.flush())
@@ -213,7 +213,7 @@ def test_beside_everything_else(tmp_path: Path) -> None:
         journal_sync_data=False,
     )
 
-    async def told(storage: Storage, waiting: list[Deferred[None]]) -> None:
+    async def next_durable(storage: Storage, waiting: list[Deferred[None]]) -> None:
         waiter: Deferred[None] = Deferred()
         waiting.append(waiter)
         await waiter
@@ -247,10 +247,10 @@ def test_beside_everything_else(tmp_path: Path) -> None:
             first = rng.randrange(len(entries) + 1) if turn % 4 == 0 else len(entries)
             size = 200 + turn
             while storage.add(run_of(ledger, first, 40, size=size), turn) is None:
-                await told(storage, waiting)
+                await next_durable(storage, waiting)
             entries.update(dict.fromkeys(range(first, first + 40), size))
             while turn not in tokens:
-                await told(storage, waiting)
+                await next_durable(storage, waiting)
             if turn % 5 == 4:
                 gone = rng.choice(sorted(sizes))
                 storage.delete_ledger(gone, remembered=False)

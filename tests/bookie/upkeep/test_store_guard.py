@@ -256,7 +256,7 @@ def test_the_first_start_in_a_cluster_whose_callers_choose_ids(scene: Scene) -> 
 
 def test_the_first_start_before_a_store_that_was_set_back(scene: Scene) -> None:
     """
-    Where nobody chooses ids a ledger that the store never gave shows it, also to a bookie that never looked before.
+    Where callers choose no ids, a ledger that the store never gave shows it, also to a bookie that never looked before.
     """
     old = scene.ledgers(2)
     scene.storages["b1"] = storage = FakeStorage()
@@ -266,7 +266,7 @@ def test_the_first_start_before_a_store_that_was_set_back(scene: Scene) -> None:
     assert bookie.collect() == [*old, 7]
 
 
-def test_one_bookie_that_noticed_tells_the_others(scene: Scene) -> None:
+def test_one_bookie_that_noticed_informs_the_others(scene: Scene) -> None:
     """
     Ids that were raised hide it from those that look later; the note does not.  One whose numbers were never ahead
     stops, too.
@@ -339,7 +339,7 @@ def test_a_bookie_that_was_down_when_it_was_accepted(scene: Scene) -> None:
 
 
 def test_far_ids_are_left_to_the_command(scene: Scene) -> None:
-    """A bookie passes over so many ids by itself and no more."""
+    """A bookie passes over so many ids without the command and no more."""
     bookie = scene.bookie()
     now(scene.store.raise_ledger_ids(RAISED_MAX + 5))
     now(Deferred.fromCoroutine(bookie.guard.look()))
@@ -364,7 +364,7 @@ def test_what_was_seen_is_written_in_time_and_at_the_end(scene: Scene) -> None:
 
 
 def test_nothing_may_be_forgotten_and_no_limbo_ends(scene: Scene) -> None:
-    """Whoever deletes asks first; a store that is away, or another cluster's, is no word either."""
+    """A deletion asks the store first; one that is away, or another cluster's, allows none either."""
     scene.ledgers(3)
     bookie = scene.bookie()
     now(Deferred.fromCoroutine(bookie.guard.trust_store([1])))
@@ -400,7 +400,7 @@ def test_what_is_unknown_is_counted_also_where_the_note_could_not_be_written_at_
 
 
 def test_who_asks_at_the_same_time_shares_a_look(scene: Scene) -> None:
-    """One that began before somebody asked is no answer to him; one that failed is nobody else's."""
+    """A look that began before a request does not answer it; one that failed fails only its own requests."""
     bookie = scene.bookie()
     looks: list[str] = []
     errors = [MetaStore("away"), None, None]

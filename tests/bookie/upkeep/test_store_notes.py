@@ -23,7 +23,7 @@ def test_the_latest_file_of_the_cluster_counts(tmp_path: Path) -> None:
         if value is not None:
             (tmp_path / name / "current" / STORE).write_bytes(value.encode())
     assert read_seen(Files(), names, "ours") == seen
-    assert read_seen(Files(), names, "nobody's") is None
+    assert read_seen(Files(), names, "another's") is None
     data = bytearray(seen.encode())
     for offset in range(len(data)):
         data[offset] ^= 4

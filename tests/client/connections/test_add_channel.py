@@ -191,7 +191,7 @@ def test_a_lost_connection_ends_the_channel_for_good(protocol):
     assert [code for code, _ in sink.failures] == [-8]
 
 
-def test_queued_adds_keep_their_order_when_the_connection_stands():
+def test_queued_adds_keep_their_order_when_the_connection_is_made():
     """A bookie handles the adds of one connection in the order they come (obligation B7)."""
     net = Net()
     channel = make_pool(net).add_channel(BOOKIE, 1, Listener())

@@ -225,7 +225,7 @@ def test_nothing_is_asked_before_the_bookie_said_who_it_is(protocol):
     sink = Listener()
     channel = pool.add_channel(BOOKIE, 1, sink)
     channel.send(batch(1, 0, 3))
-    peer = net.accept(told=False)
+    peer = net.accept(introduced=False)
     assert peer.transport.writes == [v3.pack_request(BookieInfo(BOOKIE_ID, 0))]
     net.turn(1)
     peer.introduce(BOOKIE)
@@ -235,13 +235,13 @@ def test_nothing_is_asked_before_the_bookie_said_who_it_is(protocol):
 
 @BOTH
 @pytest.mark.parametrize("status", [Status.EUA, Status.EBADREQ, Status.ETOOMANYREQUESTS])
-def test_any_answer_will_do_of_a_bookie_that_names_nobody(protocol, status):
+def test_any_answer_will_do_of_a_bookie_that_gives_no_name(protocol, status):
     """
     Apache's, and quire's before it did: they may want a password, or be busy; the requests themselves will hear that.
     """
     net = Net()
     read = make_pool(net, protocol=protocol).read(BOOKIE, 1, 0)
-    peer = net.accept(told=False)
+    peer = net.accept(introduced=False)
     peer.say(v3.bare(peer.only(), status))
     peer.refuse(peer.only(), Status.ENOENTRY)
     assert result(read).code == -13
@@ -278,7 +278,7 @@ def test_a_bookie_that_does_not_say_who_it_is_in_time_is_not_there(protocol):
     """The time of a connect covers the question."""
     net = Net()
     read = make_pool(net, protocol=protocol, connect_timeout_ms=3000).read(BOOKIE, 1, 0)
-    peer = net.accept(told=False)
+    peer = net.accept(introduced=False)
     net.turn(2.9)
     assert pending(read)
     net.turn(0.2)
@@ -293,7 +293,7 @@ def test_what_follows_the_first_answer_unasked_ends_the_connection(protocol, beh
     """Nothing else was asked, so nothing of another frame can be there."""
     net = Net()
     read = make_pool(net, protocol=protocol).read(BOOKIE, 1, 0)
-    peer = net.accept(told=False)
+    peer = net.accept(introduced=False)
     request = peer.only()
     peer.say(wire.answer(request, InfoReply(Status.EOK, request.txn)) + behind)
     assert result(read).code == -8
@@ -317,7 +317,7 @@ def test_a_lost_connection_fails_all_that_waits_once(protocol):
 
 @BOTH
 def test_a_channel_without_progress_times_out(protocol):
-    """-23 after add_timeout without any answer; the connection stays, and a late answer is for nobody."""
+    """-23 after add_timeout without any answer; the connection stays, and a late answer is dropped."""
     net = Net()
     _pool, channel, sink, peer = channel_of(net, protocol, add_timeout_ms=2000)
     channel.send(batch(1, 0, 4))
@@ -366,7 +366,7 @@ def test_a_silent_channel_does_not_time_out(protocol):
 
 
 @BOTH
-def test_reads_time_out_and_their_late_answers_are_for_nobody(protocol):
+def test_reads_time_out_and_their_late_answers_are_dropped(protocol):
     """-23; a new read of the same entry is not answered by the old answer."""
     net = Net()
     pool = make_pool(net, protocol=protocol, read_timeout_ms=1000, long_poll_ms=500)

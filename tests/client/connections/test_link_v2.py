@@ -148,7 +148,7 @@ def test_a_read_that_was_never_answered_keeps_its_key_until_there_are_too_many(m
 
 
 def test_an_answer_without_its_entry_is_an_error():
-    """EOK with no body is no entry; an authentication nobody asked for is passed over."""
+    """EOK with no body is no entry; an authentication that was not asked for is passed over."""
     net = Net()
     read = make_pool(net).read(BOOKIE, 1, 0)
     peer = net.accept()

@@ -124,7 +124,7 @@ def test_a_part_of_a_batch_of_recovery_adds_may_hold_a_large_one():
     assert channel.outstanding_bytes == 0
 
 
-def test_a_sink_may_close_its_channel_while_it_is_told():
+def test_a_sink_may_close_its_channel_while_it_is_called():
     """Nothing more is said, though more answers were in the same bytes."""
     net = Net()
     _pool, channel, sink, peer = channel_of(net, "v3")

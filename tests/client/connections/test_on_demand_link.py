@@ -70,7 +70,7 @@ class Waiting:
 
 
 def heard(host: Host, data: bytes, bookie: str | None = None) -> list[Request]:
-    """What it is asked; who it is, it tells where it is given a name."""
+    """The requests that it got; with a name it answers which bookie it is."""
     requests = host.requests.feed(data)
     for request in requests:
         if isinstance(request, BookieInfo):
@@ -101,7 +101,7 @@ async def cluster_of_one(heard=answer_all, greeted=silent, **options):
     factory = Factory.forProtocol(Host)
     factory.buildProtocol = lambda _address: Host(heard, greeted)
     port = reactor.listenTCP(0, factory, interface="127.0.0.1")
-    # addresses stands in for a store
+    # addresses takes the place of a store
     pool = BookiePool(reactor, Addresses(), ClientOptions(**options))  # type: ignore[arg-type]
     try:
         yield f"127.0.0.1:{port.getHost().port}", pool, port
@@ -127,7 +127,7 @@ def test_adds_and_reads_over_a_real_socket():
     run(story)
 
 
-def test_nobody_listens():
+def test_no_one_listens_there():
     """-8 quickly, with the address in the reason."""
 
     async def story():
@@ -250,8 +250,8 @@ def test_a_host_that_comes_back_is_found_again():
 @pytest.mark.parametrize("protocol", ["v2", "v3"])
 def test_two_bookies_exchange_their_addresses(protocol, telling):
     """
-    A bookie is looked for where the store says that it is now, though somebody answers where it was.  While the store
-    is behind, who answers where it says is not taken for it, if bookies tell who they are.
+    A bookie is looked for where the store says that it is now, though another one answers where it was.  While the
+    store is behind, the one that answers there is not taken for it, if bookies say who they are.
     """
     names = ["a", "b"]  # who is at the one port, and at the other
     hosts: list[Host] = []

@@ -122,7 +122,7 @@ def test_a_refused_connection_fails_everything_that_waits_for_it():
     assert channel.outstanding_bytes == 0
 
 
-def test_a_sink_is_never_told_from_inside_the_call_that_opens_its_channel():
+def test_a_sink_is_never_called_from_inside_the_call_that_opens_its_channel():
     """The writer's core isn't entered twice."""
     net = Net()
     pool = make_pool(net)
@@ -170,7 +170,7 @@ def test_a_connection_that_worked_is_made_again_at_once():
 
 
 def test_a_bookie_that_accepts_and_closes_is_left_alone_for_a_moment():
-    """A starting or stopping bookie does so; asking it in a loop helps nobody."""
+    """A starting or stopping bookie does so; asking it in a loop does not help."""
     net = Net()
     pool = make_pool(net)
     pool.read(BOOKIE, 1, 0)
@@ -186,7 +186,7 @@ def test_a_bookie_that_accepts_and_closes_is_left_alone_for_a_moment():
 
 def test_each_connection_goes_where_the_store_says_then():
     """
-    A bookie with an id of its own is where it announced to be; it is not looked for where it was, though somebody
+    A bookie with an id of its own is where it announced to be; it is not looked for where it was, though another one
     answers there.
     """
     net = Net()
@@ -231,7 +231,7 @@ def test_an_unregistered_bookie_is_not_tried_where_another_one_is_registered():
     assert net.accept().address == ("10.1.1.1", 4000)
 
 
-def test_a_bookie_that_is_down_is_tried_without_reading_all_the_others_anew():
+def test_a_bookie_that_is_down_is_tried_without_reading_all_the_others_again():
     """Who serves at its address is as far as was heard; and one that just came is no other one."""
     net = Net()
     addresses = Addresses()
@@ -281,7 +281,7 @@ def test_a_store_that_does_not_answer_is_named_with_the_time_it_had():
     assert "its address is unknown: the metadata store did not answer within 1500 ms" in reason
 
 
-def test_a_clock_that_is_set_back_keeps_nobody_away_from_a_bookie_that_refused():
+def test_a_clock_that_is_set_back_keeps_no_caller_away_from_a_bookie_that_refused():
     """An impatient read after it is tried at once, not refused for as long as the clock was set back."""
     net = Net()
     pool = make_pool(net)
@@ -344,7 +344,7 @@ def test_closing_fails_what_waits_and_all_that_comes():
 
 
 def test_closing_ends_who_turns_to_another_bookie_then():
-    """Who is told that a bookie is gone may ask one that was never asked before."""
+    """A caller whose read fails because a bookie is gone may ask one that was never asked before."""
     net = Net()
     pool = make_pool(net)
     first = pool.read("10.0.0.1:1", 1, 0)
@@ -366,7 +366,7 @@ def test_closing_does_not_wait_for_an_address():
     pool.add_channel(BOOKIE, 1, sink)
     asked = make_pool(net)
     unanswered = asked.read("10.0.0.2:1", 1, 0)
-    peer = net.accept(told=False)
+    peer = net.accept(introduced=False)
     for each in (pool, asked):
         assert not pending(each.close())
     assert [code for code, _ in sink.failures] == [-19]
@@ -395,7 +395,7 @@ def test_an_empty_choice_of_entries_sends_nothing():
 
 @pytest.mark.parametrize("protocol", ["v2", "v3"])
 def test_what_a_closed_writer_leaves_behind_still_goes_out_and_the_close_of_the_client_waits_for_it(protocol):
-    """A copy above the ack quorum: its bookie's connection does not stand yet, or its answer is still to come."""
+    """A copy above the ack quorum: its bookie's connection is not made yet, or its answer is still to come."""
     net = Net()
     pool = make_pool(net, protocol=protocol)
     sent, idle = (pool.add_channel(BOOKIE, ledger, Listener()) for ledger in (1, 2))

@@ -67,7 +67,7 @@ def test_bytes_go_in_proportion_and_end_at_zero():
     assert table.bytes == 0
 
 
-def test_overtaken_tells_of_an_add_that_is_passed_over():
+def test_overtaken_reports_an_add_that_is_passed_over():
     """Set when a later batch is answered while the oldest waits, cleared when the oldest is complete."""
     table = Unanswered()
     table.add(range(2), 2)

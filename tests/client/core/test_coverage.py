@@ -33,6 +33,6 @@ def test_unsigned_or_damaged_lacs_are_not_believed():
     coverage.lac_and_entry(0, 0, DIGEST.lac_body(8, 99), None)
     coverage.lac_and_entry(1, 0, None, body(4)[:-1] + b"X")
     assert coverage.lac == -1
-    assert not coverage.complete, "covered, but nobody said anything valid"
+    assert not coverage.complete, "covered, but no answer was valid"
     coverage.lac_and_entry(2, 0, None, body(4))
     assert (coverage.lac, coverage.complete) == (3, True)

@@ -169,9 +169,9 @@ class FakeChannel:
         return lambda: self.answer(entry, code)
 
     def answer(self, entry: int, code: int) -> None:
-        self.pool.clock.callLater(self.pool.delay(self.bookie), self.told, entry, code)
+        self.pool.clock.callLater(self.pool.delay(self.bookie), self.deliver, entry, code)
 
-    def told(self, entry: int, code: int) -> None:
+    def deliver(self, entry: int, code: int) -> None:
         if self.closed or entry not in self.unanswered or self.bookie.starts != self.life or not self.bookie.up:
             return
         del self.unanswered[entry]
@@ -341,12 +341,12 @@ class FakePool:
             if stored.lac > previous_lac:
                 return Answer(0, None, stored.lac)
 
-            def tell() -> None:
+            def answer_poll() -> None:
                 if not done.called:
                     done.callback(Answer(0, None, stored.lac))
 
-            stored.pollers.append(tell)
-            self.clock.callLater(timeout_ms / 1000, tell)
+            stored.pollers.append(answer_poll)
+            self.clock.callLater(timeout_ms / 1000, answer_poll)
             return Answer(1)
 
         def began(answer: Answer) -> None:
@@ -470,9 +470,9 @@ class FakeCluster:
             return
 
         def act() -> None:
-            tell = perform()
-            if tell is not None and verdict != "mute":
-                tell()
+            deliver = perform()
+            if deliver is not None and verdict != "mute":
+                deliver()
 
         if isinstance(verdict, int):
             refuse(verdict)
@@ -501,7 +501,7 @@ class FakeCluster:
             self.clock.advance(max(0.0, due - self.clock.seconds()))
 
     def outcome(self, made: Awaitable[T] | Deferred[T], seconds: float = 60.0) -> "Outcome":
-        """Starts something; `Outcome` tells what became of it."""
+        """Starts something; `Outcome` has its result or error."""
         deferred = made if isinstance(made, Deferred) else Deferred.fromCoroutine(made)  # type: ignore[arg-type]
         return Outcome(deferred)
 

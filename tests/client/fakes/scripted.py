@@ -88,14 +88,14 @@ class Net(MemoryReactorClock):
         assert self.asked, "no connection is being made"
         return self._attempts.pop(0)
 
-    def accept(self, bookie: str | None = None, told: bool = True) -> "Peer":
+    def accept(self, bookie: str | None = None, introduced: bool = True) -> "Peer":
         """
-        The next attempt stands; the other side says that it is `bookie`, and without one that it does not tell.  Not
-        `told`: it says nothing yet.
+        The next attempt succeeds; the other side says that it is `bookie`, and without one that it gives no name.  Not
+        `introduced`: it says nothing yet.
         """
         attempt = self._next()
         peer = Peer(attempt.factory.buildProtocol(None), attempt.address)
-        if told:
+        if introduced:
             peer.introduce(bookie)
         return peer
 
@@ -212,7 +212,7 @@ def body(ledger: int, entry: int, payload: bytes = b"payload") -> bytes:
 
 
 def make_pool(net: Net, addresses: Addresses | None = None, **options: Any) -> BookiePool:
-    # addresses stands in for a store
+    # addresses takes the place of a store
     return BookiePool(net, addresses or Addresses(), ClientOptions(**options))  # type: ignore[arg-type]
 
 

@@ -78,13 +78,13 @@ class Scripted:
 
 
 class Scene:
-    """A driver with everything around it; `told` is what became of it, in order."""
+    """A driver with everything around it; `events` are its notes and its end, in order."""
 
     def __init__(self, secure: bool = False, **answers: Any) -> None:
         self.clock = Clock()
         self.pool = Pool()
         self.machine = Scripted(**answers)
-        self.told: list[str] = []
+        self.events: list[str] = []
         self.failed: list[str] = []
         self.poisoned: list[str] = []
         self.on_note: Any = lambda note: None
@@ -97,11 +97,11 @@ class Scene:
             self.poisoned.append,
             self.failed.append,
             secure,
-            lambda: self.told.append("done"),
+            lambda: self.events.append("done"),
         )
 
     def note(self, note: Note) -> None:
-        self.told.append(str(note))
+        self.events.append(str(note))
         self.on_note(note)
 
 
@@ -113,12 +113,12 @@ def test_effects_are_performed_in_order_also_when_one_feeds_the_machine():
     def feed_once(note: str) -> None:
         if note == "a":
             scene.driver.feed("two")
-            inside.extend(scene.told)
+            inside.extend(scene.events)
 
     scene.on_note = feed_once
     scene.driver.feed("one")
     assert scene.machine.given == ["one", "two"]
-    assert scene.told == ["a", "b", "c", "done"]
+    assert scene.events == ["a", "b", "c", "done"]
     assert inside == ["a"], "nothing is performed inside an effect"
 
 
@@ -164,7 +164,7 @@ def test_reports_are_inputs_under_the_channel_s_number():
     sinks = [channel.sink for channel in scene.pool.channels]
     sinks[0].acked(None, 3, 2, 0)
     sinks[0].acked(None, 5, 1, FENCED)
-    assert scene.failed == [], "what the ledger's own state causes is nobody's failure"
+    assert scene.failed == [], "what the ledger's own state causes is no bookie's failure"
     sinks[0].acked(None, 6, 1, NO_ROOM)
     sinks[1].failed(None, LOST, "refused")
     assert scene.failed == ["b0", "b1"]
@@ -204,10 +204,10 @@ def test_a_machine_that_fails_ends_the_handle_before_more_is_done():
         open=[OpenChannel(1, 0, "b0"), SetAlarm(Alarm.STALL, 500)], one=[Note("a"), Note("b")], bad=ValueError("odd")
     )
     scene.driver.feed("open")
-    scene.told.clear()
+    scene.events.clear()
     scene.on_note = lambda note: scene.driver.feed("bad")
     scene.driver.feed("one")
-    assert "b" not in scene.told
+    assert "b" not in scene.events
     assert scene.driver.dead
     assert scene.poisoned == ["a bug in the client, see the log: ValueError('odd')"]
     assert scene.pool.channels[0].closed
@@ -221,6 +221,6 @@ def test_an_effect_that_fails_ends_the_handle_too():
     scene = Scene(one=[Note("a"), Note("b")])
     scene.on_note = lambda note: 1 // 0
     scene.driver.feed("one")
-    assert scene.told == ["a"]
+    assert scene.events == ["a"]
     assert scene.driver.dead
     assert len(scene.poisoned) == 1

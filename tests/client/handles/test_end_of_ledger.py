@@ -19,7 +19,7 @@ from tests.client.fakes.ledgers import collect, follow, payloads, written
 # How far.
 
 
-def test_s27_an_open_without_recovery_disturbs_nobody():
+def test_s27_an_open_without_recovery_disturbs_no_writer():
     """No bookie is fenced, the writer appends on, and unconfirmed entries can be read."""
     cluster = FakeCluster()
     client, writer = written(cluster, 10, close=False)
@@ -43,7 +43,7 @@ def test_the_last_add_confirmed_of_a_new_ledger():
 
 def test_what_lies_before_the_last_fragment_is_confirmed():
     """
-    R4: a writer's new fragment begins behind what was confirmed, so metadata alone tells of that much, whatever the
+    R4: a writer's new fragment begins behind what was confirmed, so metadata alone says that much, whatever the
     bookies know.
     """
     cluster = FakeCluster(4)
@@ -53,7 +53,7 @@ def test_what_lies_before_the_last_fragment_is_confirmed():
     cluster.kill(writer.metadata.last_fragment.bookies[0])
     cluster.succeed(writer.append(b"x"))
     first = writer.metadata.last_fragment.first
-    assert first > known + 1, "the bookies told the reader less"
+    assert first > known + 1, "the bookies reported less to the reader"
     cluster.judge = lambda request: "drop"
     cluster.spin(0.1)
     assert reader.last_entry_id == first - 1
@@ -238,7 +238,7 @@ def test_reading_with_everybody_down():
 
 
 def test_a_try_is_content_with_the_first_news():
-    """One bookie that knows more is enough; without news it is what was known; without anybody it fails."""
+    """One bookie that knows more is enough; without news it is what was known; without any answer it fails."""
     cluster = FakeCluster()
     writer = cluster.succeed(cluster.client().create_ledger())
     cluster.succeed(writer.append_many([b"a", b"b"]))
@@ -248,7 +248,7 @@ def test_a_try_is_content_with_the_first_news():
     cluster.judge = lambda request: "drop" if request.op == "lac" and request.bookie != "b1" else "pass"
     began = cluster.clock.seconds()
     assert cluster.succeed(reader.try_read_last_confirmed()) == 2
-    assert cluster.clock.seconds() - began < 0.5, "nobody waits for the silent ones"
+    assert cluster.clock.seconds() - began < 0.5, "it does not wait for the silent ones"
     assert isinstance(cluster.fails(reader.read_last_confirmed()), Timeout), "certainty takes more"
     assert cluster.succeed(reader.try_read_last_confirmed()) == 2
     cluster.judge = lambda request: -8 if request.op == "lac" else "pass"
@@ -263,7 +263,7 @@ def test_a_try_is_content_with_the_first_news():
     assert cluster.succeed(reader.try_read_last_confirmed()) == 3, "a closed ledger's end is in the metadata"
 
 
-def test_the_last_entry_is_asked_for_anew_while_the_ledger_is_open():
+def test_the_last_entry_is_asked_for_again_while_the_ledger_is_open():
     """Each call returns the entry that is confirmed by then."""
     cluster = FakeCluster()
     writer = cluster.succeed(cluster.client().create_ledger())
@@ -336,7 +336,7 @@ def test_further_polls_go_out_after_longer_and_longer_waits_until_the_first_woul
 
 
 @pytest.mark.parametrize("news", ["answer", "close of the ledger", "close of the reader"])
-def test_once_there_is_news_nobody_else_is_polled(news):
+def test_once_there_is_news_no_other_is_polled(news):
     """An answer or a close ends the speculative poll of further bookies."""
     cluster = FakeCluster()
     writer = cluster.succeed(cluster.client().create_ledger())
@@ -395,8 +395,8 @@ def requests(client):
 @pytest.mark.parametrize("options", [{}, {"batch_read": False}])
 def test_a_tail_sees_what_is_confirmed_where_ids_are_out_of_order_and_then_waits(shape, options):
     """
-    All but the last, which nobody told of; that comes with the next.  A few questions for each, and none while nothing
-    happens.
+    All but the last, which no later entry has confirmed; that comes with the next.  A few questions for each, and none
+    while nothing happens.
     """
     cluster = FakeCluster(5)
     writer, early = out_of_order(cluster, shape)
@@ -413,7 +413,7 @@ def test_a_tail_sees_what_is_confirmed_where_ids_are_out_of_order_and_then_waits
     for entry in range(10, 20):
         cluster.succeed(writer.append_at(entry, b"%d" % entry))
         cluster.spin(0.05)
-        assert len(got) == entry, "as soon as the next entry tells that it is confirmed"
+        assert len(got) == entry, "as soon as the next entry says that it is confirmed"
     assert requests(client) - before <= 10 * (6 * shape[0])
     cluster.succeed(writer.close())
     cluster.spin(1)

@@ -1,4 +1,4 @@
-"""One entry's body: from whom it comes, and what is said when nobody has it."""
+"""One entry's body: from whom it comes, and the error when no replica has it."""
 
 from twisted.internet.defer import Deferred
 
@@ -9,7 +9,7 @@ from tests.client.handles.test_range_reader import DIGEST, LOST, Pool, body, fir
 
 
 def test_a_body_comes_from_the_first_replica_whose_copy_is_right():
-    """With header and digest; when nobody has it the error names each and what it did."""
+    """With header and digest; when no replica has it the error names each and what it did."""
     pool = Pool()
     asking = Deferred.fromCoroutine(read_body(pool, 7, DIGEST, ["b0", "b1", "b2"], 4))
     pool.waiting[0].callback(Answer(LOST))

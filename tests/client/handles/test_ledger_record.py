@@ -56,7 +56,7 @@ def test_a_conflict_is_merged_when_the_edit_is_still_wanted():
 
 
 def test_a_conflict_makes_a_stale_intent_stop():
-    """S17: somebody closed it meanwhile; the edit sees that and writes nothing."""
+    """S17: another client closed it meanwhile; the edit sees that and writes nothing."""
     cluster, record = a_ledger()
     current = cluster.shared.ledgers[record.ledger]
     cluster.succeed(cluster.store.write_ledger(record.ledger, current.value.closed(3, 30), current.version))

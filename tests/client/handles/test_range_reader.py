@@ -133,7 +133,7 @@ class Pool:
         self.waiting[number].callback(Answer(0, bodies[0], None, first) if count == 1 else BatchAnswer(0, bodies))
 
 
-class Told(Notes):
+class KeptNotes(Notes):
     def __init__(self):
         self.all = []
 
@@ -148,10 +148,10 @@ class Told(Notes):
 
 
 def range_reader(pool, last, clock=None, speculation=Speculation(0, 0, 1.0), **limits):
-    told = Told()
+    notes = KeptNotes()
     fragments = [(0, None, ("b0", "b1", "b2"))]
     machine = RangeRead(7, Quorums(3, 3, 2), DIGEST, fragments, 0, last, ReadLimits(**limits))
-    return RangeReader(clock or Clock(), pool, 7, machine, speculation, told), told
+    return RangeReader(clock or Clock(), pool, 7, machine, speculation, notes), notes
 
 
 def fired(deferred):
@@ -164,7 +164,7 @@ def fired(deferred):
 def test_runs_come_in_order_and_none_after_the_last():
     """Whatever the order of answers; nothing is asked before the first run is wanted."""
     pool = Pool()
-    reading, _told = range_reader(pool, 5, entries_max=3)
+    reading, _notes = range_reader(pool, 5, entries_max=3)
     assert pool.asked == []
     first = reading.following()
     assert pool.asked == [("b0", 0, 3), ("b0", 3, 3)]
@@ -180,7 +180,7 @@ def test_runs_come_in_order_and_none_after_the_last():
 def test_asking_goes_on_as_runs_are_taken():
     """Two pieces are asked for or lie ready, and no more, however slowly they are taken."""
     pool = Pool()
-    reading, _told = range_reader(pool, 8, entries_max=3)
+    reading, _notes = range_reader(pool, 8, entries_max=3)
     first = reading.following()
     pool.answer(0)
     assert fired(first).first == 0
@@ -194,13 +194,13 @@ def test_asking_goes_on_as_runs_are_taken():
 def test_waits_for_another_replica_grow_until_a_run_comes():
     """Each costs more than the one before, at most the most; a delivery sets it back, and nothing rings at the end."""
     pool, clock = Pool(), Clock()
-    reading, told = range_reader(pool, 1, clock, Speculation(1000, 3000, 2.0), entries_max=1, pieces=1)
+    reading, notes = range_reader(pool, 1, clock, Speculation(1000, 3000, 2.0), entries_max=1, pieces=1)
     first = reading.following()
     for wait, count in ((0.5, 1), (0.5, 2), (1.5, 2), (0.5, 3)):
         clock.advance(wait)
         assert len(pool.asked) == count
     assert [bookie for bookie, _first, _count in pool.asked] == ["b0", "b1", "b2"]
-    assert [note[0] for note in told.all] == ["late"] * 3
+    assert [note[0] for note in notes.all] == ["late"] * 3
     assert reading.prefer == 2
     pool.answer(2)
     assert fired(first) == (0, [b"0"])
@@ -214,36 +214,36 @@ def test_waits_for_another_replica_grow_until_a_run_comes():
     assert clock.getDelayedCalls() == []
 
 
-def test_a_consumer_that_takes_its_time_makes_nobody_late():
+def test_a_consumer_that_takes_its_time_makes_no_bookie_late():
     """While a run lies ready no other replica is asked."""
     pool, clock = Pool(), Clock()
-    reading, told = range_reader(pool, 8, clock, Speculation(100, 100, 1.0), entries_max=3)
+    reading, notes = range_reader(pool, 8, clock, Speculation(100, 100, 1.0), entries_max=3)
     first = reading.following()
     pool.answer(0)
     assert fired(first).first == 0
     pool.answer(1)
     clock.advance(0.1)
     assert len(pool.asked) == 3
-    assert told.all == []
+    assert notes.all == []
 
 
 def test_what_becomes_known_of_bookies_is_noted():
     """An error with its code, a copy that is not what was written with its entry; the read goes on elsewhere."""
     pool = Pool()
-    reading, told = range_reader(pool, 1, entries_max=2)
+    reading, notes = range_reader(pool, 1, entries_max=2)
     waiting = reading.following()
     pool.waiting[0].callback(BatchAnswer(LOST, []))
     pool.waiting[1].callback(BatchAnswer(0, [body(0), b"junk" * 20]))
     assert fired(waiting) == (0, [b"0"])
-    assert told.all == [("failed", "b0", LOST), ("damaged", "b1", 1)]
+    assert notes.all == [("failed", "b0", LOST), ("damaged", "b1", 1)]
     pool.answer(2)
     assert fired(reading.following()) == (1, [b"1"])
 
 
-def test_an_entry_that_nobody_has_fails_the_read_once_and_for_all():
+def test_an_entry_that_no_bookie_has_fails_the_read_once_and_for_all():
     """After what came before it; later calls fail alike."""
     pool = Pool()
-    reading, _told = range_reader(pool, 1, entries_max=1)
+    reading, _notes = range_reader(pool, 1, entries_max=1)
     waiting = reading.following()
     pool.answer(0)
     assert fired(waiting) == (0, [b"0"])
@@ -255,9 +255,9 @@ def test_an_entry_that_nobody_has_fails_the_read_once_and_for_all():
 
 
 def test_a_run_that_is_waited_for_may_be_given_up():
-    """The consumer cancels: no timer is left, late answers are for nobody, and the range is at its end."""
+    """The consumer cancels: no timer is left, late answers are dropped, and the range is at its end."""
     pool, clock = Pool(), Clock()
-    reading, _told = range_reader(pool, 1, clock, Speculation(100, 100, 1.0))
+    reading, _notes = range_reader(pool, 1, clock, Speculation(100, 100, 1.0))
     waiting = reading.following()
     waiting.addErrback(lambda _cancelled: None)
     waiting.cancel()
@@ -273,7 +273,7 @@ def record():
 
 def reads(pool, clock, **options):
     chosen = ClientOptions(speculative_read_ms=0, **options)
-    return RangeReads(clock, pool, record(), DIGEST, chosen, Told(), lambda _bookies: {})
+    return RangeReads(clock, pool, record(), DIGEST, chosen, KeptNotes(), lambda _bookies: {})
 
 
 def test_ledgers_begin_with_replicas_of_their_own():

@@ -16,7 +16,7 @@ def opened(cluster, ledger, **options):
 
 
 def test_recovery_of_a_writer_that_is_alive():
-    """Everything acknowledged is there, the writer is told, and nothing it tries is acknowledged afterwards."""
+    """Everything acknowledged is there, the writer gets an error, and nothing it tries is acknowledged afterwards."""
     cluster = FakeCluster()
     client = cluster.client()
     writer = cluster.succeed(client.create_ledger())
@@ -116,7 +116,7 @@ def test_s5_a_recovery_that_fails_leaves_no_ensemble_behind():
     assert [entry.data for entry in cluster.succeed(reader.read(0, 19))] == [b"entry %d" % entry for entry in range(20)]
 
 
-def test_s6_ensembles_of_a_dead_recovery_mislead_nobody():
+def test_s6_ensembles_of_a_dead_recovery_mislead_no_reader():
     """S6: r1 replaced b2 by b3 and died before its last write; r2, for whom b1 is slow, must still find e0 on b2."""
     cluster = FakeCluster(4)
     ledger = cluster.ledger({0: ["b1", "b2"]}, 2, 2)
@@ -188,7 +188,7 @@ def test_s22_many_recoveries_at_once_agree():
 
 
 def test_s23_the_writer_does_not_close_over_a_recovery():
-    """S23, D1: r has marked the ledger; the writer's close fails and the recovery's end stands."""
+    """S23, D1: r has marked the ledger; the writer's close fails and the recovery's end remains."""
     cluster = FakeCluster()
     writer = cluster.succeed(cluster.client().create_ledger())
     cluster.succeed(writer.append(b"x"))
@@ -373,8 +373,8 @@ def test_the_writers_ensemble_change_before_the_mark_is_fenced_too():
     assert cluster.fails(writer.append(b"c")).code == FENCED
 
 
-def test_a_later_fragment_of_somebody_else_ends_the_attempt():
-    """protocol-rules.md 4.4: local ensembles that would stand before a stored one are never written."""
+def test_a_later_fragment_of_another_writer_ends_the_attempt():
+    """protocol-rules.md 4.4: local ensembles that would come before a stored one are never written."""
     cluster = FakeCluster(5)
     ledger = cluster.ledger({0: ["b0", "b1", "b2"]}, 3, 3)
     cluster.put(ledger, 0, b"x", -1, 1, "b0", "b1", "b2")
@@ -440,7 +440,7 @@ def test_a_striped_ledger_is_recovered():
 
 
 def test_a_ledger_that_is_closed_before_the_mark_is_left_alone():
-    """Somebody else was faster: his end is taken, no bookie is fenced or asked, and nothing is written."""
+    """Another recovery was faster: its end is taken, no bookie is fenced or asked, and nothing is written."""
     cluster = FakeCluster()
     ledger = cluster.ledger({0: ["b0", "b1", "b2"]}, 3, 2)
     cluster.put(ledger, 0, b"x", -1, 1, "b0", "b1", "b2")
@@ -458,7 +458,7 @@ def test_a_ledger_that_is_closed_before_the_mark_is_left_alone():
     assert cluster.shared.ledgers[ledger].version == current.version + 1
 
 
-def test_an_end_that_somebody_else_wrote_is_adopted():
+def test_an_end_that_another_client_wrote_is_adopted():
     """The other one closed further on while this one stored its end: no error, and the stored end counts."""
     cluster = FakeCluster()
     ledger = cluster.ledger({0: ["b0", "b1", "b2"]}, 3, 2)

@@ -214,7 +214,7 @@ def test_an_ordinary_writer_takes_no_ids():
     assert cluster.succeed(writer.append(b"x")) == 0
 
 
-def test_a_writer_whose_machine_failed_answers_whoever_comes_later(monkeypatch):
+def test_a_writer_whose_machine_failed_answers_later_callers(monkeypatch):
     """Gathered and later calls fail instead of waiting, and `ready` fires."""
     cluster = FakeCluster()
     writer = created(cluster, options={"window_entries_max": 1, "batch_entries_max": 1})

@@ -160,7 +160,7 @@ def test_s17_the_ledger_was_closed_or_is_recovered_while_the_change_ran(state, e
     ("change", "error"), [("recovering", LedgerFenced), ("closed", MetadataVersion), ("deleted", NoSuchLedger)]
 )
 def test_a_close_that_comes_too_late_says_why_and_does_not_send_for_the_end(change, error):
-    """It is where somebody else put it, or will."""
+    """Another client closed the ledger, or will."""
     cluster = FakeCluster()
     writer = created(cluster)
     cluster.succeed(writer.append(b"x"))
@@ -195,8 +195,8 @@ def test_s18_a_repair_of_an_old_fragment_and_a_change_both_survive():
     assert len(metadata.fragments) == 3
 
 
-def test_s19_somebody_closed_it_elsewhere():
-    """S19: close finds CLOSED with other values: -17, and the stored end stands."""
+def test_s19_it_was_closed_elsewhere():
+    """S19: close finds CLOSED with other values: -17, and the stored end remains."""
     cluster = FakeCluster()
     writer = created(cluster)
     cluster.succeed(writer.append(b"x"))
@@ -258,7 +258,7 @@ def test_s33_a_bookie_that_fenced_itself_after_the_quorum_is_replaced():
     assert fencing not in ensemble(cluster, writer)
 
 
-def test_a_bookie_that_tells_of_a_fence_is_not_suspected():
+def test_a_bookie_that_reports_a_fence_is_not_suspected():
     """It did its work: it stays a spare for other ledgers."""
     cluster = FakeCluster(3)
     client = cluster.client()
@@ -376,7 +376,7 @@ def test_a_deleted_ledger_ends_its_writer():
 # Close, failures of the store, the client.
 
 
-def test_a_close_that_the_store_loses_is_told_and_not_retried():
+def test_a_close_that_the_store_loses_is_reported_and_not_retried():
     """The close fails with the store's error, and a second call gives the same."""
     cluster = FakeCluster()
     writer = created(cluster)

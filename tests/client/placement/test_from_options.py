@@ -74,7 +74,7 @@ def test_an_unknown_policy_is_refused_with_the_known_ones():
 
 
 def first_ones(random, options, place_of, weigh):
-    """A policy of somebody else's."""
+    """A policy from outside quire."""
     return ("first", options.placement)
 
 

@@ -99,7 +99,7 @@ class Store:
         return self.answer
 
 
-def test_the_store_tells_what_pulsar_keeps():
+def test_the_store_has_what_pulsar_keeps():
     """The mapping that Pulsar keeps in the metadata store gives the places."""
     topology = Topology(Clock().seconds, from_store(Store(succeed(json.dumps(PULSAR).encode()))))
     learn(topology, "10.0.0.1:3181", "10.0.0.9:3181")

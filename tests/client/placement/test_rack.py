@@ -48,7 +48,7 @@ def test_with_one_rack_it_is_a_random_choice_or_a_refusal():
     assert rack_aware(places, enforce=True).new_ensemble(bookies, 1, wish=Wish(1, 1)), "one copy is in one rack"
 
 
-def test_enforced_racks_bar_bookies_that_nobody_knows():
+def test_enforced_racks_bar_bookies_of_unknown_place():
     """A bookie without a known rack is used only if racks are not enforced."""
     places, bookies = cluster(r1=1, r2=1)
     bookies = [*bookies, "stranger:3181"]

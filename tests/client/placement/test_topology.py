@@ -26,7 +26,7 @@ def learn(topology, *bookies):
     assert outcome == [None]
 
 
-def test_places_are_asked_for_again_after_a_while_and_kept_when_nobody_tells(tmp_path):
+def test_places_are_asked_for_again_after_a_while_and_kept_without_an_answer(tmp_path):
     """A change is seen after the interval, and a missing file changes nothing."""
     path, clock = tmp_path / "places", Clock()
     path.write_text("b1 /r1\n")

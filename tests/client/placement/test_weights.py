@@ -19,7 +19,7 @@ def test_weights_are_capped_at_a_multiple_of_the_median():
     assert capped([10, 20, 1000], 0) == [10.0, 20.0, 1000.0]
 
 
-def test_who_told_nothing_has_the_smallest_weight():
+def test_a_bookie_that_never_answered_has_the_smallest_weight():
     """An unknown weight becomes the smallest known one, or 1."""
     assert capped([0, 20, 10], 3) == [10.0, 20.0, 10.0]
     assert capped([0, 0], 3) == [1.0, 1.0]
@@ -74,7 +74,7 @@ def test_free_disk_is_asked_for_once_an_interval():
 
 
 def test_who_does_not_answer_keeps_its_weight_and_is_asked_again():
-    """At the next choice, without an interval between; who never told has the smallest weight."""
+    """At the next choice, without an interval between; a bookie that never answered has the smallest weight."""
     clock, disks = Clock(), Disks(a=10, b=20)
     weights = Weights(clock.seconds, disks.info, 0, 60_000)
     disks.silent = {"a"}

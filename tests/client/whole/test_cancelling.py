@@ -184,7 +184,7 @@ def test_a_recovery_that_is_cancelled_asks_and_writes_nothing_more(turns):
 
 
 def test_a_recovery_that_is_cancelled_does_not_try_a_conflict_again():
-    """Its edit of the metadata is under way and meets somebody else's: the loop of the edit ends with it."""
+    """Its edit of the metadata is under way and meets another client's: the loop of the edit ends with it."""
     stage = Stage()
     cluster = stage.cluster
     recovering = stage.client.recover_ledger(stage.writing.id)
@@ -232,7 +232,7 @@ def test_the_client_s_close_ends_whatever_is_under_way_and_is_not_cancelled_itse
     assert not stage.client.handles
     assert not stage.client.recoveries
     assert all(watch.cancelled for watch in stage.watches)
-    assert refused.error is not None, "the store was closed too, though nobody waited for it"
+    assert refused.error is not None, "the store was closed too, though nothing waited for it"
 
 
 def test_many_who_wait_for_a_writer_s_room_and_give_up_are_forgotten():
@@ -258,7 +258,7 @@ def test_many_who_wait_for_a_writer_s_room_and_give_up_are_forgotten():
 
 @pytest.mark.parametrize("ends", [False, True])
 def test_who_waits_for_a_writer_s_room_is_cancelled_by_one_who_got_it(ends):
-    """They are told one after another; the writer lives on, or ends as it must."""
+    """Their Deferreds fire one after another; the writer goes on, or ends as it must."""
     cluster = FakeCluster()
     writer = cluster.succeed(cluster.client(window_entries_max=1).create_ledger())
     cluster.judge = lambda _request: "hold"
@@ -314,7 +314,7 @@ def one_turn():
 
 async def cut(story, turns):
     """
-    Cancels it after so many turns, each one of the loop and then, while that stands still, one of the reactor; whether
+    Cancels it after so many turns, each one of the loop and then, while that is halted, one of the reactor; whether
     it was cut short.
     """
     task, thread = asyncio.ensure_future(story), reactor_thread()
@@ -333,7 +333,7 @@ async def cut(story, turns):
 
 def test_a_task_that_is_cancelled_leaves_nothing_in_the_client(uri, clients):
     """
-    The result may be on its way between two threads: a writer, reader or watch that nobody got is ended all the same.
+    The result may be on its way between two threads: a writer, reader or watch that no caller got is ended as well.
     """
 
     async def story():

@@ -52,7 +52,7 @@ SHORT = {"add_timeout_ms": 2500, "read_timeout_ms": 2500, "long_poll_ms": 500, "
 
 
 @contextmanager
-def told(kind: type[Exception], *parts: str) -> Iterator[None]:
+def raised(kind: type[Exception], *parts: str) -> Iterator[None]:
     """The block fails with that error, whose text has all the parts."""
     with pytest.raises(kind) as caught:
         yield
@@ -72,36 +72,36 @@ def test_errors_over_real_bookies(tmp_path: Path) -> None:
 
 
 def of_the_ledger(bk: Client) -> None:
-    with told(NoSuchLedger, "has no ledger 99", "`quire ledger list`"):
+    with raised(NoSuchLedger, "has no ledger 99", "`quire ledger list`"):
         bk.open_ledger(99)
-    with told(
+    with raised(
         NotEnoughBookies, "5 bookies are needed", "3 of the 3 writable", "start more, or ask for a smaller ensemble"
     ):
         bk.create_ledger(ensemble_size=5)
     with bk.create_ledger(password=b"right") as writer:
         writer.append(b"a")
-        with told(LedgerExist, f"ledger {writer.id} exists already", "give another id"):
+        with raised(LedgerExist, f"ledger {writer.id} exists already", "give another id"):
             bk.create_ledger(ledger_id=writer.id)
-        with told(UnauthorizedAccess, f"ledger {writer.id}", "not the password", "nothing was touched"):
+        with raised(UnauthorizedAccess, f"ledger {writer.id}", "not the password", "nothing was touched"):
             bk.open_ledger(writer.id, b"wrong")
-        with told(IllegalOp, "entry id 7 was given, the next one is 1", "advanced=True"):
+        with raised(IllegalOp, "entry id 7 was given, the next one is 1", "advanced=True"):
             writer.append_at(7, b"x")
         with (
             bk.open_ledger(writer.id, b"right", recover=False) as reader,
-            told(Read, "entry 5 is past", "read_last_confirmed()"),
+            raised(Read, "entry 5 is past", "read_last_confirmed()"),
         ):
             reader.read(0, 5)
-    with told(LedgerClosed, "the ledger is closed; create another to go on"):
+    with raised(LedgerClosed, "the ledger is closed; create another to go on"):
         writer.append(b"b")
-    with told(LedgerClosed, "the ledger is closed; create another to go on"):
+    with raised(LedgerClosed, "the ledger is closed; create another to go on"):
         writer.force()
-    with told(Read, "entry 3 is past 0, the last entry of this closed ledger"):
+    with raised(Read, "entry 3 is past 0, the last entry of this closed ledger"):
         bk.open_ledger(writer.id, b"right").read(0, 3)
     with bk.create_ledger(advanced=True) as writer:
         writer.append_at(0, b"a")
-        with told(DuplicateEntryId, "entry 0 was written already"):
+        with raised(DuplicateEntryId, "entry 0 was written already"):
             writer.append_at(0, b"a")
-        with told(IllegalOp, "append_at(entry_id, data)"):
+        with raised(IllegalOp, "append_at(entry_id, data)"):
             writer.append(b"a")
 
 
@@ -114,21 +114,21 @@ def of_lost_writers(bk: Client, other: Client) -> None:
         "refused entry 1",
         "another client opened the ledger for recovery; open it to see where it ends",
     )
-    with told(LedgerFenced, "append up to entry 1 (acknowledged: 0)", *fenced):
+    with raised(LedgerFenced, "append up to entry 1 (acknowledged: 0)", *fenced):
         writer.append(b"b")
-    with told(LedgerClosed, "this writer has ended", *fenced):
+    with raised(LedgerClosed, "this writer has ended", *fenced):
         writer.append(b"b")
-    with told(LedgerFenced, *fenced):
+    with raised(LedgerFenced, *fenced):
         writer.close()
     writer = bk.create_ledger()
     other.delete_ledger(writer.id)
-    with told(NoSuchLedger, f"has no ledger {writer.id}"):
+    with raised(NoSuchLedger, f"has no ledger {writer.id}"):
         writer.close()
     orphan = other.create_ledger()
     other.close()
-    with told(ClientClosed, "the client was closed"):
+    with raised(ClientClosed, "the client was closed"):
         orphan.append(b"a")
-    with told(ClientClosed, "this client was closed"):
+    with raised(ClientClosed, "this client was closed"):
         other.open_ledger(orphan.id)
 
 
@@ -151,9 +151,9 @@ def damaged(cluster: LocalCluster, bk: Client, other: Client) -> None:
     run(spoil)
     bad = [f"{bookie} sent bytes whose digest is wrong" for bookie in cluster.ids]
     check = f"`quire ledger check {writer.id}`"
-    with told(LedgerRecovery, f"ledger {writer.id} can't be recovered", "none with whole bytes", *bad, check):
+    with raised(LedgerRecovery, f"ledger {writer.id} can't be recovered", "none with whole bytes", *bad, check):
         bk.open_ledger(writer.id)
-    with told(Read, f"ledger {writer.id} can't be opened", *bad, check):
+    with raised(Read, f"ledger {writer.id} can't be opened", *bad, check):
         bk.open_ledger(writer.id, recover=False)
 
 
@@ -194,11 +194,11 @@ def hung(cluster: LocalCluster) -> None:
             force, opening = asking.submit(forced.force), asking.submit(bk.open_ledger, left.id)
             silent = [f"{bookie} gave no answer in time" for bookie in (one, two)]
             mute = [f"bookie {bookie}, V2: no add was answered for" for bookie in (one, two)]
-            with told(
+            with raised(
                 Timeout, "entries up to 0 could not be forced", *silent, "all 3 bookies of the ensemble must answer"
             ):
                 force.result()
-            with told(
+            with raised(
                 Timeout,
                 f"ledger {left.id} can't be recovered",
                 "1 of 3 bookies answered",
@@ -211,15 +211,17 @@ def hung(cluster: LocalCluster) -> None:
                 "without them some entries miss the ack quorum of 2; start bookies, then open the ledger to see "
                 "where it ends"
             )
-            with told(NotEnoughBookies, "append up to entry 1 (acknowledged: 0)", *mute, "failed lately", three, what):
+            with raised(
+                NotEnoughBookies, "append up to entry 1 (acknowledged: 0)", *mute, "failed lately", three, what
+            ):
                 appends[0].result()
-            with told(LedgerClosed, "this writer has ended", *mute):
+            with raised(LedgerClosed, "this writer has ended", *mute):
                 writer.append(b"c")
-            with told(
+            with raised(
                 AddEntryQuorumTimeout, "entry 1 missed its ack quorum of 2 for 3000 ms", one, two, "open the ledger"
             ):
                 appends[1].result()
-            with told(Write, "no add was answered", "maxNumEnsembleChanges", "open the ledger to see where it ends"):
+            with raised(Write, "no add was answered", "maxNumEnsembleChanges", "open the ledger to see where it ends"):
                 appends[2].result()
         finally:
             for pid in stopped:
@@ -238,7 +240,7 @@ def gone(cluster: LocalCluster, bk: Client) -> None:
     cluster.kill(one)
     cluster.kill(two)
     lost = [f"{bookie} can't be reached" for bookie in (one, two)]
-    with told(
+    with raised(
         NotEnoughBookies,
         one,
         two,
@@ -249,7 +251,7 @@ def gone(cluster: LocalCluster, bk: Client) -> None:
     ):
         while True:  # the store may still name the dead ones as spares, for as long as their sessions last
             writer.append(b"b")
-    with told(
+    with raised(
         LedgerRecovery,
         f"ledger {later.id} can't be recovered",
         "1 of 3 bookies answered",
@@ -260,7 +262,7 @@ def gone(cluster: LocalCluster, bk: Client) -> None:
     cluster.kill(three)
     with (
         bk.open_ledger(whole.id) as reader,
-        told(BookieHandleNotAvailable, "entry 0", "one of its 3 replicas", *lost, three, "start one of these"),
+        raised(BookieHandleNotAvailable, "entry 0", "one of its 3 replicas", *lost, three, "start one of these"),
     ):
         reader.read(0, 0)
 
@@ -276,7 +278,7 @@ def test_a_store_that_is_down_is_named_and_what_happens_to_the_ledger() -> None:
         Fault(error=MetaStore("zk://10.0.0.1 does not answer")) if name == "write_ledger" else None
     )
     cluster.kill("b0", "b1")
-    with told(
+    with raised(
         MetaStore,
         "the connection to b0 was lost",
         "could not be stored: zk://10.0.0.1 does not answer",
@@ -284,7 +286,7 @@ def test_a_store_that_is_down_is_named_and_what_happens_to_the_ledger() -> None:
     ):
         raise cluster.fails(writer.append(b"b"))
     writer = cluster.succeed(cluster.client().create_ledger())
-    with told(
+    with raised(
         MetaStore,
         "its end could not be stored: zk://10.0.0.1 does not answer",
         "open the ledger, which brings it to its end",
@@ -298,7 +300,7 @@ def test_a_bookie_in_limbo_is_no_answer_and_says_so() -> None:
     writer = cluster.succeed(cluster.client().create_ledger())
     cluster.succeed(writer.append(b"a"))
     cluster.judge = lambda request: -108 if request.bookie != "b2" and request.op == "fence" else "pass"
-    with told(
+    with raised(
         LedgerRecovery,
         "b0 may have lost entries of the ledger, and answers for none until it is repaired",
         "1 of 3 bookies answered",

@@ -199,7 +199,7 @@ def test_with_changes_disabled_appends_wait_for_the_same_bookies():
 
 
 def test_with_changes_disabled_a_recovery_fails_instead_of_waiting_for_ever():
-    """Nobody would ever try the bookies again for it; a later recovery does."""
+    """It would never try the bookies again; a later recovery does."""
     cluster = FakeCluster(5)
     ledger = cluster.ledger({0: ["b0", "b1", "b2"]}, 3, 2)
     cluster.put(ledger, 0, b"x", -1, 1, "b0", "b1")
@@ -231,7 +231,7 @@ def test_disabled_changes_are_never_stored():
 # Explicit LAC.
 
 
-def test_an_idle_writer_tells_its_last_add_confirmed_once():
+def test_an_idle_writer_sends_its_last_add_confirmed_once():
     """One round of explicit LACs follows the last append, and no timer remains after the close."""
     cluster = FakeCluster(3)
     writer = created(cluster, explicit_lac_interval_ms=100)
@@ -240,8 +240,8 @@ def test_an_idle_writer_tells_its_last_add_confirmed_once():
     assert cluster.succeed(reader.read_last_confirmed()) == -1
     cluster.spin(0.3)
     assert cluster.succeed(reader.read_last_confirmed()) == 1
-    told = [request for pool in cluster.pools for request in pool.asked if request.op == "write lac"]
-    assert len(told) == 3, "one round to the write set"
+    sent = [request for pool in cluster.pools for request in pool.asked if request.op == "write lac"]
+    assert len(sent) == 3, "one round to the write set"
     cluster.spin(5)
     assert len([request for pool in cluster.pools for request in pool.asked if request.op == "write lac"]) == 3
     cluster.succeed(writer.close())
@@ -259,7 +259,7 @@ def test_adds_that_carry_the_news_make_it_needless():
     assert not [request for pool in cluster.pools for request in pool.asked if request.op == "write lac"]
 
 
-def test_a_failure_to_tell_it_hurts_nobody():
+def test_a_failure_to_send_it_has_no_effect():
     """Appends succeed after a refused explicit LAC."""
     cluster = FakeCluster(3)
     writer = created(cluster, explicit_lac_interval_ms=100)
@@ -297,7 +297,7 @@ def test_a_smaller_ensemble_that_the_placement_does_not_take_is_passed_over():
     assert isinstance(cluster.fails(client.create_ledger(ensemble_size=5, write_quorum=3)), ValueError)
 
 
-# Of the client: what it tells about a ledger.
+# Of the client: what it says about a ledger.
 
 
 def test_is_closed_asks_the_store():
@@ -413,7 +413,8 @@ def test_an_error_says_who_failed_how_which_quorum_is_missing_and_what_to_do():
 
 def test_a_ledger_whose_copies_can_not_lie_apart_is_not_created(tmp_path):
     """
-    Its entries could never be acknowledged.  Once the racks are told it is, and an entry waits for the second rack.
+    Its entries could never be acknowledged.  Once the file names two racks it is created, and an entry waits for the
+    second rack.
     """
     places = tmp_path / "places"
     places.write_text("b0 /r1\nb1 /r1\nb2 /r1\n")

@@ -314,7 +314,7 @@ def exchange(tmp_path):
 
 
 def test_an_idle_writer_finds_its_bookies_where_they_went(exchange):
-    """What it is told is acknowledged is where the metadata says."""
+    """Every entry that is acknowledged to it is where the metadata says."""
 
     async def story():
         await append_all(exchange.writer, lines(200)[100:])

@@ -44,7 +44,7 @@ def test_an_example():
 
 
 def test_everything_that_can_be_announced():
-    """HTTP server, TLS and properties come back; the address for ledgers is the bookie-rpc one, wherever it stands."""
+    """HTTP server, TLS and properties come back; the address for ledgers is the bookie-rpc one, in any order."""
     info = ServiceInfo.of("h", 1, http=("i", 2), tls=True, properties={"b": "2", "a": "1"})
     assert decode("x", encode(info)) == info
     assert info.http == Endpoint("httpserver", "i", 2, "http")

@@ -1,4 +1,4 @@
-"""A cluster in memory: what each operation changes at once, which errors it raises, and who is told."""
+"""A cluster in memory: what each operation changes at once, which errors it raises, and which listeners are called."""
 
 import pytest
 
@@ -103,16 +103,16 @@ def test_only_a_ledger_that_is_there_is_deleted_and_counted(cluster: MemoryClust
 
 
 def test_the_end_of_a_session_takes_what_is_its_own(cluster: MemoryCluster) -> None:
-    """Registrations on both lists and locks; others' stay, and whoever listens is told once."""
-    told: list[int] = []
-    cluster.listeners.append(lambda: told.append(cluster.changes))
+    """Registrations on both lists and locks; others' stay, and each listener is called once."""
+    seen: list[int] = []
+    cluster.listeners.append(lambda: seen.append(cluster.changes))
     cluster.lists(False).update({"a:1": Registration(1, HERE), "b:1": Registration(2, HERE)})
     cluster.lists(True).update({"c:1": Registration(1, HERE), "d:1": Registration(2, HERE)})
     cluster.repairs = {7: 1, 8: 2}
     cluster.end_session(1)
     assert cluster.bookie_list() == BookieList({"b:1": HERE}, {"d:1": HERE})
     assert cluster.repairs == {8: 2}
-    assert told == [cluster.changes]
+    assert seen == [cluster.changes]
 
 
 def test_a_cookie_changes_with_its_version_or_with_any(cluster: MemoryCluster) -> None:

@@ -62,7 +62,7 @@ def test_the_same_calls_give_the_same_run(clock):
 
 
 def test_a_watch_is_never_called_from_inside_a_call(store, clock):
-    """Changes are told in the reactor's next turn, and several changes of one turn may be told as one."""
+    """Changes are reported in the reactor's next turn, and several changes of one turn may be reported as one."""
     heard = []
     made = result(store.create_ledger(1, ledger()))
     store.watch_ledger(1, heard.append)

@@ -18,7 +18,7 @@ from tests.reactor import reactor, run
 
 
 def test_every_commit_is_synced(sqlite_place):
-    """WAL and synchronous=FULL on each connection, whoever opens it: with less, a power loss can undo a close."""
+    """WAL and synchronous=FULL on each connection, of every process: with less, a power loss can undo a close."""
 
     async def story():
         for store in (await sqlite_place.ready(), await sqlite_place.open()):
@@ -46,7 +46,7 @@ def test_changes_that_wait_together_share_one_commit(sqlite_place):
 
 
 def test_a_failed_change_takes_nothing_with_it(sqlite_place):
-    """A job that fails in a group is undone alone; what stood before and after it in the group is committed."""
+    """A job that fails in a group is undone alone; what was before and after it in the group is committed."""
 
     async def story():
         store = await sqlite_place.ready()
@@ -92,7 +92,7 @@ def test_a_fault_in_one_job_is_its_own(sqlite_place):
 
 def test_a_locked_file_is_an_error_in_time(sqlite_place):
     """
-    Somebody else holds the write lock: the change fails after the session timeout, naming the file; reads go on
+    Another process holds the write lock: the change fails after the session timeout, naming the file; reads go on
     meanwhile.
     """
 
@@ -200,7 +200,7 @@ def test_a_copied_file_has_its_log_again(sqlite_place, copy):
 
 
 def test_a_file_that_can_have_no_log_is_refused(sqlite_place):
-    """Whoever holds it is named as what to look for; once it is free the store works."""
+    """The error says to look for the process that holds it; once it is free the store works."""
     path = path_of(sqlite_place)
 
     async def story():

@@ -32,7 +32,7 @@ def test_a_file_of_an_earlier_version_gets_the_table(sqlite_place):
 
 
 def test_a_claim_whose_session_an_earlier_version_removed(sqlite_place):
-    """That one knows no claims and leaves the row: it counts for nobody, and the path is free."""
+    """That version knows no claims and leaves the row: it claims nothing, and the path is free."""
 
     async def story():
         store, other = await sqlite_place.ready(), await sqlite_place.open()

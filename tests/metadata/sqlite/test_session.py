@@ -54,7 +54,7 @@ def test_sessions_are_files_beside_the_database(sqlite_place):
 
 
 def test_a_session_file_that_was_removed_is_a_dead_session(sqlite_place):
-    """Somebody cleaned up the directory: the registration goes, and its owner makes a new session and hears of it."""
+    """The directory was cleaned up: the registration goes, and its owner makes a new session and hears of it."""
 
     async def story():
         store, other = await sqlite_place.ready(), await sqlite_place.open(session_timeout_ms=600)
@@ -141,7 +141,7 @@ def test_a_session_is_made_once_for_all_who_ask(scene):
 
 
 def test_a_session_that_can_not_be_made_is_tried_again(tmp_path):
-    """All who asked are told why; without a cluster there is neither a row nor a file."""
+    """All requests fail with the reason; without a cluster there is neither a row nor a file."""
     scene = Scene(tmp_path, cluster=False)
     scene.trouble = MetaStore("away")
     assert str(scene.name()[0]) == "away"
@@ -155,7 +155,7 @@ def test_a_session_that_can_not_be_made_is_tried_again(tmp_path):
 
 
 def test_heartbeats_keep_a_session_alive(scene):
-    """Several in one time-out, so that one may fail; without them it is dead to whoever looks."""
+    """Several in one time-out, so that one may fail; without them every look finds it dead."""
     (name,) = scene.name()
     for _ in range(5):
         scene.now += 2.9
@@ -189,8 +189,8 @@ def test_a_session_that_others_ended_is_made_again_before_its_owner_hears(scene)
 
 
 @pytest.mark.parametrize("removed", [True, False])
-def test_a_registration_that_somebody_removed_is_told(scene, removed):
-    """At the next heartbeat, once; the session goes on.  One that is there is not told of."""
+def test_a_registration_that_was_removed_is_reported(scene, removed):
+    """At the next heartbeat, once; the session goes on.  One that is there is not reported."""
     (name,) = scene.name()
     tables.register(scene.db, "a:1", True, name, HERE)
     tables.register(scene.db, "b:1", False, name, HERE)
@@ -203,7 +203,7 @@ def test_a_registration_that_somebody_removed_is_told(scene, removed):
     assert list(scene.session.registered) == (["b:1"] if removed else ["a:1", "b:1"])
 
 
-def test_a_registration_that_changes_during_a_heartbeat_is_not_told(scene):
+def test_a_registration_that_changes_during_a_heartbeat_is_not_reported(scene):
     """Nor one that was made since the look began: the next look finds it."""
     (name,) = scene.name()
     scene.session.registered["b:1"] = name, False
@@ -217,7 +217,7 @@ def test_a_registration_that_changes_during_a_heartbeat_is_not_told(scene):
 
 
 def test_a_session_that_is_closed_beats_no_more(scene):
-    """Its file is handed over once; one that is being made then is a dead one's, and its asker is told."""
+    """Its file is handed over once; one that is being made then is a dead one's, and the request for it fails."""
     scene.name()
     file = scene.session.close()
     assert file is not None

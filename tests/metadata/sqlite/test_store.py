@@ -53,7 +53,7 @@ def test_a_stuck_disk_is_an_error_in_time(sqlite_place):
 
 
 def test_two_who_init_at_once(sqlite_place):
-    """One makes the cluster, the others are told; all see the same."""
+    """One makes the cluster, the others get an error; all see the same."""
 
     async def story():
         stores = [await sqlite_place.open() for _ in range(4)]

@@ -67,7 +67,7 @@ def test_tables_are_made_once_and_known_again(empty: sqlite3.Connection) -> None
         empty.execute(f"PRAGMA {pragma}={kept}")
 
 
-def test_a_file_of_somebody_else_s_stays_as_it_is(empty: sqlite3.Connection) -> None:
+def test_another_program_s_file_stays_as_it_is(empty: sqlite3.Connection) -> None:
     """It is not empty, so no table is made in it."""
     empty.execute("CREATE TABLE theirs (x)")
     tables.make_tables(empty)
@@ -143,7 +143,7 @@ def test_ledgers_are_listed_looked_up_and_counted_as_they_go(db: sqlite3.Connect
 
 
 def test_changes_are_counted_when_it_is_said(db: sqlite3.Connection) -> None:
-    """Once for each call, from 1 on; ids are told beside it."""
+    """Once for each call, from 1 on; the count of ids comes with it."""
     assert tables.progress(db, URI) == (0, 0)
     tables.count_change(db)
     tables.count_change(db)

@@ -145,7 +145,7 @@ URI = "sqlite:///x"
 
 
 class Scene:
-    """Watches over a file that two connections change: ours, of which the watches hear, and somebody else's."""
+    """Watches over a file that two connections change: ours, of which the watches hear, and another one's."""
 
     def __init__(self, path):
         self.clock = Clock()
@@ -207,7 +207,7 @@ def versions(heard):
 
 
 def test_our_own_change_is_looked_at_at_once_and_another_s_at_the_next_look(scene):
-    """Of others nothing is known but that there was a change; each is told once."""
+    """Of others nothing is known but that there was a change; each is reported once."""
     create(scene.ours)
     heard, _watch = scene.add()
     assert versions(heard) == [0]
@@ -216,7 +216,7 @@ def test_our_own_change_is_looked_at_at_once_and_another_s_at_the_next_look(scen
     assert versions(heard) == [0, 1]
     write(scene.theirs, 1)
     scene.watches.wrote([7])
-    assert versions(heard) == [0, 1], "of a ledger that nobody watches"
+    assert versions(heard) == [0, 1], "of a ledger without a watch"
     scene.clock.advance(POLL_S)
     assert versions(heard) == [0, 1, 2]
     for _ in range(3):
@@ -238,7 +238,7 @@ def test_a_change_during_a_look_is_seen_by_the_next_one(scene):
 
 
 def test_a_ledger_that_is_not_there_ends_its_watch(scene):
-    """It is told None once, also when it was deleted by another process."""
+    """It gets None once, also when the ledger was deleted by another process."""
     create(scene.ours)
     (heard, watch), (never, _watch) = scene.add(), scene.add(9)
     assert never == [None]
@@ -248,7 +248,7 @@ def test_a_ledger_that_is_not_there_ends_its_watch(scene):
     assert watch.cancelled
 
 
-def test_nobody_watches_nothing_is_looked_at(scene):
+def test_without_watches_nothing_is_looked_at(scene):
     """Before the first watch, after the last, and after the end."""
     assert scene.clock.getDelayedCalls() == []
     create(scene.ours)
@@ -266,8 +266,8 @@ def test_nobody_watches_nothing_is_looked_at(scene):
     assert scene.clock.getDelayedCalls() == []
 
 
-def test_bookies_are_told_when_their_list_is_another(scene):
-    """Whoever comes later hears what there is; a change of a ledger is none of theirs."""
+def test_a_watch_of_bookies_hears_when_their_list_is_another(scene):
+    """A later watch hears what there is; a change of a ledger is not reported to either."""
     heard, later = [], []
     scene.watches.add_bookies(heard.append)
     tables.register(scene.ours, "a:1", False, "s", HERE)
@@ -282,7 +282,7 @@ def test_bookies_are_told_when_their_list_is_another(scene):
     assert heard[2:] == later[1:] == [BookieList({}, {"a:1": HERE})]
 
 
-def test_whoever_watches_bookies_buries_the_dead(scene):
+def test_a_watch_of_bookies_buries_the_dead(scene):
     """Once they are found, not more often than it is looked; who watches ledgers alone does not."""
     scene.dead = ["gone"]
     create(scene.ours)
@@ -296,7 +296,7 @@ def test_whoever_watches_bookies_buries_the_dead(scene):
 
 
 def test_a_store_that_is_away_is_looked_at_again_more_slowly(scene):
-    """What changed meanwhile is told then."""
+    """What changed meanwhile is reported then."""
     create(scene.ours)
     heard, _watch = scene.add()
     scene.trouble = MetaStore("away")

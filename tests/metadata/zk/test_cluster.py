@@ -18,7 +18,7 @@ from tests.reactor import run
 
 def test_the_first_opener_decides_the_layout(zookeeper_place, raw):
     """
-    A root without LAYOUT (as `metaformat` leaves it) gets one from whoever opens it first; one without INSTANCEID is
+    A root without LAYOUT (as `metaformat` leaves it) gets one from its first opener; one without INSTANCEID is
     read too.
     """
     root = root_of(zookeeper_place.uri)

@@ -1,5 +1,5 @@
 """
-The generators of ledger ids on a pretended ZooKeeper, whose counters stand where a real one gets only after 2^31
+The generators of ledger ids on a pretended ZooKeeper, whose counters are where a real one's get only after 2^31
 ledgers.
 """
 
@@ -248,7 +248,7 @@ def test_the_position_never_falls_where_a_directory_is_dropped():
 )
 def test_ids_are_raised(layout, first, next_long):
     """
-    Short ids are used up to there, long ones in the directory of their high half; what nobody draws is not used up.
+    Short ids are used up to there, long ones in the directory of their high half; what is not drawn is not used up.
     """
     session = Pretended("/r/idgen", counters={"/r/idgen": 2, "/r": 2})
     ids = LedgerIds(session, "/r", layout)

@@ -160,7 +160,7 @@ ELSEWHERE = ServiceInfo.of("127.0.0.1", 3182)
 
 
 class Scene:
-    """A registry beside its session; `lost` counts what it told its owner."""
+    """A registry beside its session; `lost` counts its reports to its owner."""
 
     def __init__(self):
         self.clock = Clock()
@@ -199,7 +199,7 @@ def test_one_list_is_joined_before_the_other_is_left():
     assert scene.lost == []
 
 
-def test_what_a_bookie_announces_anew_is_written_over_what_it_did():
+def test_what_a_bookie_announces_again_is_written_over_what_it_did():
     """In the same znode; the same information is not written twice."""
     scene = Scene()
     scene.register()
@@ -212,7 +212,7 @@ def test_what_a_bookie_announces_anew_is_written_over_what_it_did():
 
 
 def test_another_session_s_registration_is_waited_for_and_never_touched():
-    """Its end frees the id; when it lives longer than it could without its process, somebody else has the id."""
+    """Its end frees the id; when it lives longer than it could without its process, another bookie has the id."""
     scene = Scene()
     scene.session.put(f"{WRITABLE}/a:1", b"theirs", 99)
     waiting = scene.register()
@@ -241,7 +241,7 @@ def test_a_registration_whose_session_ends_begins_again_in_the_next():
 
 
 @pytest.mark.parametrize("owner", [None, 99])
-def test_a_registration_that_is_gone_or_another_s_is_told_once(owner):
+def test_a_registration_that_is_gone_or_another_s_is_reported_once(owner):
     """Its owner hears of it; one that it has given up itself it does not hear of."""
     scene = Scene()
     scene.register()
@@ -260,8 +260,8 @@ def test_a_registration_that_is_gone_or_another_s_is_told_once(owner):
     assert scene.lost == [1]
 
 
-def test_a_registration_that_is_given_up_is_told_to_nobody():
-    """Nor is one that went with its session: that is told otherwise."""
+def test_a_registration_that_is_given_up_is_not_reported():
+    """Nor is one that went with its session: the session's end is reported instead."""
     scene = Scene()
     scene.register()
     assert outcome(scene.registry.unregister("a:1", False)) == [None]
@@ -322,7 +322,7 @@ def test_a_list_that_changed_while_it_was_read_is_read_again():
 
 
 def test_a_watcher_hears_of_each_change_and_of_no_repetition():
-    """Also after the store was away, and not after it was cancelled; whoever comes later hears what is there."""
+    """Also after the store was away, and not after it was cancelled; a later watcher hears what is there."""
     scene = Scene()
     heard, later = [], []
     watch = scene.registry.watch(heard.append)

@@ -1,5 +1,5 @@
 """
-Walks over the ledgers' trees on a pretended ZooKeeper, whose server is behind the others until it is told to catch up.
+Walks over the ledgers' trees on a pretended ZooKeeper, whose server is behind the others until a sync.
 """
 
 import pytest

@@ -244,7 +244,7 @@ def test_lost_answers_change_nothing(lossy, number):
 
 def test_a_lost_answer_never_hides_a_real_conflict(lossy, zookeeper_place):
     """
-    When the second try finds what another has written, it is told so: no foreign ledger or version is taken for its
+    When the second try finds what another has written, it fails: no foreign ledger or version is taken for its
     own.
     """
     proxy, store = lossy
@@ -271,12 +271,12 @@ def is_new_session(args) -> bool:
     return args[:1] == (KazooState.CONNECTED,)
 
 
-@pytest.mark.parametrize("told", ["nothing", "that the connection is lost"])
-def test_a_delete_never_goes_out_in_the_next_session(zookeeper_place, told):
+@pytest.mark.parametrize("heard", ["nothing", "that the connection is lost"])
+def test_a_delete_never_goes_out_in_the_next_session(zookeeper_place, heard):
     """
     A bookie and a repair sleep past their session, others take their places, and they wake up to leave: before they
     hear of anything, or while they wait for the connection, which kazoo has again by then.  What they send is for their
-    old session.  Who asks to be told of its end is, before anybody goes on.
+    old session.  A listener for its end is called before any operation goes on.
     """
     root = root_of(zookeeper_place.uri)
 
@@ -295,7 +295,7 @@ def test_a_delete_never_goes_out_in_the_next_session(zookeeper_place, told):
         assert await other.lock_repair(7) is not None
         await sleeper.until(is_new_session, Deferred())
         waiting = succeed(None)
-        if told != "nothing":
+        if heard != "nothing":
             sleeper.wake(before=is_new_session)
             waiting = Deferred.fromCoroutine(store.session.start()).addCallback(lambda _: happened.append("goes on"))
         leaving = [
@@ -306,11 +306,11 @@ def test_a_delete_never_goes_out_in_the_next_session(zookeeper_place, told):
         released = release()
         leaving = [Deferred.fromCoroutine(each) for each in leaving]
         leaving += [store.session.exists("/"), released]  # its answer is behind whatever went out
-        if told == "nothing":
+        if heard == "nothing":
             await sleeper.until(lambda args: args and getattr(args[0], "value", None), Deferred())
         sleeper.wake()
         await gatherResults([*leaving, waiting])
-        assert happened == (["lost"] if told == "nothing" else ["lost", "goes on"])
+        assert happened == (["lost"] if heard == "nothing" else ["lost", "goes on"])
         assert (await other.bookies()).writable["a:1"].bookie_address()[1] == 3182
         assert await store.lock_repair(7) is None
 
@@ -336,7 +336,7 @@ def test_costs_do_not_grow_with_what_is_watched(lossy, zookeeper_place):
     """
     With 3 and with 40 ledgers followed and bookies registered, as many requests: to make, open and close a ledger, to
     replace a bookie, to begin and to end a watch, and for a change of a ledger that is watched.  However often one was
-    watched, its change is told to us once.
+    watched, its change is reported to us once.
     """
     proxy, plain = lossy
     sleeper = Sleeper(reactor)
@@ -386,9 +386,7 @@ def test_costs_do_not_grow_with_what_is_watched(lossy, zookeeper_place):
                     create,
                     lambda self_made=self_made: self_made[0].close(),
                     lambda self_made=self_made: client.open_ledger(self_made[0].id),
-                    lambda: Deferred.fromCoroutine(
-                        client.choice.replace(("b:0", "b:1"), [0], must=True)
-                    ),
+                    lambda: Deferred.fromCoroutine(client.choice.replace(("b:0", "b:1"), [0], must=True)),
                     watch,
                     lambda watches=watches: succeed(watches[0].cancel()),
                     change,
@@ -416,8 +414,8 @@ def test_costs_do_not_grow_with_what_is_watched(lossy, zookeeper_place):
 # -- a store that is down ------------------------------------------------------------------------------------------
 
 
-def test_nobody_there(tmp_path):
-    """Opening a store at which nobody listens fails within the session timeout and names the address."""
+def test_no_server_there(tmp_path):
+    """Opening a store at a port without a listener fails within the session timeout and names the address."""
 
     async def story():
         began = reactor.seconds()

@@ -19,8 +19,8 @@ from tests.reactor import run
 
 def test_watches_survive_lost_connections(lossy, zookeeper_place):
     """
-    kazoo forgets its watches with the connection; what changed meanwhile is told after the return, and later changes
-    too.
+    kazoo forgets its watches with the connection; what changed meanwhile is reported after the return, and later
+    changes too.
     """
     proxy, store = lossy
 
@@ -89,7 +89,7 @@ class Scene:
 
 
 def test_a_ledger_is_read_once_however_many_follow_it():
-    """Each change is one reading, which all are told of; who comes later is told what is there then, and he alone."""
+    """Each change is one reading, reported to all watches; a later watch, and it alone, gets what is there then."""
     scene = Scene()
     one, two = scene.add()[0], scene.add()[0]
     assert [path for path, _watch, _waiting in scene.session.asked] == ["/L1"]
@@ -110,7 +110,7 @@ def test_a_ledger_is_read_once_however_many_follow_it():
 
 
 def test_an_event_that_overtakes_its_answer_is_read_again():
-    """What was read then may be older than the event; the newest is told, and an older one never after it."""
+    """What was read then may be older than the event; the newest is reported, and an older one never after it."""
     scene = Scene()
     heard, _watch = scene.add()
     opened = ledger()
@@ -126,7 +126,7 @@ def test_an_event_that_overtakes_its_answer_is_read_again():
 
 
 def test_a_standing_watcher_is_used_again():
-    """kazoo can't be told to drop one, so whoever follows the ledger next is given the same; unused it does nothing."""
+    """kazoo can't drop one, so the next watch of the ledger uses the same; unused it does nothing."""
     scene = Scene()
     heard, watch = scene.add()
     first = scene.session.answer(ledger())
@@ -136,10 +136,10 @@ def test_a_standing_watcher_is_used_again():
     watch.cancel()
     reads = scene.session.reads
     first()
-    assert scene.session.reads == reads, "nobody follows it"
+    assert scene.session.reads == reads, "nothing follows it"
     assert len(heard) == 1
     scene.add()
-    assert scene.session.answer(ledger()) != first, "what has fired and is followed by nobody is forgotten"
+    assert scene.session.answer(ledger()) != first, "what has fired and is not followed is forgotten"
 
 
 def test_a_watch_that_is_cancelled_while_it_is_read_for_hears_nothing():
@@ -157,7 +157,7 @@ def test_a_watch_that_is_cancelled_while_it_is_read_for_hears_nothing():
 
 
 def test_a_ledger_that_is_gone_ends_its_watches():
-    """All who follow it are told None, once; who asks later is told so too."""
+    """All its watches get None, once; a later one gets it too."""
     scene = Scene()
     (one, first), (two, _second) = scene.add(), scene.add()
     scene.session.fail(NoNode("gone"))
@@ -185,7 +185,7 @@ def test_a_connection_that_is_away_is_waited_for():
     assert scene.clock.getDelayedCalls() == []
 
 
-def test_a_ledger_that_can_not_be_read_is_not_told():
+def test_a_ledger_that_can_not_be_read_is_not_reported():
     """Its next change is looked at again; other ledgers are followed as ever."""
     scene = Scene()
     heard, _watch = scene.add()

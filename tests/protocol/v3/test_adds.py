@@ -352,7 +352,7 @@ def test_kept_forms_are_bounded() -> None:
 
 
 def test_a_run_that_may_not_be_joined_is_not() -> None:
-    """A malformed add, and one whose fields and body disagree, stand alone."""
+    """A malformed add, and one whose fields and body disagree, remain runs of their own."""
     out: list[Request] = []
     plain = adds.Add(1, 5, body(1, 5), KEY, False, 0, False, 9, 3)
     assert adds.append_add(out, plain._replace(body=b"short")) is None

@@ -55,7 +55,7 @@ def test_what_has_no_message_has_a_number_all_the_same() -> None:
 def test_sub_messages_are_fields_of_the_schema() -> None:
     """Each name is a field of Request or of Response."""
     requests, responses = schema.Request.DESCRIPTOR.fields_by_name, schema.Response.DESCRIPTOR.fields_by_name
-    assert all(asked in requests and told in responses for asked, told in BODIES.values())
+    assert all(asked in requests and answered in responses for asked, answered in BODIES.values())
 
 
 @pytest.mark.parametrize("priority", [0, 100])

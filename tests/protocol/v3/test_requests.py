@@ -172,7 +172,7 @@ def test_requests_against_the_slow_twin(payloads: list[bytes], cuts: list[int]) 
 
 
 def test_reading_stops_at_a_frame_that_is_not_v3() -> None:
-    """It is told where, with what came before it; a frame that is not whole is no such frame."""
+    """It returns where, with what came before it; a frame that is not whole is no such frame."""
     ours, other = samples.v3("READ"), samples.v2("READ")
     assert v3.decode_request(other[4:]) is None
     out: list[Request] = []

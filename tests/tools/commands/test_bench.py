@@ -57,7 +57,7 @@ def test_one_outstanding_append(uri: str) -> None:
 
 
 def test_pids_give_the_cpu_of_local_processes(cluster: LocalCluster) -> None:
-    """Where bookies tell no metrics; a process that does not exist is named."""
+    """Where bookies have no metrics page; a process that does not exist is named."""
     pids = ",".join(str(bookie.pid) for bookie in cluster.bookies)
     found = ok("bench", "write", "--entries", 20_000, "--pids", pids, "--json", metadata=cluster.uri).document
     assert found["bookie_cpu_us_per_entry"] > 0

@@ -63,7 +63,7 @@ def test_the_life_of_a_bookie(cluster: Cluster) -> None:
     assert bookie.end(signal.SIGKILL)[0] == -signal.SIGKILL
     again = cluster.start()
     again.ready()
-    (found,) = again.ask(read(0))  # by itself: it may have to be read from the disk, and other answers may overtake it
+    (found,) = again.ask(read(0))  # alone: it may have to be read from the disk, and other answers may overtake it
     refused, late = again.ask(adds(b"x", ledger=8), adds(b"b", first=1))
     assert found[4:8] == bytes(4)
     assert found.endswith(b"a")
@@ -151,7 +151,7 @@ def test_cookies_and_format(cluster: Cluster) -> None:
 
 
 def test_a_check_tries_the_ports(cluster: Cluster) -> None:
-    """One that somebody else has would stop the start."""
+    """One that another process has would stop the start."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         for key in ("bookiePort", "prometheusStatsHttpPort"):
@@ -207,6 +207,6 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_commands_on_a_bookie_that_is_not_there(shared: Cluster) -> None:
     """The error names the command that lists bookies, and a wrong word is a usage error."""
-    assert "`quire bookie list`" in shared.quire("bookie", "info", "nobody:1", status=1)
-    assert "`quire bookie list`" in shared.quire("bookie", "readonly", "nobody:1", "on", status=1)
-    assert "neither on nor off" in shared.quire("bookie", "readonly", "nobody:1", "maybe", status=2)
+    assert "`quire bookie list`" in shared.quire("bookie", "info", "unknown:1", status=1)
+    assert "`quire bookie list`" in shared.quire("bookie", "readonly", "unknown:1", "on", status=1)
+    assert "neither on nor off" in shared.quire("bookie", "readonly", "unknown:1", "maybe", status=2)

@@ -97,6 +97,6 @@ def test_space_comes_back(cluster: Cluster) -> None:
     assert again.end()[0] == 0
 
 
-def test_gc_of_nobody(cluster: Cluster) -> None:
+def test_gc_of_an_unknown_bookie(cluster: Cluster) -> None:
     """An unknown bookie is an error that names `quire bookie list`."""
-    assert "`quire bookie list`" in cluster.quire("bookie", "gc", "nobody:1", status=1)
+    assert "`quire bookie list`" in cluster.quire("bookie", "gc", "unknown:1", status=1)

@@ -43,7 +43,7 @@ def test_a_cookie_is_made_from_a_configuration(store: str, conf: Path) -> None:
 
 
 def test_a_cookie_is_shown_as_it_is_kept(store: str, conf: Path) -> None:
-    """As text, or as a document with its version; nobody's is an error."""
+    """As text, or as a document with its version; that of an unknown bookie is an error."""
     assert "CookieNotFound" in refused(1, "cookie", "show", ID, metadata=store)
     made = ok("cookie", "create", ID, "--conf", conf, "--json").document
     shown = ok("cookie", "show", ID, "--json", metadata=store).document

@@ -231,7 +231,7 @@ def begin_writing(command: Command) -> int:
 
 
 def test_tail_follows_a_writer_to_its_close(uri: str) -> None:
-    """Each line comes while the writer waits for the next one, and the end is told when it closes."""
+    """Each line comes while the writer waits for the next one, and the end is printed when it closes."""
     with Command(uri, "ledger", "write", "--lines") as writer:
         ledger = begin_writing(writer)
         with Command(uri, "ledger", "tail", ledger, "--from", 0) as tail:
@@ -252,7 +252,7 @@ def test_tail_ends_after_silence(uri: str) -> None:
 
 
 def test_recovery_takes_a_ledger_from_its_writer(uri: str) -> None:
-    """The writer that goes on is told that it was fenced, in one line, and every line it had in by then is there."""
+    """The writer that goes on reports that it was fenced, in one line, and every line it had in by then is there."""
     with Command(uri, "ledger", "write", "--lines") as writer:
         ledger = begin_writing(writer)
         writer.say(b"mine\n")
@@ -275,7 +275,7 @@ def test_check_counts_every_copy(uri: str, text: int) -> None:
     assert "15,000 of 15,000 copies are good" in ok("ledger", "check", text, metadata=uri).out
 
 
-def test_check_tells_by_fragment_and_bookie_what_is_missing(cluster: LocalCluster) -> None:
+def test_check_lists_by_fragment_and_bookie_what_is_missing(cluster: LocalCluster) -> None:
     """
     Metadata that names bookies without the entries: status 1, each range with its reason, and a word on what to do.
     """
@@ -308,7 +308,7 @@ def test_check_tells_by_fragment_and_bookie_what_is_missing(cluster: LocalCluste
 def test_interrupted_writing_leaves_no_traceback(uri: str) -> None:
     """
     SIGINT, or two, ends it with status 130; the ledger stays open and can be recovered with what was acknowledged,
-    which is told.
+    which is printed.
     """
     with Command(uri, "ledger", "write", "--lines") as writer:
         ledger = begin_writing(writer)

@@ -29,8 +29,8 @@ class Local:
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        self.told: dict[str, Any] = json.loads(line) if line else {}
-        self.pids: list[int] = self.told.get("pids", [])
+        self.report: dict[str, Any] = json.loads(line) if line else {}
+        self.pids: list[int] = self.report.get("pids", [])
         self.handles = [os.pidfd_open(pid) for pid in self.pids]
 
     def __enter__(self) -> "Local":
@@ -61,18 +61,18 @@ def test_a_restart_reuses_ports_and_data(tmp_path: Path) -> None:
     """Ctrl-C stops it cleanly; the same directory brings back the same bookies, and the ledger that was written."""
     place = tmp_path / "cluster"
     with Local("--dir", place, "--bookies", 3) as first:
-        assert first.told["metadata"] == f"sqlite://{place}/metadata.db"
-        assert len(first.told["bookies"]) == 3
-        with connect(first.told["metadata"]) as bk, bk.create_ledger() as writer:
+        assert first.report["metadata"] == f"sqlite://{place}/metadata.db"
+        assert len(first.report["bookies"]) == 3
+        with connect(first.report["metadata"]) as bk, bk.create_ledger() as writer:
             writer.append_many([b"one", b"two"])
         first.process.send_signal(signal.SIGINT)
         assert first.process.wait(WAIT_S) == 0
         assert first.bookies_gone()
         assert "Traceback" not in first.error
     with Local("--dir", place) as second:
-        assert second.told["bookies"] == first.told["bookies"]
+        assert second.report["bookies"] == first.report["bookies"]
         assert set(second.pids).isdisjoint(first.pids)
-        with connect(second.told["metadata"]) as bk, bk.open_ledger(writer.id) as reader:
+        with connect(second.report["metadata"]) as bk, bk.open_ledger(writer.id) as reader:
             assert [entry.data for entry in reader] == [b"one", b"two"]
         second.process.send_signal(signal.SIGTERM)
         assert second.process.wait(WAIT_S) == 0
@@ -100,16 +100,16 @@ def test_no_bookie_outlives_it(tmp_path: Path, end: Callable[[Local], None]) -> 
         assert local.bookies_gone()
 
 
-def test_bookies_that_die_are_told(tmp_path: Path) -> None:
+def test_bookies_that_die_are_reported(tmp_path: Path) -> None:
     """Each with its log; when none is left the cluster ends, with status 1.  A temporary directory goes with it."""
     with Local("--bookies", 2) as local:
-        place = Path(local.told["directory"])
+        place = Path(local.report["directory"])
         assert place.is_dir()
         for pid in local.pids:
             os.kill(pid, signal.SIGKILL)
         assert local.process.wait(WAIT_S) == 1
         text = local.error
-        assert all(f"bookie {bookie} ended with status -9" in text for bookie in local.told["bookies"])
+        assert all(f"bookie {bookie} ended with status -9" in text for bookie in local.report["bookies"])
         assert "bookie.log" in text
         assert not place.exists()
 
@@ -121,7 +121,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         line = refused(1, "local", "--dir", place)
         assert "Traceback" not in line
         with (
-            connect(first.told["metadata"]) as bk,
+            connect(first.report["metadata"]) as bk,
             bk.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1) as writer,
         ):
             assert writer.append(b"still there") == 0
@@ -139,14 +139,17 @@ def test_a_damaged_cluster_file(tmp_path: Path) -> None:
 def test_zookeeper(tmp_path: Path) -> None:
     """--metadata zookeeper starts a real one; a restart finds it on its port, with the ledgers in it."""
     with Local("--dir", tmp_path, "--bookies", 3, "--metadata", "zookeeper") as first:
-        assert first.told["metadata"].startswith("zk://127.0.0.1:")
-        with connect(first.told["metadata"]) as bk, bk.create_ledger() as writer:
+        assert first.report["metadata"].startswith("zk://127.0.0.1:")
+        with connect(first.report["metadata"]) as bk, bk.create_ledger() as writer:
             writer.append(b"in zookeeper")
         first.process.terminate()
         assert first.process.wait(WAIT_S) == 0
     with Local("--dir", tmp_path) as second:
-        assert (second.told["metadata"], second.told["bookies"]) == (first.told["metadata"], first.told["bookies"])
-        with connect(second.told["metadata"]) as bk, bk.open_ledger(writer.id) as reader:
+        assert (second.report["metadata"], second.report["bookies"]) == (
+            first.report["metadata"],
+            first.report["bookies"],
+        )
+        with connect(second.report["metadata"]) as bk, bk.open_ledger(writer.id) as reader:
             assert [entry.data for entry in reader] == [b"in zookeeper"]
         second.process.terminate()
         assert second.process.wait(WAIT_S) == 0

@@ -90,7 +90,7 @@ def test_a_store_that_is_down_is_named_in_bounded_time() -> None:
 
 
 def test_a_file_that_is_no_store(tmp_path: Path) -> None:
-    """Is told with its path."""
+    """The error has its path."""
     path = tmp_path / "metadata.db"
     path.write_bytes(b"this is text, not a database, and long enough to be looked at " * 100)
     line = refused(1, "ledger", "list", metadata=f"sqlite://{path}")

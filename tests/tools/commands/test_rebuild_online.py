@@ -91,7 +91,7 @@ def test_wrong_command_lines(one: Cluster) -> None:
     assert "--ledgers is for a stopped bookie" in one.quire(
         "bookie", "rebuild-index", "--online", "one", "--ledgers", status=2
     )
-    assert "`quire bookie list`" in one.quire("bookie", "rebuild-index", "--online", "nobody:1", status=1)
+    assert "`quire bookie list`" in one.quire("bookie", "rebuild-index", "--online", "unknown:1", status=1)
 
 
 def test_a_bookie_that_was_started_again_has_not_done_it(
@@ -164,7 +164,7 @@ async def codes_of(client: Client, bookie: str, ledgers: list[int], entry: int) 
 
 def test_damaged_tables_are_mended_while_the_bookie_serves(three: LocalCluster) -> None:
     """
-    Entries that gave errors are there again; a ledger of which the index could not tell what it has is never denied,
+    Entries that gave errors are there again; a ledger whose entries the index could not list is never denied,
     and whole again after its copies were compared; then the bookie says "no" again where there is nothing.
     """
     bookie = three.bookies[0]

@@ -98,7 +98,7 @@ def test_recover(cluster: LocalCluster, bk: Client) -> None:
     apart = bk.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
     while lost in bk.metadata(apart.id).bookies():
         apart.close()
-        bk.delete_ledger(apart.id)  # nobody could say where it ends once its only bookie is gone
+        bk.delete_ledger(apart.id)  # where it ends is unknown once its only bookie is gone
         apart = bk.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
     apart.append(b"still here")
     cluster.kill(lost)
@@ -125,7 +125,7 @@ def test_recover(cluster: LocalCluster, bk: Client) -> None:
 
 
 def test_nowhere_to_copy_to(cluster: LocalCluster, bk: Client) -> None:
-    """The numbers are told, the status is 1, and the next run, with a bookie more, ends well."""
+    """The numbers are printed, the status is 1, and the next run, with a bookie more, ends well."""
     uri = cluster.uri
     ledger = write(bk, 1, (5, 3, 2))
     lost = cluster.ids[2]
@@ -146,7 +146,7 @@ def test_nowhere_to_copy_to(cluster: LocalCluster, bk: Client) -> None:
         ok("ledger", "check", ledger, metadata=uri)
 
 
-def test_ids_that_nobody_knows(cluster: LocalCluster) -> None:
+def test_unknown_ids(cluster: LocalCluster) -> None:
     """A mistyped id is not "recovered" in silence; one that can't be an id is wrong usage."""
     for word in ("recover", "decommission"):
         assert "10.9.8.7:1" in refused(1, word, "10.9.8.7:1", metadata=cluster.uri)

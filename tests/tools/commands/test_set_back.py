@@ -172,7 +172,7 @@ def until(look: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
 
 
 def test_bookies_that_were_not_heard(tmp_path: Path) -> None:
-    """One that is down is named, and left out only when told so."""
+    """One that is down is named, and left out only when the command says so."""
     with LocalCluster(tmp_path / "cluster", 2, "sqlite", SMALL) as cluster:
         written(cluster.uri)
         stopped(cluster, lambda: save(cluster, tmp_path / "backup"))

@@ -20,7 +20,7 @@ def test_a_large_limit_bounds_nothing() -> None:
 
 def test_what_is_given_out_is_never_more_than_there_is() -> None:
     """
-    For any limit and number of directories; nobody gets less than they need, and a limit below that is refused with the
+    For any limit and number of directories; no part gets less than it needs, and a limit below that is refused with the
     number that is enough.
     """
     for directories in (1, 2, 12):

@@ -87,7 +87,7 @@ def test_a_bookie_that_lost_disks_comes_back_with_everything(three: LocalCluster
             )
         codes = await payloads_on(client, bookie.id, left_open, 602)
         assert codes[:600] == [0] * 600
-        assert not set(codes[600:]) & set(NEGATIVE), "what its writer may have been told of is never denied"
+        assert not set(codes[600:]) & set(NEGATIVE), "what may have been acknowledged to its writer is never denied"
         assert (await client.store.bookies()).writable.keys() >= {bookie.id}
 
     run(look)
@@ -119,7 +119,7 @@ def test_a_restore_that_was_killed_goes_on_at_the_next_start(three: LocalCluster
     wipe(bookie, "journal", "ledgers")
     for other in three.bookies[:2]:
         other.end_now()
-    again(bookie, "--restore")  # it comes up, but nobody is there to copy from
+    again(bookie, "--restore")  # it comes up, but no bookie is there to copy from
 
     async def look() -> list[int]:
         return await payloads_on(client, bookie.id, ledger, 10)

@@ -23,7 +23,7 @@ broken line
 
 
 def test_percentiles_of_entries_not_of_batches() -> None:
-    """A batch stands for as many entries as it held."""
+    """A batch counts as many times as it held entries."""
     latencies = Latencies()
     latencies.add(0.010, 10)
     latencies.add(0.001, 990)

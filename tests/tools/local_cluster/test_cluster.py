@@ -73,8 +73,8 @@ def test_a_command_that_fails_says_which_and_why() -> None:
 
 def test_bookies_die_and_come_back(tmp_path: Path) -> None:
     """
-    On their ports and with their data, killed or stopped; one that ended unasked is told; a stop that is no clean one
-    is too.
+    On their ports and with their data, killed or stopped; one that ended unasked is reported; a stop that is no
+    clean one is too.
     """
     with LocalCluster(tmp_path, 3, options=SMALL) as cluster:
         ids, pids = cluster.ids, [bookie.pid for bookie in cluster.bookies]

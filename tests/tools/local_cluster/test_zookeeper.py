@@ -57,7 +57,7 @@ def test_data_and_port_survive_a_restart(tmp_path):
 
 
 def test_it_listens_on_loopback_only(tmp_path):
-    """The server takes no passwords, so nobody from outside may reach it; its admin server is off."""
+    """The server takes no passwords, so it must not be reached from outside; its admin server is off."""
     with ZooKeeper(tmp_path) as server:
         tables = [
             line.split()

@@ -21,7 +21,7 @@ class Window:
         self.full: Deferred[None] | None = None
         self.closed = False
         self.ensemble_changes = 0
-        self.told = 0
+        self.lacs_written = 0
         self.on_ensemble_change: Any = None
 
     def ready(self) -> Deferred[None]:
@@ -33,7 +33,7 @@ class Window:
         return self.answers[-1]
 
     def write_lac(self) -> Deferred[None]:
-        self.told += 1
+        self.lacs_written += 1
         failed: Deferred[None] = Deferred()
         failed.errback(Write("a courtesy that fails is no failure"))
         return failed
@@ -76,8 +76,8 @@ def test_the_end_waits_for_every_answer(writer: Window) -> None:
     assert ending == [None]
 
 
-def test_the_first_failure_is_the_one_that_is_told(writer: Window) -> None:
-    """To whoever waits for the end, and to each batch after it, which is not sent."""
+def test_the_first_failure_is_the_one_that_is_reported(writer: Window) -> None:
+    """A wait for the end gets it, and each batch after it, which is not sent."""
     appender = Appender(writer)  # type: ignore[arg-type]
     for payload in (b"a", b"b"):
         outcome(appender.send([payload]))
@@ -91,26 +91,26 @@ def test_the_first_failure_is_the_one_that_is_told(writer: Window) -> None:
     assert len(writer.given) == 2
 
 
-def test_after_a_pause_the_last_entry_is_told(writer: Window) -> None:
+def test_after_a_pause_the_last_entry_is_confirmed(writer: Window) -> None:
     """Once, when everything is acknowledged and nothing follows; not after the end, nor of a closed ledger."""
     clock = Clock()
     appender = Appender(writer, clock)  # type: ignore[arg-type]
     outcome(appender.send([b"a"]))
     clock.advance(PAUSE_S)
-    assert writer.told == 0, "not acknowledged yet"
+    assert writer.lacs_written == 0, "not acknowledged yet"
     writer.answers[0].callback(range(1))
     clock.advance(PAUSE_S / 2)
     outcome(appender.send([b"b"]))
     clock.advance(PAUSE_S / 2)
-    assert writer.told == 0, "something follows"
+    assert writer.lacs_written == 0, "something follows"
     writer.answers[1].callback(range(1, 2))
     clock.advance(PAUSE_S)
-    assert writer.told == 1
+    assert writer.lacs_written == 1
     writer.closed = True
     outcome(appender.send([b"c"]))
     writer.answers[2].callback(range(2, 3))
     clock.advance(PAUSE_S)
-    assert writer.told == 1
+    assert writer.lacs_written == 1
     outcome(appender.send([b"d"]))
     writer.answers[3].callback(range(3, 4))
     assert outcome(appender.flush()) == [None]

@@ -192,7 +192,7 @@ def test_s15_a_second_failure_during_the_change_is_chained():
     assert len(story.stores) == 1
     story.changed(i0="b3")
     assert [(store.first, store.failed) for store in story.stores] == [(0, ((0, "b0"),)), (0, ((1, "b1"),))]
-    assert story.sent == {1: [0, 1], 2: [0, 1], 3: [0, 1]}, "nobody gets anything again before the whole change ended"
+    assert story.sent == {1: [0, 1], 2: [0, 1], 3: [0, 1]}, "no replica gets anything again before the whole change"
     story.changed(i1="b4")
     assert [story.open[channel] for channel in sorted(story.open)] == [(2, "b2"), (0, "b3"), (1, "b4")]
     assert story.sent[story.channel(0)] == story.sent[story.channel(1)] == [0, 1]
@@ -269,7 +269,7 @@ GONE = "lost (BookieHandleNotAvailable, code -8), and"
         ),
     ],
 )
-def test_who_comes_after_the_end_is_told_how_it_ended(ending, code, reason):
+def test_callers_after_the_end_hear_how_it_ended(ending, code, reason):
     """And is sent to look where the ledger ends only while there is one."""
     story = Story()
     story.append(1)
@@ -280,7 +280,7 @@ def test_who_comes_after_the_end_is_told_how_it_ended(ending, code, reason):
     assert story.refused == [code]
 
 
-def test_a_recovery_is_not_told_to_open_the_ledger():
+def test_a_recovery_s_error_does_not_advise_to_open_the_ledger():
     """It is what opens it; and the number of changes that a writer may make does not bind it."""
     story = Story(recovery=True, limits=Limits(changes_max=0))
     story.append(1)
@@ -341,7 +341,7 @@ def test_d17_another_bookie_that_registers_is_taken_into_the_ensemble():
 
 
 def test_d17_a_bookie_that_stays_registered_is_tried_again_ever_less_often():
-    """A connection may fail while the registration stands; nobody would tell when it is back."""
+    """A connection may fail while the registration remains; no change would say when it is back."""
     story = Story()
     story.append(1)
     story.lose(0)
@@ -459,7 +459,7 @@ def test_only_the_users_close_lets_what_is_queued_go_on(end, finish):
     assert all(effect.finish is finish for effect in closed)
 
 
-def test_a_close_that_is_refused_tells_its_code():
+def test_a_close_that_is_refused_reports_its_code():
     """The handle ends with the code that the store gave."""
     story = Story()
     story.give(Close())

@@ -27,7 +27,7 @@ def test_an_entry_that_misses_its_quorum_for_the_time_out_ends_the_writer():
     assert Alarm.QUORUM not in story.alarms
 
 
-def test_the_time_out_tells_of_a_bookie_that_failed_how_and_of_others_that_they_are_silent():
+def test_the_time_out_says_how_a_bookie_failed_and_that_others_are_silent():
     """The reason has the error of one bookie and "no answer" for the other."""
     story = Story(limits=Limits(quorum_ms_max=1000, delay_change=True))
     story.append(1)
@@ -55,7 +55,7 @@ def test_the_time_out_counts_from_each_entry_s_own_append():
     assert story.closes == [(0, 10)]
 
 
-def test_the_alarm_stops_when_nothing_waits_and_begins_anew():
+def test_the_alarm_stops_when_nothing_waits_and_begins_again():
     """It is set again by the next append."""
     story = patient()
     story.append(1)
@@ -69,7 +69,7 @@ def test_the_alarm_stops_when_nothing_waits_and_begins_anew():
 
 
 def test_an_advanced_entry_behind_a_gap_has_its_quorum():
-    """It waits for its caller, who has not given the lower id yet; that is nobody's failure."""
+    """It waits for its caller, who has not given the lower id yet; that is no bookie's failure."""
     story = patient(advanced=True)
     story.append(1, first=1)
     story.ack(0, 1)
@@ -84,7 +84,7 @@ def test_an_advanced_entry_behind_a_gap_has_its_quorum():
 
 
 def test_what_waited_at_the_look_before_the_last_is_overdue():
-    """A look comes every half time-out, so what is told has waited between one and one and a half of it."""
+    """A look comes every half time-out, so what is reported has waited between one and one and a half of it."""
     effects = []
     timeout = QuorumTimeout(1000)
     assert not timeout.waiting
@@ -95,7 +95,7 @@ def test_what_waited_at_the_look_before_the_last_is_overdue():
     assert timeout.alarm_fired(7) == 3
     assert timeout.alarm_fired(frozenset((9,))) == 5
     assert timeout.alarm_fired(9) == 7
-    assert timeout.alarm_fired(9) == frozenset((9,)), "as it was told, also where ids are the caller's"
+    assert timeout.alarm_fired(9) == frozenset((9,)), "as it was reported, also where ids are the caller's"
 
 
 def test_what_begins_again_forgets_what_waited_before():
