@@ -148,7 +148,7 @@ class LogRecords:
         after that was read, but not with the version `looked`: False ends the tries, the edit not done.
         """
         try:
-            edited = await self._edit(edit, id_ or self.new_id(), beside, again)
+            edited = await self._edit(edit, id_ or self.new_id(), beside, look_up, looked)
         except (LogError, RecordError):
             self.counters.edited(edit.name, "refused")
             raise
@@ -158,7 +158,7 @@ class LogRecords:
         self.counters.edited(edit.name, "done" if edited.done else "unwanted")
         return edited
 
-    async def _edit(self, edit: Edit, id_: str, beside: Beside, again: Callable[[], Awaitable[bool]] | None) -> Edited:
+    async def _edit(self, edit: Edit, id_: str, beside: Beside, look_up: LookUp | None, looked: int | None) -> Edited:
         is_fresh = self.known is None
         current = self.known or await self.read()
         conflicts = 0
