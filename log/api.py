@@ -30,6 +30,7 @@ from quire.log.reader.view import LogView
 from quire.log.store import paths
 from quire.log.store.editing import LogRecords, create_log
 from quire.log.store.ledgers import LogLedgers
+from quire.log.upkeep.orphans import GRACE_S, Orphan, Orphans
 from quire.metadata.clock import time_of_day
 from quire.metadata.records import Create, Delete, NoRecord, RecordExists, Records, RecordStore
 from quire.metadata.store import ANY
@@ -289,6 +290,15 @@ class Logs:
         log = await self._open(name)
         settling = Settling(self.bk.reactor, log, self._ledgers, self._reached)
         return await Adopting(log, settling, PlainLedgers(self.bk, self._records, ledgers), self._reached).run()
+
+    def orphans(
+        self, delete: bool = False, *, really: bool = False, grace_s: float = GRACE_S
+    ) -> AsyncGenerator[Orphan, None]:
+        """
+        The ledgers that were made for logs and that none names.  `delete`: those older than `grace_s` are deleted.
+        `LogError` when more than 10,000, or a fifth of all, would be deleted and it is not `really` wanted.
+        """
+        return Orphans(self.bk, self._ledgers, self._log, self._now, self._reached).run(delete, really, grace_s)
 
     async def close(self) -> None:
         """Ends every handle: owners store what was appended and resign."""

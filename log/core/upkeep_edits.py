@@ -74,19 +74,24 @@ def _is_offloaded(segment: Segment) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Doom:
-    """Puts a ledger that nothing names among those that are deleted."""
+    """Puts ledgers among those that are deleted, if the manifest does not name them; the caller knows its chunks."""
 
-    ledger: int
+    ledgers: Collection[int]
     why: str
     now_ms: int
     name = "doom"
 
     def apply(self, manifest: Manifest) -> Manifest | None:
-        if self.ledger in manifest.named_ledgers():
+        named = manifest.named_ledgers()
+        doomed = tuple(Doomed(each, self.why, self.now_ms) for each in self.ledgers if each not in named)
+        if not doomed:
             return None
         if len(manifest.doomed) >= DOOMED_MAX:
-            raise LogFull(f"{len(manifest.doomed)} ledgers of the log {manifest.name!r} wait to be deleted")
-        return replace(manifest, doomed=(*manifest.doomed, Doomed(self.ledger, self.why, self.now_ms)))
+            raise LogFull(
+                f"{len(manifest.doomed)} ledgers of the log {manifest.name!r} wait to be deleted: "
+                f"`quire log tidy {manifest.name}` deletes them"
+            )
+        return replace(manifest, doomed=(*manifest.doomed, *doomed))
 
 
 @dataclass(frozen=True, slots=True)

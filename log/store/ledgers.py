@@ -9,20 +9,26 @@ Safety: a ledger is counted only when it is CLOSED; it is deleted only after tha
 writing it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+from twisted.logger import Logger
 
 from quire.client.api import Client, Writer
 from quire.conf.log import LogSettings
 from quire.log.core.frame import unpack_header
 from quire.log.core.values import Counts
 from quire.metadata.ledger import LedgerMetadata
-from quire.protocol.errors import NoSuchLedger
+from quire.metadata.store import at_once
+from quire.protocol.errors import LedgerError, MetaStore, NoSuchLedger
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
 
 # SPDX-License-Identifier: Apache-2.0
 
+log = Logger()
+
 TAG = b"quire"
+DELETED_AT_ONCE = 20
 
 
 class Tags(NamedTuple):
@@ -115,3 +121,24 @@ class LogLedgers:
         except NoSuchLedger:
             return
         await self._client.delete_ledger(ledger)
+
+    async def delete_all(self, ledgers: Sequence[int]) -> set[int]:
+        """
+        The same of several, a few at a time: which are gone now.  One that can't be brought to its end stays.
+        `MetaStore`.
+        """
+        gone: set[int] = set()
+
+        async def delete(ledger: int) -> None:
+            try:
+                await self.delete(ledger)
+            except MetaStore:
+                raise
+            except LedgerError as error:
+                log.warn("ledger {ledger} can't be deleted now: {error}", ledger=ledger, error=str(error))
+            else:
+                gone.add(ledger)
+
+        for start in range(0, len(ledgers), DELETED_AT_ONCE):
+            await at_once([delete(ledger) for ledger in ledgers[start : start + DELETED_AT_ONCE]])
+        return gone

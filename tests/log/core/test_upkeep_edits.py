@@ -84,8 +84,8 @@ def test_a_terminated_log_takes_nothing_more():
 def test_small_edits():
     """Doom and clear, rename, settings: each once."""
     manifest = with_closed()
-    assert Doom(7, "orphan", 1).apply(manifest) is None
-    doomed = Doom(50, "orphan", 1).apply(manifest)
+    assert Doom([7], "orphan", 1).apply(manifest) is None
+    doomed = Doom([7, 50], "orphan", 1).apply(manifest)
     assert doomed.doomed[-1].ledger == 50
     assert Clear([50]).apply(doomed) == manifest
     assert Clear([51]).apply(doomed) is None

@@ -1,11 +1,11 @@
 """The ledgers of a log: their tags, what a closed one holds, and that a deleted one was fenced before."""
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 
 from quire.conf.log import LogSettings
 from quire.log.core.values import Counts
 from quire.log.store.ledgers import LogLedgers, Tags, log_of
-from quire.protocol.errors import LedgerFenced, NoSuchLedger
+from quire.protocol.errors import LedgerFenced, NoSuchLedger, NotEnoughBookies
 from quire.protocol.log_errors import LogDamaged
 from tests.log.fakes.cluster import cluster
 from tests.metadata.stories import failing
@@ -79,5 +79,27 @@ def test_a_deleted_ledger_was_fenced(tmp_path):
             await failing(logs.bk.metadata(writer.id), NoSuchLedger)
             await failing(writer.append(b"y"), LedgerFenced, NoSuchLedger)
             await ledgers.delete(writer.id)
+
+    run(story)
+
+
+def test_several_are_deleted(tmp_path):
+    """Those that are gone are told, one that was not there among them; one that can't be recovered stays."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            ledgers = LogLedgers(logs.bk, b"")
+            writers = [await ledgers.create(LogSettings.made(), TAGS) for _ in range(25)]
+            stays = writers[7].id
+            recover = logs.bk.recover_ledger
+
+            def failing_one(ledger):
+                return fail(NotEnoughBookies("none")) if ledger == stays else recover(ledger)
+
+            logs.bk.recover_ledger = failing_one
+            wanted = [*(writer.id for writer in writers), 10_000]
+            assert await ledgers.delete_all(wanted) == set(wanted) - {stays}
+            assert await logs.bk.ledger_ids() == [stays]
 
     run(story)
