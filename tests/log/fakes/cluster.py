@@ -6,6 +6,7 @@ from quire.client.api import Client
 from quire.conf.client import ClientOptions
 from quire.conf.log import LogOptions
 from quire.log.api import Logs
+from quire.metadata.clock import time_of_day
 from quire.metadata.memory.store import open_memory
 from tests.bookie.fakes.in_process import new_store, running
 from tests.reactor import reactor
@@ -21,12 +22,13 @@ class Cluster:
         self.bookies = bookies
         self._stack = stack
 
-    async def logs(self, reached=lambda _name: None, **options) -> Logs:
+    async def logs(self, reached=lambda _name: None, now=time_of_day, **options) -> Logs:
         store = open_memory(reactor, self.uri)
         made = Logs(
             Client(reactor, store, ClientOptions(placement="random")),
             LogOptions(poll_ms=50, **options),
             reached=reached,
+            now=now,
             owns_client=True,
         )
         self._stack.push_async_callback(made.close)

@@ -386,9 +386,7 @@ def test_costs_do_not_grow_with_what_is_watched(lossy, zookeeper_place):
                     create,
                     lambda self_made=self_made: self_made[0].close(),
                     lambda self_made=self_made: client.open_ledger(self_made[0].id),
-                    lambda: Deferred.fromCoroutine(
-                        client.choice.replace(("b:0", "b:1"), [0], must=True)
-                    ),
+                    lambda: Deferred.fromCoroutine(client.choice.replace(("b:0", "b:1"), [0], must=True)),
                     watch,
                     lambda watches=watches: succeed(watches[0].cancel()),
                     change,
