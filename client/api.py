@@ -383,13 +383,8 @@ class Client:
         }
 
     async def _recover(self, record: LedgerRecord, digest: Digest) -> LedgerMetadata:
-        metadata = record.metadata
-
         def body(entry: int) -> Deferred[bytes]:
-            now = record.metadata
-            ensemble = now.ensemble_at(entry)
-            write_set = [ensemble[(entry + step) % now.ensemble_size] for step in range(metadata.write_quorum)]
-            return Deferred.fromCoroutine(read_body(self.pool, record.ledger, digest, write_set, entry))
+            return Deferred.fromCoroutine(read_body(self.pool, record.ledger, digest, record.replicas(entry), entry))
 
         recovery = Recovery(self.reactor, self.pool, self.choice, record, digest, limits_of(self.options), body)
         self.recoveries.add(recovery)

@@ -7,7 +7,7 @@ Does not know: what any of them does.
 
 import socket
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from twisted.internet.defer import Deferred
 
@@ -26,7 +26,9 @@ from quire.log.publish.plain_ledgers import PlainLedgers
 from quire.log.publish.settling import Receipt, Settling
 from quire.log.publish.sink import Sink
 from quire.log.reader.reader import LogReader
-from quire.log.reader.view import LogView
+from quire.log.reader.seeking import Found, Seek
+from quire.log.reader.view import OrSkip
+from quire.log.reader.views import Start, Views
 from quire.log.store import paths
 from quire.log.store.editing import LogRecords, create_log
 from quire.log.store.ledgers import LogLedgers
@@ -99,8 +101,7 @@ class Logs:
         self._owns_client = owns_client
         self._ledgers = LogLedgers(client, self.options.password)
         self._owners: set[Owner] = set()
-        self._readers: set[LogReader] = set()
-        self._views: dict[str, LogView] = {}
+        self._views = Views(client, self.options)
         self.metrics = LogMetrics(lambda: [(owner.name, *owner.under_way) for owner in self._owners])
 
     @property
@@ -240,42 +241,27 @@ class Logs:
             owner.close()
 
     async def read(
-        self,
-        name: str,
-        start: int | Literal["begin", "end"] = "begin",
-        *,
-        on_trim: Literal["raise", "skip"] = "raise",
-        on_loss: Literal["raise", "skip"] = "raise",
+        self, name: str, start: Start = "begin", *, on_trim: OrSkip = "raise", on_loss: OrSkip = "raise"
     ) -> LogReader:
-        """A reader from an index on.  `NoSuchLog`, `ValueError`."""
-        view = await self._view(name)
-        manifest = await view.fresh()
-        if start == "begin":
-            index = manifest.begin.index
-        elif start == "end":
-            index = await self._end(view, manifest)
-        elif isinstance(start, int) and start >= 0:
-            index = start
-        else:
-            raise ValueError(f"a reader begins at an index, at 'begin' or at 'end', not at {start!r}")
-        reader = LogReader(self.bk, view, index, on_trim, on_loss)
-        self._readers.add(reader)
-        return reader
+        """
+        A reader from an index on, from "begin" or "end", or from the first record whose stamp is not below a
+        `datetime`, which has to know its zone; an index is an int always.  `NoSuchLog`, `ValueError`.
+        """
+        return await self._views.read(await self._open(name), start, on_trim, on_loss)
 
-    async def _view(self, name: str) -> LogView:
-        log = await self._open(name)
-        view = self._views.get(log.log)
-        if view is None:
-            view = LogView(log, self.bk.reactor, self.bk.random, self.options.poll_ms / 1000)
-            self._views[log.log] = view
-        return view
+    async def seek(self, name: str, time_ms: int) -> Seek:
+        """
+        (index, trimmed): the first record whose stamp is not below a time in ms since 1970, or the end; whether there
+        may have been an earlier one.  `NoSuchLog`.
+        """
+        return await self._views.seek(await self._open(name), time_ms)
 
-    async def _end(self, view: LogView, manifest: Manifest) -> int:
-        """The index after the last record that can be read now."""
-        reader = LogReader(self.bk, view, manifest.closed_end[0])
-        async for _batch in reader.batches():
-            pass
-        return reader.index
+    async def find(self, name: str, position: int) -> Found:
+        """
+        (index, position): the record that holds a byte of the log; the one behind, where a skip holds it; the end.
+        `NoSuchLog`, `LogTrimmed`, `SegmentLost`.
+        """
+        return await self._views.find(await self._open(name), position)
 
     async def sink(self, name: str, txn: str, run: str, *, first_batch: int = 0) -> Sink:
         """A publisher of closed ledgers, exactly once by (txn, batch).  `NoSuchLog`, `ValueError`."""
@@ -302,12 +288,9 @@ class Logs:
 
     async def close(self) -> None:
         """Ends every handle: owners store what was appended and resign."""
-        for reader in list(self._readers):
-            await reader.close()
+        await self._views.close()
         for owner in list(self._owners):
             await owner.close()
-        for view in self._views.values():
-            view.close()
         if self._owns_client:
             await self.bk.close()
 

@@ -32,7 +32,8 @@ from quire.protocol.errors import DigestMatch
 HEADER = struct.Struct(">qqqq")  # ledger, entry, LAC, length
 LAC_HEADER = struct.Struct(">qq")  # ledger, LAC
 FIELD = struct.Struct(">q")  # one of these
-ENTRY_ID_OFFSET, LAC_OFFSET, LAC_END = 8, 16, 24  # in an entry body; one that is shorter than LAC_END carries no LAC
+ENTRY_ID_OFFSET, LAC_OFFSET, LENGTH_OFFSET = 8, 16, 24  # in an entry body
+LAC_END = 24  # one that is shorter carries no LAC
 EXPLICIT_LAC_OFFSET = 8
 ENTRY_ID_MAX = (1 << 63) - 1
 assert HEADER.size == 32
@@ -201,6 +202,11 @@ def entry_id(body: bytes) -> int:
 def last_add_confirmed(body: bytes) -> int:
     """The LAC field of an entry body of at least `LAC_END` bytes."""
     return int(FIELD.unpack_from(body, LAC_OFFSET)[0])
+
+
+def ledger_length(body: bytes) -> int:
+    """The payload bytes of the ledger up to an entry, with it, of which this is the body."""
+    return int(FIELD.unpack_from(body, LENGTH_OFFSET)[0])
 
 
 def explicit_lac(body: bytes) -> int:

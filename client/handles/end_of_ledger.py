@@ -1,5 +1,6 @@
 """
-Where an open ledger ends, as one reader sees it: by the metadata, and by the bookies' last add confirmed (D8, D9).
+Where an open ledger ends, as one reader sees it: by the metadata, and by the bookies' last add confirmed (D8, D9); and
+how many bytes come before an entry.
 
 Knows: how the bookies are asked, who is asked when a tail waits for news, and how long it pauses when an answer brought
 none.
@@ -19,13 +20,14 @@ from quire.client.connections.pool import Answer, LacAnswer
 from quire.client.core.coverage import Coverage
 from quire.client.core.quorum import NEGATIVE
 from quire.client.core.read import ReadLimits
+from quire.client.handles.entry_body import read_body
 from quire.client.handles.ledger_record import LedgerRecord
-from quire.client.handles.range_reader import RangeReads
+from quire.client.handles.range_reader import RangeReads, ReadPool
 from quire.conf.client import ClientOptions
 from quire.metadata.clock import Clock, Timer
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Versioned, Watch
-from quire.protocol.digest import ENTRY_ID_MAX, Digest
+from quire.protocol.digest import ENTRY_ID_MAX, Digest, ledger_length
 from quire.protocol.errors import OK, LedgerError, LedgerRecovery, Read, Timeout, UnauthorizedAccess
 
 # SPDX-License-Identifier: Apache-2.0
@@ -38,7 +40,7 @@ READ_ON = ReadLimits(
 )  # so much at a time of what is not confirmed, only to see what it carries
 
 
-class LastConfirmedPool(Protocol):
+class LastConfirmedPool(ReadPool, Protocol):
     """What this part needs of a `BookiePool`."""
 
     def read_lac(self, bookie: str, ledger: int) -> Deferred[LacAnswer]: ...
@@ -186,6 +188,18 @@ class EndOfLedger:
         if not self.closed and not any(code == OK or code in NEGATIVE for code in coverage.answered.values()):
             raise LedgerRecovery("the last add confirmed is not known: " + coverage.failure(bookies))
         return self.lac
+
+    async def offset_of(self, entry: int) -> int:
+        """The payload bytes before an entry, as its header says; the entry is one that may be read."""
+        while True:
+            known = self._record.current.version
+            try:
+                body = await read_body(self._pool, self.id, self._digest, self._record.replicas(entry), entry)
+            except LedgerError:
+                if self._reads.ended or not await self.moved_since(known):
+                    raise
+            else:
+                return ledger_length(body) - (len(body) - self._digest.overhead)
 
     # Waiting for news.
 

@@ -47,6 +47,11 @@ class LedgerRecord:
     def metadata(self) -> LedgerMetadata:
         return self.current.value
 
+    def replicas(self, entry: int) -> list[str]:
+        """The bookies that hold an entry, as is known now."""
+        ensemble = self.metadata.ensemble_at(entry)
+        return [ensemble[index] for index in self.quorums.write_set(entry)]
+
     def learn(self, seen: Versioned[LedgerMetadata]) -> bool:
         """Takes a newer value, from a watch say; False when it is not newer."""
         newer = seen.version > self.current.version

@@ -8,6 +8,7 @@ Does not know: which range may be read (`reader`).
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -292,6 +293,10 @@ class RangeReads:
         self._suspects: set[str] = set()
         self._suspects_since = clock.seconds()
         self._reads: set[RangeReader] = set()
+
+    def read_ahead(self, bytes_max: int) -> None:
+        """So many bytes are asked for at a time from now on."""
+        self._limits = replace(self._limits, bytes_max=bytes_max)
 
     def check_open(self) -> None:
         """`ClientClosed` once the handle has ended."""

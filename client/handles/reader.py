@@ -10,13 +10,13 @@ Safety: nothing here fences, and the end that a reader shows never shrinks.
 
 import operator
 from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from twisted.internet.defer import Deferred
 
 from quire.client.handles.end_of_ledger import EndOfLedger, LastConfirmedPool
 from quire.client.handles.ledger_record import LedgerRecord
-from quire.client.handles.range_reader import PayloadRun, RangeReads, ReaderNotes, ReadPool
+from quire.client.handles.range_reader import PayloadRun, RangeReads, ReaderNotes
 from quire.conf.client import ClientOptions
 from quire.metadata.clock import Clock
 from quire.metadata.ledger import LedgerMetadata
@@ -24,10 +24,6 @@ from quire.protocol.digest import ENTRY_ID_MAX, Digest
 from quire.protocol.errors import LedgerError, NoSuchEntry, Read
 
 # SPDX-License-Identifier: Apache-2.0
-
-
-class ReaderPool(ReadPool, LastConfirmedPool, Protocol):
-    """What a reader needs of a `BookiePool`."""
 
 
 class Entry(NamedTuple):
@@ -46,7 +42,7 @@ class Reader:
     def __init__(
         self,
         clock: Clock,
-        pool: ReaderPool,
+        pool: LastConfirmedPool,
         record: LedgerRecord,
         digest: Digest,
         options: ClientOptions,
@@ -105,6 +101,10 @@ class Reader:
         """
         return Deferred.fromCoroutine(self._read(first, last, True))
 
+    def offset_of(self, entry: int) -> Deferred[int]:
+        """The payload bytes of all entries before this one.  As `read`."""
+        return Deferred.fromCoroutine(self._offset_of(entry))
+
     def read_last_confirmed(self) -> Deferred[int]:
         """Asks the bookies how far the ledger is confirmed; answered from the metadata once it is closed."""
         return Deferred.fromCoroutine(self._end.read_last_confirmed())
@@ -158,6 +158,10 @@ class Reader:
         done.callback(None)
         return done
 
+    def read_ahead(self, bytes_max: int) -> None:
+        """So many bytes are asked for at a time from now on, instead of what the options say."""
+        self._reads.read_ahead(bytes_max)
+
     # For the client.
 
     def end(self, reason: str) -> None:
@@ -190,10 +194,7 @@ class Reader:
         return Read(f"ledger {self.id}: entry {entry} is past {self._end.lac}, {end}")
 
     async def _read(self, first: int, last: int, unconfirmed: bool) -> list[Entry]:
-        first, last = operator.index(first), operator.index(last)
-        if not 0 <= first <= last <= ENTRY_ID_MAX:
-            raise ValueError(f"a range of entries must be 0 <= first <= last <= 2^63 - 1, not {first} to {last}")
-        self._reads.check_open()
+        self._check_range(first, last)
         if unconfirmed and self.closed:
             last = min(last, self._end.lac)
             if first > last:
@@ -204,6 +205,17 @@ class Reader:
         async for run in self._runs(first, last):
             entries += entries_of(self.id, run)
         return entries
+
+    async def _offset_of(self, entry: int) -> int:
+        self._check_range(entry, entry)
+        if entry > self._end.lac:
+            raise self._past_end(entry)
+        return await self._end.offset_of(entry)
+
+    def _check_range(self, first: int, last: int) -> None:
+        if not 0 <= operator.index(first) <= operator.index(last) <= ENTRY_ID_MAX:
+            raise ValueError(f"a range of entries must be 0 <= first <= last <= 2^63 - 1, not {first} to {last}")
+        self._reads.check_open()
 
     async def _runs(self, first: int, last: int) -> AsyncGenerator[PayloadRun, None]:
         if first > last:

@@ -125,35 +125,13 @@ class Manifest(Value):
         found = self.chunks[at] if at >= 0 else None
         return found if found is not None and found.n[0] <= number <= found.n[1] else None
 
-    def at_index(self, index: int) -> Segment | Line | None:
-        """The segment, or the chunk of the segment, that holds the record; the open one for what is not written yet."""
-        return self._find(index, _first)
-
-    def at_time(self, stamp: int) -> Segment | Line | None:
-        """The first segment, or chunk, whose last stamp is not below `stamp`; the open one, or None: it is the end."""
+    def first(self, holds: Holds) -> Segment | Line | None:
+        """The first chunk, or segment outside of chunks, for which something holds that then holds for all behind."""
         for parts in (self.chunks, self.segments):
-            at = _first_with(parts, lambda part: part.t is None or part.t[1] >= stamp)
+            at = first_with(parts, holds)
             if at < len(parts):
                 return parts[at]
         return None
-
-    def _find(self, wanted: int, first: Callable[[Any], int]) -> Segment | Line | None:
-        for parts in (self.segments, self.chunks):
-            at = bisect_right(parts, wanted, key=first) - 1
-            if at >= 0:
-                found = parts[at]
-                if wanted < found.end or (isinstance(found, Segment) and found.is_open):
-                    return found
-                return None
-        return None
-
-    def after(self, number: int) -> Segment | Line | None:
-        """The first segment, or the chunk of the first, whose number is higher."""
-        at = _first_with(self.chunks, lambda line: line.n[1] > number)
-        if at < len(self.chunks):
-            return self.chunks[at]
-        at = bisect_right(self.segments, number, key=_number)
-        return self.segments[at] if at < len(self.segments) else None
 
     def named_ledgers(self) -> set[int]:
         """The ledgers that it names itself: those in chunks are not among them."""
@@ -246,11 +224,32 @@ def _line_number(line: Line) -> int:
     return line.n[0]
 
 
-def _first(part: Segment | Line) -> int:
-    return part.first
+# -- what is looked for ----------------------------------------------------------------------------------------------
+
+Holds = Callable[[Any], bool]  # of a segment or the line of a chunk
 
 
-def _first_with(parts: Sequence[Any], holds: Callable[[Any], bool]) -> int:
+def to_index(index: int) -> Holds:
+    """It ends behind the record, or is still written."""
+    return lambda part: part.is_open or part.end > index
+
+
+def to_position(position: int) -> Holds:
+    """It ends behind the byte, or is still written."""
+    return lambda part: part.is_open or part.end_at > position
+
+
+def to_time(stamp: int) -> Holds:
+    """Its last stamp is not below, or it is still written."""
+    return lambda part: part.t is None or part.t[1] >= stamp
+
+
+def above(number: int) -> Holds:
+    """It has a segment with a higher number."""
+    return lambda part: part.last > number
+
+
+def first_with(parts: Sequence[Any], holds: Holds) -> int:
     """Where in a sequence the parts begin for which something holds that, once it does, holds for all behind."""
     low, high = 0, len(parts)
     while low < high:

@@ -181,6 +181,16 @@ class Segment(Value):
         return self.records is None
 
     @property
+    def last(self) -> int:
+        """Its number, as the last of a chunk's line is."""
+        return self.n
+
+    @property
+    def stamp(self) -> int | None:
+        """The one of all its records, where it was published or taken in."""
+        return self.t[0] if self.t is not None and (self.raw or self.txn is not None) else None
+
+    @property
     def end(self) -> int:
         """The index after its last record; of an open one its first."""
         return self.first + (self.records or 0)
@@ -206,6 +216,7 @@ class Line(Value):
     """The line of a chunk in the manifest: `c` is its name, `n` the numbers of its first and last segment."""
 
     what = "line of a chunk"
+    is_open: ClassVar[bool] = False
     c: str
     n: tuple[int, int]
     first: int
@@ -214,6 +225,11 @@ class Line(Value):
     bytes: int
     t: tuple[int, int]
     extra: Extra = field(default_factory=dict, hash=False)
+
+    @property
+    def last(self) -> int:
+        """The number of its last segment."""
+        return self.n[1]
 
     @property
     def end(self) -> int:

@@ -1,5 +1,6 @@
 """
 Reading a log: one view of it in a process, and readers that cross its segments.
 
-In reading order: `reader` (face), `view` (face), `one_segment`, `batches`, `finding`.
+In reading order: `views` (face), `reader` (face), `view` (face), `judging`, `seeking` (face), `one_segment`, `batches`,
+`finding`.
 """

@@ -55,7 +55,7 @@ class LogBatch:
 
     __slots__ = ("_batch", "_from", "_segment", "count", "index")
 
-    def __init__(self, segment: Segment, batch: Batch | RawBatch, start: int) -> None:
+    def __init__(self, segment: Segment, batch: Batch | RawBatch, start: int = 0) -> None:
         """`start`: how many records of the batch come before those that were asked for."""
         self._segment = segment
         self._batch = batch
@@ -69,11 +69,15 @@ class LogBatch:
         return self.index + self.count
 
     @property
+    def at(self) -> int:
+        """The byte position at which its entry begins."""
+        return self._segment.at + self._batch.offset
+
+    @property
     def stamp_ms(self) -> int:
         """The log's time of all its records."""
-        segment, batch = self._segment, self._batch
-        published = segment.txn is not None or segment.raw
-        return segment.t[0] if published and segment.t is not None else batch.stamp
+        stamp = self._segment.stamp
+        return self._batch.stamp if stamp is None else stamp
 
     @property
     def values(self) -> list[bytes]:

@@ -1,5 +1,5 @@
 """
-Where in a ledger a record is: the entry whose records include it, by bisection on the entries' ordinals or stamps.
+Where in a ledger something is: the last entry whose ordinal, offset or stamp is not above what is wanted, by bisection.
 
 Knows: that ordinals, offsets and stamps do not fall from entry to entry, so that about the logarithm of the entries'
 number have to be read; a first guess by proportion makes it fewer.
@@ -16,13 +16,15 @@ GUESSES_MAX = 8  # by proportion; then by halves
 ReadHeader = Callable[[int], Awaitable[Header]]
 
 
-async def last_not_above(read: ReadHeader, entries: int, wanted: int, of: Callable[[Header], int], highest: int) -> int:
+async def last_not_above(
+    read: ReadHeader, entries: int, wanted: int, of: Callable[[Header], int], lowest: int, highest: int
+) -> int:
     """
-    The last of `entries` whose value is not above `wanted`, or 0.  `of` gives a header's value; `highest` is about that
-    of the last.
+    The last of `entries` whose value is not above `wanted`, or -1.  `of` gives a header's value; `lowest` and `highest`
+    are about those of the first and the last.
     """
-    low, high = 0, entries - 1  # the answer is among these
-    low_value, high_value = 0, highest
+    low, high = -1, entries - 1  # the answer is among these
+    low_value, high_value = lowest, highest
     tries = 0
     while low < high:
         tries += 1

@@ -9,18 +9,19 @@ Safety: nothing above the last add confirmed of an open ledger, or above the end
 segment begins where the one before ends, and each entry continues the one before it.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Literal
+
+from twisted.internet.defer import Deferred
 
 from quire.client.api import Client
-from quire.log.core.manifest import DELETING, TERMINATED, Manifest
+from quire.log.core.manifest import TERMINATED, Manifest
 from quire.log.core.values import Segment
 from quire.log.reader.batches import LogBatch
-from quire.log.reader.one_segment import segment_batches
-from quire.log.reader.view import LogView, trimmed
-from quire.protocol.errors import LedgerError, NoSuchLedger
-from quire.protocol.log_errors import LogTrimmed, NoSuchLog, SegmentLost
+from quire.log.reader.judging import check_there, judged, lost
+from quire.log.reader.one_segment import SegmentReader
+from quire.log.reader.view import LogView, OrSkip, trimmed
+from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -28,7 +29,8 @@ from quire.protocol.log_errors import LogTrimmed, NoSuchLog, SegmentLost
 class LogReader:
     """
     Reads from `index` on, which moves with what was given out.  `on_trim`, `on_loss`: whether a part that was trimmed,
-    or whose ledger is gone, is an error or passed over.
+    or whose ledger is gone, is an error or passed over; `lost` are the ranges of indexes that were passed over as gone.
+    `close` ends it.
     """
 
     def __init__(
@@ -36,17 +38,36 @@ class LogReader:
         client: Client,
         view: LogView,
         index: int,
-        on_trim: Literal["raise", "skip"] = "raise",
-        on_loss: Literal["raise", "skip"] = "raise",
+        read_ahead_bytes: int,
+        on_trim: OrSkip = "raise",
+        on_loss: OrSkip = "raise",
+        on_close: Callable[["LogReader"], None] = lambda _reader: None,
     ) -> None:
         self.index = index
+        self.lost: list[range] = []
         self._client = client
         self._clock = client.reactor
         self._view = view
+        self._read_ahead_bytes = read_ahead_bytes
         self._on_trim = on_trim
         self._on_loss = on_loss
+        self._on_close = on_close
         self._number = -1  # of the segment that was read last
         self._closed = False
+        self._reading: SegmentReader | None = None
+        self._ahead: Deferred[SegmentReader | None] | None = None  # the next segment
+
+    @property
+    def begin(self) -> int:
+        """The index of the first record that the log has, as far as is known here."""
+        known = self._view.records.known
+        return 0 if known is None else known.value.begin.index
+
+    @property
+    def end_known(self) -> int:
+        """The index after the last record that is known here to be readable."""
+        known = self._view.records.known
+        return max(self.index, 0 if known is None else known.value.closed_end[0])
 
     @property
     def terminated(self) -> bool:
@@ -55,55 +76,62 @@ class LogReader:
         return known is not None and known.value.state == TERMINATED
 
     async def batches(self) -> AsyncGenerator[LogBatch, None]:
-        """What is there now, in order."""
-        manifest = await self._view.fresh()
-        async for batch in self._run(manifest, 0.0, follow=False):
-            yield batch
+        """What is there now, in order.  `LogTrimmed`, `SegmentLost`, `LogDamaged`, `NoSuchLog`, errors of a ledger."""
+        async with aclosing(self._run(await self._view.fresh(), None)) as found:
+            async for batch in found:
+                yield batch
 
     async def tail(self, timeout: float) -> AsyncGenerator[LogBatch, None]:
         """The same, then what comes; ends when nothing came for `timeout` seconds, or at the end of the log."""
-        manifest = await self._view.manifest()
-        async for batch in self._run(manifest, timeout, follow=True):
-            yield batch
+        async with aclosing(self._run(await self._view.manifest(), timeout)) as found:
+            async for batch in found:
+                yield batch
 
     async def close(self) -> None:
-        """Ends what is under way."""
-        self._closed = True
+        """Ends what is under way, without an error."""
+        if not self._closed:
+            self._closed = True
+            if self._reading is not None:
+                await self._reading.aclose()
+            self._view.wake()
+            self._on_close(self)
 
-    async def _run(self, manifest: Manifest, timeout: float, follow: bool) -> AsyncGenerator[LogBatch, None]:
+    def _has_ended(self) -> bool:
+        return self._closed
+
+    async def _run(self, manifest: Manifest, timeout: float | None) -> AsyncGenerator[LogBatch, None]:
         silent_since = self._clock.seconds()
-        while not self._closed:
-            segment = await self._next(manifest)
-            if segment is not None:
-                before = self.index
+        try:
+            while not self._has_ended():
+                before, segment = self.index, None
                 try:
-                    if segment.lost:
-                        raise lost(manifest, segment)
-                    found = segment_batches(self._client, segment, self.index, timeout if follow else None)
-                    async with aclosing(found) as batches:
-                        async for batch in batches:
-                            yield batch
-                            self.index = batch.end
-                            silent_since = self._clock.seconds()
-                            self._count(batch, follow, manifest)
+                    segment = await self._next(manifest)
+                    if segment is not None:
+                        async with aclosing(self._read(manifest, segment, timeout)) as batches:
+                            async for batch in batches:
+                                self.index = batch.end
+                                self._count(batch, timeout is not None, manifest)
+                                yield batch
+                                silent_since = self._clock.seconds()
                 except LedgerError as error:
-                    manifest = await self._judge(segment, error)
+                    if self._has_ended():
+                        return
+                    manifest = await self._judged(manifest, segment, error)
                     if self.index != before:
                         silent_since = self._clock.seconds()
                     continue
-                if not segment.is_open:
+                if segment is not None and not segment.is_open:
                     self._number = segment.n
                     continue
-                if not follow:
+                check_there(manifest)
+                if timeout is None or (manifest.state == TERMINATED and self.index >= (manifest.end or 0)):
                     return
-            if manifest.state == DELETING:
-                raise NoSuchLog(f"the log {manifest.name!r} is being deleted")
-            if manifest.state == TERMINATED and (manifest.end is None or self.index >= manifest.end):
-                return
-            left = silent_since + timeout - self._clock.seconds()
-            if not follow or left <= 0:
-                return
-            manifest = await self._view.newer(manifest, left)
+                left = silent_since + timeout - self._clock.seconds()
+                if left <= 0:
+                    return
+                manifest = await self._view.newer(manifest, left, segment is not None, self._has_ended)
+        finally:
+            self._forget_ahead()
 
     def _count(self, batch: LogBatch, follow: bool, manifest: Manifest) -> None:
         records = self._view.records
@@ -116,42 +144,63 @@ class LogReader:
     async def _next(self, manifest: Manifest) -> Segment | None:
         """The segment to be read now."""
         if self.index < manifest.begin.index:
-            self._begin_at(manifest)
+            if self._on_trim == "raise":
+                raise trimmed(manifest, self.index)
+            self.index = manifest.begin.index
         found = await self._view.segment_at(manifest, self.index)
         if found is not None and found.n <= self._number:  # it ended where we are
             found = await self._view.segment_after(manifest, self._number)
         return found
 
-    def _begin_at(self, manifest: Manifest) -> None:
-        if self._on_trim == "raise":
-            raise trimmed(manifest, self.index)
-        self.index = manifest.begin.index
+    # -- one segment -----------------------------------------------------------------------------------------------
 
-    async def _judge(self, segment: Segment, error: LedgerError) -> Manifest:
-        """A read failed: what the manifest says now, or the error of it."""
-        manifest = await self._view.fresh()
-        if isinstance(error, LogTrimmed) or self.index < manifest.begin.index:
-            self._begin_at(manifest)
-            return manifest
-        if manifest.state == DELETING:
-            raise NoSuchLog(f"the log {manifest.name!r} is being deleted")
-        now = await self._view.segment_numbered(manifest, segment.n)
-        if now is not None and not now.lost:
-            if isinstance(error, NoSuchLedger):
-                raise lost(manifest, now) from None
-            if now.is_open == segment.is_open:
-                raise error
-        if now is not None and now.lost:
-            if self._on_loss == "raise":
-                raise lost(manifest, now)
-            self.index, self._number = now.end, now.n
+    async def _read(
+        self, manifest: Manifest, segment: Segment, timeout: float | None
+    ) -> AsyncGenerator[LogBatch, None]:
+        if segment.lost:
+            raise lost(manifest, segment)
+        async with aclosing(await self._opened(segment)) as reading:
+            if self._has_ended():
+                return
+            self._reading = reading
+            try:
+                self._look_ahead(manifest, segment, segment.at)
+                async with aclosing(reading.batches(self.index, timeout)) as batches:
+                    async for batch in batches:
+                        self._look_ahead(manifest, segment, batch.at)
+                        yield batch
+            finally:
+                self._reading = None
+
+    async def _opened(self, segment: Segment) -> SegmentReader:
+        ahead, self._ahead = self._ahead, None
+        reading = None if ahead is None else await ahead
+        if reading is not None and reading.segment != segment:
+            await reading.aclose()
+            reading = None
+        return reading or await SegmentReader.opened(self._client, segment, self._read_ahead_bytes)
+
+    def _look_ahead(self, manifest: Manifest, segment: Segment, at: int) -> None:
+        """The next segment is opened while what is left of this one is being read."""
+        if self._ahead is None and not segment.is_open and segment.end_at - at <= self._read_ahead_bytes:
+            opening = Deferred.fromCoroutine(self._open_after(manifest, segment.n))
+            self._ahead = opening.addErrback(lambda _failure: None)  # who needs it opens it again and learns why
+
+    async def _open_after(self, manifest: Manifest, number: int) -> SegmentReader | None:
+        segment = await self._view.segment_after(manifest, number)
+        if segment is None or segment.lost:
+            return None
+        return await SegmentReader.opened(self._client, segment, self._read_ahead_bytes)
+
+    def _forget_ahead(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.addCallback(lambda reading: None if reading is None else Deferred.fromCoroutine(reading.aclose()))
+
+    async def _judged(self, known: Manifest, segment: Segment | None, error: LedgerError) -> Manifest:
+        """A read failed: with which manifest it goes on, or its error."""
+        manifest, gone = await judged(self._client, self._view, known, segment, error, self._on_loss)
+        if gone is not None:
+            self.lost.append(range(max(self.index, gone.first), gone.end))
+            self.index, self._number = gone.end, gone.n
         return manifest
-
-
-def lost(manifest: Manifest, segment: Segment) -> SegmentLost:
-    """The error of a segment whose ledger is gone."""
-    return SegmentLost(
-        f"segment {segment.n} of the log {manifest.name!r}, ledger {segment.ledger}, is gone, and with it its records "
-        f"from index {segment.first} to {segment.end - 1}: `quire log read --on-loss skip` passes over them, "
-        f"`quire log give-up {manifest.name} {segment.n}` takes it out"
-    )

@@ -5,15 +5,17 @@ Knows: the manifest's watch, that nothing may rest on it, so that who waits look
 Does not know: readers, owners.
 """
 
+from collections.abc import Callable
 from random import Random
+from typing import Literal
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.log.core.manifest import Chunk, Manifest
-from quire.log.core.values import Segment
+from quire.log.core.manifest import Chunk, Holds, Manifest, above, first_with, to_index
+from quire.log.core.values import Line, Segment
 from quire.log.store.editing import LogRecords
-from quire.metadata.clock import Clock, Timer
+from quire.metadata.clock import Clock
 from quire.metadata.records import NoRecord
 from quire.metadata.store import Versioned, Watch
 from quire.protocol.errors import LedgerError, MetaStore
@@ -23,21 +25,25 @@ from quire.protocol.log_errors import LogTrimmed
 
 log = Logger()
 
-IDLE_LOOK_S = 30.0  # plus or minus half
+OrSkip = Literal["raise", "skip"]  # what a reader does where records are missing: an error, or it passes over them
+IDLE_LOOK_S = 30.0  # plus or minus half, while nothing is known to come
 
 
 class LogView:
-    """Of the log behind `records`; `close` ends the watch."""
+    """
+    Of the log behind `records`; `users` is how many share it.  The manifest is watched from the first wait on, until
+    `close`.
+    """
 
     def __init__(self, records: LogRecords, clock: Clock, random: Random, poll_s: float) -> None:
         self.records = records
+        self.users = 0
         self._clock = clock
         self._random = random
         self._poll_s = poll_s
-        self._waiting: list[Deferred[None]] = []
+        self._waiting: set[Deferred[bool]] = set()
         self._error: LedgerError | None = None
-        self._timer: Timer | None = None
-        self._watch: Watch | None = records.records.watch(records.path, self._seen)
+        self._watch: Watch | None = None
 
     def _seen(self, found: Versioned[bytes] | None) -> None:
         try:
@@ -47,13 +53,14 @@ class LogView:
             self._error = None
         except LedgerError as error:
             self._error = error
-        self._wake()
+        self.wake()
 
-    def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, []
+    def wake(self) -> None:
+        """Whoever waits looks whether it still wants to."""
+        waiting, self._waiting = self._waiting, set()
         for each in waiting:
             if not each.called:
-                each.callback(None)
+                each.callback(True)
 
     async def manifest(self) -> Manifest:
         """The newest that is known."""
@@ -65,9 +72,16 @@ class LogView:
         await self.records.records.sync()
         return (await self.records.read()).value
 
-    async def newer(self, than: Manifest, seconds: float) -> Manifest:
-        """The next manifest, or the same when nothing was seen for so long; looks by itself every `poll_ms`."""
+    async def newer(
+        self, than: Manifest, seconds: float, soon: bool = True, has_ended: Callable[[], bool] = lambda: False
+    ) -> Manifest:
+        """
+        The next manifest, or the same when nothing was seen for so long, or the waiting has ended.  Looks by itself,
+        too: every `poll_s` when one is to come `soon`.
+        """
         deadline = self._clock.seconds() + seconds
+        if self._watch is None:
+            self._watch = self.records.records.watch(self.records.path, self._seen)
         while True:
             known = self.records.known
             if known is not None and known.value is not than:
@@ -75,45 +89,53 @@ class LogView:
             if self._error is not None:
                 raise self._error
             left = deadline - self._clock.seconds()
-            if left <= 0 or self._watch is None:
+            if left <= 0 or has_ended():
                 return than
-            seen: Deferred[None] = Deferred()
-            self._waiting.append(seen)
-            timer = self._clock.callLater(min(left, self._poll_s), lambda seen=seen: seen.called or seen.callback(None))
-            await seen
-            if timer.active():
-                timer.cancel()
+            rest = self._poll_s if soon else IDLE_LOOK_S * self._random.uniform(0.5, 1.5)
+            if await self._woken(min(left, rest)):
                 continue
             try:
                 await self.records.read()
             except MetaStore as error:
-                if isinstance(error, type(self.records.gone())):
-                    raise
                 log.debug("a log's manifest can't be read: {error}", error=str(error))
+
+    async def _woken(self, seconds: float) -> bool:
+        """Whether there is news before so many seconds are over."""
+        waiting: Deferred[bool] = Deferred()
+        self._waiting.add(waiting)
+        timer = self._clock.callLater(seconds, waiting.callback, False)
+        is_news = await waiting
+        self._waiting.discard(waiting)
+        if timer.active():
+            timer.cancel()
+        return is_news
+
+    async def first(self, manifest: Manifest, holds: Holds) -> Segment | None:
+        """The first segment that is not trimmed and for which something holds that then holds for all behind."""
+
+        def wanted(part: Segment | Line) -> bool:
+            return part.last >= manifest.begin.n and holds(part)
+
+        found = manifest.first(wanted)
+        if found is None or isinstance(found, Segment):
+            return found
+        segments = (await self.chunk(manifest, found.c)).segments
+        return segments[first_with(segments, wanted)]
 
     async def segment_at(self, manifest: Manifest, index: int) -> Segment | None:
         """The segment that holds a record, or is to hold it; None: there is none yet.  `LogTrimmed`."""
         if index < manifest.begin.index:
             raise trimmed(manifest, index)
-        found = manifest.at_index(index)
-        if found is None or isinstance(found, Segment):
-            return found
-        return pick((await self.chunk(manifest, found.c)).segments, index)
+        return await self.first(manifest, to_index(index))
 
     async def segment_numbered(self, manifest: Manifest, number: int) -> Segment | None:
-        """The segment of that number; None where the manifest does not name it."""
-        line = manifest.line(number)
-        if line is None:
-            return manifest.segment(number)
-        return next((each for each in (await self.chunk(manifest, line.c)).segments if each.n == number), None)
+        """The segment of that number; None where the manifest does not name it, or it was trimmed."""
+        found = await self.first(manifest, above(number - 1))
+        return found if found is not None and found.n == number else None
 
     async def segment_after(self, manifest: Manifest, number: int) -> Segment | None:
         """The segment with the next higher number."""
-        found = manifest.after(number)
-        if found is None or isinstance(found, Segment):
-            return found
-        segments = (await self.chunk(manifest, found.c)).segments
-        return next(segment for segment in segments if segment.n > number)
+        return await self.first(manifest, above(number))
 
     async def chunk(self, manifest: Manifest, name: str) -> Chunk:
         """A chunk; `LogTrimmed` when it went with what a trim took."""
@@ -123,16 +145,10 @@ class LogView:
             raise trimmed(await self.fresh(), -1) from None
 
     def close(self) -> None:
-        """Ends the watch; who waits goes on."""
+        """Ends the watch."""
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
-        self._wake()
-
-
-def pick(segments: tuple[Segment, ...], index: int) -> Segment:
-    """The one that holds the record."""
-    return next(segment for segment in reversed(segments) if segment.first <= index)
 
 
 def trimmed(manifest: Manifest, index: int) -> LogTrimmed:

@@ -1,5 +1,7 @@
 """Readers on a fake cluster: ranges, replicas, damage, repairs meanwhile."""
 
+from itertools import chain
+
 import pytest
 
 from quire.metadata.memory.store import Fault
@@ -12,7 +14,7 @@ from quire.protocol.errors import (
     Read,
 )
 from tests.client.fakes.cluster import NO_ENTRY, FakeCluster
-from tests.client.fakes.ledgers import collect, payloads, written
+from tests.client.fakes.ledgers import collect, ensemble, payloads, written
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -42,6 +44,38 @@ def test_ranges_that_make_no_sense():
     assert isinstance(error, Read)
     assert "entry 50 is past 49" in str(error)
     assert isinstance(cluster.fails(collect(reader.stream(0, 50))), Read)
+
+
+def test_where_an_entry_is_in_its_ledger():
+    """The payload bytes before it, by its own header; also after the entries were moved; not past the end."""
+    cluster = FakeCluster()
+    client, writer = written(cluster)
+    reader = cluster.succeed(client.open_ledger(writer.id))
+    assert [cluster.succeed(reader.offset_of(entry)) for entry in (0, 1, 10, 11, 49)] == [0, 1, 10, 12, 88]
+    assert isinstance(cluster.fails(reader.offset_of(-1)), ValueError)
+    assert isinstance(cluster.fails(reader.offset_of(50)), Read)
+    (kept, *others) = ensemble(cluster, writer)
+    for bookie in others:
+        del cluster.bookies[bookie].ledgers[writer.id].entries[3]
+    assert cluster.succeed(reader.offset_of(3)) == 3
+    del cluster.bookies[kept].ledgers[writer.id].entries[3]
+    assert isinstance(cluster.fails(reader.offset_of(3)), NoSuchEntry)
+
+
+def test_a_reader_asks_for_less_at_a_time():
+    """The bytes that it was asked to read ahead bound each delivery, from then on."""
+    cluster = FakeCluster()
+    client, writer = written(cluster)
+    reader = cluster.succeed(client.open_ledger(writer.id))
+    lists = cluster.succeed(whole_lists(reader))
+    reader.read_ahead(100)
+    smaller = cluster.succeed(whole_lists(reader))
+    assert list(chain(*smaller)) == list(chain(*lists))
+    assert len(smaller) > 10 > len(lists)
+
+
+async def whole_lists(reader):
+    return [payloads(some) async for some in reader.stream()]
 
 
 def test_d9_unconfirmed_reads_stop_at_the_end_of_a_closed_ledger():
@@ -108,7 +142,7 @@ def test_a_reader_finds_entries_that_were_moved_to_other_bookies():
     """
     cluster = FakeCluster(6)
     client, writer = written(cluster)
-    reader = cluster.succeed(client.open_ledger(writer.id))
+    reader, second = (cluster.succeed(client.open_ledger(writer.id)) for _ in range(2))
     before = cluster.metadata(writer.id).last_fragment.bookies
     after = tuple(name for name in cluster.bookies if name not in before)
     for old, new in zip(before, after, strict=True):
@@ -116,6 +150,7 @@ def test_a_reader_finds_entries_that_were_moved_to_other_bookies():
     current = cluster.shared.ledgers[writer.id]
     cluster.succeed(cluster.store.write_ledger(writer.id, current.value.replace_bookies(0, after), current.version))
     assert payloads(cluster.succeed(reader.read(1, 4))) == [b"1", b"2", b"3", b"4"]
+    assert cluster.succeed(second.offset_of(11)) == 12
 
 
 def test_an_unconfirmed_read_that_finds_the_ledger_closed_stops_at_its_end():

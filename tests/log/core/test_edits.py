@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from quire.log.core import edits
 from quire.log.core.edits import Announce, Claim, CloseSegment, Me, OpenSegment, Publish, Published, Resign
-from quire.log.core.manifest import Manifest, new_manifest
+from quire.log.core.manifest import Manifest, new_manifest, to_index
 from quire.log.core.upkeep_edits import GiveUp, Hold, Mark, Terminate, Trim
 from quire.log.core.values import Counts, Doomed, Owner, Transfer
 from quire.protocol.log_errors import (
@@ -146,7 +146,7 @@ def test_old_segments_move_into_chunks():
     ((name, chunk),) = done.chunks
     assert name == "000000000000-5f3a9c01"
     assert chunk.segments == manifest.segments[: -edits.SEGMENTS_KEPT]
-    assert done.manifest.at_index(5) == done.manifest.chunks[0] == chunk.line(name)
+    assert done.manifest.first(to_index(5)) == done.manifest.chunks[0] == chunk.line(name)
     assert done.manifest.closed_end == manifest.closed_end
     trimmed = Trim(460, 4600, 46000, 1, {name: chunk.segments}).apply(done.manifest)
     assert trimmed.chunks == ()

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from quire.log.core import manifest as values
-from quire.log.core.manifest import Adopted, Chunk, Manifest, new_manifest
+from quire.log.core.manifest import Adopted, Chunk, Manifest, above, new_manifest, to_index, to_position, to_time
 from quire.log.core.values import Line, Segment
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
 
@@ -109,21 +109,27 @@ def test_a_segment_is_found():
     """By index, by number, by time, in the manifest or as the line of its chunk."""
     found = orders()
     line, first, second, last = (*found.chunks, *found.segments)
-    assert found.at_index(0) == found.at_index(2239999) == line
-    assert found.at_index(2240000) == first
-    assert found.at_index(2245899) == second
-    assert found.at_index(2245900) == found.at_index(9999999) == last
+    assert found.first(to_index(0)) == found.first(to_index(2239999)) == line
+    assert found.first(to_index(2240000)) == first
+    assert found.first(to_index(2245899)) == second
+    assert found.first(to_index(2245900)) == found.first(to_index(9999999)) == last
     assert found.segment(449) == second
     assert found.segment(447) is found.segment(451) is None
     assert found.line(447) == found.line(0) == line
     assert found.line(448) is None
-    assert found.at_time(0) == found.at_time(1699) == line
-    assert found.at_time(1700) == first
-    assert found.at_time(1701) == second
-    assert found.at_time(1702) == last
-    assert [found.after(number) for number in (-1, 446, 447, 448, 450)] == [line, line, first, second, None]
+    assert found.first(to_time(0)) == found.first(to_time(1699)) == line
+    assert found.first(to_time(1700)) == first
+    assert found.first(to_time(1701)) == second
+    assert found.first(to_time(1702)) == last
+    assert [found.first(above(number)) for number in (-1, 446, 447, 448, 450)] == [line, line, first, second, None]
     closed = replace(found, segments=found.segments[:2])
-    assert closed.at_index(2245900) is closed.at_time(1702) is None
+    assert found.first(to_position(229375999)) == line
+    assert found.first(to_position(229376000)) == first
+    assert found.first(to_position(229980159)) == second
+    assert found.first(to_position(229980160)) == last
+    assert (
+        closed.first(to_index(2245900)) is closed.first(to_time(1702)) is closed.first(to_position(229980160)) is None
+    )
     assert found.closed_end == closed.closed_end == (2245900, 229980160)
     assert (found.last_stamp, found.open_segment, closed.open_segment) == (1701, last, None)
     assert found.named_ledgers() == {4711, 4713, 4720, 4699, 4702}
@@ -134,7 +140,7 @@ def test_an_empty_log():
     made = new_manifest("a", "id", "edit", {}, begin_at=7)
     assert Manifest.decode(made.encode()) == made
     assert made.closed_end == (0, 7)
-    assert made.at_index(0) is made.at_time(0) is made.after(-1) is made.last_closed is None
+    assert made.first(to_index(0)) is made.first(to_time(0)) is made.first(above(-1)) is made.last_closed is None
     only = replace(orders(), segments=(), chunks=())
     assert only.closed_end == (0, 0)
     chunked = replace(orders(), segments=())

@@ -24,20 +24,20 @@ async def find(ordinals, wanted):
         read.append(entry)
         return header(ordinals[entry])
 
-    found = await last_not_above(one, len(ordinals), wanted, lambda each: each.ordinal, ordinals[-1])
+    found = await last_not_above(one, len(ordinals), wanted, lambda each: each.ordinal, 0, ordinals[-1])
     return found, len(read)
 
 
-@given(st.lists(st.integers(0, 40), min_size=1, max_size=60), st.integers(0, 2500))
-def test_the_last_that_is_not_above(steps, wanted):
-    """Whatever the steps are, equal ones too; the first where all are above."""
-    ordinals = [0]
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=60), st.integers(0, 9), st.integers(0, 2500))
+def test_the_last_that_is_not_above(steps, first, wanted):
+    """Whatever the steps are, equal ones too; -1 where all are above."""
+    ordinals = [first]
     for step in steps:
         ordinals.append(ordinals[-1] + step)
 
     async def story():
         found, _ = await find(ordinals, wanted)
-        assert found == max(number for number, ordinal in enumerate(ordinals) if ordinal <= wanted)
+        assert found == max((number for number, ordinal in enumerate(ordinals) if ordinal <= wanted), default=-1)
 
     run(story)
 

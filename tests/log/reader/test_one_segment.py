@@ -1,12 +1,13 @@
 """One segment: large records in parts, entries that are no part of a log, ledgers that hold something else."""
 
+from contextlib import aclosing
 from dataclasses import replace
 
 import pytest
 from twisted.internet.defer import Deferred
 
 from quire.log.core.values import Segment
-from quire.log.reader.one_segment import segment_batches
+from quire.log.reader.one_segment import SegmentReader
 from quire.protocol.log_errors import LogDamaged
 from tests.log.fakes.cluster import cluster, values
 from tests.metadata.stories import failing
@@ -36,8 +37,15 @@ def test_large_records(tmp_path):
     run(story)
 
 
-async def listed(batches):
-    return [value async for batch in batches for value in batch.values]
+async def batches_of(logs, segment, index=0):
+    """Of a segment, from an index on."""
+    async with aclosing(await SegmentReader.opened(logs.bk, segment, 1 << 20)) as reader:
+        return [batch async for batch in reader.batches(index, None)]
+
+
+async def listed(logs, segment, index=0):
+    """The values of a segment from an index on."""
+    return [value for batch in await batches_of(logs, segment, index) for value in batch.values]
 
 
 @pytest.mark.parametrize("payload", [b"", b"no entry of a log", b"qlog\x01" + bytes(43)])
@@ -51,24 +59,22 @@ def test_an_entry_of_another_program(tmp_path, payload):
             await writer.append(payload)
             await writer.close()
             segment = Segment(3, writer.id, 1, 0, 0, 1, 1, 1, (1, 1))
-            error = await failing(
-                Deferred.fromCoroutine(listed(segment_batches(logs.bk, segment, 0, None))), LogDamaged
-            )
+            error = await failing(Deferred.fromCoroutine(listed(logs, segment)), LogDamaged)
             assert f"log segment 3, ledger {writer.id}, entry 0" in str(error)
 
     run(story)
 
 
 def test_nothing_behind_the_end(tmp_path):
-    """An index behind a closed segment, and an open one without an entry, give nothing."""
+    """An index behind the end of a segment, and an open one without an entry, give nothing."""
 
     async def story():
         async with cluster(tmp_path) as world:
             logs = await world.logs()
             writer = await logs.bk.create_ledger()
-            closed = Segment(3, writer.id, 1, 0, 0, 1, 1, 1, (1, 1))
-            assert await listed(segment_batches(logs.bk, closed, 1, None)) == []
-            assert await listed(segment_batches(logs.bk, Segment(3, writer.id, 1, 0, 0), 0, None)) == []
+            assert await listed(logs, Segment(3, writer.id, 1, 0, 0)) == []
+            raw = Segment(3, writer.id, 1, 0, 0, 0, 0, 0, (1, 1), raw=True)
+            assert await listed(logs, raw, 1) == []
 
     run(story)
 
@@ -84,11 +90,11 @@ def test_raw_entries_from_anywhere(tmp_path):
             await writer.close()
             segment = Segment(3, writer.id, 1, 10, 1000, 4, 7, 4, (50, 50), raw=True)
             for start, positions in ((0, [1000, 1001, 1003, 1003]), (12, [1003, 1003]), (13, [1003]), (14, [])):
-                found = [batch async for batch in segment_batches(logs.bk, segment, start, None)]
+                found = await batches_of(logs, segment, start)
                 assert [at for batch in found for at in batch.positions] == positions
                 assert [batch.index for batch in found] == ([max(10, start)] if positions else [])
                 assert {batch.stamp_ms for batch in found} <= {50}
             longer = replace(segment, records=5, entries=5)
-            await failing(Deferred.fromCoroutine(listed(segment_batches(logs.bk, longer, 10, None))), LogDamaged)
+            await failing(Deferred.fromCoroutine(listed(logs, longer)), LogDamaged)
 
     run(story)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from twisted.internet.defer import Deferred
 
 from quire.log.core import edits
@@ -51,18 +52,40 @@ def test_a_newer_manifest_is_awaited():
     run(story)
 
 
-def test_a_watch_that_is_not_called():
-    """Whoever waits looks by itself, once a second."""
+@pytest.mark.parametrize(("soon", "not_yet_s", "then_s"), [(True, 0.9, 0.1), (False, 14.9, 30.1)])
+def test_a_watch_that_is_not_called(soon, not_yet_s, then_s):
+    """Whoever waits looks by itself: once a second for what is to come soon, else every half minute, more or less."""
 
     async def story():
         world, handle, view = await viewed()
-        first = await view.manifest()
-        view.records.records.watch(handle.path, lambda _found: None)
+        waiting = Deferred.fromCoroutine(view.newer(await view.manifest(), 60, soon))
+        world.clock.advance(0)
         world.cluster.listeners.clear()
-        waiting = Deferred.fromCoroutine(view.newer(first, 60))
         await handle.edit(Update({"a": 1}))
-        world.clock.advance(1)
+        world.clock.advance(not_yet_s)
+        assert not waiting.called
+        world.clock.advance(then_s)
         assert (await waiting).settings == {"a": 1}
+
+    run(story)
+
+
+def test_a_wait_that_is_not_wanted_any_more():
+    """It ends when it is woken and says so; nothing of it is left, and the watch ends with the view."""
+
+    async def story():
+        world, _handle, view = await viewed()
+        first, ended = await view.manifest(), []
+        waiting = [Deferred.fromCoroutine(view.newer(first, 60, has_ended=lambda: bool(ended))) for _ in range(2)]
+        world.clock.advance(3)
+        view.wake()
+        assert not waiting[0].called
+        ended.append(True)
+        view.wake()
+        assert [await each for each in waiting] == [first, first]
+        view.close()
+        world.clock.advance(0)
+        assert world.clock.getDelayedCalls() == []
 
     run(story)
 

@@ -1,0 +1,101 @@
+"""
+What of a process's logs is being read: one view for each log, shared by its readers and gone with the last of them.
+
+Knows: who uses which view, and where a reader begins.
+Does not know: names of logs, how something is read.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Literal
+
+from quire.client.api import Client
+from quire.conf.log import LogOptions
+from quire.log.reader import seeking
+from quire.log.reader.reader import LogReader
+from quire.log.reader.seeking import Found, Seek
+from quire.log.reader.view import LogView, OrSkip
+from quire.log.store.editing import LogRecords
+
+# SPDX-License-Identifier: Apache-2.0
+
+Start = int | datetime | Literal["begin", "end"]
+
+
+class Views:
+    """`close` ends all readers."""
+
+    def __init__(self, client: Client, options: LogOptions) -> None:
+        self._client = client
+        self._options = options
+        self._views: dict[str, LogView] = {}
+        self._readers: set[LogReader] = set()
+
+    async def read(
+        self, log: LogRecords, start: Start, on_trim: OrSkip = "raise", on_loss: OrSkip = "raise"
+    ) -> LogReader:
+        """A reader from an index, a time, the first record or the end on.  `NoSuchLog`, `ValueError`."""
+        view = self._take(log)
+
+        def closed(reader: LogReader) -> None:
+            self._readers.discard(reader)
+            self._give_back(view)
+
+        try:
+            index = await self._index(view, start)
+        except BaseException:
+            self._give_back(view)
+            raise
+        reader = LogReader(self._client, view, index, self._options.read_ahead_bytes, on_trim, on_loss, closed)
+        self._readers.add(reader)
+        return reader
+
+    async def seek(self, log: LogRecords, time_ms: int) -> Seek:
+        """The first record whose stamp is not below."""
+        async with self._using(log) as view:
+            return await seeking.seek(self._client, view, time_ms)
+
+    async def find(self, log: LogRecords, position: int) -> Found:
+        """The record that holds a byte of the log.  `LogTrimmed`, `SegmentLost`."""
+        async with self._using(log) as view:
+            return await seeking.find(self._client, view, position)
+
+    async def close(self) -> None:
+        """Ends all readers."""
+        for reader in list(self._readers):
+            await reader.close()
+
+    async def _index(self, view: LogView, start: Start) -> int:
+        if isinstance(start, datetime):
+            return (await seeking.seek(self._client, view, seeking.stamp_of(start))).index
+        if start == "begin":
+            return (await view.fresh()).begin.index
+        if start == "end":
+            return await seeking.end(self._client, view)
+        if isinstance(start, int) and not isinstance(start, bool) and start >= 0:
+            await view.fresh()
+            return start
+        raise ValueError(f"a reader begins at an index, a datetime, at 'begin' or at 'end', not at {start!r}")
+
+    @asynccontextmanager
+    async def _using(self, log: LogRecords) -> AsyncGenerator[LogView, None]:
+        view = self._take(log)
+        try:
+            yield view
+        finally:
+            self._give_back(view)
+
+    def _take(self, log: LogRecords) -> LogView:
+        view = self._views.get(log.log)
+        if view is None:
+            client, poll_s = self._client, self._options.poll_ms / 1000
+            view = self._views[log.log] = LogView(log, client.reactor, client.random, poll_s)
+        view.users += 1
+        return view
+
+    def _give_back(self, view: LogView) -> None:
+        view.users -= 1
+        if view.users == 0:
+            view.close()
+            del self._views[view.records.log]
