@@ -16,12 +16,13 @@ would have to share these, and a step would be harder to check.
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Any
+from typing import Any, get_args
 
 from quire.log.core.ownership_messages import (
     UNSENT,
     Acked,
     Again,
+    Announced,
     Append,
     BecomeOwner,
     Claimed,
@@ -148,6 +149,8 @@ class Ownership:
 
     def _lose_claim(self, given: ClaimGone | ClaimTaken) -> None:
         self.state = State.WAITING
+        if isinstance(given, ClaimGone):
+            self._do(MakeClaim())
 
     def _claimed(self, given: Claimed) -> None:
         self.epoch = given.epoch
@@ -158,7 +161,7 @@ class Ownership:
             self._settling = given.open_segment
             self._do(Recover(*given.open_segment))
 
-    def _refuse_claim(self, given: Refused) -> None:
+    def _refuse_claim(self, given: Refused | Deposed) -> None:
         self._out(given.error)
 
     def _stop(self, given: Transfer) -> None:
@@ -558,7 +561,7 @@ class Ownership:
 Step = Callable[[Ownership, Any], None]
 M = Ownership
 
-# What happens; a pair that is in none of the three tables can't be.
+# What happens.
 TRANSITIONS: dict[tuple[State, type[Any]], Step] = {}
 BY_STATE: dict[State, dict[type[Any], Step]] = {
     State.WAITING: {
@@ -566,10 +569,13 @@ BY_STATE: dict[State, dict[type[Any], Step]] = {
         ClaimMine: M._have_claim,
         Transfer: M._stop,
         Append: M._refuse,
+        Refused: M._refuse_claim,
+        Deposed: M._refuse_claim,
     },
     State.CLAIMING: {
         Claimed: M._claimed,
         Refused: M._refuse_claim,
+        Deposed: M._refuse_claim,
         ClaimGone: M._lose_claim,
         ClaimTaken: M._lose_claim,
         Transfer: M._stop,
@@ -693,15 +699,42 @@ BY_STATE: dict[State, dict[type[Any], Step]] = {
 }
 TRANSITIONS.update(((state, kind), step) for state, rows in BY_STATE.items() for kind, step in rows.items())
 
-# Answers to effects that were not asked for in these states, nor before them.
-NEVER: dict[type[Any], tuple[State, ...]] = {
-    LedgerCreated: (State.WAITING, State.CLAIMING, State.SETTLING),
-    CreateFailed: (State.WAITING, State.CLAIMING, State.SETTLING),
-    NewLedgerVanished: (State.WAITING, State.CLAIMING, State.SETTLING, State.IDLE, State.WRITING),
-    Opened: (State.WAITING, State.CLAIMING, State.SETTLING, State.IDLE, State.WRITING, State.ROLLING, State.FENCED),
-    Resigned: (State.WAITING, State.CLAIMING, State.SETTLING, State.IDLE, State.OPENING, State.WRITING, State.ROLLING),
-    Settled: (State.WAITING, State.CLAIMING, State.SETTLING, State.IDLE, State.OPENING, State.WRITING, State.ROLLING),
-    LedgerClosed: (State.WAITING, State.CLAIMING, State.SETTLING),
-    Acked: (State.WAITING, State.CLAIMING, State.SETTLING),
+CANDIDATE = (State.OUT, State.WAITING, State.CLAIMING)
+AFTER = (State.MOVING, State.LOST, State.OUT)  # what was asked for before is answered yet
+
+# Nothing happens: what is said is old, or is no news in that state.
+IGNORED: dict[type[Any], tuple[State, ...]] = {
+    ClaimFree: tuple(set(State) - {State.WAITING}),  # looked at besides the watch
+    ClaimMine: tuple(set(State) - {State.WAITING}),
+    ClaimGone: (State.WAITING, *AFTER),
+    ClaimTaken: (State.WAITING, *AFTER),
+    Claimed: tuple(set(State) - {State.CLAIMING}),  # of a claim that was lost before its edit was answered
+    SegmentClosed: (State.IDLE, State.WRITING, State.FENCED, *AFTER),  # a publisher's end was seen first
+    SegmentEnded: (*CANDIDATE, State.IDLE),
+    Opened: (State.MOVING,),
+    Announced: AFTER,
+    Resigned: (State.LOST, State.OUT),
+    Deposed: (State.LOST, State.OUT),
+    CreateFailed: (State.LOST, State.OUT),
+    NewLedgerVanished: (State.LOST, State.OUT),
+    Acked: (State.IDLE, State.OPENING, State.OUT),  # of a segment before
+    WriterEnded: (State.IDLE, State.OPENING, State.FENCED, State.LOST, State.OUT),
+    LedgerNotOpen: (State.IDLE, State.OPENING, State.FENCED, State.LOST, State.OUT),
+    LedgerClosed: (State.IDLE, State.OPENING, State.WRITING, State.FENCED, State.LOST, State.OUT),
+    Recovered: (State.IDLE, State.OPENING, State.WRITING, State.ROLLING, State.OUT),  # the manifest said it first
+    RecoverFailed: (State.IDLE, State.OPENING, State.WRITING, State.ROLLING, State.LOST, State.OUT),
+    LedgerVanished: (State.IDLE, State.OPENING, State.WRITING, State.ROLLING, State.OUT),
+    Settled: (State.OUT,),
+    RollDue: tuple(set(State) - {State.WRITING}),  # an end that is asked for too late
+    Transfer: AFTER,
+    Again: (State.IDLE, State.WRITING, State.ROLLING, State.LOST, State.OUT),  # what it was for is over
+    Expired: (*CANDIDATE, State.IDLE, State.WRITING, State.ROLLING),  # writers and claims have time-outs of their own
 }
-ILLEGAL = frozenset((state, kind) for kind, states in NEVER.items() for state in states)
+
+# Each other pair is an answer to an effect that was not asked for in this state, nor before it.
+ILLEGAL = frozenset(
+    (state, kind)
+    for state in State
+    for kind in get_args(Input)
+    if (state, kind) not in TRANSITIONS and state not in IGNORED.get(kind, ())
+)
