@@ -103,7 +103,8 @@ class IllegalInput(AssertionError):
 class Ownership:
     """One handle's way from candidate to owner and out."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: str = "") -> None:
+        self._log = log  # its name, for errors
         self.state = State.WAITING
         self.epoch = 0
         self.items: deque[Item] = deque()  # those that are sent first, then those that wait
@@ -169,7 +170,8 @@ class Ownership:
 
     def _out(self, error: LedgerError | None) -> None:
         self.state = State.OUT
-        self._fail(self._take(len(self.items)), error or NotOwner("the owner was closed before this was sent"))
+        self.error = error
+        self._fail(self._take(len(self.items)), error or self._not_owner("was closed"))
         self._do(ReleaseClaim(), End(error))
 
     # -- settling what another left --------------------------------------------------------------------------------
@@ -229,7 +231,8 @@ class Ownership:
         self._send()
 
     def _refuse(self, given: Append) -> None:
-        self._fail([given.item], NotOwner("this handle does not own the log any more, or hands it over"))
+        lost = self.error if self.state in {State.LOST, State.OUT} else None
+        self._fail([given.item], lost or self._not_owner("does not own it, or hands it over"))
 
     def _send(self) -> None:
         fresh = [self.items[number] for number in range(self.sent, len(self.items))]
@@ -253,6 +256,11 @@ class Ownership:
     def _take(self, count: int) -> list[Item]:
         self.sent = max(0, self.sent - count)
         return [self.items.popleft() for _ in range(count)]
+
+    def _not_owner(self, why: str) -> NotOwner:
+        return NotOwner(
+            f"the log {self._log!r}: this handle {why}; this was not sent: own the log again, and append it"
+        )
 
     def _fail(self, items: list[Item], error: LedgerError) -> None:
         if items:
@@ -366,7 +374,10 @@ class Ownership:
         self._recovered, self._again = True, False
         self._ends = ends
         if self.state is State.MOVING:
-            self._fail(self._take(len(self.items)), LogFenced("the ledger ended before this was stored"))
+            self._fail(
+                self._take(len(self.items)),
+                LogFenced(f"a ledger of the log {self._log!r} ended before this was stored: append it again"),
+            )
             self._leave()
             return
         for item in self.items:
@@ -405,7 +416,10 @@ class Ownership:
     def _fail_unknown(self, count: int) -> None:
         self._fail(
             self._take(count),
-            AppendUnknown("the end of the ledger that this was sent to could not be learned: it may be stored, or not"),
+            AppendUnknown(
+                f"the log {self._log!r} may have this, or not: the end of the ledger that it was sent to could not be "
+                "learned in append_ms; once another owner has the log, reading it tells"
+            ),
         )
 
     def _fenced_again(self, given: Again) -> None:
@@ -434,12 +448,22 @@ class Ownership:
         if count and not self._recovered:
             self._fail_unknown(count)
 
+    def _fenced_too_long(self, given: Expired) -> None:
+        """The same; who is to leave, and can't learn what is in its ledger, leaves that to the next owner."""
+        self._fenced_late(given)
+        stuck = given.patience and not self._recovered and not self.sent and self.error is not None
+        if self._leaving is not None and stuck:
+            self._move(self._leaving)
+
     def _unsent_late(self, given: Expired) -> None:
         """Nothing is under way: what waits too long fails, never sent."""
         count = 0
         while count < len(self.items) and self.items[count].deadline <= given.now:
             count += 1
-        error = self.error or LogError("no ledger could be opened for this in time; it was not sent")
+        error = self.error or LogError(
+            f"no segment of the log {self._log!r} could be opened in append_ms, so this was not sent: "
+            "`quire bookie list` shows whether there are enough bookies"
+        )
         self._fail(self._take(count), error)
 
     # -- leaving ---------------------------------------------------------------------------------------------------
@@ -456,7 +480,7 @@ class Ownership:
         if to and before is not State.SETTLING:
             self._do(EditAnnounce(to))
         waiting = [self.items.pop() for _ in range(len(self.items) - self.sent)]
-        self._fail(waiting[::-1], NotOwner("this handle hands the log over; it was not sent"))
+        self._fail(waiting[::-1], self._not_owner("hands it over"))
         if self.segment is None:
             self._leave()
         else:
@@ -655,7 +679,7 @@ BY_STATE: dict[State, dict[type[Any], Step]] = {
         LedgerVanished: M._vanished,
         SegmentEnded: M._ended_late,
         Again: M._fenced_again,
-        Expired: M._fenced_late,
+        Expired: M._fenced_too_long,
         Refused: M._deposed,
         Deposed: M._deposed,
         ClaimGone: M._claim_again,

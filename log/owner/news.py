@@ -6,9 +6,9 @@ Knows: which inputs of its machine follow.  Does not know: how the manifest was 
 
 from quire.log.core import edits
 from quire.log.core import ownership_messages as m
-from quire.log.core.manifest import DELETING, OPEN, Manifest
+from quire.log.core.manifest import Manifest
 from quire.log.core.ownership import OWNING, Ownership, State
-from quire.protocol.log_errors import LogError, LogFenced, NoSuchLog
+from quire.protocol.log_errors import LogError
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -34,12 +34,14 @@ def news(manifest: Manifest, machine: Ownership, token: str) -> list[m.Input]:
     if over is not None:
         found.append(m.Deposed(over))
     elif not mine:
-        found.append(m.Deposed(LogFenced(f"the log {manifest.name!r} is owned by epoch {manifest.epoch} now")))
+        found.append(m.Deposed(edits.deposed(manifest, machine.epoch)))
     return found
 
 
 def _over(manifest: Manifest) -> LogError | None:
     """Why nobody can own it any more, if so."""
-    if manifest.state == DELETING:
-        return NoSuchLog(f"the log {manifest.name!r} is being deleted")
-    return edits.terminated(manifest) if manifest.state != OPEN else None
+    try:
+        edits.check_open(manifest)
+    except LogError as error:
+        return error
+    return None

@@ -109,7 +109,8 @@ class Txns:
     def over(self, name: str, txn: Txn) -> LogFenced:
         """The error of a task whose intent is gone."""
         return LogFenced(
-            f"the intent {name} of the txn {txn.txn!r} is gone: its run {txn.run} is over, or the part was aborted"
+            f"the intent {name} of the txn {txn.txn!r} is gone, its run {txn.run} is over or the part was aborted: "
+            "end this task"
         )
 
     async def is_intended(self, name: str) -> bool:

@@ -250,6 +250,19 @@ def test_an_end_that_is_not_learned():
         assert not machine.items
 
 
+def test_a_close_does_not_wait_for_a_recovery_for_ever():
+    """Once nothing that was sent waits for it, the segment stays open for the next owner."""
+    machine = at(State.FENCED)
+    machine.handle(RecoverFailed(5, NotEnoughBookies("2 of 3")))
+    machine.handle(Transfer(""))
+    assert machine.handle(Expired(99.0, patience=True)) == []
+    assert kinds(machine.handle(Expired(100.0, patience=True))) == [Fail, CloseLedger]
+    assert machine.handle(WriterEnded(5)) == [Recover(5, 50)]
+    machine.handle(RecoverFailed(5, NotEnoughBookies("2 of 3")))
+    assert machine.handle(Expired(100.0, patience=True)) == [EditResign(None)]
+    assert machine.handle(Resigned()) == [ReleaseClaim(), End(None)]
+
+
 def test_a_ledger_that_is_gone():
     """Still named: nothing can go on here; not named any more: the next is opened, and what was sent is unknown."""
     machine = at(State.FENCED)
