@@ -8,10 +8,8 @@ Safety: a ledger's intent is made before the ledger; a writer whose intent is go
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from crc32c import crc32c
-from twisted.internet.defer import Deferred
 
 from quire.client.api import Client, Writer
 from quire.conf.log import LogOptions, LogSettings
@@ -21,7 +19,6 @@ from quire.log.owner.appends import check, cut
 from quire.log.owner.encoder import Encoder, Placed
 from quire.log.publish.txns import Txns
 from quire.log.store.ledgers import LogLedgers, Tags
-from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -83,20 +80,11 @@ class PartWriter:
             assert self._encoder is not None
             assert self._writer is not None
             entries = self._encoder.encode(piece, self._txns.log.now_ms(), Placed())
-            await self._of_run(self._writer.append_many(entries))
+            await self._txns.written(str(self._name), self._txn, self._writer.append_many(entries))
             for value in piece.values:
                 self._crc = crc32c(value, self._crc)
             self._records += len(piece.values)
         return self._records
-
-    async def _of_run(self, done: Deferred[Any]) -> None:
-        """Waits for what the writer does; `LogFenced` when it fails because the intent, and then the ledger, went."""
-        try:
-            await done
-        except LedgerError:
-            if not await self._txns.is_intended(str(self._name)):
-                raise self._txns.over(str(self._name), self._txn) from None
-            raise
 
     async def _begin_ledger(self) -> None:
         ledger = await self._client.store.new_ledger_id()
@@ -134,7 +122,7 @@ class PartWriter:
         assert writer is not None
         assert encoder is not None
         self._writer = self._encoder = None
-        await self._of_run(writer.close())
+        await self._txns.written(str(self._name), self._txn, writer.close())
         counts = encoder.counts
         self._done.append(PartLedger(writer.id, counts.entries, counts.records, counts.bytes, self._crc))
 

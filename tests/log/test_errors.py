@@ -7,6 +7,7 @@ from quire.log.core import edits
 from quire.log.core.frame import HEADER_BYTES
 from quire.log.core.publishing import PARTS_MAX
 from quire.log.core.values import Owner
+from quire.log.store.editing import LogRecords
 from quire.metadata.memory.cluster import Fault
 from quire.protocol import log_errors
 from quire.protocol.errors import MetaStore
@@ -27,7 +28,7 @@ from quire.protocol.log_errors import (
     UnknownFormat,
 )
 from tests.log.fakes.cluster import cluster, values
-from tests.reactor import run
+from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -46,15 +47,21 @@ def provokes(error, *said, **attributes):
     return add
 
 
-async def changed(logs, name, **members):
+async def records_of(logs):
+    """Those of the log."""
+    id_ = (await logs.info("a")).id
+    return LogRecords(logs.bk.store.records, reactor, logs.bk.random, lambda: 1700.0, id_, "a")
+
+
+async def changed(logs, **members):
     """Writes the manifest with other members, as another version of quire might, or a broken one."""
-    log = await logs._open(name)
-    data, version = await logs._records.read(log.path)
+    log = await records_of(logs)
+    data, version = await log.records.read(log.path)
     text = data.decode()
     for old, new in members.values():
         assert old in text, f"{old} in {text}"
         text = text.replace(old, new)
-    await logs._records.write(log.path, text.encode(), version)
+    await log.records.write(log.path, text.encode(), version)
 
 
 async def one_part(logs, sink, batch=0, number=0):
@@ -117,14 +124,14 @@ async def _(world, logs):
 @provokes(UnknownFormat, "'a'", "wonders", "newer quire", "use that one")
 async def _(world, logs):
     """a need of a newer version"""
-    await changed(logs, "a", needs=('"needs":[]', '"needs":["wonders"]'))
+    await changed(logs, needs=('"needs":[]', '"needs":["wonders"]'))
     await logs.info("a")
 
 
 @provokes(LogDamaged, "'a'", "state", "quire log check")
 async def _(world, logs):
     """a manifest that contradicts itself"""
-    await changed(logs, "a", state=('"state":"open"', '"state":"ajar"'))
+    await changed(logs, state=('"state":"open"', '"state":"ajar"'))
     await logs.info("a")
 
 
@@ -163,7 +170,7 @@ async def _(world, logs):
     owner = await logs.own("a")
     await owner.append(b"x")
     second = await world.logs()
-    await (await second._open("a")).edit(edits.Claim(Owner("other", 0)))
+    await (await records_of(second)).edit(edits.Claim(Owner("other", 0)))
     while True:
         await owner.append(b"y")
 
@@ -173,7 +180,6 @@ async def _(world, logs):
     """a log that was terminated"""
     await changed(
         logs,
-        "a",
         state=('"state":"open"', '"state":"terminated"'),
         end=('"compacted":null', '"compacted":null,"end":0'),
     )
@@ -188,7 +194,6 @@ async def _(world, logs):
     waiting = Deferred.fromCoroutine(second.own("a"))
     await changed(
         logs,
-        "a",
         state=('"state":"open"', '"state":"terminated"'),
         end=('"compacted":null', '"compacted":null,"end":0'),
     )
@@ -242,17 +247,21 @@ async def _(world, logs):
     owner = await logs.own("a")
     await owner.append_many([b"x", b"y"])
     await owner.close()
-    await changed(logs, "a", begin=('"begin":{"n":0,"index":0,"at":0}', '"begin":{"n":0,"index":1,"at":1}'))
+    await changed(logs, begin=('"begin":{"n":0,"index":0,"at":0}', '"begin":{"n":0,"index":1,"at":1}'))
     await values(await logs.read("a", 0))
 
 
-@provokes(LogDamaged, "ledger", "entry 1", "too few")
+@provokes(LogDamaged, "ledger", "entry 0", "too few")
 async def _(world, logs):
     """an entry that is none of a log"""
     owner = await logs.own("a")
     await owner.append(b"x")
-    await owner._driver.writer.append(bytes(HEADER_BYTES - 1))
-    await owner.append(b"behind it")
+    ledger = (await logs.info("a")).ledger
+    await owner.close()
+    other = await logs.bk.create_ledger()
+    await other.append(bytes(HEADER_BYTES - 1))
+    await other.close()
+    await changed(logs, ledger=(f'"ledger":{ledger},', f'"ledger":{other.id},'))
     await values(await logs.read("a"))
 
 
@@ -353,8 +362,7 @@ async def _(world, logs):
 @provokes(LogFull, "'a'", "quire log tidy a")
 async def _(world, logs):
     """a manifest that is too large"""
-    log = await logs._open("a")
-    manifest = (await log.read()).value
+    manifest = (await (await records_of(logs)).read()).value
     doomed = [edits.Doomed(number, "x" * 1000, 0) for number in range(800)]
     edits.encoded(edits.replace(manifest, doomed=tuple(doomed)))
 
