@@ -36,7 +36,7 @@ from quire.log.upkeep.orphans import GRACE_S, Orphan, Orphans
 from quire.metadata.clock import time_of_day
 from quire.metadata.records import Create, Delete, NoRecord, RecordExists, Records, RecordStore
 from quire.metadata.store import ANY
-from quire.protocol.log_errors import LogExists, NoSuchLog, NotOwner
+from quire.protocol.log_errors import LogExists, NoSuchLog
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -77,6 +77,11 @@ def info_of(manifest: Manifest) -> LogInfo:
         len(manifest.doomed),
         None if manifest.open_segment is None else manifest.open_segment.ledger,
     )
+
+
+def exists(name: str) -> LogExists:
+    """The error of a name that is taken."""
+    return LogExists(f"there is a log {name!r} already: `quire log show {name}` shows it")
 
 
 class Logs:
@@ -132,7 +137,7 @@ class Logs:
             await create_log(self._records, path, id_, edits.encoded(manifest), encode_name(id_), lease)
         except RecordExists:
             if await self._id_of(name) != id_:
-                raise LogExists(f"there is a log {name!r} already: `quire log show` shows it") from None
+                raise exists(name) from None
         self._reached("create.done")
         return info_of(manifest)
 
@@ -184,7 +189,7 @@ class Logs:
                 beside=lambda _before, _after: [Delete(old_path, ANY), Create(new_path, encode_name(log.log))],
             )
         except RecordExists:
-            raise LogExists(f"there is a log {new!r} already") from None
+            raise exists(new) from None
         return info_of(done.manifest)
 
     async def delete(self, name: str) -> None:
@@ -237,7 +242,8 @@ class Logs:
 
     def _give_up(self, owner: Owner, owned: "Deferred[None]") -> None:
         if not owned.called:
-            owned.errback(NotOwner(f"another one owns the log {owner.name!r}"))
+            known = owner.records.known
+            owned.errback(edits.not_owned(owner.name, None if known is None else known.value))
             owner.close()
 
     async def read(

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from quire.log.core.manifest import DELETING, RECENT_MAX, TERMINATED, VALUE_BYTES_MAX, Chunk, Manifest
 from quire.log.core.values import FORMAT, Counts, Doomed, Owner, Segment, Transfer, to_json
-from quire.protocol.log_errors import LogFenced, LogFull, LogTerminated, NoSuchLog, PublishRefused
+from quire.protocol.log_errors import LogFenced, LogFull, LogTerminated, NoSuchLog, NotOwner, PublishRefused
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -39,8 +39,25 @@ class Edit(Protocol):
 
 def terminated(manifest: Manifest) -> LogTerminated:
     """The error of a log that takes nothing more."""
-    error = LogTerminated(f"the log {manifest.name!r} was terminated at index {manifest.end}")
+    error = LogTerminated(
+        f"the log {manifest.name!r} was terminated at index {manifest.end}: read it, or append to another one"
+    )
     error.end = -1 if manifest.end is None else manifest.end
+    return error
+
+
+def owner_of(manifest: Manifest) -> str:
+    """In words."""
+    owner = manifest.owner
+    return "nobody" if owner is None else f"epoch {owner.epoch} at {owner.address or owner.host or 'elsewhere'}"
+
+
+def not_owned(name: str, manifest: Manifest | None) -> NotOwner:
+    """The error of a handle that waited long enough."""
+    now = "another one" if manifest is None else owner_of(manifest)
+    error = NotOwner(f"the log {name!r} is owned by {now}: append there, wait longer, or take it with force")
+    if manifest is not None and manifest.owner is not None:
+        error.address = manifest.owner.address
     return error
 
 
@@ -57,6 +74,12 @@ def check_open(manifest: Manifest) -> None:
         raise terminated(manifest)
 
 
+def deposed(manifest: Manifest, epoch: int) -> LogFenced:
+    """The error of an owner whose place another one has."""
+    now = owner_of(manifest)
+    return LogFenced(f"the log {manifest.name!r} is owned by {now}, no longer by epoch {epoch} here: own it again")
+
+
 @dataclass(frozen=True, slots=True)
 class Me:
     """An owner, as its edits name it."""
@@ -68,8 +91,7 @@ class Me:
         """`LogFenced` when another one owns the log."""
         owner = manifest.owner
         if owner is None or owner.token != self.token or manifest.epoch != self.epoch:
-            now = "nobody" if owner is None else f"epoch {owner.epoch} at {owner.address or owner.host or 'elsewhere'}"
-            raise LogFenced(f"the log {manifest.name!r} is owned by {now}, no longer by epoch {self.epoch} here")
+            raise deposed(manifest, self.epoch)
 
 
 # -- ownership -------------------------------------------------------------------------------------------------------
@@ -114,7 +136,9 @@ class OpenSegment:
         if found is not None and self.ends is not None and found.n == self.ends[0]:
             manifest = closed(manifest, self.ends[1])
         elif found is not None:
-            raise LogFenced(f"segment {found.n} of the log {manifest.name!r} is open, and not by this owner's doing")
+            raise LogFenced(
+                f"segment {found.n} of the log {manifest.name!r} is open, and not by this owner's doing: own it again"
+            )
         index, at = manifest.closed_end
         segment = Segment(manifest.next, self.ledger, manifest.epoch, index, at, leased=self.leased)
         return replace(manifest, segments=(*manifest.segments, segment), next=manifest.next + 1)

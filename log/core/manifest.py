@@ -150,7 +150,7 @@ class Manifest(Value):
         found = from_json(data, "log")
         unknown = [str(need) for need in found.get("needs", ()) if need not in UNDERSTOOD_NEEDS]
         if unknown:
-            raise UnknownFormat(f"the log needs {', '.join(unknown)}, which a newer quire knows")
+            raise UnknownFormat(f"the log needs {', '.join(unknown)}, which a newer quire knows: use that one")
         del found["quire"]
         manifest = cls.parse(found)
         manifest.check()
@@ -177,7 +177,9 @@ class Manifest(Value):
         """`LogDamaged` that names what does not hold."""
         wrong = next(self._wrong(), None)
         if wrong is not None:
-            raise LogDamaged(f"the manifest of the log {self.name!r} ({self.id}): {wrong}")
+            raise LogDamaged(
+                f"the manifest of the log {self.name!r} ({self.id}): {wrong}; `quire log check` looks further"
+            )
 
     def _wrong(self) -> Iterator[str]:
         if self.state not in {OPEN, TERMINATED, DELETING}:

@@ -16,12 +16,13 @@ would have to share these, and a step would be harder to check.
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Any
+from typing import Any, get_args
 
 from quire.log.core.ownership_messages import (
     UNSENT,
     Acked,
     Again,
+    Announced,
     Append,
     BecomeOwner,
     Claimed,
@@ -102,7 +103,8 @@ class IllegalInput(AssertionError):
 class Ownership:
     """One handle's way from candidate to owner and out."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: str = "") -> None:
+        self._log = log  # its name, for errors
         self.state = State.WAITING
         self.epoch = 0
         self.items: deque[Item] = deque()  # those that are sent first, then those that wait
@@ -148,6 +150,8 @@ class Ownership:
 
     def _lose_claim(self, given: ClaimGone | ClaimTaken) -> None:
         self.state = State.WAITING
+        if isinstance(given, ClaimGone):
+            self._do(MakeClaim())
 
     def _claimed(self, given: Claimed) -> None:
         self.epoch = given.epoch
@@ -158,7 +162,7 @@ class Ownership:
             self._settling = given.open_segment
             self._do(Recover(*given.open_segment))
 
-    def _refuse_claim(self, given: Refused) -> None:
+    def _refuse_claim(self, given: Refused | Deposed) -> None:
         self._out(given.error)
 
     def _stop(self, given: Transfer) -> None:
@@ -166,7 +170,8 @@ class Ownership:
 
     def _out(self, error: LedgerError | None) -> None:
         self.state = State.OUT
-        self._fail(self._take(len(self.items)), error or NotOwner("the owner was closed before this was sent"))
+        self.error = error
+        self._fail(self._take(len(self.items)), error or self._not_owner("was closed"))
         self._do(ReleaseClaim(), End(error))
 
     # -- settling what another left --------------------------------------------------------------------------------
@@ -226,7 +231,8 @@ class Ownership:
         self._send()
 
     def _refuse(self, given: Append) -> None:
-        self._fail([given.item], NotOwner("this handle does not own the log any more, or hands it over"))
+        lost = self.error if self.state in {State.LOST, State.OUT} else None
+        self._fail([given.item], lost or self._not_owner("does not own it, or hands it over"))
 
     def _send(self) -> None:
         fresh = [self.items[number] for number in range(self.sent, len(self.items))]
@@ -250,6 +256,11 @@ class Ownership:
     def _take(self, count: int) -> list[Item]:
         self.sent = max(0, self.sent - count)
         return [self.items.popleft() for _ in range(count)]
+
+    def _not_owner(self, why: str) -> NotOwner:
+        return NotOwner(
+            f"the log {self._log!r}: this handle {why}; this was not sent: own the log again, and append it"
+        )
 
     def _fail(self, items: list[Item], error: LedgerError) -> None:
         if items:
@@ -363,7 +374,10 @@ class Ownership:
         self._recovered, self._again = True, False
         self._ends = ends
         if self.state is State.MOVING:
-            self._fail(self._take(len(self.items)), LogFenced("the ledger ended before this was stored"))
+            self._fail(
+                self._take(len(self.items)),
+                LogFenced(f"a ledger of the log {self._log!r} ended before this was stored: append it again"),
+            )
             self._leave()
             return
         for item in self.items:
@@ -402,7 +416,10 @@ class Ownership:
     def _fail_unknown(self, count: int) -> None:
         self._fail(
             self._take(count),
-            AppendUnknown("the end of the ledger that this was sent to could not be learned: it may be stored, or not"),
+            AppendUnknown(
+                f"the log {self._log!r} may have this, or not: the end of the ledger that it was sent to could not be "
+                "learned in append_ms; once another owner has the log, reading it tells"
+            ),
         )
 
     def _fenced_again(self, given: Again) -> None:
@@ -431,12 +448,22 @@ class Ownership:
         if count and not self._recovered:
             self._fail_unknown(count)
 
+    def _fenced_too_long(self, given: Expired) -> None:
+        """The same; who is to leave, and can't learn what is in its ledger, leaves that to the next owner."""
+        self._fenced_late(given)
+        stuck = given.patience and not self._recovered and not self.sent and self.error is not None
+        if self._leaving is not None and stuck:
+            self._move(self._leaving)
+
     def _unsent_late(self, given: Expired) -> None:
         """Nothing is under way: what waits too long fails, never sent."""
         count = 0
         while count < len(self.items) and self.items[count].deadline <= given.now:
             count += 1
-        error = self.error or LogError("no ledger could be opened for this in time; it was not sent")
+        error = self.error or LogError(
+            f"no segment of the log {self._log!r} could be opened in append_ms, so this was not sent: "
+            "`quire bookie list` shows whether there are enough bookies"
+        )
         self._fail(self._take(count), error)
 
     # -- leaving ---------------------------------------------------------------------------------------------------
@@ -453,7 +480,7 @@ class Ownership:
         if to and before is not State.SETTLING:
             self._do(EditAnnounce(to))
         waiting = [self.items.pop() for _ in range(len(self.items) - self.sent)]
-        self._fail(waiting[::-1], NotOwner("this handle hands the log over; it was not sent"))
+        self._fail(waiting[::-1], self._not_owner("hands it over"))
         if self.segment is None:
             self._leave()
         else:
@@ -558,7 +585,7 @@ class Ownership:
 Step = Callable[[Ownership, Any], None]
 M = Ownership
 
-# What happens; a pair that is in none of the three tables can't be.
+# What happens.
 TRANSITIONS: dict[tuple[State, type[Any]], Step] = {}
 BY_STATE: dict[State, dict[type[Any], Step]] = {
     State.WAITING: {
@@ -566,10 +593,13 @@ BY_STATE: dict[State, dict[type[Any], Step]] = {
         ClaimMine: M._have_claim,
         Transfer: M._stop,
         Append: M._refuse,
+        Refused: M._refuse_claim,
+        Deposed: M._refuse_claim,
     },
     State.CLAIMING: {
         Claimed: M._claimed,
         Refused: M._refuse_claim,
+        Deposed: M._refuse_claim,
         ClaimGone: M._lose_claim,
         ClaimTaken: M._lose_claim,
         Transfer: M._stop,
@@ -649,7 +679,7 @@ BY_STATE: dict[State, dict[type[Any], Step]] = {
         LedgerVanished: M._vanished,
         SegmentEnded: M._ended_late,
         Again: M._fenced_again,
-        Expired: M._fenced_late,
+        Expired: M._fenced_too_long,
         Refused: M._deposed,
         Deposed: M._deposed,
         ClaimGone: M._claim_again,
@@ -693,15 +723,42 @@ BY_STATE: dict[State, dict[type[Any], Step]] = {
 }
 TRANSITIONS.update(((state, kind), step) for state, rows in BY_STATE.items() for kind, step in rows.items())
 
-# Answers to effects that were not asked for in these states, nor before them.
-NEVER: dict[type[Any], tuple[State, ...]] = {
-    LedgerCreated: (State.WAITING, State.CLAIMING, State.SETTLING),
-    CreateFailed: (State.WAITING, State.CLAIMING, State.SETTLING),
-    NewLedgerVanished: (State.WAITING, State.CLAIMING, State.SETTLING, State.IDLE, State.WRITING),
-    Opened: (State.WAITING, State.CLAIMING, State.SETTLING, State.IDLE, State.WRITING, State.ROLLING, State.FENCED),
-    Resigned: (State.WAITING, State.CLAIMING, State.SETTLING, State.IDLE, State.OPENING, State.WRITING, State.ROLLING),
-    Settled: (State.WAITING, State.CLAIMING, State.SETTLING, State.IDLE, State.OPENING, State.WRITING, State.ROLLING),
-    LedgerClosed: (State.WAITING, State.CLAIMING, State.SETTLING),
-    Acked: (State.WAITING, State.CLAIMING, State.SETTLING),
+CANDIDATE = (State.OUT, State.WAITING, State.CLAIMING)
+AFTER = (State.MOVING, State.LOST, State.OUT)  # what was asked for before is answered yet
+
+# Nothing happens: what is said is old, or is no news in that state.
+IGNORED: dict[type[Any], tuple[State, ...]] = {
+    ClaimFree: tuple(set(State) - {State.WAITING}),  # looked at besides the watch
+    ClaimMine: tuple(set(State) - {State.WAITING}),
+    ClaimGone: (State.WAITING, *AFTER),
+    ClaimTaken: (State.WAITING, *AFTER),
+    Claimed: tuple(set(State) - {State.CLAIMING}),  # of a claim that was lost before its edit was answered
+    SegmentClosed: (State.IDLE, State.WRITING, State.FENCED, *AFTER),  # a publisher's end was seen first
+    SegmentEnded: (*CANDIDATE, State.IDLE),
+    Opened: (State.MOVING,),
+    Announced: AFTER,
+    Resigned: (State.LOST, State.OUT),
+    Deposed: (State.LOST, State.OUT),
+    CreateFailed: (State.LOST, State.OUT),
+    NewLedgerVanished: (State.LOST, State.OUT),
+    Acked: (State.IDLE, State.OPENING, State.OUT),  # of a segment before
+    WriterEnded: (State.IDLE, State.OPENING, State.FENCED, State.LOST, State.OUT),
+    LedgerNotOpen: (State.IDLE, State.OPENING, State.FENCED, State.LOST, State.OUT),
+    LedgerClosed: (State.IDLE, State.OPENING, State.WRITING, State.FENCED, State.LOST, State.OUT),
+    Recovered: (State.IDLE, State.OPENING, State.WRITING, State.ROLLING, State.OUT),  # the manifest said it first
+    RecoverFailed: (State.IDLE, State.OPENING, State.WRITING, State.ROLLING, State.LOST, State.OUT),
+    LedgerVanished: (State.IDLE, State.OPENING, State.WRITING, State.ROLLING, State.OUT),
+    Settled: (State.OUT,),
+    RollDue: tuple(set(State) - {State.WRITING}),  # an end that is asked for too late
+    Transfer: AFTER,
+    Again: (State.IDLE, State.WRITING, State.ROLLING, State.LOST, State.OUT),  # what it was for is over
+    Expired: (*CANDIDATE, State.IDLE, State.WRITING, State.ROLLING),  # writers and claims have time-outs of their own
 }
-ILLEGAL = frozenset((state, kind) for kind, states in NEVER.items() for state in states)
+
+# Each other pair is an answer to an effect that was not asked for in this state, nor before it.
+ILLEGAL = frozenset(
+    (state, kind)
+    for state in State
+    for kind in get_args(Input)
+    if (state, kind) not in TRANSITIONS and state not in IGNORED.get(kind, ())
+)

@@ -167,7 +167,7 @@ def new_txn(txn: str, run: str, now_ms: int, edit: str, first_batch: int = 0) ->
 
 def fenced(txn: Txn, run: str) -> LogFenced:
     """The error of a run that is over."""
-    return LogFenced(f"run {run} of the txn {txn.txn!r} is over: run {txn.run} took its place")
+    return LogFenced(f"run {run} of the txn {txn.txn!r} is over, run {txn.run} took its place: end what runs in it")
 
 
 def claimed(txn: Txn, run: str, now_ms: int, edit: str) -> Txn | None:
@@ -247,14 +247,14 @@ def check_parts(txn: Txn, batch: int, parts: Sequence[Part]) -> None:
         if (part.txn, part.run, part.claim, part.batch) != wanted:
             raise PublishRefused(
                 f"part {part.part} is of txn {part.txn}, run {part.run}, claim {part.claim}, batch {part.batch}, not "
-                f"of txn {txn.txn}, run {txn.run}, claim {txn.claim}, batch {batch}"
+                f"of txn {txn.txn}, run {txn.run}, claim {txn.claim}, batch {batch}: run its task again"
             )
         if part.part in numbers:
             raise PublishRefused(f"part {part.part} of batch {batch} is there twice: give one attempt of each")
         numbers.add(part.part)
         for each in part.ledgers:
             if each.ledger in ledgers:
-                raise PublishRefused(f"ledger {each.ledger} is in two parts of batch {batch}")
+                raise PublishRefused(f"ledger {each.ledger} is in two parts of batch {batch}: give each once")
             if each.records < 1 or each.entries < 1:
-                raise PublishRefused(f"ledger {each.ledger} of part {part.part} has no records")
+                raise PublishRefused(f"ledger {each.ledger} of part {part.part} has no records: run its task again")
             ledgers.add(each.ledger)

@@ -23,6 +23,14 @@ TRIMMED_MAX = 500  # segments that one edit takes out
 LOST_BYTES = 1 << 40  # of an open segment whose ledger is gone: nobody was told a position above that
 
 
+def too_many_doomed(manifest: Manifest) -> LogFull:
+    """The error of what would take more ledgers out than may wait."""
+    return LogFull(
+        f"{len(manifest.doomed)} ledgers of the log {manifest.name!r} wait to be deleted: "
+        f"`quire log tidy {manifest.name}` deletes them"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Trim:
     """
@@ -43,10 +51,7 @@ class Trim:
         if self.index <= manifest.begin.index and self.n <= manifest.begin.n:
             return None
         if len(manifest.doomed) >= DOOMED_MAX:
-            raise LogFull(
-                f"{len(manifest.doomed)} ledgers of the log {manifest.name!r} wait to be deleted: "
-                f"`quire log tidy {manifest.name}` deletes them"
-            )
+            raise too_many_doomed(manifest)
         out: list[Segment] = []
         chunks = list(manifest.chunks)
         while chunks and chunks[0].n[1] < self.n and chunks[0].c in self.chunked and len(out) < TRIMMED_MAX:
@@ -87,10 +92,7 @@ class Doom:
         if not doomed:
             return None
         if len(manifest.doomed) >= DOOMED_MAX:
-            raise LogFull(
-                f"{len(manifest.doomed)} ledgers of the log {manifest.name!r} wait to be deleted: "
-                f"`quire log tidy {manifest.name}` deletes them"
-            )
+            raise too_many_doomed(manifest)
         return replace(manifest, doomed=(*manifest.doomed, *doomed))
 
 
@@ -213,7 +215,9 @@ class Terminate:
             return None
         self.me.check(manifest)
         if manifest.open_segment is not None:
-            raise LogFenced(f"segment {manifest.open_segment.n} of the log {manifest.name!r} is open")
+            raise LogFenced(
+                f"segment {manifest.open_segment.n} of the log {manifest.name!r} is open: end it first, then terminate"
+            )
         return replace(manifest, state=TERMINATED, end=manifest.closed_end[0], owner=None, transfer=None)
 
 

@@ -69,7 +69,7 @@ class OwnerDriver:
         events: Any,
         reached: Callable[[str], None],
     ) -> None:
-        self.machine = Ownership()
+        self.machine = Ownership(records.name)
         self.token = f"{client.random.getrandbits(128):032x}"
         self.writer: Writer | None = None
         self._client = client
@@ -160,7 +160,11 @@ class OwnerDriver:
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         def failed(failure: Any) -> None:
             log.failure("an effect of a log's owner failed", failure)
-            self.feed(m.Deposed(LogError(f"a bug ended this owner: {failure.getErrorMessage()}")))
+            self.feed(
+                m.Deposed(
+                    LogError(f"a bug ended this owner of the log {self._records.name!r}: {failure.getErrorMessage()}")
+                )
+            )
 
         Deferred.fromCoroutine(work).addErrback(failed)
 

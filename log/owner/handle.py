@@ -63,7 +63,7 @@ class Owner:
         self.on_lost: Callable[[], None] | None = None
         self._clock = client.reactor
         self._options = options
-        self._records = records
+        self.records = records
         self._hook = before_append
         self._on_end = on_end
         self._encoder: Encoder | None = None
@@ -156,12 +156,15 @@ class Owner:
         except (TypeError, ValueError) as error:
             return fail(error)
         if self._over or not self.epoch:
-            return fail(self._error or NotOwner(f"the log {self.name!r} is not this handle's (any more)"))
+            return fail(self._error or self._not_owner())
         count = len(records.values)
         options = self._options
         if self._count and (self._count + count > options.window_records or self._bytes + size > options.window_bytes):
             return fail(
-                TooManyRequests(f"{self._count} records of {self._bytes} bytes are under way in the log {self.name!r}")
+                TooManyRequests(
+                    f"{self._count} records of {self._bytes} bytes are under way in the log {self.name!r}: `ready()` "
+                    "tells when there is room"
+                )
             )
         self._count += count
         self._bytes += size
@@ -175,6 +178,9 @@ class Owner:
             self._flush_due = True
             self._clock.callLater(0, self._flush)
         return call.done
+
+    def _not_owner(self) -> NotOwner:
+        return NotOwner(f"the log {self.name!r} is not this handle's (any more): own it again; this was not sent")
 
     def ready(self) -> Deferred[None]:
         """Fires when the window takes more."""
@@ -194,7 +200,7 @@ class Owner:
     def barrier(self) -> Deferred[Position]:
         """An entry without records behind all that was appended before; fires with the end of the log then."""
         if self._over or not self.epoch:
-            return fail(self._error or NotOwner(f"the log {self.name!r} is not this handle's (any more)"))
+            return fail(self._error or self._not_owner())
         self._flush(everything=True)
         call = Call(0, True)
         self._submit(Batch(Records([]), [(call, 0)], barrier=True))
@@ -256,7 +262,7 @@ class Owner:
     def owner(self, epoch: int) -> None:
         """The log is this handle's."""
         self.epoch = epoch
-        known = self._records.known
+        known = self.records.known
         assert known is not None
         self._end = known.value.closed_end
         if not self._owned.called:
@@ -264,7 +270,7 @@ class Owner:
 
     def opened(self, segment: Segment, stamp: int) -> None:
         """A segment begins."""
-        known = self._records.known
+        known = self.records.known
         assert known is not None
         compression = str(known.value.settings.get("compression", "none"))
         self._encoder = Encoder(segment, stamp, self._options.part_bytes, compression)
@@ -298,7 +304,7 @@ class Owner:
             batch.placed.first = encoder.index
             batch.placed.positions = [encoder.position]
             return self._nothing()
-        records, now_ms = batch.records, self._records.now_ms()
+        records, now_ms = batch.records, self.records.now_ms()
         if self._hook is not None and batch.calls:
             records, refused = prepare(self._hook, batch, encoder, now_ms)
             for each in refused:
@@ -327,7 +333,7 @@ class Owner:
                 records, placed = batch.records, batch.placed
                 self._end = placed.first + len(records.values), placed.end
                 taken = now - (item.deadline - self._options.append_ms / 1000)
-                self._records.counters.appended(len(records.values), records.bytes, taken)
+                self.records.counters.appended(len(records.values), records.bytes, taken)
             self._settle(batch, None)
         self._flush_more()
 
@@ -362,8 +368,8 @@ class Owner:
     def over(self, error: LedgerError | None) -> None:
         """The handle has ended; None: as it was asked to."""
         self._over = True
-        self._error = error or NotOwner(f"this handle of the log {self.name!r} was closed")
-        self.lost = error is not None
+        self._error = error or self._not_owner()
+        self.lost = error is not None or not self._closed  # another one may have its claim
         gathered, self._gathered = self._gathered, deque()
         for _records, call in gathered:
             if not call.done.called:
@@ -374,5 +380,5 @@ class Owner:
             each.callback(None)
         self._ready, self._closed = [], []
         self._on_end(self)
-        if error is not None and self.on_lost is not None:
+        if self.lost and self.on_lost is not None:
             self.on_lost()

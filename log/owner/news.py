@@ -6,15 +6,18 @@ Knows: which inputs of its machine follow.  Does not know: how the manifest was 
 
 from quire.log.core import edits
 from quire.log.core import ownership_messages as m
-from quire.log.core.manifest import DELETING, OPEN, Manifest
+from quire.log.core.manifest import Manifest
 from quire.log.core.ownership import OWNING, Ownership, State
-from quire.protocol.log_errors import LogFenced, NoSuchLog
+from quire.protocol.log_errors import LogError
 
 # SPDX-License-Identifier: Apache-2.0
 
 
 def news(manifest: Manifest, machine: Ownership, token: str) -> list[m.Input]:
     """The inputs, in order."""
+    over = _over(manifest)
+    if machine.state is State.WAITING and over is not None:
+        return [m.Deposed(over)]
     if machine.state not in OWNING and machine.state is not State.LOST:
         return []
     found: list[m.Input] = []
@@ -28,10 +31,17 @@ def news(manifest: Manifest, machine: Ownership, token: str) -> list[m.Input]:
     if machine.state not in OWNING or (machine.state is State.MOVING and manifest.owner is None):
         return found
     mine = manifest.owner is not None and manifest.owner.token == token and manifest.epoch == machine.epoch
-    if manifest.state == DELETING:
-        found.append(m.Deposed(NoSuchLog(f"the log {manifest.name!r} is being deleted")))
-    elif manifest.state != OPEN:
-        found.append(m.Deposed(edits.terminated(manifest)))
+    if over is not None:
+        found.append(m.Deposed(over))
     elif not mine:
-        found.append(m.Deposed(LogFenced(f"the log {manifest.name!r} is owned by epoch {manifest.epoch} now")))
+        found.append(m.Deposed(edits.deposed(manifest, machine.epoch)))
     return found
+
+
+def _over(manifest: Manifest) -> LogError | None:
+    """Why nobody can own it any more, if so."""
+    try:
+        edits.check_open(manifest)
+    except LogError as error:
+        return error
+    return None

@@ -80,7 +80,7 @@ class PartWriter:
             assert self._encoder is not None
             assert self._writer is not None
             entries = self._encoder.encode(piece, self._txns.log.now_ms(), Placed())
-            await self._writer.append_many(entries)
+            await self._txns.written(str(self._name), self._txn, self._writer.append_many(entries))
             for value in piece.values:
                 self._crc = crc32c(value, self._crc)
             self._records += len(piece.values)
@@ -122,7 +122,7 @@ class PartWriter:
         assert writer is not None
         assert encoder is not None
         self._writer = self._encoder = None
-        await writer.close()
+        await self._txns.written(str(self._name), self._txn, writer.close())
         counts = encoder.counts
         self._done.append(PartLedger(writer.id, counts.entries, counts.records, counts.bytes, self._crc))
 

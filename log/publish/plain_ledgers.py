@@ -44,10 +44,11 @@ class PlainLedgers:
         try:
             metadata = await self._client.metadata(ledger)
         except NoSuchLedger:
-            raise PublishRefused(f"ledger {ledger} is gone") from None
+            raise PublishRefused(f"ledger {ledger} is gone: `quire ledger list` shows those that there are") from None
         made_for = log_of(metadata)
         if made_for is not None:
-            raise PublishRefused(f"ledger {ledger} was made for the log {await log_name(self._records, made_for)}")
+            name = await log_name(self._records, made_for)
+            raise PublishRefused(f"ledger {ledger} was made for the log {name}: take in plain ledgers only")
         if not metadata.is_closed:
             raise PublishRefused(f"ledger {ledger} is not closed: `quire ledger recover {ledger}` closes it")
         if metadata.last_entry < 0:

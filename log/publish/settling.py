@@ -78,5 +78,6 @@ class Settling:
         await self._log.records.sync()
         if (await self._log.read()).value.open_segment == segment:
             raise PublishRefused(
-                f"segment {segment.n}, ledger {segment.ledger}, is gone: `quire log give-up` goes on without it"
+                f"segment {segment.n}, ledger {segment.ledger}, of the log {self._log.name!r} is gone: "
+                f"`quire log give-up {self._log.name} {segment.n}` goes on without it"
             )

@@ -18,7 +18,7 @@ from quire.conf.log import LogOptions, LogSettings
 from quire.log.core import publishing
 from quire.log.core.edits import Publish, Published, check_open
 from quire.log.core.manifest import Manifest
-from quire.log.core.publishing import Again, IntentName, Part, Txn
+from quire.log.core.publishing import Again, IntentName, Part, PartLedger, Txn
 from quire.log.core.values import Counts
 from quire.log.publish.parts import PartWriter
 from quire.log.publish.settling import Receipt, Settling
@@ -134,22 +134,20 @@ class Sink:
                 try:
                     metadata = await self._client.metadata(each.ledger)
                 except NoSuchLedger:
-                    raise PublishRefused(f"ledger {each.ledger} of part {part.part} is gone") from None
+                    raise refused(part, each, "is gone") from None
                 named = metadata.custom.get("quire/txn", b"").decode(), metadata.custom.get("quire/run", b"").decode()
                 if log_of(metadata) != self._log.log or named != (part.txn, part.run):
-                    raise PublishRefused(
-                        f"ledger {each.ledger} of part {part.part} was not written for this log and run"
-                    )
+                    raise refused(part, each, f"was not written for the log {self._log.name!r} and this run")
                 if not metadata.is_closed or metadata.last_entry != each.entries - 1:
-                    raise PublishRefused(
-                        f"ledger {each.ledger} of part {part.part} is not closed at entry {each.entries - 1}"
-                    )
+                    raise refused(part, each, f"is not closed at entry {each.entries - 1}")
                 if verify == "entries":
                     counts = (await self._ledgers.count(each.ledger, metadata)).counts
                     if (counts.records, counts.bytes) != (each.records, each.bytes):
-                        raise PublishRefused(
-                            f"ledger {each.ledger} of part {part.part} holds {counts.records} records of "
-                            f"{counts.bytes} bytes, its part says {each.records} of {each.bytes}"
+                        raise refused(
+                            part,
+                            each,
+                            f"holds {counts.records} records of {counts.bytes} bytes, the part says {each.records} of "
+                            f"{each.bytes}",
                         )
 
     async def _publish(
@@ -188,7 +186,8 @@ class Sink:
             if (await self._txns.read()).version != txn.version:
                 return None
             raise PublishRefused(
-                f"an intent of batch {batch} is gone or has changed, so its part was not closed by this run: {error}"
+                f"an intent of batch {batch} is gone or has changed, so its part was not closed by this run: run its "
+                f"task again ({error})"
             ) from None
         # as it is stored: of several tries, one whose answer was lost may be the one that took effect
         stored = publishing.committing((await self._txns.read()).value, self._run, batch)
@@ -252,6 +251,11 @@ class Sink:
                     self._reached(f"{what}.cleared")
                     break
         return count
+
+
+def refused(part: Part, ledger: PartLedger, why: str) -> PublishRefused:
+    """The error of a ledger that is not what its part says."""
+    return PublishRefused(f"ledger {ledger.ledger} of part {part.part} {why}: run the part's task again")
 
 
 def _numbers(numbers: tuple[int, int] | None) -> tuple[int, ...]:

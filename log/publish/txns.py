@@ -5,6 +5,7 @@ Knows: where they are, how a run claims a txn, and that a write whose answer was
 Does not know: ledgers, manifests.
 """
 
+from collections.abc import Awaitable
 from contextlib import suppress
 
 from quire.log.core.publishing import Intent, Txn, claimed, new_txn
@@ -12,7 +13,7 @@ from quire.log.store.editing import LogRecords
 from quire.log.store.paths import encoded
 from quire.metadata.records import Create, NoRecord, RecordChanged, RecordExists
 from quire.metadata.store import Versioned
-from quire.protocol.errors import MetaStore
+from quire.protocol.errors import LedgerError, MetaStore
 from quire.protocol.log_errors import LogFenced
 
 # SPDX-License-Identifier: Apache-2.0
@@ -109,8 +110,18 @@ class Txns:
     def over(self, name: str, txn: Txn) -> LogFenced:
         """The error of a task whose intent is gone."""
         return LogFenced(
-            f"the intent {name} of the txn {txn.txn!r} is gone: its run {txn.run} is over, or the part was aborted"
+            f"the intent {name} of the txn {txn.txn!r} is gone, its run {txn.run} is over or the part was aborted: "
+            "end this task"
         )
+
+    async def written(self, name: str, txn: Txn, done: Awaitable[object]) -> None:
+        """Waits for what a task's writer does; `LogFenced` when it fails because the intent, and the ledger, went."""
+        try:
+            await done
+        except LedgerError:
+            if await self.is_intended(name):
+                raise
+            raise self.over(name, txn) from None
 
     async def is_intended(self, name: str) -> bool:
         """Whether the intent is there."""

@@ -35,7 +35,7 @@ from quire.metadata.records import (
 )
 from quire.metadata.store import ANY, Versioned
 from quire.protocol.errors import MetaStore
-from quire.protocol.log_errors import LogError, NoSuchLog
+from quire.protocol.log_errors import LogDamaged, LogError, NoSuchLog, UnknownFormat
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -83,7 +83,7 @@ class LogRecords:
         self.counters = counters or LogCounters()
         self.log = log
         self.known: Versioned[Manifest] | None = None
-        self._name = name
+        self.name = name
         self._clock = clock
         self._random = random
         self._now = now
@@ -116,13 +116,16 @@ class LogRecords:
         known = self.known
         if known is not None and known.version >= version:
             return known
-        self.known = Versioned(Manifest.decode(data), version)
+        try:
+            self.known = Versioned(Manifest.decode(data), version)
+        except (LogDamaged, UnknownFormat) as error:
+            raise type(error)(f"{error} (the log {self.name!r}, record {self.path})") from None
         self.counters.known(self.known.value, len(data))
         return self.known
 
     def gone(self) -> NoSuchLog:
         """The error of a log that is not there."""
-        return NoSuchLog(f"there is no log {self._name!r}: `quire log list` shows those that there are")
+        return NoSuchLog(f"there is no log {self.name!r}: `quire log list` shows those that there are")
 
     async def chunk(self, name: str) -> Chunk:
         """A chunk that a manifest names; `NoRecord` when it is gone, as after a trim."""
@@ -193,7 +196,7 @@ class LogRecords:
             conflicts += 1
             self.counters.edit_conflicts += 1
             if conflicts >= CONFLICTS_MAX:
-                raise MetaStore(f"the manifest of the log {self._name!r} changed {conflicts} times during one edit")
+                raise MetaStore(f"the manifest of the log {self.name!r} changed {conflicts} times during one edit")
             if conflicts >= SYNC_FROM:
                 await self.records.sync()
             if conflicts >= PAUSE_FROM:

@@ -1,7 +1,7 @@
 """Named logs over three real bookies: appended, rolled, taken over, fenced, read and followed."""
 
 import pytest
-from twisted.internet.defer import gatherResults
+from twisted.internet.defer import Deferred, gatherResults
 
 from quire.protocol.log_errors import LogExists, LogFenced, NoSuchLog, NotOwner
 from tests.log.fakes.cluster import cluster, values
@@ -45,8 +45,6 @@ async def owner_append(owner):
 
 async def failing_story(story, *kinds):
     """The error of a coroutine that must fail."""
-    from twisted.internet.defer import Deferred
-
     return await failing(Deferred.fromCoroutine(story), *kinds)
 
 
@@ -105,6 +103,8 @@ def test_a_takeover_by_force(tmp_path):
             logs, second = await world.logs(), await world.logs()
             await logs.create("a")
             first = await logs.own("a")
+            lost = Deferred()
+            first.on_lost = lambda: lost.callback(None)
             await gatherResults([first.append(b"%d" % number) for number in range(50)])
             with pytest.raises(NotOwner):
                 await second.own("a", wait_s=0.2)
@@ -113,6 +113,9 @@ def test_a_takeover_by_force(tmp_path):
             position = await owner.append(b"mine")
             assert position.index == 50
             await failing(first.append(b"late"), LogFenced, NotOwner)
+            await lost
+            assert first.lost
+            assert not owner.lost
             assert await values(await second.read("a"), 51) == [b"%d" % number for number in range(50)] + [b"mine"]
 
     run(story)

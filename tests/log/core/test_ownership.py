@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from quire.log.core import ownership_messages as messages
-from quire.log.core.ownership import ILLEGAL, TRANSITIONS, IllegalInput, Ownership, State
+from quire.log.core.ownership import IGNORED, ILLEGAL, TRANSITIONS, IllegalInput, Ownership, State
 from quire.log.core.ownership_messages import (
     Acked,
     Again,
@@ -68,14 +68,45 @@ DEPOSED = LogFenced("another owns it")
 
 
 def test_every_pair_is_decided():
-    """Each input has a row, is without effect, or can't be, which raises; no row is for what is no input."""
-    inputs = set(get_args(messages.Input))
-    assert {kind for _, kind in TRANSITIONS} | {kind for _, kind in ILLEGAL} <= inputs
-    assert not set(TRANSITIONS) & ILLEGAL
-    for state, kind in product(State, inputs):
-        assert (state, kind) not in ILLEGAL or (state, kind) not in TRANSITIONS
-    with pytest.raises(IllegalInput, match="Opened in WRITING"):
-        at(State.WRITING).handle(Opened(1))
+    """Each (state, input) has a row, is listed as without effect, or can't be; never two of these."""
+    ignored = {(state, kind) for kind, states in IGNORED.items() for state in states}
+    assert set(TRANSITIONS) | ignored | ILLEGAL == set(product(State, get_args(messages.Input)))
+    assert len(TRANSITIONS) + len(ignored) + len(ILLEGAL) == len(State) * len(get_args(messages.Input))
+
+
+def test_what_others_can_cause_is_legal_everywhere():
+    """Claims, manifests, watches, the user and the clock: whatever the state."""
+    for state, kind in product(
+        State,
+        (ClaimFree, ClaimMine, ClaimGone, ClaimTaken, Deposed, SegmentEnded, Append, Transfer, RollDue, Expired),
+    ):
+        assert (state, kind) not in ILLEGAL
+
+
+@pytest.mark.parametrize("state", State)
+def test_every_pair_does_as_it_is_decided(state):
+    """A row gives effects or a state, what is listed as without effect changes nothing, what can't be raises."""
+    given = [
+        *(ClaimFree(), ClaimMine(), ClaimGone(), ClaimTaken("other"), Claimed(9, None), SegmentClosed(5), Opened(5)),
+        *(Announced(), Resigned(), Refused(DEPOSED), Deposed(DEPOSED), SegmentEnded(5, 1), LedgerCreated(51)),
+        *(CreateFailed(NotEnoughBookies("1")), Acked(5, 0), WriterEnded(5), LedgerNotOpen(5), LedgerClosed(5, COUNTS)),
+        *(Recovered(5, 0, COUNTS), RecoverFailed(5, NotEnoughBookies("1")), LedgerVanished(5, None), Settled(5, 0)),
+        *(NewLedgerVanished(), Append(item()), RollDue(), Transfer(""), Again(), Expired(0.0)),
+    ]
+    assert {type(each) for each in given} == set(get_args(messages.Input))
+    for each in given:
+        machine = at(state)
+        pair = state, type(each)
+        if pair in ILLEGAL:
+            with pytest.raises(IllegalInput, match=f"{type(each).__name__} in {state.name}"):
+                machine.handle(each)
+            continue
+        before = {name: value for name, value in vars(machine).items() if name != "_effects"}
+        before["items"] = list(machine.items)
+        effects = machine.handle(each)
+        if pair not in TRANSITIONS:
+            after = {name: value for name, value in vars(machine).items() if name != "_effects"}
+            assert (effects, after | {"items": list(machine.items)}) == ([], before)
 
 
 def item(deadline=100.0):
@@ -86,6 +117,9 @@ def item(deadline=100.0):
 def at(state):
     """A machine in that state, with its segment 5 on ledger 50 where it has one."""
     machine = Ownership()
+    if state is State.OUT:
+        machine.handle(Transfer(""))
+        return machine
     steps = [ClaimMine(), Claimed(3, (4, 40)), SegmentClosed(4), Append(item()), LedgerCreated(50), Opened(5)]
     reached = [State.CLAIMING, State.SETTLING, State.IDLE, State.OPENING, State.OPENING, State.WRITING]
     for step, after in zip(steps, reached, strict=True):
@@ -157,6 +191,22 @@ def test_a_fence_without_a_new_owner():
     assert machine.handle(Opened(6)) == [Send([third])]
 
 
+def test_a_candidate_s_log_ends():
+    """It is deleted or terminated while another one owns it: the candidate waits no longer."""
+    for state in (State.WAITING, State.CLAIMING):
+        machine = at(state)
+        assert machine.handle(Deposed(DEPOSED)) == [ReleaseClaim(), End(DEPOSED)]
+        assert machine.state is State.OUT
+
+
+def test_a_claim_that_goes_before_it_counts_is_made_again():
+    """The session was lost, and no one else has the claim."""
+    machine = at(State.CLAIMING)
+    assert machine.handle(ClaimGone()) == [MakeClaim()]
+    assert machine.state is State.WAITING
+    assert at(State.CLAIMING).handle(ClaimTaken("other")) == []
+
+
 def test_a_fence_by_a_publisher():
     """The manifest says what is in the segment, so its ledger need not be recovered, nor closed again."""
     machine = at(State.WRITING)
@@ -198,6 +248,19 @@ def test_an_end_that_is_not_learned():
         (failed, *_) = machine.handle(Expired(100.0))
         assert isinstance(failed.error, AppendUnknown)
         assert not machine.items
+
+
+def test_a_close_does_not_wait_for_a_recovery_for_ever():
+    """Once nothing that was sent waits for it, the segment stays open for the next owner."""
+    machine = at(State.FENCED)
+    machine.handle(RecoverFailed(5, NotEnoughBookies("2 of 3")))
+    machine.handle(Transfer(""))
+    assert machine.handle(Expired(99.0, patience=True)) == []
+    assert kinds(machine.handle(Expired(100.0, patience=True))) == [Fail, CloseLedger]
+    assert machine.handle(WriterEnded(5)) == [Recover(5, 50)]
+    machine.handle(RecoverFailed(5, NotEnoughBookies("2 of 3")))
+    assert machine.handle(Expired(100.0, patience=True)) == [EditResign(None)]
+    assert machine.handle(Resigned()) == [ReleaseClaim(), End(None)]
 
 
 def test_a_ledger_that_is_gone():

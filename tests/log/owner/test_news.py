@@ -70,3 +70,6 @@ def test_a_log_that_ends():
     ended, terminated = news(replace(manifest, state="terminated", end=0, segments=()), machine, TOKEN)
     assert ended == SegmentEnded(5, 0)
     assert isinstance(terminated.error, LogTerminated)
+    machine.state = State.WAITING
+    (given,) = news(Delete().apply(manifest), machine, TOKEN)
+    assert isinstance(given.error, NoSuchLog)

@@ -24,6 +24,7 @@ class World:
 
     def __init__(self, now):
         self.clock = Clock()
+        self.name = "a"
         self.now = now
         self.ends = {7: Ended(2, COUNTS)}
         self.records = SimpleNamespace(sync=lambda: succeed(None))
@@ -73,7 +74,7 @@ def test_a_ledger_that_is_gone():
     world = World(with_open())
     world.ends.clear()
     lost = story_of(world.settling.end(world.now))
-    assert "give-up" in str(lost.result.value)
+    assert "give-up a 0" in str(lost.result.value)
     lost.addErrback(lambda failure: failure.trap(PublishRefused))
     before, world.now = world.now, with_closed()
     assert story_of(world.settling.end(before)).result is None

@@ -6,7 +6,7 @@ import pytest
 from twisted.internet.defer import Deferred, gatherResults
 
 from quire.metadata.memory.cluster import Fault
-from quire.protocol.errors import LedgerFenced, MetaStore, NoSuchLedger
+from quire.protocol.errors import MetaStore, NoSuchLedger
 from quire.protocol.log_errors import BatchGap, LogFenced, LogTerminated, PublishRefused
 from tests.log.fakes.cluster import cluster, values
 from tests.metadata.stories import failing
@@ -119,7 +119,7 @@ def test_a_new_run_takes_over(tmp_path):
                 await failing(refused, LogFenced)
             await failing(story_of(new.commit(2, [stale])), PublishRefused)
             await new.janitor()
-            await failing(story_of(zombie.append_many([b"more"])), LedgerFenced)
+            await failing(story_of(zombie.append_many([b"more"])), LogFenced)
             assert await values(await logs.read("a")) == [b"zero", b"one"]
 
     run(story)

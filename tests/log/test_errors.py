@@ -1,0 +1,401 @@
+"""Every error of a log that can happen is provoked as a user meets it; its text names the thing and what to do next."""
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from quire.log.core import edits
+from quire.log.core.frame import HEADER_BYTES
+from quire.log.core.publishing import PARTS_MAX
+from quire.log.core.values import Owner
+from quire.log.store.editing import LogRecords
+from quire.metadata.memory.cluster import Fault
+from quire.protocol import log_errors
+from quire.protocol.errors import MetaStore
+from quire.protocol.log_errors import (
+    AppendUnknown,
+    BatchGap,
+    LogDamaged,
+    LogError,
+    LogExists,
+    LogFenced,
+    LogFull,
+    LogTerminated,
+    LogTrimmed,
+    NoSuchLog,
+    NotOwner,
+    PublishRefused,
+    SegmentLost,
+    UnknownFormat,
+)
+from tests.log.fakes.cluster import cluster, values
+from tests.reactor import reactor, run
+
+# SPDX-License-Identifier: Apache-2.0
+
+# What nothing raises yet: quotas, state machines, proved reads and cursors are to come.
+TO_COME = {"BacklogQuota", "ApplyFailed", "SnapshotDamaged", "StaleRead", "NoSuchCursor"}
+TABLE = []
+
+
+def provokes(error, *said, **attributes):
+    """A story that ends with that error, whose text has these words and whose attributes these values."""
+
+    def add(story):
+        TABLE.append(pytest.param(story, error, said, attributes, id=f"{error.__name__}: {story.__doc__}"))
+        return story
+
+    return add
+
+
+async def records_of(logs):
+    """Those of the log."""
+    id_ = (await logs.info("a")).id
+    return LogRecords(logs.bk.store.records, reactor, logs.bk.random, lambda: 1700.0, id_, "a")
+
+
+async def changed(logs, **members):
+    """Writes the manifest with other members, as another version of quire might, or a broken one."""
+    log = await records_of(logs)
+    data, version = await log.records.read(log.path)
+    text = data.decode()
+    for old, new in members.values():
+        assert old in text, f"{old} in {text}"
+        text = text.replace(old, new)
+    await log.records.write(log.path, text.encode(), version)
+
+
+async def one_part(logs, sink, batch=0, number=0):
+    """A closed part of one record."""
+    part = await sink.part(batch, number, 0)
+    await part.append_many([b"x"])
+    return await part.close()
+
+
+async def lost_ledger(logs):
+    """The ledger of the open segment, which is deleted by hand."""
+    ledger = (await logs.info("a")).ledger
+    await logs.bk.recover_ledger(ledger)
+    await logs.bk.delete_ledger(ledger)
+    return ledger
+
+
+# -- logs ------------------------------------------------------------------------------------------------------------
+
+
+@provokes(NoSuchLog, "'b'", "quire log list")
+async def _(world, logs):
+    """a name that is not there"""
+    await logs.info("b")
+
+
+@provokes(NoSuchLog, "'a'", "quire log list")
+async def _(world, logs):
+    """a log that is being deleted, and has an owner"""
+    owner = await logs.own("a")
+    await owner.append(b"x")
+    await (await world.logs()).delete("a")
+    while True:
+        await owner.append(b"y")
+
+
+@provokes(NoSuchLog, "'a'", "quire log list")
+async def _(world, logs):
+    """a log that is being deleted while a candidate waits"""
+    await logs.own("a")
+    second = await world.logs()
+    waiting = Deferred.fromCoroutine(second.own("a"))
+    await logs.delete("a")
+    await waiting
+
+
+@provokes(LogExists, "'a'", "quire log show a")
+async def _(world, logs):
+    """a name that is taken"""
+    await logs.create("a")
+
+
+@provokes(LogExists, "'b'", "quire log show b")
+async def _(world, logs):
+    """a new name that is taken"""
+    await logs.create("b")
+    await logs.rename("a", "b")
+
+
+@provokes(UnknownFormat, "'a'", "wonders", "newer quire", "use that one")
+async def _(world, logs):
+    """a need of a newer version"""
+    await changed(logs, needs=('"needs":[]', '"needs":["wonders"]'))
+    await logs.info("a")
+
+
+@provokes(LogDamaged, "'a'", "state", "quire log check")
+async def _(world, logs):
+    """a manifest that contradicts itself"""
+    await changed(logs, state=('"state":"open"', '"state":"ajar"'))
+    await logs.info("a")
+
+
+# -- owners ----------------------------------------------------------------------------------------------------------
+
+
+@provokes(NotOwner, "'a'", "epoch 1", "here:1", "force", address="here:1")
+async def _(world, logs):
+    """another one owns the log"""
+    await logs.own("a", address="here:1")
+    await (await world.logs()).own("a", wait_s=0)
+
+
+@provokes(NotOwner, "'a'", "own it again", "not sent")
+async def _(world, logs):
+    """a handle that was closed"""
+    owner = await logs.own("a")
+    await owner.close()
+    await owner.append(b"x")
+
+
+@provokes(NotOwner, "'a'", "not sent", "own the log again")
+async def _(world, logs):
+    """a handle that hands the log over"""
+    owner = await logs.own("a")
+    waiting = owner.append(b"x")
+    owner.close()
+    late = owner.append(b"y")
+    await waiting
+    await late
+
+
+@provokes(LogFenced, "'a'", "epoch 2", "own it again")
+async def _(world, logs):
+    """another one owns the log now"""
+    owner = await logs.own("a")
+    await owner.append(b"x")
+    second = await world.logs()
+    await (await records_of(second)).edit(edits.Claim(Owner("other", 0)))
+    while True:
+        await owner.append(b"y")
+
+
+@provokes(LogTerminated, "'a'", "index 0", "another", end=0)
+async def _(world, logs):
+    """a log that was terminated"""
+    await changed(
+        logs,
+        state=('"state":"open"', '"state":"terminated"'),
+        end=('"compacted":null', '"compacted":null,"end":0'),
+    )
+    await logs.own("a")
+
+
+@provokes(LogTerminated, "'a'", "another")
+async def _(world, logs):
+    """a log that is terminated while a candidate waits"""
+    await logs.own("a")
+    second = await world.logs()
+    waiting = Deferred.fromCoroutine(second.own("a"))
+    await changed(
+        logs,
+        state=('"state":"open"', '"state":"terminated"'),
+        end=('"compacted":null', '"compacted":null,"end":0'),
+    )
+    await waiting
+
+
+@provokes(AppendUnknown, "'a'", "append_ms", "reading it tells")
+async def _(world, logs):
+    """the ledger's end can't be learned in time"""
+    impatient = await world.logs(append_ms=300, takeover_ms=300)
+    owner = await impatient.own("a")
+    await owner.append(b"x")
+    store = impatient.bk.store
+    store.faults = lambda *_: Fault(error=MetaStore("away"))
+    impatient.bk.pool.close()
+    try:
+        await owner.append(b"y")
+    finally:
+        store.faults = None
+
+
+@provokes(SegmentLost, "'a'", "segment 0", "ledger", "quire log give-up a 0")
+async def _(world, logs):
+    """a takeover whose ledger is gone"""
+    owner = await logs.own("a")
+    await owner.append(b"x")
+    logs.bk.store.faults = lambda *_: Fault(before=1e6)
+    logs.bk.pool.close()
+    second = await world.logs()
+    await lost_ledger(second)
+    await second.own("a", force=True)
+
+
+# -- readers ---------------------------------------------------------------------------------------------------------
+
+
+@provokes(SegmentLost, "'a'", "segment 0", "index 0", "quire log give-up a 0")
+async def _(world, logs):
+    """a reader whose ledger is gone"""
+    owner = await logs.own("a")
+    await owner.append(b"x")
+    ledger = (await logs.info("a")).ledger
+    await owner.close()
+    await logs.bk.delete_ledger(ledger)
+    await values(await logs.read("a"))
+
+
+@provokes(LogTrimmed, "'a'", "index 0", "begins at index 1", begin=1)
+async def _(world, logs):
+    """an index that was trimmed"""
+    owner = await logs.own("a")
+    await owner.append_many([b"x", b"y"])
+    await owner.close()
+    await changed(logs, begin=('"begin":{"n":0,"index":0,"at":0}', '"begin":{"n":0,"index":1,"at":1}'))
+    await values(await logs.read("a", 0))
+
+
+@provokes(LogDamaged, "ledger", "entry 0", "too few")
+async def _(world, logs):
+    """an entry that is none of a log"""
+    owner = await logs.own("a")
+    await owner.append(b"x")
+    ledger = (await logs.info("a")).ledger
+    await owner.close()
+    other = await logs.bk.create_ledger()
+    await other.append(bytes(HEADER_BYTES - 1))
+    await other.close()
+    await changed(logs, ledger=(f'"ledger":{ledger},', f'"ledger":{other.id},'))
+    await values(await logs.read("a"))
+
+
+# -- publishers ------------------------------------------------------------------------------------------------------
+
+
+@provokes(BatchGap, "batch 5", "'facts'", "next one is 0")
+async def _(world, logs):
+    """a batch that is not the next one"""
+    await (await logs.sink("a", "facts", "r")).commit(5, [])
+
+
+@provokes(PublishRefused, "batch 0", "'facts'", "new run")
+async def _(world, logs):
+    """a batch that was aborted"""
+    sink = await logs.sink("a", "facts", "r")
+    part = await one_part(logs, sink)
+    await sink.abort(0)
+    await sink.commit(0, [part])
+
+
+@provokes(PublishRefused, "ledger", "part 0", "is gone", "run the part's task again")
+async def _(world, logs):
+    """a ledger of a part that is gone"""
+    sink = await logs.sink("a", "facts", "r")
+    part = await one_part(logs, sink)
+    await logs.bk.delete_ledger(part.ledgers[0].ledger)
+    await sink.commit(0, [part])
+
+
+@provokes(PublishRefused, "ledger", "not closed at entry 8", "run the part's task again")
+async def _(world, logs):
+    """a ledger that is not what its part says"""
+    sink = await logs.sink("a", "facts", "r")
+    part = await one_part(logs, sink)
+    await sink.commit(0, [part._replace(ledgers=(part.ledgers[0]._replace(entries=9),))])
+
+
+@provokes(PublishRefused, "ledger", "says 7 of", "run the part's task again")
+async def _(world, logs):
+    """entries that are not what the part says"""
+    sink = await logs.sink("a", "facts", "r")
+    part = await one_part(logs, sink)
+    wrong = part._replace(ledgers=(part.ledgers[0]._replace(records=7),))
+    await sink.commit(0, [wrong], verify="entries")
+
+
+@provokes(PublishRefused, "part 0", "twice", "one attempt of each")
+async def _(world, logs):
+    """two attempts of one part"""
+    sink = await logs.sink("a", "facts", "r")
+    await sink.commit(0, [await one_part(logs, sink), await one_part(logs, sink)])
+
+
+@provokes(PublishRefused, "part 0", "batch 1", "run its task again")
+async def _(world, logs):
+    """a part of another batch"""
+    sink = await logs.sink("a", "facts", "r")
+    await sink.commit(0, [await one_part(logs, sink, batch=1)])
+
+
+@provokes(PublishRefused, "'a'", "quire log set a publish=true")
+async def _(world, logs):
+    """a log that takes no published ledgers"""
+    await logs.update("a", publish=False)
+    sink = await logs.sink("a", "facts", "r")
+    await sink.commit(0, [await one_part(logs, sink)])
+
+
+@provokes(LogFenced, "run one", "'facts'", "run two", "end what runs in it")
+async def _(world, logs):
+    """a former run"""
+    former = await logs.sink("a", "facts", "one")
+    await former.commit(0, [])
+    await (await logs.sink("a", "facts", "two")).commit(1, [])
+    await former.commit(2, [])
+
+
+@provokes(LogFenced, "intent", "'facts'", "end this task")
+async def _(world, logs):
+    """a task whose part was aborted"""
+    sink = await logs.sink("a", "facts", "r")
+    await logs.update("a", roll_bytes=1)
+    part = await sink.part(0, 0, 0)
+    await part.append_many([b"x"])
+    await sink.abort(0)
+    await part.append_many([b"y"])
+
+
+@provokes(LogFull, str(PARTS_MAX), "write larger ones")
+async def _(world, logs):
+    """a batch of more parts than fit"""
+    sink = await logs.sink("a", "facts", "r")
+    part = await one_part(logs, sink)
+    await sink.commit(0, [part] * (PARTS_MAX + 1))
+
+
+@provokes(LogFull, "'a'", "quire log tidy a")
+async def _(world, logs):
+    """a manifest that is too large"""
+    manifest = (await (await records_of(logs)).read()).value
+    doomed = [edits.Doomed(number, "x" * 1000, 0) for number in range(800)]
+    edits.encoded(edits.replace(manifest, doomed=tuple(doomed)))
+
+
+# -- the table -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("story", "error", "said", "attributes"), TABLE)
+def test_an_error_says_what_and_what_next(tmp_path, story, error, said, attributes):
+    """Its kind is the one that is documented; its text names the thing and the next step."""
+
+    async def whole():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            with pytest.raises(error) as raised:
+                await story(world, logs)
+            return raised.value
+
+    found = run(whole)
+    assert type(found) is error
+    missing = [words for words in said if words not in str(found)]
+    assert not missing, f"{missing} in: {found}"
+    assert {name: getattr(found, name) for name in attributes} == attributes
+
+
+def test_every_error_of_a_log_is_provoked():
+    """Each of the tree, but the base and those that are to come."""
+    known = {
+        name
+        for name, kind in vars(log_errors).items()
+        if isinstance(kind, type) and issubclass(kind, LogError) and kind is not LogError
+    }
+    provoked = {each.values[1].__name__ for each in TABLE}
+    assert provoked | TO_COME == known
+    assert not provoked & TO_COME
