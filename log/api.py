@@ -212,8 +212,8 @@ class Logs:
         before_append: Hook | None = None,
     ) -> Owner:
         """
-        The log's owner, once this handle is.  `wait_s`: `NotOwner` after so long, None: waits on.  `LogTerminated`,
-        `NoSuchLog`, `NotEnoughBookies`, `SegmentLost`.
+        The log's owner, once this handle is.  `wait_s`: `NotOwner` after so long, None: waits on.  `LogFenced` when
+        another took over before that; `LogTerminated`, `NoSuchLog`, `NotEnoughBookies`, `SegmentLost`.
         """
         owner = Owner(
             self.bk,

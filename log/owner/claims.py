@@ -98,9 +98,7 @@ class Claims:
             return
         self._making = True
         try:
-            turn = await self._turn()
-            if first_for and first_for != self._token:
-                turn += wait_s
+            turn = await self._turn(first_for, wait_s)
             if turn:
                 await pause(self._clock, turn)
             while not self._ended:
@@ -140,10 +138,11 @@ class Claims:
         except NoRecord:
             return None
 
-    async def _turn(self) -> float:
-        """Seconds that are left to candidates of higher priority."""
+    async def _turn(self, first_for: str, wait_s: float) -> float:
+        """Seconds that are left to candidates of higher priority, and to the one that it is handed to, if that is there."""
         try:
             names = await self._records.children(self._candidates)
+            handed_to = first_for != self._token and first_for in names
             better = 0
             for name in names:
                 if name == self._token:
@@ -153,7 +152,7 @@ class Claims:
                     better += int(json.loads(value).get("priority", 0)) > self._priority
         except MetaStore:
             return 0.0
-        return TURN_S * min(better, BETTER_MAX)
+        return TURN_S * min(better, BETTER_MAX) + wait_s * handed_to
 
     async def force(self) -> None:
         """Takes another's claim in one step: its holder would make it again at once."""

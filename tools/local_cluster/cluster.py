@@ -175,8 +175,8 @@ class LocalCluster:
     """
     Bookies and their metadata store in `directory`.  A directory that holds a cluster already is started as it was.
 
-    `options` are keys for every new bookie's configuration.  Raises `Usage` when what is asked does not fit what is
-    there.
+    `options` are keys for every new bookie's configuration, `tick_ms` a ZooKeeper's unit of time.  Raises `Usage` when
+    what is asked does not fit what is there.
     """
 
     def __init__(
@@ -185,9 +185,11 @@ class LocalCluster:
         bookies: int | None = None,
         metadata: Store | None = None,
         options: Mapping[str, str] | None = None,
+        tick_ms: int = 2000,
     ) -> None:
         self.directory = directory.resolve()
         self.options = dict(options or {})
+        self.tick_ms = tick_ms
         self.zookeeper: ZooKeeper | None = None
         saved = self._saved()
         held = saved["ports"] if saved else []
@@ -237,7 +239,7 @@ class LocalCluster:
         if self.metadata == "zookeeper":
             from quire.tools.local_cluster.zookeeper import ZooKeeper
 
-            self.zookeeper = ZooKeeper(self.directory / "zookeeper", self.zookeeper_port)
+            self.zookeeper = ZooKeeper(self.directory / "zookeeper", self.zookeeper_port, tick_ms=self.tick_ms)
             self.zookeeper_port = self.zookeeper.port
             self.uri = self.zookeeper.uri
         self._save()

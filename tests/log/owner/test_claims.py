@@ -156,6 +156,19 @@ def test_better_candidates_go_first():
     run(story)
 
 
+def test_one_that_is_gone_is_not_waited_for():
+    """A log that was handed to a candidate that left is free for the next one at once."""
+
+    async def story():
+        world = await World().ready()
+        one, target = await world.registered("one"), await world.registered("target")
+        await target.release()
+        await world.make(one, "target", 0.5)
+        assert one.heard[-1] == "mine"
+
+    run(story)
+
+
 def test_a_lost_answer():
     """The claim was made: the next try finds its own token."""
 

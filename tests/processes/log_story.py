@@ -1,0 +1,267 @@
+"""
+Stories about a log whose owners and publishers are processes: they are started, heard, hit, and judged by what they
+were told beside what the log holds.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
+
+from quire.client.api import connect
+from quire.conf.client import ClientOptions
+from quire.conf.log import LogOptions
+from quire.log.api import Logs
+from quire.log.store.paths import log_path
+from quire.protocol.errors import LedgerError
+from tests.metadata.stories import Heard
+from tests.reactor import reactor, run
+
+# SPDX-License-Identifier: Apache-2.0
+
+ROOT = Path(__file__).parent.parent.parent
+SESSION_MS = 2000
+LINE_S = 45.0  # only what hangs takes so long
+
+
+class Worker:
+    """A process (`tests.processes.log_worker`), and what it told: (time, words)."""
+
+    def __init__(self, **job):
+        self.job = job
+        self.told = []
+        self.at = time.monotonic()
+        self._news = threading.Condition()
+        self._over = False
+        command = [sys.executable, "-m", job.pop("program", "tests.processes.log_worker"), json.dumps(job)]
+        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._thread = threading.Thread(target=self._hear, daemon=True)
+        self._thread.start()
+
+    def _hear(self):
+        for line in self.process.stdout:
+            if line.endswith(b"\n"):
+                with self._news:
+                    self.told.append((time.monotonic(), line.decode().split()))
+                    self._news.notify_all()
+        with self._news:
+            self._over = True
+            self._news.notify_all()
+
+    def until(self, word, times=1, since=0):
+        """When it said so, for that time behind that line; it fails when the process ends without."""
+        deadline = time.monotonic() + LINE_S
+        with self._news:
+            while True:
+                while since < len(self.told):
+                    at, words = self.told[since]
+                    since += 1
+                    times -= words[0] == word
+                    if times == 0:
+                        return at
+                assert not self._over, f"{self.job} ended without {word!r}; it said {self.told[-3:]}"
+                waited = self._news.wait(max(0.0, deadline - time.monotonic()))
+                in_time = waited and time.monotonic() < deadline
+                assert in_time, f"no {word!r} of {self.job}; it said {self.told[-3:]}"
+
+    def more(self, word="acked", times=5):
+        """The same from now on."""
+        return self.until(word, times, len(self.told))
+
+    def words(self, word):
+        """All that it said with that word first."""
+        return [words[1:] for _, words in self.told if words[0] == word]
+
+    def command(self, *words):
+        self.process.stdin.write((" ".join(words) + "\n").encode())
+        self.process.stdin.flush()
+
+    def signal(self, number):
+        os.kill(self.process.pid, number)
+
+    def kill(self):
+        """SIGKILL; when that was.  All that it told before is heard when this returns."""
+        at = time.monotonic()
+        self.process.kill()
+        self.wait()
+        return at
+
+    def wait(self):
+        """Until it has ended, and all that it told is heard; its status."""
+        status = self.process.wait(LINE_S)
+        self._thread.join(LINE_S)
+        return status
+
+    def end(self):
+        if self.process.poll() is None:
+            self.signal(signal.SIGCONT)
+            self.process.kill()
+        self.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+class Story:
+    """
+    One log on a cluster: the workers that use it, a handle of this process, and a reader that follows all the while.
+    """
+
+    def __init__(self, uri, name, **settings):
+        self.uri, self.name = uri, name
+        self.workers = []
+        self.followed = []  # by index
+        self._stack = ExitStack()
+        self.logs = run(self._begin)
+        self._stack.callback(lambda: run(self.logs.close))
+        self.settings = {"roll_records": 150, **settings}
+
+    async def _begin(self):
+        client = await connect(reactor, self.uri, ClientOptions(session_timeout_ms=SESSION_MS))
+        return Logs(client, LogOptions(poll_ms=200), owns_client=True)
+
+    def __enter__(self):
+        run(lambda: self.logs.create(self.name, **self.settings))
+        run(self._follow)
+        return self
+
+    def __exit__(self, kind, error, trace):
+        for worker in self.workers:
+            worker.end()
+        self._stack.close()
+
+    async def _follow(self):
+        """Also past times in which too few bookies are there to read from."""
+        follower = await self.logs.read(self.name)
+
+        async def follow():
+            while True:
+                with suppress(LedgerError):
+                    async for batch in follower.tail(1e6):
+                        assert batch.index == len(self.followed)
+                        self.followed += batch.values
+                    return
+                await deferLater(reactor, 0.2)
+
+        self.following = Deferred.fromCoroutine(follow())
+        self.following.addErrback(self.followed.append)
+
+    def worker(self, play="owner", **job):
+        said = {"uri": self.uri, "log": self.name, "who": f"w{len(self.workers)}", "session_ms": SESSION_MS}
+        worker = Worker(**said | {"play": play} | job)
+        self.workers.append(worker)
+        return worker
+
+    async def path(self):
+        """Of its manifest, beside which the claims are."""
+        return log_path((await self.logs.info(self.name)).id)
+
+    def claim_freed(self):
+        """A function that waits until the owner's claim, which is there now, is free or another's; when that was."""
+
+        async def watch():
+            records, path, heard = self.logs.bk.store.records, f"{await self.path()}/owner", Heard()
+            watch = records.watch(path, heard)
+            token = json.loads((await heard.until(lambda found: found is not None)).value)["token"]
+
+            async def other():
+                await heard.until(lambda found: found is None or json.loads(found.value)["token"] != token)
+                watch.cancel()
+                return time.monotonic()
+
+            return Deferred.fromCoroutine(other())
+
+        freed = run(lambda: boxed(watch()))
+        return lambda: run(lambda: freed[0])
+
+    def hand_over(self, owner):
+        """The owner hands the log over to the other candidate that there is."""
+
+        async def token():
+            path, heard, records = await self.path(), Heard(), self.logs.bk.store.records
+            watch = records.watch_children(f"{path}/candidates", heard)
+            names = await heard.until(lambda found: found is not None and len(found) == 2)
+            watch.cancel()
+            holder = json.loads((await records.read(f"{path}/owner")).value)["token"]
+            return next(name for name in names if name != holder)
+
+        owner.command("transfer", run(token))
+
+    def values(self):
+        """All that the log holds, in order; indexes are dense."""
+
+        async def read():
+            found = []
+            async for batch in (await self.logs.read(self.name)).batches():
+                assert batch.index == len(found)
+                found += batch.values
+            return found
+
+        return run(read)
+
+    def end_of_log(self):
+        """Ends the log's open segment, as its next owner, so that all that is in it can be read."""
+
+        async def settle():
+            await (await self.logs.own(self.name)).close()
+
+        run(settle)
+
+    def judge(self):
+        """What every owner was told is true, and the reader that followed saw what the log holds."""
+        values = self.values()
+        judge(values, [words for worker in self.workers for _, words in worker.told])
+        followed = list(self.followed)
+        assert followed == values[: len(followed)], f"a reader saw {followed[-1]}"
+        return values
+
+
+async def boxed(made):
+    """In a list, so that what is awaited is not waited for."""
+    return [await made]
+
+
+def judge(values, told):
+    """
+    No record is twice in the log; those of one handle are in order, and none before one that is there is missing unless
+    that was said; the epochs of the log never fall; an acknowledged record is at its index, one that failed is not
+    there, unless its owner said that it does not know.
+    """
+    where = {value: index for index, value in enumerate(values)}
+    assert len(where) == len(values), "a record is twice in the log"
+    following, epoch = {}, 0
+    failed = {(words[1], int(words[2]) + n) for words in told if words[0] == "failed" for n in range(int(words[3]))}
+    for index, value in enumerate(values):
+        handle, of, number = value.decode().split()
+        assert int(of) >= epoch, f"index {index} has a record of epoch {of} behind one of {epoch}"
+        epoch = int(of)
+        for missing in range(following.get(handle, 0), int(number)):
+            assert (handle, missing) in failed, f"record {missing} of {handle} is not before record {number}"
+        assert int(number) >= following.get(handle, 0), f"record {number} of {handle} is behind a later one"
+        following[handle] = int(number) + 1
+    epochs = {words[1]: words[2] for words in told if words[0] == "owner"}
+    for words in told:
+        if words[0] == "acked":
+            handle, of, *numbers = words[1:]
+            first, at, many = map(int, numbers)
+            wanted = [f"{handle} {of} {n}".encode() for n in range(first, first + many)]
+            assert values[at : at + many] == wanted, f"{words} is not true"
+        elif words[0] == "failed" and words[4] != "AppendUnknown":
+            handle, first, many = words[1], int(words[2]), int(words[3])
+            there = [n for n in range(first, first + many) if f"{handle} {epochs[handle]} {n}".encode() in where]
+            assert not there, f"{words}, and records {there} are in the log"
+        elif words[0] == "over":
+            handle, sent = words[1], int(words[2])
+            answered = sum(
+                int(other[5] if other[0] == "acked" else other[3])
+                for other in told
+                if other[0] in ("acked", "failed") and other[1] == handle
+            )
+            assert answered == sent, f"{handle} sent {sent} records and was told of {answered}"

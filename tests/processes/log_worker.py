@@ -1,0 +1,231 @@
+"""
+A process that owns a log, or publishes to it, and tells each answer that it gets; a test kills, stops or commands it.
+
+    python -m tests.processes.log_worker '{"uri": URI, "log": NAME, "who": NAME, "play": "owner", ...}'
+
+A record's value is `<handle> <epoch> <number>`; the handle is `<who>.<turn>`, and its numbers count from 0.  One line
+is told for each batch, after its answer and in one write, so a line that was seen whole is an answer that was given:
+
+    candidate                                            it waits for the claim, or takes it
+    owner <handle> <epoch> <end of the log>
+    acked <handle> <epoch> <number> <index> <count>      those records are at those indexes
+    failed <handle> <number> <count> <error>
+    over <handle> <records sent>                         the handle has ended, every record of it was answered
+    ready                                                `many` has come to its end
+    ended <error> <text>
+    receipt <batch> <first> <end> <again>, aborted <batch>, refused <batch> <error>       of a publisher
+
+`die_at`, `nth`: it kills itself with SIGKILL when it comes to that step for that time.  It ends with its standard
+input, on which it takes the commands `roll`, `close` and `transfer <token>`.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+from itertools import count
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred, gatherResults
+
+from quire.client.api import connect
+from quire.conf.client import ClientOptions
+from quire.conf.log import LogOptions
+from quire.log.api import Logs
+from quire.protocol.errors import LedgerError
+from quire.protocol.log_errors import LogFenced, NotOwner
+
+# SPDX-License-Identifier: Apache-2.0
+
+PAUSE_S = 0.002  # between an answer and the next batch
+UNDER_WAY_MAX = 4  # batches
+
+
+def tell(*words):
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())
+
+
+def pause(seconds):
+    over = Deferred()
+    reactor.callLater(seconds, over.callback, None)
+    return over
+
+
+class Load:
+    """What one handle appends, batch after batch, until it is not the owner any more or is to stop."""
+
+    def __init__(self, owner, handle, batch):
+        self.owner, self.handle, self.batch = owner, handle, batch
+        self.sent = self.acked = self.under_way = 0
+        self.ended = Deferred()
+        self._stopped, self._wanted = False, None
+        tell("owner", handle, owner.epoch, owner.end.index)
+
+    def go_on(self):
+        while not self._stopped and self.under_way < UNDER_WAY_MAX:
+            first, self.sent = self.sent, self.sent + self.batch
+            self.under_way += 1
+            values = [f"{self.handle} {self.owner.epoch} {n}".encode() for n in range(first, self.sent)]
+            self.owner.append_many(values).addCallbacks(self._safe, self._lost, (first,), {}, (first,), {})
+
+    def _safe(self, appended, first):
+        indexes = appended.indexes
+        runs = [[first, indexes[0], 0]]
+        for n, index in enumerate(indexes, first):
+            if index != runs[-1][1] + runs[-1][2]:
+                runs.append([n, index, 0])
+            runs[-1][2] += 1
+        lines = (f"acked {self.handle} {self.owner.epoch} {n} {index} {many}" for n, index, many in runs)
+        tell("\n".join(lines))
+        self.acked += len(indexes)
+        self._answered()
+
+    def _lost(self, failure, first):
+        tell("failed", self.handle, first, self.batch, failure.type.__name__)
+        self._stopped |= failure.check(NotOwner, LogFenced) is not None
+        self._answered()
+
+    def _answered(self):
+        self.under_way -= 1
+        if self._wanted is not None and (self._stopped or self.acked >= self._wanted[0]):
+            wanted, self._wanted = self._wanted, None
+            wanted[1].callback(None)
+        if self._stopped:
+            self.stop()
+        reactor.callLater(PAUSE_S, self.go_on)
+
+    def stop(self):
+        self._stopped = True
+        if not self.under_way and not self.ended.called:
+            tell("over", self.handle, self.sent)
+            self.ended.callback(None)
+
+    def until(self, records):
+        """So many more are acknowledged, or it has stopped."""
+        done = Deferred()
+        if self._stopped:
+            done.callback(None)
+        else:
+            self._wanted = self.acked + records, done
+        return done
+
+
+class Player:
+    """One process's part in a story."""
+
+    def __init__(self, job):
+        self.job = job
+        self.left = job.get("nth", 1)
+        self.load = None
+
+    def reached(self, name):
+        if name == "claim.registered":
+            tell("candidate")
+        if name == self.job.get("die_at"):
+            self.left -= 1
+            if self.left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    async def play(self):
+        job = self.job
+        client = await connect(reactor, job["uri"], ClientOptions(session_timeout_ms=job["session_ms"]))
+        options = LogOptions(**{"poll_ms": 200, **job.get("options", {})})
+        self.logs = Logs(client, options, reached=self.reached, owns_client=True)
+        await getattr(self, job["play"])()
+        await self.logs.close()
+
+    async def own(self, turn, force=False, wait_s=None):
+        owner = await self.logs.own(self.job["log"], force=force, wait_s=wait_s)
+        self.load = Load(owner, f"{self.job['who']}.{turn}", self.job.get("batch", 20))
+        self.load.go_on()
+        return owner
+
+    async def owner(self):
+        """Owns, and appends until it is not the owner any more; then it ends."""
+        await self.own(0, self.job.get("force", False))
+        await self.load.ended
+
+    async def lives(self):
+        """
+        Comes to every step of an owner: rolls, a fence from outside, a clean end, and an owner that is deposed by
+        another handle, over and over.
+        """
+        owner = None
+        for turn in count():
+            former = self.load
+            owner = await self.own(turn, force=turn > 0 or self.job.get("force", False))
+            if former is not None:
+                await former.ended
+            await self.load.until(60)
+            open_ledger = (await self.logs.info(self.job["log"])).ledger
+            if open_ledger is not None:
+                await self.logs.bk.recover_ledger(open_ledger)
+            await self.load.until(60)
+            if turn % 2:
+                self.load.stop()
+                await owner.close()
+
+    async def fighter(self):
+        """Takes the log by force whenever it is another's."""
+        for turn in count():
+            with suppress(NotOwner, LogFenced):
+                await self.own(turn, force=True, wait_s=0.5)
+                await self.load.ended
+
+    async def many(self):
+        """Owns so many logs, with one record in each."""
+
+        async def one(number):
+            name = f"{self.job['log']}-{number}"
+            await self.logs.create(name)
+            await (await self.logs.own(name)).append(name.encode())
+
+        for first in range(0, self.job["logs"], 10):
+            await gatherResults([Deferred.fromCoroutine(one(first + n)) for n in range(10)])
+        tell("ready")
+        await Deferred()
+
+    async def made(self):
+        """Creates a log and deletes it."""
+        await self.logs.create(self.job["log"])
+        await self.logs.delete(self.job["log"])
+
+    def command(self, line):
+        word, *rest = line.split()
+        owner = self.load.owner
+        if word == "transfer":
+            owner.transfer(*rest)
+        elif word == "close":
+            self.load.stop()
+            owner.close()
+        else:
+            owner.roll()
+
+
+def hear(player):
+    """In a thread of its own: commands, and the end."""
+    for line in sys.stdin:
+        reactor.callFromThread(player.command, line)
+    os._exit(0)
+
+
+def main(job):
+    player = Player(json.loads(job))
+
+    def failed(failure):
+        if not failure.check(LedgerError):
+            failure.printTraceback()
+        tell("ended", failure.type.__name__, failure.getErrorMessage())
+
+    def begin():
+        Deferred.fromCoroutine(player.play()).addErrback(failed).addBoth(lambda _: reactor.stop())
+
+    threading.Thread(target=hear, args=(player,), daemon=True).start()
+    reactor.callWhenRunning(begin)
+    reactor.run(installSignalHandlers=False)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
