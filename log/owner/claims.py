@@ -139,7 +139,7 @@ class Claims:
             return None
 
     async def _turn(self, first_for: str, wait_s: float) -> float:
-        """Seconds that are left to candidates of higher priority, and to the one that it is handed to, if that is there."""
+        """Seconds left to candidates of higher priority, and to the one that it is handed to, if that is there."""
         try:
             names = await self._records.children(self._candidates)
             handed_to = first_for != self._token and first_for in names
