@@ -111,7 +111,7 @@ class Manifest(Value):
     @property
     def segment_count(self) -> int:
         """How many segments it names; in chunks the numbers of empty ones, which were taken out, count too."""
-        return len(self.segments) + sum(line.n[1] - line.n[0] + 1 for line in self.chunks)
+        return len(self.segments) + sum(line.n[1] - max(line.n[0], self.begin.n) + 1 for line in self.chunks)
 
     def segment(self, number: int) -> Segment | None:
         """The segment of that number, if it is not in a chunk."""

@@ -156,7 +156,11 @@ class LogLedgers:
             except MetaStore:
                 raise
             except LedgerError as error:
-                log.warn("ledger {ledger} can't be deleted now: {error}", ledger=ledger, error=str(error))
+                log.warn(
+                    "ledger {ledger} can't be deleted now: {error}; `quire log tidy --abandon` does it nevertheless",
+                    ledger=ledger,
+                    error=str(error),
+                )
                 done.stayed[ledger] = f"{type(error).__name__}: {error}"
             else:
                 done.gone.add(ledger)

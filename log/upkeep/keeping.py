@@ -9,6 +9,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from quire.log.core.edits import terminated
 from quire.log.owner.appends import Position
 from quire.log.owner.handle import Owner
 from quire.log.store.kept import Kept
@@ -44,7 +45,11 @@ class KeptOwner(Owner):
     async def terminate(self) -> Position:
         """Stores what was appended, and then the log takes nothing more; where it ends."""
         await self.close()
-        return await terminate(self._kept)
+        end = await terminate(self._kept)
+        known = self._kept.log.known
+        assert known is not None
+        self._error = terminated(known.value)
+        return end
 
     def owner(self, epoch: int) -> None:
         super().owner(epoch)
@@ -69,22 +74,15 @@ class KeptOwner(Owner):
         Deferred.fromCoroutine(self._tidy()).addErrback(failed)
 
     async def _tidy(self) -> None:
-        report = TidyReport()
-        brief = self._clock.seconds() < self._all_at
+        brief, report = self._clock.seconds() < self._all_at, TidyReport()
         try:
             await tidy_log(self._kept, report, brief=brief)
         except LedgerError as error:
-            log.warn("the log {name} could not be tidied: {error}", name=self.name, error=str(error))
+            report.failed[self.name] = str(error)
         finally:
             if not brief:
                 self._all_at = self._clock.seconds() + ALL_MS / 1000
             if not self._over:
                 self._tidy_later()
-        for ledger, reason in report.stayed.items():
-            log.warn(
-                "ledger {ledger} of the log {name} is to be deleted and can't be recovered: {reason}; `quire log tidy "
-                "{name} --abandon` deletes it nevertheless",
-                ledger=ledger,
-                name=self.name,
-                reason=reason,
-            )
+        for reason in report.failed.values():
+            log.warn("the log {name} could not be tidied: {reason}", name=self.name, reason=reason)

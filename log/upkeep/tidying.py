@@ -24,7 +24,7 @@ from quire.log.upkeep.doomed import clear_doomed, delete_ledgers
 from quire.log.upkeep.trims import trim
 from quire.metadata.records import Check, Delete, NoRecord, RecordChanged, RecordError, Records
 from quire.metadata.store import ANY
-from quire.protocol.log_errors import NoSuchLog
+from quire.protocol.log_errors import LogError, NoSuchLog
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -38,7 +38,8 @@ TXNS_MAX = 10_000
 class TidyReport:
     """
     What was done, or would be: logs looked at, ledgers deleted, ledgers that stay and why, chunks without a line, parts
-    that can't be published, publishers that were forgotten, and the ids of logs whose rest is gone.
+    that can't be published, publishers that were forgotten, the ids of logs whose rest is gone, and those of logs that
+    could not be tidied and why.
     """
 
     logs: int = 0
@@ -48,6 +49,7 @@ class TidyReport:
     parts: int = 0
     txns: int = 0
     removed: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
 
     def add(self, done: Deleted) -> Deleted:
         """Ledgers."""
@@ -85,6 +87,8 @@ async def tidy_log(
             await _tidy_txns(kept, report, now_ms)
     except NoSuchLog:  # it went meanwhile
         return
+    except LogError as error:  # the others are tidied nevertheless
+        report.failed[kept.log.log] = f"{type(error).__name__}: {error}"
 
 
 def _is_unfinished(manifest: Manifest) -> bool:

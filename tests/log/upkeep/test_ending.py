@@ -69,7 +69,7 @@ def test_a_log_is_terminated(tmp_path):
 
 
 def test_by_its_owner(tmp_path):
-    """What was appended before is stored; then the handle is over."""
+    """What was appended before is stored; then the handle is over, and says why."""
 
     async def story():
         async with cluster(tmp_path) as world:
@@ -79,7 +79,7 @@ def test_by_its_owner(tmp_path):
             waiting = gatherResults([owner.append(value) for value in WANTED])
             assert (await owner.terminate()).index == 20
             assert [each.index for each in await waiting] == list(range(20))
-            await failing(owner.append(b"late"), NotOwner, LogTerminated)
+            assert (await failing(owner.append(b"late"), LogTerminated)).end == 20
             assert await values(await logs.read("a")) == WANTED
 
     run(story)

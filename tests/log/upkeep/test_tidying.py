@@ -152,6 +152,26 @@ def test_what_would_go(tmp_path, dry_run):
     run(story)
 
 
+def test_a_log_that_can_t_be_read(tmp_path):
+    """It is named in the report, and the others are tidied nevertheless."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            for name in ("a", "b", "c"):
+                await logs.create(name)
+            records = await records_of(logs, "b")
+            await records.records.write(records.path, b"{}", (await records.read()).version)
+            for name in ("a", "c"):
+                await logs.delete(name)
+            report = await logs.tidy()
+            assert list(report.failed) == [records.log]
+            assert "LogDamaged" in report.failed[records.log]
+            assert len(report.removed) == 2
+
+    run(story)
+
+
 def test_rounds_beside_each_other(tmp_path):
     """Of three processes, over two logs of which one is deleted: nothing fails, and nothing is left over."""
 
