@@ -7,7 +7,8 @@ Does not know: files; a setting is given to `create` and `update`, an option to 
 Settings are written out at creation, all of them, so that a later default changes no log.
 """
 
-from typing import Any, Literal, Self
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -16,6 +17,19 @@ from quire.protocol.log_errors import LogDamaged
 # SPDX-License-Identifier: Apache-2.0
 
 KIB, MIB = 1 << 10, 1 << 20
+
+
+class Copy(Protocol):
+    """An offloaded copy of a ledger: the bytes of its entries, as they were appended."""
+
+    def read(self, first: int, last: int) -> Awaitable[Sequence[bytes]]:
+        """The entries from `first` to `last`, both ends included."""
+
+    def close(self) -> Awaitable[object]:
+        """Ends what is under way."""
+
+
+Opener = Callable[[str], Awaitable[Copy]]  # URI -> the copy that is there
 
 
 class LogSettings(BaseModel):
@@ -115,3 +129,6 @@ class LogOptions(BaseModel):
     poll_ms: int = Field(default=1_000, ge=1, description="how often what is awaited is looked for, beside a watch")
     lac_ms: int = Field(default=10, ge=1, description="after which an idle owner says what is confirmed")
     tidy_ms: int = Field(default=60_000, ge=100, description="how often an owner tidies its log")
+    openers: Mapping[str, Opener] = Field(
+        default={}, description="of the copies of offloaded segments, by the scheme of their URI"
+    )

@@ -6,7 +6,7 @@ Does not know: what any of them does.
 """
 
 import socket
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from twisted.internet.defer import Deferred
@@ -19,8 +19,8 @@ from quire.log.core import edits, upkeep_edits
 from quire.log.core.manifest import Manifest, decode_name, encode_name, new_manifest
 from quire.log.core.values import to_json
 from quire.log.metrics import LogMetrics
+from quire.log.owner.appends import Position
 from quire.log.owner.encoder import Hook
-from quire.log.owner.handle import Owner
 from quire.log.publish.adopting import Adopting
 from quire.log.publish.plain_ledgers import PlainLedgers
 from quire.log.publish.settling import Receipt, Settling
@@ -30,12 +30,18 @@ from quire.log.reader.seeking import Found, Seek
 from quire.log.reader.view import OrSkip
 from quire.log.reader.views import Start, Views
 from quire.log.store import paths
+from quire.log.store.ages import Ages
 from quire.log.store.editing import LogRecords, create_log
+from quire.log.store.kept import Kept
 from quire.log.store.ledgers import LogLedgers
+from quire.log.upkeep import ending, marking, tidying, trims
+from quire.log.upkeep.keeping import KeptOwner as Owner
 from quire.log.upkeep.orphans import GRACE_S, Orphan, Orphans
-from quire.metadata.clock import time_of_day
+from quire.log.upkeep.tidying import TidyReport
+from quire.metadata.clock import Boottime, time_of_day
 from quire.metadata.records import Create, Delete, NoRecord, RecordExists, Records, RecordStore
 from quire.metadata.store import ANY
+from quire.metadata.uri import boottime
 from quire.protocol.log_errors import LogExists, NoSuchLog
 
 # SPDX-License-Identifier: Apache-2.0
@@ -97,6 +103,7 @@ class Logs:
         *,
         reached: Callable[[str], None] = lambda _name: None,
         now: Callable[[], float] = time_of_day,
+        boottime: Boottime = boottime,
         owns_client: bool = False,
     ) -> None:
         self.bk = client
@@ -105,6 +112,7 @@ class Logs:
         self._now = now
         self._owns_client = owns_client
         self._ledgers = LogLedgers(client, self.options.password)
+        self._ages = Ages(now, boottime)
         self._owners: set[Owner] = set()
         self._views = Views(client, self.options)
         self.metrics = LogMetrics(lambda: [(owner.name, *owner.under_way) for owner in self._owners])
@@ -195,9 +203,66 @@ class Logs:
     async def delete(self, name: str) -> None:
         """The name is free when this returns; upkeep does the rest.  `NoSuchLog`."""
         log = await self._open(name)
-        path = paths.name_path(name)
-        await log.edit(upkeep_edits.Delete(), beside=lambda _before, _after: [Delete(path, ANY)])
+        await log.edit(upkeep_edits.Delete(), beside=lambda before, _after: [Delete(paths.name_path(before.name), ANY)])
         self._reached("delete.unnamed")
+
+    # -- upkeep ----------------------------------------------------------------------------------------------------
+
+    async def _kept(self, name: str) -> Kept:
+        return self._keep(await self._open(name))
+
+    def _keep(self, log: LogRecords) -> Kept:
+        return Kept(self.bk, log, self._ledgers, self.options, self._ages, self._reached)
+
+    async def trim(self, name: str, before: int) -> int:
+        """
+        The log begins at index `before`, or where its open segment begins: at which.  What is before goes.
+        `ValueError` names what needs the log from a lower index on; `LogFull`, `NoSuchLog`.
+        """
+        return await trims.trim(await self._kept(name), before)
+
+    async def terminate(self, name: str) -> Position:
+        """The log takes nothing more, whoever owns it; where it ends.  `NoSuchLog`, `SegmentLost`."""
+        return await ending.terminate(await self._kept(name))
+
+    async def truncate(self, name: str) -> int:
+        """
+        The log has no record any more and goes on with the same index: which.  Cursors move there.  `ValueError` names
+        what else needs records; `NoSuchLog`, `SegmentLost`.
+        """
+        return await ending.truncate(await self._kept(name))
+
+    async def give_up(self, name: str, segment: int, records: int | None = None) -> range:
+        """
+        Goes on without a segment whose ledger is gone: the indexes that are lost.  `records`: of one that was open, by
+        default `roll_records`.  `ValueError` when the ledger is there, `SegmentLost` when the segment is gone.
+        """
+        return await marking.give_up(await self._kept(name), segment, records, socket.gethostname())
+
+    async def mark(
+        self, name: str, segment: int, value: Mapping[str, Any] | None, expected: Mapping[str, Any] | None
+    ) -> None:
+        """
+        Says where a copy of a closed segment is: `state` "copying" or "complete", `uri`, and `bookies` "kept" or
+        "deleted"; with that its ledger goes, and readers use `LogOptions.openers`.  `PublishRefused` when the mark is
+        not `expected`, `SegmentLost` when the segment is gone, `ValueError`.
+        """
+        await marking.mark(await self._kept(name), segment, value, expected)
+
+    async def tidy(self, name: str | None = None, dry_run: bool = False, abandon: bool = False) -> TidyReport:
+        """
+        A round of upkeep, of all logs and what is left of deleted ones without a name.  `dry_run`: only says which
+        doomed ledgers and deleted logs would go.  `abandon`: ledgers whose bookies can't be asked go, too.
+        """
+        report = TidyReport()
+        if name is not None:
+            kept = await self._kept(name)
+            await tidying.tidy_log(kept, report, dry_run=dry_run, abandon=abandon)
+            return report
+        async for id_ in tidying.log_ids(self._records):
+            kept = self._keep(LogRecords(self._records, self.bk.reactor, self.bk.random, self._now, id_, id_))
+            await tidying.tidy_log(kept, report, dry_run=dry_run, abandon=abandon)
+        return report
 
     # -- handles ---------------------------------------------------------------------------------------------------
 
@@ -216,16 +281,12 @@ class Logs:
         another took over before that; `LogTerminated`, `NoSuchLog`, `NotEnoughBookies`, `SegmentLost`.
         """
         owner = Owner(
-            self.bk,
-            await self._open(name),
-            self._ledgers,
-            self.options,
+            await self._kept(name),
             name,
             priority=priority,
             address=address,
             host=f"{socket.gethostname()}",
             before_append=before_append,
-            reached=self._reached,
             on_end=self._owners.discard,
         )
         self._owners.add(owner)

@@ -34,7 +34,7 @@ from quire.log.core.values import (
     from_json,
     to_json,
 )
-from quire.protocol.log_errors import LogDamaged, UnknownFormat
+from quire.protocol.log_errors import LogDamaged, LogTrimmed, SegmentLost, UnknownFormat
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -104,14 +104,14 @@ class Manifest(Value):
 
     @property
     def last_stamp(self) -> int:
-        """The stamp of the last record of a closed segment; 0 where there is none."""
+        """The stamp of the last record of a closed segment, or of the last that was trimmed."""
         last = self.last_closed
-        return last.t[1] if last is not None and last.t is not None else 0
+        return last.t[1] if last is not None and last.t is not None else self.begin.stamp
 
     @property
     def segment_count(self) -> int:
         """How many segments it names; in chunks the numbers of empty ones, which were taken out, count too."""
-        return len(self.segments) + sum(line.n[1] - line.n[0] + 1 for line in self.chunks)
+        return len(self.segments) + sum(line.n[1] - max(line.n[0], self.begin.n) + 1 for line in self.chunks)
 
     def segment(self, number: int) -> Segment | None:
         """The segment of that number, if it is not in a chunk."""
@@ -261,6 +261,27 @@ def first_with(parts: Sequence[Any], holds: Holds) -> int:
         else:
             low = middle + 1
     return low
+
+
+# -- what is missing -------------------------------------------------------------------------------------------------
+
+
+def trimmed(manifest: Manifest, index: int) -> LogTrimmed:
+    """The error of a record that the log no longer has."""
+    what = f"index {index}" if index >= 0 else "this part"
+    error = LogTrimmed(f"the log {manifest.name!r} begins at index {manifest.begin.index}: {what} was trimmed")
+    error.begin = manifest.begin.index
+    return error
+
+
+def lost(manifest: Manifest, segment: Segment) -> SegmentLost:
+    """The error of a segment whose ledger is gone."""
+    which = f"from index {segment.first} " + ("on" if segment.is_open else f"to {segment.end - 1}")
+    return SegmentLost(
+        f"segment {segment.n} of the log {manifest.name!r}, ledger {segment.ledger}, is gone, and with it its records "
+        f"{which}: `quire log read --on-loss skip` passes over them, `quire log give-up {manifest.name} {segment.n}` "
+        "goes on without them"
+    )
 
 
 # -- chunks and names ------------------------------------------------------------------------------------------------

@@ -7,19 +7,21 @@ Safety: only whole closed segments are trimmed, and `begin` never moves back; a 
 `doomed`.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from quire.log.core.edits import Me, check_exists
-from quire.log.core.manifest import DELETING, TERMINATED, Manifest
-from quire.log.core.values import Begin, Doomed, Segment, to_json
-from quire.protocol.log_errors import LogFenced, LogFull, PublishRefused, SegmentLost
+from quire.log.core.edits import check_exists, closed
+from quire.log.core.manifest import DELETING, TERMINATED, Chunk, Manifest
+from quire.log.core.values import Begin, Counts, Doomed, Line, Segment, to_json
+from quire.protocol.log_errors import LogFull, PublishRefused, SegmentLost
 
 # SPDX-License-Identifier: Apache-2.0
 
 DOOMED_MAX = 500  # that trims and orphans may add to
 TRIMMED_MAX = 500  # segments that one edit takes out
+MARK_BYTES_MAX = 400  # so that a chunk in which each segment has one is no larger than a record may be
+MARKS = ("copying", "complete")
 LOST_BYTES = 1 << 40  # of an open segment whose ledger is gone: nobody was told a position above that
 
 
@@ -34,47 +36,57 @@ def too_many_doomed(manifest: Manifest) -> LogFull:
 @dataclass(frozen=True, slots=True)
 class Trim:
     """
-    Lets the log begin at `index`, in segment `n`, at the byte position `at`.  Closed segments before go into `doomed`,
-    at most 500, and whole chunks with the segments that `chunked` gives.  The caller has read the holds after the
-    manifest.  `begin` never moves back.
+    Lets the log begin at `index`, in segment `n`, at the byte position `at`; when more than 500 segments are before
+    that, or more than those whose chunks are given in `chunked` (by name), at the first that is left.  The segments
+    before it go into `doomed`, and a chunk's line goes with the last of its segments.  The last segment stays.  The
+    caller has read the holds after the version that is replaced.  `begin` never moves back.
     """
 
     n: int
     index: int
     at: int
     now_ms: int
-    chunked: Mapping[str, Sequence[Segment]]  # the content of chunks whose lines may go, by name
+    chunked: Mapping[str, Sequence[Segment]]
     name = "trim"
 
     def apply(self, manifest: Manifest) -> Manifest | None:
         check_exists(manifest)
-        if self.index <= manifest.begin.index and self.n <= manifest.begin.n:
+        before = manifest.begin
+        if (self.index, self.n) <= (before.index, before.n):
             return None
-        if len(manifest.doomed) >= DOOMED_MAX:
-            raise too_many_doomed(manifest)
+        begin = Begin(self.n, self.index, self.at)
         out: list[Segment] = []
-        chunks = list(manifest.chunks)
-        while chunks and chunks[0].n[1] < self.n and chunks[0].c in self.chunked and len(out) < TRIMMED_MAX:
-            out += self.chunked[chunks[0].c]
-            chunks.pop(0)
-        segments = list(manifest.segments)
-        while not chunks and segments and segments[0].n < self.n and not segments[0].is_open and len(out) < TRIMMED_MAX:
-            out.append(segments.pop(0))
-        doomed = tuple(
-            Doomed(each.ledger, "trimmed", self.now_ms) for each in out if not (each.lost or _is_offloaded(each))
+        for part in self._parts(manifest):
+            number = part.n if isinstance(part, Segment) else part.n[0]
+            if number >= self.n:
+                break
+            if isinstance(part, Line) or len(out) == TRIMMED_MAX:
+                begin = Begin(number, part.first, part.at) if number > before.n else before
+                break
+            if number >= before.n:
+                out.append(part)
+        if (begin.n, begin.index) == (before.n, before.index):
+            return None
+        stamps = [each.t[1] for each in out if each.t is not None]
+        begin = replace(begin, stamp=max([before.stamp, *stamps]))
+        if out and len(manifest.doomed) > DOOMED_MAX:
+            raise too_many_doomed(manifest)
+        doomed = (
+            Doomed(each.ledger, "trimmed", self.now_ms, each.raw) for each in out if not (each.lost or each.is_moved)
         )
         return replace(
             manifest,
-            begin=Begin(self.n, self.index, self.at),
-            chunks=tuple(chunks),
-            segments=tuple(segments),
+            begin=begin,
+            chunks=tuple(line for line in manifest.chunks if line.n[1] >= begin.n),
+            segments=tuple(each for each in manifest.segments if each.n >= begin.n),
             doomed=(*manifest.doomed, *doomed),
         )
 
-
-def _is_offloaded(segment: Segment) -> bool:
-    """Whether its ledger was doomed before, when its offloaded copy took its place."""
-    return segment.offload is not None and segment.offload.get("bookies") == "deleted"
+    def _parts(self, manifest: Manifest) -> Iterator[Segment | Line]:
+        """What is before the last segment, in order; the line of a chunk that is not known."""
+        for line in manifest.chunks:
+            yield from self.chunked.get(line.c, (line,))
+        yield from manifest.segments[:-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +133,10 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The offload mark of a closed segment, if it is the expected one.  `SegmentLost` when the segment is gone."""
+    """
+    The offload mark of a closed segment, if it is the expected one.  `SegmentLost` when the segment is gone;
+    `PublishRefused` for another mark, and once the bookies' copies are deleted.
+    """
 
     n: int
     value: Mapping[str, Any] | None
@@ -129,11 +144,10 @@ class Mark:
     now_ms: int
     name = "mark"
 
-    def apply(self, manifest: Manifest) -> Manifest | None:
-        check_exists(manifest)
-        found = manifest.segment(self.n)
-        if found is None or found.is_open:
-            raise SegmentLost(f"the log {manifest.name!r} has no closed segment {self.n} that can be marked")
+    def change(self, manifest: Manifest, found: Segment) -> Segment | None:
+        """The segment with its mark; None: it has it."""
+        if found.is_open:
+            raise SegmentLost(f"segment {self.n} of the log {manifest.name!r} is open: only closed ones are marked")
         if found.offload == self.value:
             return None
         if found.offload != self.expected:
@@ -142,11 +156,25 @@ class Mark:
                 f"{to_json(self.expected)}: read it again"
             )
         marked = replace(found, offload=self.value)
-        doomed = manifest.doomed
-        if _is_offloaded(marked) and not _is_offloaded(found):
-            doomed = (*doomed, Doomed(found.ledger, "offloaded", self.now_ms))
-        segments = tuple(marked if each.n == self.n else each for each in manifest.segments)
-        return replace(manifest, segments=segments, doomed=doomed)
+        if found.is_moved and not marked.is_moved:
+            raise PublishRefused(f"the bookies no longer have segment {self.n} of the log {manifest.name!r}")
+        return marked
+
+    def apply(self, manifest: Manifest) -> Manifest | None:
+        return _changed(manifest, self.n, self.change, self.now_ms)
+
+
+def check_mark(value: Mapping[str, Any] | None) -> None:
+    """`ValueError` for what can't be meant."""
+    if value is None:
+        return
+    complete = value.get("state") == "complete"
+    if value.get("state") not in MARKS or (complete and not value.get("uri")):
+        raise ValueError(f"a mark is of state copying, or complete with a uri, not {to_json(value)}")
+    if value.get("bookies", "kept") not in ({"kept", "deleted"} if complete else {"kept"}):
+        raise ValueError(f"the bookies' copies are kept, or deleted once another one is complete, not {to_json(value)}")
+    if len(to_json(value)) > MARK_BYTES_MAX:
+        raise ValueError(f"a mark has at most {MARK_BYTES_MAX} bytes of JSON, not {len(to_json(value))}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,19 +190,80 @@ class GiveUp:
     by: str
     name = "give-up"
 
-    def apply(self, manifest: Manifest) -> Manifest | None:
-        check_exists(manifest)
-        found = manifest.segment(self.segment.n)
-        if found is None or found.lost:
+    def change(self, manifest: Manifest, found: Segment) -> Segment | None:
+        """The segment as a lost one; None: it is."""
+        if found.lost:
             return None
         if found != self.segment:
             raise SegmentLost(f"segment {found.n} of the log {manifest.name!r} has changed: look at it again")
         given = replace(found, lost=True, extra={**found.extra, "given-up": {"by": self.by, "at": self.now_ms}})
-        if found.is_open:
-            given = replace(
-                given, records=self.records, bytes=LOST_BYTES, entries=0, t=(manifest.last_stamp, self.now_ms)
-            )
-        return replace(manifest, segments=tuple(given if each.n == found.n else each for each in manifest.segments))
+        if not found.is_open:
+            return given
+        last = manifest.last_stamp
+        return replace(given, records=self.records, bytes=LOST_BYTES, entries=0, t=(last, max(last, self.now_ms)))
+
+    def apply(self, manifest: Manifest) -> Manifest | None:
+        return _changed(manifest, self.segment.n, self.change, self.now_ms)
+
+
+Change = Callable[[Manifest, Segment], Segment | None]
+
+
+def _changed(manifest: Manifest, number: int, change: Change, now_ms: int) -> Manifest | None:
+    """With one segment changed; None when it is as it should be.  `SegmentLost` when it is gone."""
+    check_exists(manifest)
+    found = manifest.segment(number)
+    changed = change(manifest, present(manifest, number, found))
+    if found is None or changed is None:
+        return None
+    segments = tuple(changed if each is found else each for each in manifest.segments)
+    return replace(manifest, segments=segments, doomed=(*manifest.doomed, *_moved(found, changed, now_ms)))
+
+
+def present(manifest: Manifest, number: int, found: Segment | None) -> Segment:
+    """`SegmentLost` when there is no such segment (any more)."""
+    if found is None or number < manifest.begin.n:
+        raise SegmentLost(f"the log {manifest.name!r} has no segment {number}: `quire log show --segments` lists them")
+    return found
+
+
+def _moved(before: Segment, after: Segment, now_ms: int) -> tuple[Doomed, ...]:
+    """Its ledger, once the bookies' copies may go."""
+    return (Doomed(before.ledger, "offloaded", now_ms, before.raw),) if after.is_moved and not before.is_moved else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """
+    Another chunk in the place of one, since chunks are not rewritten: the same segments, of which one has changed.
+    Upon the version that the change was computed from.
+    """
+
+    old: str
+    line: Line  # of the new one
+    doomed: tuple[Doomed, ...]
+    name: str  # of the change
+
+    @classmethod
+    def of(
+        cls, edit: Mark | GiveUp, manifest: Manifest, line: Line, chunk: Chunk, name: str
+    ) -> tuple["Exchange", Chunk] | None:
+        """The edit of a segment that is in a chunk, and the chunk to be made before; None: it is as it should be."""
+        number = edit.n if isinstance(edit, Mark) else edit.segment.n
+        found = present(manifest, number, next((each for each in chunk.segments if each.n == number), None))
+        changed = edit.change(manifest, found)
+        if changed is None:
+            return None
+        segments = tuple(changed if each is found else each for each in chunk.segments)
+        made = replace(chunk, segments=segments, at=edit.now_ms)
+        return cls(line.c, made.line(name), _moved(found, changed, edit.now_ms), edit.name), made
+
+    def apply(self, manifest: Manifest) -> Manifest | None:
+        check_exists(manifest)
+        chunks = tuple(self.line if each.c == self.old else each for each in manifest.chunks)
+        if chunks == manifest.chunks:
+            return None
+        return replace(manifest, chunks=chunks, doomed=(*manifest.doomed, *self.doomed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,20 +293,21 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Terminate:
-    """No more records; nothing is open."""
+    """No more records.  `settled`: the number and counts of the segment that was open; another one is not."""
 
-    me: Me
+    settled: tuple[int, Counts] | None
+    now_ms: int
     name = "terminate"
 
     def apply(self, manifest: Manifest) -> Manifest | None:
         check_exists(manifest)
+        found = manifest.open_segment
         if manifest.state == TERMINATED:
             return None
-        self.me.check(manifest)
-        if manifest.open_segment is not None:
-            raise LogFenced(
-                f"segment {manifest.open_segment.n} of the log {manifest.name!r} is open: end it first, then terminate"
-            )
+        if found is not None:
+            if self.settled is None or self.settled[0] != found.n:
+                return None
+            manifest = closed(manifest, self.settled[1], self.now_ms)
         return replace(manifest, state=TERMINATED, end=manifest.closed_end[0], owner=None, transfer=None)
 
 

@@ -200,6 +200,11 @@ class Segment(Value):
         """The byte position after its last record."""
         return self.at + (self.bytes or 0)
 
+    @property
+    def is_moved(self) -> bool:
+        """Whether only its offloaded copy is left, for the bookies' copies are deleted, or are to be."""
+        return self.offload is not None and self.offload.get("bookies") == "deleted"
+
     def closed(self, counts: Counts, floor: int) -> Segment:
         """With what its ledger holds; no stamp of it is below `floor`."""
         return replace(
@@ -267,23 +272,28 @@ class Transfer(Value):
 
 @dataclass(frozen=True, slots=True)
 class Begin(Value):
-    """The first record that may be read: its segment, index and byte position."""
+    """
+    The first record that may be read: its segment, index and byte position.  `stamp`: of the last record that was
+    trimmed, below which none comes.
+    """
 
     what = "begin"
     n: int
     index: int
     at: int
+    stamp: int = 0
     extra: Extra = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Doomed(Value):
-    """A ledger that was taken out and is being deleted."""
+    """A ledger that was taken out and is being deleted.  `raw`: a plain one that the log had taken in."""
 
     what = "doomed ledger"
     ledger: int
     why: str
     since: int
+    raw: bool = False
     extra: Extra = field(default_factory=dict, hash=False)
 
 

@@ -20,7 +20,7 @@ from quire.log.store.editing import LogRecords
 from quire.log.store.ledgers import LogLedgers, Tags
 from quire.metadata.clock import pause
 from quire.protocol.errors import LedgerError, NoSuchLedger
-from quire.protocol.log_errors import SegmentLost
+from quire.protocol.log_errors import NoSuchLog, SegmentLost
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -163,6 +163,9 @@ class LedgerEffects:
         try:
             await self._records.records.sync()
             manifest = (await self._records.read()).value
+        except NoSuchLog:
+            self._driver.feed(m.LedgerVanished(number, None))
+            return
         except LedgerError as error:
             self._driver.feed(m.RecoverFailed(number, error))
             return

@@ -27,7 +27,10 @@ def news(manifest: Manifest, machine: Ownership, token: str) -> list[m.Input]:
         if segment is not None and not segment.is_open:
             found.append(m.SegmentEnded(number, segment.entries or 0))
         elif segment is None and manifest.line(number) is None and number < manifest.next:
-            found.append(m.SegmentEnded(number, 0))
+            if number >= manifest.begin.n or _is_doomed_as_empty(manifest, machine.ledger):
+                found.append(m.SegmentEnded(number, 0))
+            elif number == machine.segment:  # it was trimmed: what was in it is to be looked for
+                found.append(m.WriterEnded(number))
     if machine.state not in OWNING or (machine.state is State.MOVING and manifest.owner is None):
         return found
     mine = manifest.owner is not None and manifest.owner.token == token and manifest.epoch == machine.epoch
@@ -45,3 +48,7 @@ def _over(manifest: Manifest) -> LogError | None:
     except LogError as error:
         return error
     return None
+
+
+def _is_doomed_as_empty(manifest: Manifest, ledger: int | None) -> bool:
+    return any(each.ledger == ledger and each.why == "empty" for each in manifest.doomed)

@@ -11,12 +11,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from quire.log.core.manifest import Manifest
-from quire.log.core.values import Counts, Segment
+from quire.log.core.values import Counts
 from quire.log.store.editing import LogRecords
 from quire.log.store.ledgers import LogLedgers
+from quire.log.store.settling import settled
 from quire.metadata.clock import Clock, pause
-from quire.protocol.errors import NoSuchLedger
-from quire.protocol.log_errors import PublishRefused
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -61,23 +60,9 @@ class Settling:
     async def end(self, manifest: Manifest) -> tuple[int, Counts] | None:
         """
         Brings an open segment to its end: its number and what it holds; None: there is none, or it is another one now.
+        `SegmentLost`.
         """
-        segment = manifest.open_segment
-        if segment is None:
-            return None
-        try:
-            counts = (await self._ledgers.end(segment.ledger)).counts
-        except NoSuchLedger:
-            await self._gone(segment)
-            return None
-        self._reached("publish.settled")
-        return segment.n, counts
-
-    async def _gone(self, segment: Segment) -> None:
-        """Another publisher may have settled it, and upkeep deleted it; otherwise the log has lost a segment."""
-        await self._log.records.sync()
-        if (await self._log.read()).value.open_segment == segment:
-            raise PublishRefused(
-                f"segment {segment.n}, ledger {segment.ledger}, of the log {self._log.name!r} is gone: "
-                f"`quire log give-up {self._log.name} {segment.n}` goes on without it"
-            )
+        found = await settled(self._log, self._ledgers, manifest)
+        if found is not None:
+            self._reached("publish.settled")
+        return found

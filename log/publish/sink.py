@@ -239,7 +239,7 @@ class Sink:
                     break
                 await self._log.records.sync()
                 for ledger in intent.ledgers:
-                    await self._ledgers.delete(ledger)
+                    await self._ledgers.delete(ledger, lambda: self._reached(f"{what}.fenced"))
                 self._log.counters.janitor_ledgers += len(intent.ledgers)
                 self._reached(f"{what}.deleted")
                 with suppress(RecordChanged):  # a task that went on has named one ledger more

@@ -80,15 +80,7 @@ class Txns:
 
     async def names(self) -> list[str]:
         """Of all intents."""
-        found: list[str] = []
-        while True:
-            try:
-                page = await self.log.records.children(self.intents, found[-1] if found else "")
-            except NoRecord:
-                return found
-            if not page:
-                return found
-            found += page
+        return await self.log.names(self.intents)
 
     async def intend(self, name: str, txn: Txn, ledgers: tuple[int, ...], version: int) -> int:
         """

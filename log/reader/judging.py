@@ -1,18 +1,19 @@
 """
 What a failed read of a segment means: the manifest says it, which is looked at before anything is judged.
 
-Knows: that a segment may have been trimmed, closed or given up since, and that a ledger may be missing.
+Knows: that a segment may have been trimmed, closed, moved elsewhere or given up since, and that a ledger may be
+missing.
 Does not know: what the reader does about it.
 
 Safety: absence is judged after a `sync` only.
 """
 
 from quire.client.api import Client
-from quire.log.core.manifest import DELETING, Manifest
+from quire.log.core.manifest import DELETING, Manifest, lost
 from quire.log.core.values import Segment
 from quire.log.reader.view import LogView, OrSkip
 from quire.protocol.errors import LedgerError, NoSuchLedger, NoSuchLedgerExistsOnMetadataServer
-from quire.protocol.log_errors import NoSuchLog, SegmentLost
+from quire.protocol.log_errors import NoSuchLog
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -27,8 +28,9 @@ async def judged(
 ) -> tuple[Manifest, Segment | None]:
     """
     The manifest of now, when with it reading can go on: the segment (None: it was not found, by the manifest that was
-    known) was trimmed, closed, taken out or given up meanwhile.  With it the segment, if its records are gone and
-    `on_loss` says to pass over them.  Else what the read fails with: `SegmentLost`, `NoSuchLog`, or the error itself.
+    known) was trimmed, closed, moved, taken out or given up meanwhile.  With it the segment, if its records are gone
+    and `on_loss` says to pass over them.  Else what the read fails with: `SegmentLost`, `NoSuchLog`, or the error
+    itself.
     """
     manifest = await view.fresh()
     check_there(manifest)
@@ -37,7 +39,7 @@ async def judged(
             raise error
         return manifest, None
     now = await view.segment_numbered(manifest, segment.n)
-    if now is None or (now.is_open, now.lost) != (segment.is_open, segment.lost):
+    if now is None or _kind(now) != _kind(segment):
         return manifest, None
     if not segment.lost and (
         not isinstance(error, NoSuchLedgerExistsOnMetadataServer) or await _is_there(client, segment)
@@ -46,6 +48,10 @@ async def judged(
     if on_loss == "raise" or segment.is_open:
         raise lost(manifest, now) from None
     return manifest, now
+
+
+def _kind(segment: Segment) -> tuple[bool, bool, bool]:
+    return segment.is_open, segment.lost, segment.is_moved
 
 
 async def _is_there(client: Client, segment: Segment) -> bool:
@@ -60,12 +66,3 @@ def check_there(manifest: Manifest) -> None:
     """`NoSuchLog` when the log is being deleted."""
     if manifest.state == DELETING:
         raise NoSuchLog(f"the log {manifest.name!r} is being deleted")
-
-
-def lost(manifest: Manifest, segment: Segment) -> SegmentLost:
-    """The error of a segment whose ledger is gone."""
-    return SegmentLost(
-        f"segment {segment.n} of the log {manifest.name!r}, ledger {segment.ledger}, is gone, and with it its records "
-        f"from index {segment.first} to {segment.end - 1}: `quire log read --on-loss skip` passes over them, "
-        f"`quire log give-up {manifest.name} {segment.n}` takes it out"
-    )

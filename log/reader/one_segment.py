@@ -17,6 +17,7 @@ from quire.log.core.frame import Assembler, Header, Kind, part_of, unpack_header
 from quire.log.core.values import Segment
 from quire.log.owner.encoder import decompress
 from quire.log.reader.batches import LogBatch, RawBatch
+from quire.log.reader.copies import NO_OPENERS, CopiedLedger, Openers, open_copy
 from quire.log.reader.finding import last_not_above
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
 
@@ -28,15 +29,22 @@ ORDINAL, OFFSET, STAMP = attrgetter("ordinal"), attrgetter("offset"), attrgetter
 class SegmentReader:
     """`entries`: how many there were to be read when it was opened."""
 
-    def __init__(self, segment: Segment, ledger: Reader, entries: int) -> None:
+    def __init__(self, segment: Segment, ledger: Reader | CopiedLedger, entries: int) -> None:
         self.segment = segment
         self.entries = entries
         self._ledger = ledger
         self._headers: dict[int, Header] = {}  # those that a search has read
 
     @classmethod
-    async def opened(cls, client: Client, segment: Segment, read_ahead_bytes: int) -> "SegmentReader":
-        """The errors of a ledger; `LogDamaged` when it has not what the segment says."""
+    async def opened(
+        cls, client: Client, segment: Segment, read_ahead_bytes: int, openers: Openers = NO_OPENERS
+    ) -> "SegmentReader":
+        """
+        From the bookies while they have it, else from the copy that an opener gives.  The errors of a ledger;
+        `LogDamaged` when it has not what the segment says; `LogError` without an opener.
+        """
+        if segment.is_moved:
+            return cls(segment, await open_copy(segment, openers), segment.entries or 0)
         metadata = await client.metadata(segment.ledger)
         ledger = await client.open_ledger(segment.ledger, metadata.password or b"", recover=False)
         ledger.read_ahead(read_ahead_bytes)
@@ -65,7 +73,11 @@ class SegmentReader:
         first = await self._entry_of(max(0, index - segment.first))
         if first >= self.entries and not follow:
             return
-        lists = ledger.tail(timeout or 0.0, first) if follow else ledger.stream(first, self.entries - 1)
+        lists = (
+            ledger.tail(timeout or 0.0, first)
+            if follow and isinstance(ledger, Reader)
+            else ledger.stream(first, self.entries - 1)
+        )
         if segment.raw:
             offset = await ledger.offset_of(first)
             async for some in lists:

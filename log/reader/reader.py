@@ -15,12 +15,12 @@ from contextlib import aclosing
 from twisted.internet.defer import Deferred
 
 from quire.client.api import Client
-from quire.log.core.manifest import TERMINATED, Manifest
+from quire.log.core.manifest import TERMINATED, Manifest, lost, trimmed
 from quire.log.core.values import Segment
 from quire.log.reader.batches import LogBatch
-from quire.log.reader.judging import check_there, judged, lost
+from quire.log.reader.judging import check_there, judged
 from quire.log.reader.one_segment import SegmentReader
-from quire.log.reader.view import LogView, OrSkip, trimmed
+from quire.log.reader.view import LogView, OrSkip
 from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
@@ -178,7 +178,7 @@ class LogReader:
         if reading is not None and reading.segment != segment:
             await reading.aclose()
             reading = None
-        return reading or await SegmentReader.opened(self._client, segment, self._read_ahead_bytes)
+        return reading or await SegmentReader.opened(self._client, segment, self._read_ahead_bytes, self._view.openers)
 
     def _look_ahead(self, manifest: Manifest, segment: Segment, at: int) -> None:
         """The next segment is opened while what is left of this one is being read."""
@@ -190,7 +190,7 @@ class LogReader:
         segment = await self._view.segment_after(manifest, number)
         if segment is None or segment.lost:
             return None
-        return await SegmentReader.opened(self._client, segment, self._read_ahead_bytes)
+        return await SegmentReader.opened(self._client, segment, self._read_ahead_bytes, self._view.openers)
 
     def _forget_ahead(self) -> None:
         ahead, self._ahead = self._ahead, None

@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, TypeVar
 
 from quire.client.api import Client
-from quire.log.core.manifest import Holds, Manifest, to_position, to_time
+from quire.log.core.manifest import Holds, Manifest, lost, to_position, to_time
 from quire.log.core.values import Segment
-from quire.log.reader.judging import check_there, judged, lost
+from quire.log.reader.judging import check_there, judged
 from quire.log.reader.one_segment import SegmentReader
 from quire.log.reader.view import LogView
 from quire.protocol.errors import LedgerError
@@ -60,7 +60,7 @@ async def seek(client: Client, view: LogView, time_ms: int) -> Seek:
         if segment.stamp is not None or segment.lost:
             index = segment.first
         else:
-            async with aclosing(await SegmentReader.opened(client, segment, READ_AHEAD_BYTES)) as reader:
+            async with aclosing(await SegmentReader.opened(client, segment, READ_AHEAD_BYTES, view.openers)) as reader:
                 index = await reader.first_not_below(time_ms)
         is_first = begin > 0 and segment.first <= begin and segment.t is not None and time_ms <= segment.t[0]
         return Seek(max(index, begin), index < begin or (is_first and index == begin))
@@ -85,7 +85,7 @@ async def find(client: Client, view: LogView, position: int) -> Found:
             return Found(*manifest.closed_end)
         if segment.lost:
             raise lost(manifest, segment)
-        async with aclosing(await SegmentReader.opened(client, segment, READ_AHEAD_BYTES)) as reader:
+        async with aclosing(await SegmentReader.opened(client, segment, READ_AHEAD_BYTES, view.openers)) as reader:
             return Found(*await reader.record_at(position))
 
     return await _looked(client, view, to_position(position), within)
@@ -97,7 +97,7 @@ async def end(client: Client, view: LogView) -> int:
     async def within(manifest: Manifest, segment: Segment | None) -> int:
         if segment is None:
             return manifest.closed_end[0]
-        async with aclosing(await SegmentReader.opened(client, segment, READ_AHEAD_BYTES)) as reader:
+        async with aclosing(await SegmentReader.opened(client, segment, READ_AHEAD_BYTES, view.openers)) as reader:
             return (await reader.end())[0]
 
     return await _looked(client, view, lambda part: part.is_open, within)

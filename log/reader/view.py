@@ -12,14 +12,14 @@ from typing import Literal
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.log.core.manifest import Chunk, Holds, Manifest, above, first_with, to_index
+from quire.log.core.manifest import Chunk, Holds, Manifest, above, first_with, to_index, trimmed
 from quire.log.core.values import Line, Segment
+from quire.log.reader.copies import NO_OPENERS, Openers
 from quire.log.store.editing import LogRecords
 from quire.metadata.clock import Clock
 from quire.metadata.records import NoRecord
 from quire.metadata.store import Versioned, Watch
 from quire.protocol.errors import LedgerError, MetaStore
-from quire.protocol.log_errors import LogTrimmed
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -32,11 +32,14 @@ IDLE_LOOK_S = 30.0  # plus or minus half, while nothing is known to come
 class LogView:
     """
     Of the log behind `records`; `users` is how many share it.  The manifest is watched from the first wait on, until
-    `close`.
+    `close`.  `openers`: of offloaded segments, by the scheme of their URI.
     """
 
-    def __init__(self, records: LogRecords, clock: Clock, random: Random, poll_s: float) -> None:
+    def __init__(
+        self, records: LogRecords, clock: Clock, random: Random, poll_s: float, openers: Openers = NO_OPENERS
+    ) -> None:
         self.records = records
+        self.openers = openers
         self.users = 0
         self._clock = clock
         self._random = random
@@ -149,11 +152,3 @@ class LogView:
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
-
-
-def trimmed(manifest: Manifest, index: int) -> LogTrimmed:
-    """The error of a record that the log no longer has."""
-    what = f"index {index}" if index >= 0 else "this part"
-    error = LogTrimmed(f"the log {manifest.name!r} begins at index {manifest.begin.index}: {what} was trimmed")
-    error.begin = manifest.begin.index
-    return error

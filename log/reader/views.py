@@ -89,8 +89,9 @@ class Views:
     def _take(self, log: LogRecords) -> LogView:
         view = self._views.get(log.log)
         if view is None:
-            client, poll_s = self._client, self._options.poll_ms / 1000
-            view = self._views[log.log] = LogView(log, client.reactor, client.random, poll_s)
+            client, options = self._client, self._options
+            view = LogView(log, client.reactor, client.random, options.poll_ms / 1000, options.openers)
+            self._views[log.log] = view
         view.users += 1
         return view
 

@@ -54,6 +54,11 @@ def nothing(before: Manifest, after: Manifest) -> Sequence[Step]:
     return ()
 
 
+async def moved(_manifest: Manifest) -> bool:
+    """As `look_up`: the edit was computed from the version `looked`, and replaces no other one."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Edited:
     """The manifest after an edit, its version, and whether the edit was wanted."""
@@ -136,6 +141,23 @@ class LogRecords:
         while len(self._chunks) > CHUNKS_KEPT:
             del self._chunks[next(iter(self._chunks))]
         return found
+
+    async def names(self, folder: str) -> list[str]:
+        """Of all records in a folder, ascending; none where there is no such folder."""
+        found: list[str] = []
+        while True:
+            try:
+                page = await self.records.children(folder, found[-1] if found else "")
+            except NoRecord:
+                return found
+            if not page:
+                return found
+            found += page
+
+    async def remove(self, path: str, version: int = ANY) -> None:
+        """Deletes a record; one that is gone is success.  `RecordChanged`, `RecordHasChildren`."""
+        with suppress(NoRecord):
+            await self.records.delete(path, version)
 
     async def edit(
         self,

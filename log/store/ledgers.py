@@ -9,7 +9,7 @@ Safety: a ledger is counted only when it is CLOSED; it is deleted only after tha
 writing it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from twisted.logger import Logger
@@ -68,6 +68,13 @@ class Ended(NamedTuple):
     counts: Counts
 
 
+class Deleted(NamedTuple):
+    """Which ledgers are gone, and why others stay: they can't be brought to their end now."""
+
+    gone: set[int]
+    stayed: dict[int, str]
+
+
 class LogLedgers:
     """The ledgers of this layer through one client; `password` is that of those that are made."""
 
@@ -114,31 +121,58 @@ class LogLedgers:
             last, Counts(header.ordinal + header.records, header.offset + header.bytes, last + 1, header.stamp)
         )
 
-    async def delete(self, ledger: int) -> None:
-        """Brings a ledger to its end and removes it.  One that is not there is success."""
+    async def delete(self, ledger: int, fenced: Callable[[], object] = lambda: None, abandon: bool = False) -> None:
+        """
+        Brings a ledger to its end, calls `fenced`, and removes it.  One that is not there is success.  The errors of a
+        recovery; `abandon`: it is removed nevertheless when its bookies can't be asked, so who writes it may go on.
+        """
         try:
             await self._client.recover_ledger(ledger)
         except NoSuchLedger:
             return
+        except MetaStore:
+            raise
+        except LedgerError:
+            if await self._is_gone(ledger):  # another one has deleted it meanwhile
+                return
+            if not abandon:
+                raise
+        fenced()
         await self._client.delete_ledger(ledger)
 
-    async def delete_all(self, ledgers: Sequence[int]) -> set[int]:
-        """
-        The same of several, a few at a time: which are gone now.  One that can't be brought to its end stays.
-        `MetaStore`.
-        """
-        gone: set[int] = set()
+    async def delete_all(
+        self,
+        ledgers: Sequence[int],
+        fenced: Callable[[], object] = lambda: None,
+        deleted: Callable[[], object] = lambda: None,
+        abandon: bool = False,
+    ) -> Deleted:
+        """The same of several, a few at a time; `deleted` is called after each.  `MetaStore`."""
+        done = Deleted(set(), {})
 
         async def delete(ledger: int) -> None:
             try:
-                await self.delete(ledger)
+                await self.delete(ledger, fenced, abandon)
             except MetaStore:
                 raise
             except LedgerError as error:
-                log.warn("ledger {ledger} can't be deleted now: {error}", ledger=ledger, error=str(error))
+                log.warn(
+                    "ledger {ledger} can't be deleted now: {error}; `quire log tidy --abandon` does it nevertheless",
+                    ledger=ledger,
+                    error=str(error),
+                )
+                done.stayed[ledger] = f"{type(error).__name__}: {error}"
             else:
-                gone.add(ledger)
+                done.gone.add(ledger)
+                deleted()
 
         for start in range(0, len(ledgers), DELETED_AT_ONCE):
             await at_once([delete(ledger) for ledger in ledgers[start : start + DELETED_AT_ONCE]])
-        return gone
+        return done
+
+    async def _is_gone(self, ledger: int) -> bool:
+        try:
+            await self._client.metadata(ledger)
+        except NoSuchLedger:
+            return True
+        return False

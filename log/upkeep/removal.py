@@ -39,7 +39,7 @@ class Removal:
             each.ledger for each in orphans if each.ledger not in named.ledgers and each.cursor not in named.cursors
         ]
         if named.gone:
-            return await self._ledgers.delete_all(ledgers)
+            return (await self._ledgers.delete_all(ledgers)).gone
         gone: set[int] = set()
         for start in range(0, len(ledgers), DOOMED_AT_ONCE):
             gone |= await self.through_doomed(named, ledgers[start : start + DOOMED_AT_ONCE])
@@ -57,8 +57,8 @@ class Removal:
             if done.done:
                 self._reached("orphan.doomed")
             doomed = {each.ledger for each in done.manifest.doomed}.intersection(ledgers)
-            gone = await self._ledgers.delete_all(sorted(doomed))
+            gone = (await self._ledgers.delete_all(sorted(doomed))).gone
             await records.edit(Clear(gone))
         except NoSuchLog:  # deleted meanwhile
-            return await self._ledgers.delete_all(ledgers)
+            return (await self._ledgers.delete_all(ledgers)).gone
         return gone

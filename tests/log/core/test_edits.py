@@ -64,7 +64,6 @@ def test_only_the_owner_opens_and_closes():
             CloseSegment(0, COUNTS, me),
             Resign(me),
             Announce(me, Transfer("t", 1)),
-            Terminate(me),
         ):
             with pytest.raises(LogFenced):
                 edit.apply(owned())
@@ -151,8 +150,12 @@ def test_old_segments_move_into_chunks():
     trimmed = Trim(460, 4600, 46000, 1, {name: chunk.segments}).apply(done.manifest)
     assert trimmed.chunks == ()
     assert trimmed.segments[0].n == 460
-    kept = Trim(460, 4600, 46000, 1, {}).apply(done.manifest)
-    assert kept.chunks == done.manifest.chunks
+    assert Trim(460, 4600, 46000, 1, {}).apply(done.manifest) is None, "what is in the chunk is not known"
+    part = Trim(100, 1005, 10050, 1, {name: chunk.segments}).apply(done.manifest)
+    assert part.chunks == done.manifest.chunks, "its line goes with its last segment"
+    assert [each.ledger for each in part.doomed[1:]] == [each.ledger for each in chunk.segments[:100]]
+    rest = Trim(460, 4600, 46000, 1, {name: chunk.segments}).apply(replace(part, doomed=()))
+    assert [each.ledger for each in (*part.doomed, *rest.doomed)] == [each.ledger for each in trimmed.doomed]
     many = replace(done.manifest, chunks=(), segments=())
     lines = tuple(
         replace(chunk.line(name), n=(number, number), first=number, at=0, records=1, bytes=0)
@@ -190,7 +193,7 @@ def edit_of(name, number, manifest, ledger):
         "trim": Trim(last, *manifest.closed_end, 1, {}),
         "mark": Mark(last, {"bookies": "deleted"}, None, 1),
         "give": GiveUp(manifest.segments[-1], 5, 1, "o") if manifest.segments else Hold(),
-        "terminate": Terminate(me),
+        "terminate": Terminate(None, 1),
     }
     return edits_by_name[name]
 

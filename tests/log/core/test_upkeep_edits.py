@@ -8,7 +8,7 @@ from quire.log.core import upkeep_edits
 from quire.log.core.edits import Claim, CloseSegment, OpenSegment, Publish, Published
 from quire.log.core.upkeep_edits import Clear, Delete, Doom, GiveUp, Hold, Mark, Rename, Terminate, Trim, Update
 from quire.log.core.values import Owner
-from quire.protocol.log_errors import LogFenced, LogFull, LogTerminated, NoSuchLog, PublishRefused, SegmentLost
+from quire.protocol.log_errors import LogFull, LogTerminated, NoSuchLog, PublishRefused, SegmentLost
 from tests.log.core.test_edits import COUNTS, ME, with_closed, with_open
 
 # SPDX-License-Identifier: Apache-2.0
@@ -23,7 +23,8 @@ def test_a_trim_dooms_what_is_before():
     assert (trimmed.begin.n, trimmed.begin.index, trimmed.begin.at) == (2, 25, 250)
     assert Trim(1, 12, 120, 9, {}).apply(trimmed) is None
     trimmed.check()
-    full = replace(manifest, doomed=manifest.doomed * upkeep_edits.DOOMED_MAX)
+    assert trimmed.begin.stamp == manifest.segments[1].t[1], "the next records are stamped no lower, whatever is left"
+    full = replace(manifest, doomed=manifest.doomed * (upkeep_edits.DOOMED_MAX + 1))
     with pytest.raises(LogFull):
         Trim(2, 25, 250, 9, {}).apply(full)
 
@@ -64,16 +65,17 @@ def test_a_lost_segment_is_given_up():
 
 def test_a_terminated_log_takes_nothing_more():
     """Neither owner nor publisher nor records; its end is told; a deleted one takes no edit at all."""
-    manifest = Terminate(ME).apply(with_closed(2))
+    manifest = Terminate(None, 1).apply(with_closed(2))
     assert (manifest.state, manifest.end, manifest.owner) == ("terminated", 20, None)
-    assert Terminate(ME).apply(manifest) is None
+    assert Terminate(None, 1).apply(manifest) is None
     for edit in (Claim(Owner("x", 0)), OpenSegment(ME, 9), Publish([Published(9, 1, 1, 1)], 1)):
         with pytest.raises(LogTerminated) as raised:
             edit.apply(manifest)
         assert raised.value.end == 20
     assert Hold().apply(manifest) == manifest
-    with pytest.raises(LogFenced):
-        Terminate(ME).apply(with_open())
+    assert Terminate(None, 1).apply(with_open()) is None, "another segment is open than was settled"
+    settled = Terminate((0, COUNTS), 1).apply(with_open())
+    assert (settled.end, settled.open_segment) == (COUNTS.records, None)
     gone = Delete().apply(manifest)
     assert Delete().apply(gone) is None
     for edit in (Claim(Owner("x", 0)), Hold(), Rename("n"), Update({}), Trim(1, 1, 1, 1, {}), Mark(0, None, None, 1)):

@@ -69,3 +69,22 @@ def test_a_publisher_that_settles_the_open_segment(tmp_path, empty):
             assert await values(await logs.read("a"), count + 1) == [*[b"one"][:count], b"two"]
 
     run(story)
+
+
+def test_a_log_that_is_gone_with_its_ledger(tmp_path):
+    """What was sent fails as unknown at once: nothing will ever say what was in it."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(append_ms=600_000), await world.logs()
+            await logs.create("a")
+            owner = await logs.own("a")
+            await owner.append(b"one")
+            for bookie in world.bookies[:2]:
+                await bookie.stop()
+            waiting = owner.append(b"two")
+            await other.delete("a")
+            await other.tidy(abandon=True)
+            await failing(waiting, AppendUnknown)
+
+    run(story)

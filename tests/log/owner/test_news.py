@@ -6,8 +6,8 @@ import pytest
 
 from quire.log.core.edits import Claim, CloseSegment
 from quire.log.core.ownership import State
-from quire.log.core.ownership_messages import Deposed, SegmentEnded
-from quire.log.core.upkeep_edits import Delete
+from quire.log.core.ownership_messages import Deposed, SegmentEnded, WriterEnded
+from quire.log.core.upkeep_edits import Delete, Trim
 from quire.log.core.values import Counts, Owner
 from quire.log.owner.news import news
 from quire.protocol.log_errors import LogFenced, LogTerminated, NoSuchLog
@@ -73,3 +73,21 @@ def test_a_log_that_ends():
     machine.state = State.WAITING
     (given,) = news(Delete().apply(manifest), machine, TOKEN)
     assert isinstance(given.error, NoSuchLog)
+
+
+def test_a_segment_that_was_trimmed():
+    """What was in it is looked for: it was not empty. Unless it is among the doomed as that."""
+    manifest, machine = owned()
+    machine.ledger = 50
+    ended = CloseSegment(5, Counts(7, 70, 4, 9)).apply(manifest)
+    behind = replace(ended.segments[0], n=6, ledger=60, first=7, at=70)
+    trimmed = Trim(6, 7, 70, 1, {}).apply(replace(ended, segments=(*ended.segments, behind), next=7))
+    assert [each.n for each in trimmed.segments] == [6]
+    assert news(trimmed, machine, TOKEN) == [WriterEnded(5)]
+    empty = replace(trimmed, doomed=(replace(trimmed.doomed[-1], why="empty"),))
+    assert news(empty, machine, TOKEN) == [SegmentEnded(5, 0)]
+    for state in (State.OPENING, State.WRITING, State.ROLLING, State.FENCED, State.MOVING, State.LOST):
+        machine = at(state)
+        machine.ledger = 50
+        for given in news(trimmed, machine, TOKEN):
+            machine.handle(given)

@@ -10,7 +10,7 @@ from quire.log.publish.settling import FRESH_S, Settling
 from quire.log.store.ledgers import Ended
 from quire.metadata.store import Versioned
 from quire.protocol.errors import NoSuchLedger
-from quire.protocol.log_errors import PublishRefused
+from quire.protocol.log_errors import SegmentLost
 from tests.log.core.test_edits import fresh, with_closed, with_open
 from tests.log.publish.test_sink import story_of
 
@@ -74,7 +74,7 @@ def test_a_ledger_that_is_gone():
     world = World(with_open())
     world.ends.clear()
     lost = story_of(world.settling.end(world.now))
-    assert "give-up a 0" in str(lost.result.value)
-    lost.addErrback(lambda failure: failure.trap(PublishRefused))
+    assert "give-up orders 0" in str(lost.result.value)
+    lost.addErrback(lambda failure: failure.trap(SegmentLost))
     before, world.now = world.now, with_closed()
     assert story_of(world.settling.end(before)).result is None

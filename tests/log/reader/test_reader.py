@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from twisted.internet.defer import Deferred
 
-from quire.log.core.edits import Me
 from quire.log.core.manifest import Manifest
 from quire.log.core.upkeep_edits import GiveUp, Terminate, Trim
 from quire.log.store.editing import LogRecords
@@ -104,7 +103,7 @@ def test_the_end_of_a_log(tmp_path):
             heard = Heard()
             records.records.watch(records.path, heard)
             await heard.until(lambda found: Manifest.decode(found.value).open_segment is None)
-            await records.edit(Terminate(Me(owner.token, owner.epoch)))
+            await records.edit(Terminate(None, 1))
             await end
             assert reader.terminated
             await logs.delete("a")

@@ -314,7 +314,7 @@ def test_a_log_that_is_gone():
         for part in paths.PARTS:
             await handle.records.delete(f"{handle.path}/{part}", ANY)
         await handle.records.delete(handle.path, ANY)
-        for edit in (Rename("x"), Terminate(Me("mine", 1))):
+        for edit in (Rename("x"), Terminate(None, 1)):
             await failing(Deferred.fromCoroutine(handle.edit(edit)), NoSuchLog)
         await failing(Deferred.fromCoroutine(world.handle().read()), NoSuchLog)
 

@@ -3,6 +3,7 @@
 from twisted.internet.defer import succeed
 
 from quire.log.core.upkeep_edits import Doom
+from quire.log.store.ledgers import Deleted
 from quire.log.upkeep.named import named_by
 from quire.log.upkeep.removal import DOOMED_AT_ONCE, Removal
 from quire.log.upkeep.tagged import Tagged
@@ -27,7 +28,7 @@ class Ledgers:
     def delete_all(self, ledgers):
         gone = [ledger for ledger in ledgers if ledger not in self.stay]
         self.deleted += gone
-        return succeed(set(gone))
+        return succeed(Deleted(set(gone), {}))
 
 
 async def doomed_of(handle):

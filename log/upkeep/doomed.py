@@ -1,0 +1,60 @@
+"""
+Ledgers that are being deleted: brought to their end, deleted, forgotten.
+
+Knows: that order, that a ledger whose bookies can't be asked stays, and the record of one that a log had taken in.
+Does not know: why a ledger is doomed.
+
+Safety: a ledger is fenced before it is deleted, and deleted before it is forgotten.
+"""
+
+from collections.abc import Iterable
+
+from quire.log.core.manifest import Manifest
+from quire.log.core.upkeep_edits import Clear
+from quire.log.store.belonging import adoption
+from quire.log.store.kept import Kept
+from quire.log.store.ledgers import Deleted
+from quire.log.store.paths import adopted_path
+from quire.metadata.records import Delete, Step
+from quire.metadata.store import ANY
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+async def delete_ledgers(
+    kept: Kept, ledgers: Iterable[int], fenced: str, deleted: str, abandon: bool = False
+) -> Deleted:
+    """Fences and deletes; `fenced` and `deleted` are the points.  `MetaStore` when the store is away."""
+    reached = kept.reached
+    return await kept.ledgers.delete_all(
+        list(dict.fromkeys(ledgers)), lambda: reached(fenced), lambda: reached(deleted), abandon
+    )
+
+
+async def clear_doomed(kept: Kept, abandon: bool = False) -> Deleted:
+    """Deletes the doomed ledgers of the log, and then forgets them."""
+    doomed = (await kept.log.read()).value.doomed
+    done = await delete_ledgers(kept, (each.ledger for each in doomed), "trim.fenced", "trim.deleted", abandon)
+    if done.gone:
+        adopted = {each.ledger for each in doomed if each.raw} & done.gone
+        there = {ledger for ledger in adopted if await is_adopted(kept, ledger)}
+
+        def beside(before: Manifest, _after: Manifest) -> list[Step]:
+            return [Delete(adopted_path(each.ledger), ANY) for each in before.doomed if each.ledger in there]
+
+        await kept.log.edit(Clear(done.gone), beside=beside)
+        kept.reached("trim.cleared")
+    return done
+
+
+async def is_adopted(kept: Kept, ledger: int) -> bool:
+    """Whether there is a record that this log has taken the ledger in."""
+    found = await adoption(kept.log.records, ledger)
+    return found is not None and found.log == kept.log.log
+
+
+async def forget_adopted(kept: Kept, ledgers: Iterable[int]) -> None:
+    """Removes the records of ledgers that this log had taken in, once they are gone."""
+    for ledger in ledgers:
+        if await is_adopted(kept, ledger):
+            await kept.log.remove(adopted_path(ledger))

@@ -1,0 +1,52 @@
+"""
+A log's end: terminated, so that it takes nothing more; or truncated, so that it has nothing any more and goes on.
+
+Knows: the order of settling, ending, moving cursors and trimming.  Does not know: who owns the log.
+
+Safety: an open segment is closed only with the counts of its CLOSED ledger; a log is terminated in the same step.
+"""
+
+from quire.log.core.edits import CloseSegment, check_exists
+from quire.log.core.manifest import TERMINATED
+from quire.log.core.upkeep_edits import Terminate
+from quire.log.owner.appends import Position
+from quire.log.store.holds import move_cursors
+from quire.log.store.kept import TRIES_MAX, Kept
+from quire.log.store.settling import settled
+from quire.log.upkeep.trims import trim
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+async def terminate(kept: Kept) -> Position:
+    """
+    The log takes nothing more; where it ends.  Again it changes nothing.  `NoSuchLog`, `SegmentLost`, the errors of a
+    recovery; `MetaStore`: call it again.
+    """
+    for _ in range(TRIES_MAX):
+        manifest = (await kept.log.read()).value
+        check_exists(manifest)
+        if manifest.state != TERMINATED:
+            ended = await settled(kept.log, kept.ledgers, manifest)
+            kept.reached("end.settled")
+            manifest = (await kept.log.edit(Terminate(ended, kept.log.now_ms()))).manifest
+        if manifest.state == TERMINATED:
+            kept.reached("end.marked")
+            return Position(*manifest.closed_end)
+    raise kept.beaten()
+
+
+async def truncate(kept: Kept) -> int:
+    """
+    The log has no record any more, and goes on with the same index: which.  All cursors move there.  `ValueError` names
+    what else holds records; the errors of `terminate`.
+    """
+    manifest = (await kept.log.read()).value
+    check_exists(manifest)
+    ended = await settled(kept.log, kept.ledgers, manifest)
+    kept.reached("end.settled")
+    if ended is not None:
+        await kept.log.edit(CloseSegment(*ended, now_ms=kept.log.now_ms()))
+    end = (await kept.log.read()).value.closed_end[0]
+    await move_cursors(kept.log, end)
+    return await trim(kept, end)

@@ -1,0 +1,88 @@
+"""
+An owner that keeps its log: it tidies it now and then, and can trim and end it.
+
+Knows: how often.  Does not know: what a round does.
+"""
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from quire.log.core.edits import terminated
+from quire.log.owner.appends import Position
+from quire.log.owner.handle import Owner
+from quire.log.store.kept import Kept
+from quire.log.upkeep.ending import terminate
+from quire.log.upkeep.tidying import TidyReport, tidy_log
+from quire.log.upkeep.trims import trim
+from quire.metadata.clock import Timer
+from quire.protocol.errors import LedgerError
+
+# SPDX-License-Identifier: Apache-2.0
+
+log = Logger()
+
+ALL_MS = 3600_000  # between two rounds with all steps
+
+
+class KeptOwner(Owner):
+    """
+    A log that this process owns, and keeps in order.  It ends for good when the ownership is lost.
+    """
+
+    def __init__(self, kept: Kept, name: str, **options: Any) -> None:
+        super().__init__(kept.client, kept.log, kept.ledgers, kept.options, name, reached=kept.reached, **options)
+        self._kept = kept
+        self._random = kept.client.random
+        self._timer: Timer | None = None
+        self._all_at = 0.0
+
+    async def trim(self, before: int) -> int:
+        """As `Logs.trim`."""
+        return await trim(self._kept, before)
+
+    async def terminate(self) -> Position:
+        """Stores what was appended, and then the log takes nothing more; where it ends."""
+        await self.close()
+        end = await terminate(self._kept)
+        known = self._kept.log.known
+        assert known is not None
+        self._error = terminated(known.value)
+        return end
+
+    def owner(self, epoch: int) -> None:
+        super().owner(epoch)
+        self._all_at = self._clock.seconds() + ALL_MS / 1000
+        self._tidy_later()
+
+    def over(self, error: LedgerError | None) -> None:
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        super().over(error)
+
+    def _tidy_later(self) -> None:
+        wait_s = self._options.tidy_ms / 1000 * self._random.uniform(0.9, 1.1)
+        self._timer = self._clock.callLater(wait_s, self.tidy)
+
+    def tidy(self) -> None:
+        """A round now, and others later."""
+
+        def failed(failure: Any) -> None:
+            log.failure("a bug in the upkeep of the log {name}", failure, name=self.name)
+
+        Deferred.fromCoroutine(self._tidy()).addErrback(failed)
+
+    async def _tidy(self) -> None:
+        brief, report = self._clock.seconds() < self._all_at, TidyReport()
+        try:
+            await tidy_log(self._kept, report, brief=brief)
+        except LedgerError as error:
+            report.failed[self.name] = str(error)
+        finally:
+            if not brief:
+                self._all_at = self._clock.seconds() + ALL_MS / 1000
+            if not self._over:
+                self._tidy_later()
+        for reason in report.failed.values():
+            log.warn("the log {name} could not be tidied: {reason}", name=self.name, reason=reason)

@@ -1,0 +1,169 @@
+"""
+A round of upkeep: of one log, or of all.
+
+Knows: the steps, and that each is idempotent and may be done by any number of processes at once.
+Does not know: how often, and who asks.
+
+Safety: a chunk that no line names goes in a step that checks the manifest, so that it is not named meanwhile; a
+publisher's state is forgotten only with its empty folder of intents.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from quire.log.core.manifest import DELETING, Chunk, Manifest
+from quire.log.publish.sink import Sink
+from quire.log.publish.txns import Txns
+from quire.log.store.holds import cursors
+from quire.log.store.kept import Kept
+from quire.log.store.ledgers import Deleted
+from quire.log.store.paths import chunk_path, decoded
+from quire.log.upkeep.deleting import remove_log
+from quire.log.upkeep.doomed import clear_doomed, delete_ledgers
+from quire.log.upkeep.trims import trim
+from quire.metadata.records import Check, Delete, NoRecord, RecordChanged, RecordError, Records
+from quire.metadata.store import ANY
+from quire.protocol.log_errors import LogError, NoSuchLog
+
+# SPDX-License-Identifier: Apache-2.0
+
+HOUR_MS = 3600_000
+DAY_MS = 24 * HOUR_MS
+TXN_DAYS = 90  # after which a publisher is forgotten; a day when there are very many
+TXNS_MAX = 10_000
+
+
+@dataclass
+class TidyReport:
+    """
+    What was done, or would be: logs looked at, ledgers deleted, ledgers that stay and why, chunks without a line, parts
+    that can't be published, publishers that were forgotten, the ids of logs whose rest is gone, and those of logs that
+    could not be tidied and why.
+    """
+
+    logs: int = 0
+    deleted: list[int] = field(default_factory=list)
+    stayed: dict[int, str] = field(default_factory=dict)
+    chunks: int = 0
+    parts: int = 0
+    txns: int = 0
+    removed: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def add(self, done: Deleted) -> Deleted:
+        """Ledgers."""
+        self.deleted += sorted(done.gone)
+        self.stayed |= done.stayed
+        return done
+
+
+async def tidy_log(
+    kept: Kept, report: TidyReport, *, dry_run: bool = False, abandon: bool = False, brief: bool = False
+) -> None:
+    """
+    One round of a log.  `dry_run`: only says what would go.  `abandon`: ledgers whose bookies can't be asked go, too.
+    `brief`: without what is worth a look once an hour only.  `MetaStore` when the store is away.
+    """
+    report.logs += 1
+    try:
+        manifest = (await kept.log.read()).value
+        if dry_run:
+            report.deleted += [each.ledger for each in manifest.doomed]
+            report.removed += [manifest.id] if manifest.state == DELETING else []
+            return
+        if manifest.state == DELETING:
+            if not report.add(await remove_log(kept, abandon)).stayed:
+                report.removed.append(manifest.id)
+            return
+        if manifest.doomed:
+            report.add(await clear_doomed(kept, abandon))
+        if _is_unfinished(manifest):
+            await trim(kept)
+        if not brief:
+            await _tidy_cursors(kept, report, abandon)
+            now_ms = await kept.ages.now_ms(kept.log.records, manifest.last_stamp)
+            await _tidy_chunks(kept, report, now_ms)
+            await _tidy_txns(kept, report, now_ms)
+    except NoSuchLog:  # it went meanwhile
+        return
+    except LogError as error:  # the others are tidied nevertheless
+        report.failed[kept.log.log] = f"{type(error).__name__}: {error}"
+
+
+def _is_unfinished(manifest: Manifest) -> bool:
+    """Whether the log begins behind a segment that was the last one then, and now can go."""
+    first = manifest.segment(manifest.begin.n)
+    return first is not None and first is not manifest.segments[-1] and first.end <= manifest.begin.index
+
+
+async def log_ids(records: Records) -> AsyncGenerator[str, None]:
+    """Of all logs, those that are being deleted too."""
+    for number in range(256):
+        after = ""
+        while True:
+            try:
+                page = await records.children(f"logs/{number:02x}", after)
+            except NoRecord:
+                break
+            if not page:
+                break
+            for id_ in page:
+                yield id_
+            after = page[-1]
+
+
+async def _tidy_cursors(kept: Kept, report: TidyReport, abandon: bool) -> None:
+    """Their doomed ledgers, and cursors that are being deleted."""
+    for cursor, (value, version) in await cursors(kept.log):
+        path = f"{kept.log.path}/cursor/{cursor}"
+        deleting = value.state == DELETING
+        ledgers = value.ledgers if deleting else [each.ledger for each in value.doomed]
+        if not ledgers and not deleting:
+            continue
+        done = report.add(await delete_ledgers(kept, ledgers, "trim.fenced", "trim.deleted", abandon))
+        left = tuple(each for each in value.doomed if each.ledger in done.stayed)
+        with suppress(NoRecord, RecordChanged):  # its holder has moved it: the next round
+            if not deleting:
+                moved = replace(value, doomed=left, edit=kept.log.new_id())
+                await kept.log.records.write(path, moved.encode(), version)
+            elif not done.stayed:
+                await kept.log.records.delete(path, version)
+
+
+async def _tidy_chunks(kept: Kept, report: TidyReport, now_ms: int | None) -> None:
+    """Those that no line names, once they are an hour old."""
+    log = kept.log
+    if now_ms is None:
+        return
+    names = await log.names(f"{log.path}/chunk")
+    if not names:
+        return
+    manifest, version = await log.read()
+    for name in sorted(set(names) - {line.c for line in manifest.chunks}):
+        path = chunk_path(log.log, name)
+        with suppress(RecordError):  # it is gone; or the manifest changed, and may name it: the next round
+            chunk = Chunk.decode((await log.records.read(path)).value)
+            if chunk.at + HOUR_MS < now_ms:
+                await log.records.multi([Check(log.path, version), Delete(path, ANY)])
+                report.chunks += 1
+
+
+async def _tidy_txns(kept: Kept, report: TidyReport, now_ms: int | None) -> None:
+    """What can't be published any more; publishers that have not published for long."""
+    log = kept.log
+    names = await log.names(f"{log.path}/txn")
+    age_ms = DAY_MS if len(names) > TXNS_MAX else TXN_DAYS * DAY_MS
+    for part in names:
+        name = decoded(part)
+        txns = Txns(log, name)
+        if await txns.names():
+            sink = Sink(kept.client, log, kept.ledgers, kept.options, name, "", 0, kept.reached)
+            report.parts += await sink.janitor()
+        if now_ms is None:
+            continue
+        with suppress(RecordError):  # it goes on, or another one was faster
+            txn, version = await txns.read()
+            if txn.at + age_ms < now_ms:
+                await log.records.multi([Delete(txns.path, version), Delete(txns.intents, ANY)])
+                report.txns += 1

@@ -1,0 +1,60 @@
+"""Clocks that can't be believed: nothing is old by them."""
+
+from twisted.internet.defer import succeed
+
+from quire.log.store.ages import Ages
+from tests.reactor import run
+
+# SPDX-License-Identifier: Apache-2.0
+
+MINUTE = 60_000
+
+
+class World:
+    """Three clocks, in ms, which run together until one is set."""
+
+    def __init__(self):
+        self.store, self.here, self.boot = 10 * MINUTE, 10 * MINUTE, 5 * MINUTE
+        self.ages = Ages(lambda: self.here / 1000, lambda: self.boot / 1000)
+
+    def clock(self):
+        return succeed(self.store)
+
+    def later(self, ms):
+        self.store, self.here, self.boot = self.store + ms, self.here + ms, self.boot + ms
+
+
+def test_clocks_that_agree():
+    """The lower one counts."""
+
+    async def story():
+        world = World()
+        assert await world.ages.now_ms(world) == 10 * MINUTE
+        world.later(30 * MINUTE)
+        world.store -= 5000
+        assert await world.ages.now_ms(world) == 40 * MINUTE - 5000
+        world.later(MINUTE)
+        world.here -= 9000
+        assert await world.ages.now_ms(world) == 41 * MINUTE - 9000
+
+    run(story)
+
+
+def test_clocks_that_differ():
+    """A year ahead beside the store; set between two rounds beside any store; a stamp in the future."""
+
+    async def story():
+        world = World()
+        world.here += 365 * 24 * 60 * MINUTE
+        assert await world.ages.now_ms(world) is None
+        world = World()
+        assert await world.ages.now_ms(world) is not None
+        world.later(MINUTE)
+        world.here = world.store = world.here + 2 * MINUTE
+        assert await world.ages.now_ms(world) is None, "it was set"
+        world.later(MINUTE)
+        assert await world.ages.now_ms(world) is not None, "it runs evenly since"
+        assert await world.ages.now_ms(world, world.here + 2 * MINUTE) is None
+        assert await world.ages.now_ms(world, world.here) is not None
+
+    run(story)
