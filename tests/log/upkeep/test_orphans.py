@@ -161,7 +161,7 @@ def test_a_log_that_can_t_be_read(tmp_path):
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_slow_owner(tmp_path, killed):
     """
-    R23, R26.  Its ledger is not named yet when one whose clock is a year ahead takes it for an orphan: it is not named
+    Its ledger is not named yet when one whose clock is a year ahead takes it for an orphan: it is not named
     then, deleted or only doomed, and the append goes to another one.
     """
 
@@ -196,7 +196,7 @@ def test_a_slow_owner(tmp_path, killed):
 
 
 def test_an_owner_that_is_faster(tmp_path):
-    """R23.  It names its ledger while that is about to be doomed: the edit meets a newer manifest, and leaves it."""
+    """It names its ledger while that is about to be doomed: the edit meets a newer manifest, and leaves it."""
 
     async def story():
         async with cluster(tmp_path) as world:
@@ -222,7 +222,7 @@ def test_an_owner_that_is_faster(tmp_path):
 
 
 def test_an_owner_that_hears_late_of_its_ledger(tmp_path):
-    """R23.  All is over before the creation is answered, and the manifest is known as it is after that: not named."""
+    """All is over before the creation is answered, and the manifest is known as it is after that: not named."""
 
     async def story():
         async with cluster(tmp_path) as world:
