@@ -15,9 +15,12 @@ from quire.client.api import Client
 from quire.client.api import connect as connect_client
 from quire.conf.client import ClientOptions
 from quire.conf.log import LogOptions, LogSettings
+from quire.log.checks.checking import Checking, Finding
+from quire.log.checks.held import SegmentLedgers
+from quire.log.checks.segments import segments_of
 from quire.log.core import edits, upkeep_edits
 from quire.log.core.manifest import Manifest, decode_name, encode_name, new_manifest
-from quire.log.core.values import to_json
+from quire.log.core.values import Segment, to_json
 from quire.log.metrics import LogMetrics
 from quire.log.owner.appends import Position
 from quire.log.owner.encoder import Hook
@@ -29,6 +32,7 @@ from quire.log.reader.reader import LogReader
 from quire.log.reader.seeking import Found, Seek
 from quire.log.reader.view import OrSkip
 from quire.log.reader.views import Start, Views
+from quire.log.reader.watching import follow
 from quire.log.store import paths
 from quire.log.store.ages import Ages
 from quire.log.store.editing import LogRecords, create_log
@@ -40,7 +44,7 @@ from quire.log.upkeep.orphans import GRACE_S, Orphan, Orphans
 from quire.log.upkeep.tidying import TidyReport
 from quire.metadata.clock import Boottime, time_of_day
 from quire.metadata.records import Create, Delete, NoRecord, RecordExists, Records, RecordStore
-from quire.metadata.store import ANY
+from quire.metadata.store import ANY, Watch
 from quire.metadata.uri import boottime
 from quire.protocol.log_errors import LogExists, NoSuchLog
 
@@ -352,6 +356,30 @@ class Logs:
         `LogError` when more than 10,000, or a fifth of all, would be deleted and it is not `really` wanted.
         """
         return Orphans(self.bk, self._ledgers, self._log, self._now, self._reached).run(delete, really, grace_s)
+
+    async def segments(self, name: str) -> AsyncGenerator[Segment, None]:
+        """In order, from the first that the log still has.  `NoSuchLog`, `LogDamaged`."""
+        async for some in segments_of(await self._open(name)):
+            for segment in some:
+                yield segment
+
+    async def check(self, name: str) -> AsyncGenerator[Finding, None]:
+        """What does not hold of the log: its segments, and of each that its ledger is there and holds what it says."""
+        log = await self._open(name)
+        ledgers = SegmentLedgers(self.bk, self._records, self._ledgers, log.log)
+        async for finding in Checking(log, ledgers).run():
+            yield finding
+
+    def watch(self, name: str, fn: Callable[[LogInfo | None], object]) -> Watch:
+        """Calls `fn` now and after changes, not after each; None while there is no such log."""
+        return follow(self._records, name, lambda found: fn(None if found is None else info_of(found)))
+
+    async def purge(self, instance_id: str) -> None:
+        """
+        Removes the logs of a former cluster of that id at this address; their ledgers are gone with it.  `WrongCluster`
+        when those here are of another one, or of the present one.
+        """
+        await self._records.purge(instance_id)
 
     async def close(self) -> None:
         """Ends every handle: owners store what was appended and resign."""

@@ -80,7 +80,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "lost_bookies refilling",
         "decommission",
     ),
-    "log": rows("core", "metrics store", "owner", "publish reader", "upkeep", "api"),
+    "log": rows("core", "metrics store", "owner", "publish reader", "checks upkeep", "api"),
     "tools": rows(
         "process_reactor", "daemons load terminal", "local_cluster", "commands", "failures", "main", "__main__ manual"
     ),

@@ -2,5 +2,5 @@
 Reading a log: one view of it in a process, and readers that cross its segments.
 
 In reading order: `views` (face), `reader` (face), `view` (face), `judging`, `seeking` (face), `one_segment`, `batches`,
-`finding`, `copies`.
+`finding`, `copies`; `watching` (face).
 """

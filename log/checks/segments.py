@@ -1,0 +1,41 @@
+"""
+The segments of a log in order, chunk by chunk.
+
+Knows: that a chunk goes with what a trim takes, and then the newer manifest is read.
+Does not know: ledgers.
+"""
+
+from collections.abc import AsyncGenerator
+
+from quire.log.core.manifest import above
+from quire.log.core.values import Segment
+from quire.log.store.editing import LogRecords
+from quire.metadata.records import NoRecord
+from quire.protocol.log_errors import LogDamaged
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+async def segments_of(log: LogRecords) -> AsyncGenerator[list[Segment], None]:
+    """In lists, from the first that the log still has.  `NoSuchLog`; `LogDamaged` when a chunk is missing."""
+    found = await log.read()
+    number = -1  # of the last that was given out
+    while True:
+        number = max(number, found.value.begin.n - 1)
+        part = found.value.first(above(number))
+        if part is None or isinstance(part, Segment):
+            rest = [segment for segment in found.value.segments if segment.n > number]
+            if rest:
+                yield rest
+            return
+        try:
+            chunk = await log.chunk(part.c)
+        except NoRecord:
+            await log.records.sync()
+            newer = await log.read()
+            if newer.version == found.version:
+                raise LogDamaged(f"the chunk {part.c} that the log {found.value.name!r} names is gone") from None
+            found = newer
+            continue
+        yield [segment for segment in chunk.segments if segment.n > number]
+        number = part.last
