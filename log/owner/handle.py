@@ -101,6 +101,7 @@ class Owner:
         def failed(failure: Any) -> None:
             if not self._owned.called:
                 self._owned.errback(failure)
+            self._leave("")
 
         Deferred.fromCoroutine(begin()).addErrback(failed)
         return self._owned
