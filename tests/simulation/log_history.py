@@ -26,7 +26,7 @@ from tests.simulation.truth import Violation
 
 NAME = "orders"
 LOG_OPTIONS = {
-    "batch_bytes": 300, "part_bytes": 120, "append_ms": 4000, "takeover_ms": 8000, "window_records": 60,
+    "batch_bytes": 300, "part_bytes": 120, "append_ms": 1500, "takeover_ms": 4000, "window_records": 60,
     "window_bytes": 6000, "poll_ms": 100,
 }  # fmt: skip
 ROLLS = (
@@ -237,7 +237,7 @@ class LogHistory(History):
         handle = self.some_owner(rng)
         if handle is not None:
             self.seen["large append"] += 1
-            self.append(handle, handle.values(rng, rng.randint(1, 4), 400), atomic=rng.random() < 0.6)
+            self.append(handle, handle.values(rng, rng.randint(1, 5), 300), atomic=rng.random() < 0.5)
 
     def append(self, handle: Handle, values: list[bytes], atomic: bool = False) -> None:
         owner, truth = handle.owner, self.log_truth

@@ -50,7 +50,8 @@ LOG_MUTANTS = (
            ("quire.log.reader.one_segment:_check", "if (end.ordinal,", "if assembler._group or (end.ordinal,")),
     # Publishers
     mutant("an abort does not move the txn", "logs.md, publishing; R12", "log publish",
-           (f"{SINK}.abort", "if await self._txns.write(marked, found.version):", "if True:")),
+           (f"{SINK}.abort", "if await self._txns.write(marked, found.version):", "if True:"),
+           (f"{SINK}._clean", "if not publishing.is_dead(", "if what != 'abort' and not publishing.is_dead(")),
     mutant("a commit does not delete the intents", "logs.md, publishing; S17", "log publish",
            (f"{SINK}._publish", "for part in parts if part.intent]", "for part in ()]")),
     mutant("a commit takes parts of an earlier claim", "logs.md, publishing; S16", "log publish",

@@ -260,7 +260,7 @@ profile(
 
 # Named logs
 OWNERS = {
-    "own": 8, "force": 2, "transfer": 2, "roll": 3, "append_large": 4, "barrier": 1, "settings": 1, "stop_owner": 2,
+    "own": 8, "force": 2, "transfer": 2, "roll": 3, "append_large": 7, "barrier": 1, "settings": 1, "stop_owner": 2,
     "crash_owner": 2, "crash": 1, "expire": 2, "repair": 2, "read": 4, "crash_at": 2,
 }  # fmt: skip
 PUBLISHERS = {"part": 16, "zombie": 3, "commit": 12, "abort": 2, "new_run": 2, "janitor": 2}

@@ -264,3 +264,25 @@ def test_a_look_that_fails_after_the_claim_was_taken():
 async def nothing():
     """No wait for others."""
     return 0.0
+
+
+def test_a_handle_that_leaves_while_it_begins():
+    """What it had not asked for yet is not asked for: the claim of another stays, and there is no candidate."""
+
+    async def story():
+        world = await World().ready()
+        one, two = await world.registered("one"), world.handle("two")
+        await world.make(one)
+        two.store.faults = lambda name, _: Fault(after=1.0) if name == "record_read" else None
+        forcing = Deferred.fromCoroutine(two.force())
+        two.store.faults = None
+        await two.release()
+        world.clock.advance(1.0)
+        await forcing
+        await two.register()
+        world.clock.advance(0)
+        assert one.heard[-1] == "mine"
+        assert two.heard == []
+        assert await world.look.children("logs/x/candidates") == ["one"]
+
+    run(story)
