@@ -201,10 +201,6 @@ def test_a_large_backlog_is_stored_by_close_and_barrier(tmp_path):
 def test_an_atomic_batch_is_bounded(tmp_path):
     """More records than one batch may have are refused, never sent; as many as it may have are one batch."""
 
-
-def test_a_candidate_that_could_not_register_leaves(tmp_path):
-    """The error is the store's, and nothing of the handle goes on: the next one owns the log."""
-
     async def story():
         async with cluster(tmp_path) as world:
             logs = await world.logs()
@@ -217,7 +213,16 @@ def test_a_candidate_that_could_not_register_leaves(tmp_path):
                 assert batch.count == RECORDS_MAX
                 break
 
+    run(story)
 
+
+def test_a_candidate_that_could_not_register_leaves(tmp_path):
+    """The error is the store's, and nothing of the handle goes on: the next one owns the log."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
             faults = [Fault(error=MetaStore("away"))]
             logs.bk.store.faults = lambda name, _: faults.pop() if faults and name == "record_multi" else None
             await failing(logs.own("a"), MetaStore)
