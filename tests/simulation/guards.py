@@ -35,7 +35,7 @@ def applied_to(function: FunctionType, edits: Sequence[Edit]) -> Iterator[None]:
     """The function's code after the edits, and after the block what it was."""
     source = textwrap.dedent(inspect.getsource(function))
     for edit in edits:
-        assert source.count(edit.old) == 1, f"{edit.where}: {edit.old!r} is there {source.count(edit.old)} times"
+        assert source.count(edit.old) == 1, f"{edit.where}: {edit.old!r} stands there {source.count(edit.old)} times"
         source = source.replace(edit.old, edit.new)
     tree = ast.parse(source)
     tree.body[0].decorator_list.clear()  # type: ignore[attr-defined]

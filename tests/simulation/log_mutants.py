@@ -15,8 +15,8 @@ SINK, PUBLISHING = "quire.log.publish.sink:Sink", "quire.log.core.publishing"
 LOG_MUTANTS = (
     # Owners
     mutant("a segment is written before it is named", "logs.md, a log's life; S3", "log takeover",
-           (f"{EFFECTS}.create", "self.writers[writer.id] = writer",
-            "self.writers[writer.id] = writer\n        await writer.append(b'early')")),
+           (f"{EFFECTS}.create", "self._driver.calm(\"create\")",
+            "self._driver.calm('create')\n        await writer.append(b'early')")),
     mutant("a fenced segment is closed with what its owner remembers", "logs.md, safety; S5", "log takeover",
            (f"{EFFECTS}.recover", "ended.last, ended.counts",
             "ended.last, ended.counts if self._driver.settling else self._driver.counts()")),
@@ -45,6 +45,10 @@ LOG_MUTANTS = (
             "self._about['host']\n    token = self._token if same else token")),
     mutant("the number of an empty segment comes again", "logs.md, safety; S14", "log takeover",
            (f"{EDITS}:closed", "segments=manifest.segments[:-1],", "segments=manifest.segments[:-1], next=found.n,")),
+    mutant("a call denies what is in the log", "logs.md, where the design was left; S8", "log takeover",
+           ("quire.log.owner.appends:Call.fail", "if stored and", "if False and")),
+    mutant("a claim that lands after its handle has left stays", "metadata-rules.md 10, K4", "log late",
+           (f"{CLAIMS}.release", "left = self._unanswered", "left = False")),
     # Readers
     mutant("half a large batch at the end of a ledger is damage", "logs.md, entries", "log takeover",
            ("quire.log.reader.one_segment:_check", "if (end.ordinal,", "if assembler._group or (end.ordinal,")),
