@@ -372,7 +372,7 @@ class LogHistory(History):
     def _end(self) -> None:
         self.doom = None
         self._calm()
-        self._until("an append, a read or a commit hangs", self._all_answered)
+        self.until("an append, a read or a commit hangs", self._all_answered)
         rng = Random(self.plan.seed)
         last = self.new_process()
         for handle in self.handles:
@@ -380,7 +380,7 @@ class LogHistory(History):
                 handle.closing.append(handle.process.ask(self._leave(handle)))
         handle = self._take_over(last, force=self.plan.seed % 2 == 0)
         self.append(handle, handle.values(rng, 3, 20))
-        self._until("an append after the quiet hangs", lambda: handle.appends[-1][1].done)
+        self.until("an append after the quiet hangs", lambda: handle.appends[-1][1].done)
         if handle.appends[-1][1].error is not None:
             raise Violation("ends", f"the log is owned, and an append fails: {handle.appends[-1][1].error!r}")
         self.let_pass(QUIET_SECONDS)
@@ -388,10 +388,10 @@ class LogHistory(History):
         for each in self.handles:
             if each.process.alive and not each.closing:
                 each.closing.append(each.process.ask(self._leave(each)))
-        self._until("a close hangs", lambda: all(job.over for each in self.handles for job in each.closing))
+        self.until("a close hangs", lambda: all(job.over for each in self.handles for job in each.closing))
         self.publishers.finish(last)
         reading = self._read(last, "begin", follow=False)
-        self._until("the last reader hangs", lambda: reading.over)
+        self.until("the last reader hangs", lambda: reading.over)
         assert reading.job is not None
         if reading.job.error is not None:
             raise Violation("ends", f"the log can't be read to its end: {reading.job.error!r}")
@@ -403,9 +403,7 @@ class LogHistory(History):
         if handle.owner is not None:
             await handle.owner.close()
             return
-        for owner in list(handle.process.logs._owners):  # a candidate is known to the library only
-            if owner.epoch == 0:
-                await owner.close()
+        await handle.process.logs.close()  # the handle of a candidate is not given out
 
     def _take_over(self, process: LogProcess, force: bool) -> Handle:
         if not force and self.plan.seed % 3 == 0:
@@ -417,12 +415,12 @@ class LogHistory(History):
             handle.owner = outcome.value
 
         handle.owning = process.ask(process.logs.own(NAME, force=force), told)
-        self._until("the log can't be owned", lambda: handle.owning is not None and handle.owning.done, OWN_SECONDS)
+        self.until("the log can't be owned", lambda: handle.owning is not None and handle.owning.done, OWN_SECONDS)
         if handle.owner is None:
             raise Violation("ends", f"faults are over, and the log can't be owned: {handle.owning.error!r}")
         return handle
 
-    def _until(self, what: str, done: Any, seconds: float = END_SECONDS) -> None:
+    def until(self, what: str, done: Any, seconds: float = END_SECONDS) -> None:
         if not done():
             self.let_pass(seconds, done)
         if not done():

@@ -109,7 +109,7 @@ class Publishers:
                 await pause(process.process, rests[start // 4])
                 await writer.append_many(values[start : start + 4])
             if gives_up:
-                self.truth.dropped.update(writer._ids)
+                self.truth.drop(f"/intents/{txn.name}/{batch}-{number}-{attempt}-")
                 await writer.discard()
                 return None
             return await writer.close()
@@ -233,12 +233,12 @@ class Publishers:
             txn.runs.append(run)
             for _ in range(3):
                 job = self.commit(run, run.batch, ())
-                self.history._until("the last commit hangs", lambda job=job: job.done)
+                self.history.until("the last commit hangs", lambda job=job: job.done)
                 if job.error is not None:
                     raise Violation("ends", f"the last run of {txn.name} can't publish: {job.error!r}")
             for _ in range(JANITOR_TRIES):
                 job = self._janitor(process, txn)
-                self.history._until("the janitor hangs", lambda job=job: job.done)
+                self.history.until("the janitor hangs", lambda job=job: job.done)
                 if job.error is None:
                     break
             left = [path for path in self.truth.intents if f"/intents/{txn.name}/" in path]

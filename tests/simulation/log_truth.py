@@ -25,7 +25,7 @@ class LogTruth:
         self.seen = world.truth.seen
         self.ledgers = LogLedgers(world.truth, self._going)
         world.shared.ledgers = self.ledgers
-        world.shared.records = WatchedRecords(world.shared.records, self._changed)
+        world.shared.records = WatchedRecords(world.shared.records, self.changed)
         self.manifest: Json | None = None
         self.path = ""
         self._chunks: dict[str, list[Json]] = {}
@@ -73,7 +73,7 @@ class LogTruth:
 
     # -- records ---------------------------------------------------------------------------------------------------
 
-    def _changed(self, changes: list[Change]) -> None:
+    def changed(self, changes: list[Change]) -> None:
         """One operation took effect."""
         manifest: Change | None = None
         txns: list[Change] = []
@@ -277,6 +277,12 @@ class LogTruth:
         for path, intent in self.intents.items():
             if ledger in intent["ledgers"] and ledger not in self.dropped and not self._is_dead(path, intent):
                 self.break_("intents", f"ledger {ledger} is deleted, which {path} may still publish")
+
+    def drop(self, part: str) -> None:
+        """A task may delete what it wrote: nobody was given its part."""
+        for path, intent in self.intents.items():
+            if part in path:
+                self.dropped.update(intent["ledgers"])
 
     def _is_dead(self, path: str, intent: Json) -> bool:
         """Whether a part can't be published any more."""

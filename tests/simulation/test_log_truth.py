@@ -84,7 +84,7 @@ class Story:
 
     def change(self, path: str, after: Any, before: Any = None) -> None:
         known = {MANIFEST: self.truth.manifest, **self.truth.txns, **self.truth.intents}
-        self.truth._changed([Change(path, known.get(path, before), after)])
+        self.truth.changed([Change(path, known.get(path, before), after)])
 
     @property
     def broken(self) -> str | None:
@@ -226,7 +226,7 @@ def test_a_batch_is_published_in_one_step_from_parts_of_its_claim(after, kept, p
         changes.append(Change(TXN, story.truth.txns[TXN], after))
     if not kept:
         changes.append(Change(INTENT, intent, None))
-    story.truth._changed(changes)
+    story.truth.changed(changes)
     assert story.broken == promise
 
 

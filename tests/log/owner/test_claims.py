@@ -250,8 +250,7 @@ def test_a_look_that_fails_after_the_claim_was_taken():
         one, two = await world.registered("one"), await world.registered("two")
         await world.make(one)
         faults = [Fault(error=MetaStore("away"))]
-        two.store.faults = lambda name, _: faults.pop() if faults and name == "record_read" else None
-        two._turn = lambda: Deferred.fromCoroutine(nothing())
+        two.store.faults = lambda _, args: faults.pop() if faults and args == ("logs/x/owner",) else None
         waiting = world.make(two)
         world.clock.advance(0.1)
         await waiting
@@ -259,11 +258,6 @@ def test_a_look_that_fails_after_the_claim_was_taken():
         assert not faults
 
     run(story)
-
-
-async def nothing():
-    """No wait for others."""
-    return 0.0
 
 
 def test_a_handle_that_leaves_while_it_begins():
