@@ -211,7 +211,7 @@ class LogHistory(History):
                 self.world.tell(f"{handle.name} in {process.name} owns the log, epoch {outcome.value.epoch}")
                 self.seen["owned"] += 1
                 if handle.leaving:
-                    handle.closing.append(process.ask(outcome.value.close()))
+                    self._close(handle, outcome.value.close())
             else:
                 self.world.tell(f"{handle.name} in {process.name} can't own the log: {outcome.error}")
                 self.seen[f"own failed {outcome.code}"] += 1
@@ -289,7 +289,7 @@ class LogHistory(History):
         waiting = sorted(self.world.shared.records.names.get(path, set()) - {handle.owner.token})
         to = rng.choice(waiting) if waiting and rng.random() < 0.8 else ""
         self.seen["handed over"] += 1
-        handle.closing.append(handle.process.ask(handle.owner.transfer(to) if to else handle.owner.close()))
+        self._close(handle, handle.owner.transfer(to) if to else handle.owner.close())
 
     def _do_stop_owner(self, rng: Random) -> None:
         """SIGSTOP; perhaps its session ends meanwhile."""
@@ -378,7 +378,7 @@ class LogHistory(History):
         last = self.new_process()
         for handle in self.handles:
             if not handle.over and (self.plan.seed % 3 or handle.owner is None):
-                handle.closing.append(handle.process.ask(self._leave(handle)))
+                self._close(handle, self._leave(handle))
         handle = self._take_over(last, force=self.plan.seed % 2 == 0)
         self.append(handle, handle.values(rng, 3, 20))
         self.until("an append after the quiet hangs", lambda: handle.appends[-1][1].done)
@@ -388,7 +388,7 @@ class LogHistory(History):
         self._check_tails()
         for each in self.handles:
             if each.process.alive and not each.closing:
-                each.closing.append(each.process.ask(self._leave(each)))
+                self._close(each, self._leave(each))
         self.until("a close hangs", lambda: all(job.over for each in self.handles for job in each.closing))
         self.publishers.finish(last)
         reading = self._read(last, "begin", follow=False)
@@ -398,6 +398,17 @@ class LogHistory(History):
             raise Violation("ends", f"the log can't be read to its end: {reading.job.error!r}")
         self.log_truth.reckon(reading.values)
         self._check_leaks()
+
+    def _close(self, handle: Handle, leaving: Any) -> None:
+        def told(job: Job) -> None:
+            manifest, owner = self.log_truth.manifest, handle.owner
+            self.check_error(job, "a close")
+            if owner is None or manifest is None or not owner.lost:
+                return
+            if manifest["owner"] is None and manifest["epoch"] == owner.epoch:
+                self.truth.break_("answered", f"{handle.name} was told that it lost the log, which it gave up")
+
+        handle.closing.append(handle.process.ask(leaving, told))
 
     async def _leave(self, handle: Handle) -> None:
         handle.leaving = True
