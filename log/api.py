@@ -154,8 +154,13 @@ class Logs:
         return info_of(manifest)
 
     async def _id_of(self, name: str) -> str:
+        path = paths.name_path(name)
         try:
-            return decode_name((await self._records.read(paths.name_path(name))).value)
+            return decode_name((await self._records.read(path)).value)
+        except NoRecord:
+            await self._records.sync()  # a server of the store may be behind
+        try:
+            return decode_name((await self._records.read(path)).value)
         except NoRecord:
             raise NoSuchLog(f"there is no log {name!r}: `quire log list` shows those that there are") from None
 

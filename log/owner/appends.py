@@ -20,6 +20,8 @@ from quire.log.core.batch import (
     Records,
 )
 from quire.log.owner.encoder import Placed
+from quire.protocol.errors import LedgerError
+from quire.protocol.log_errors import AppendUnknown
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -44,15 +46,26 @@ class Appended(NamedTuple):
 class Call:
     """One append, which may become several entries, or share one with others."""
 
-    __slots__ = ("count", "done", "indexes", "left", "one", "positions")
+    __slots__ = ("count", "deadline", "done", "indexes", "left", "one", "positions")
 
-    def __init__(self, count: int, one: bool) -> None:
+    def __init__(self, count: int, one: bool, deadline: float) -> None:
+        """`deadline`: of all its entries, so that none is stored after the others were too late."""
+        self.deadline = deadline
         self.done: Deferred[Any] = Deferred()
         self.count = count
         self.one = one
         self.left = count  # records that are not acknowledged
         self.indexes: list[int] = []
         self.positions: list[int] = []
+
+    def fail(self, error: BaseException) -> None:
+        """The first failure of an entry is that of the call; what is in the log already is not denied."""
+        if self.done.called:
+            return
+        stored = self.count - self.left
+        if stored and isinstance(error, LedgerError) and not isinstance(error, AppendUnknown):
+            error = AppendUnknown(f"the first {stored} of {self.count} records are in the log, the others not: {error}")
+        self.done.errback(error)
 
     @property
     def answer(self) -> Position | Appended:

@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 
 from quire.metadata.clock import Clock, Timer, pause
 from quire.metadata.records import Create, Delete, NoRecord, RecordError, RecordExists, Records
-from quire.metadata.store import Versioned, Watch
+from quire.metadata.store import SESSION_TIMEOUT_MS, Versioned, Watch
 from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
@@ -23,6 +23,7 @@ from quire.protocol.errors import MetaStore
 IDLE_LOOK_S = 30.0  # plus or minus half
 TURN_S = 0.5  # that a candidate leaves the claim to each of higher priority
 BETTER_MAX = 3
+LEAVING_S = 2 * SESSION_TIMEOUT_MS / 1000  # in which a create that was never answered may still take effect
 
 
 class Claims:
@@ -61,13 +62,29 @@ class Claims:
         self._watch: Watch | None = None
         self._ended = False
         self._making = False
+        self._unanswered = False  # whether something that was asked may still take effect
 
     async def register(self) -> None:
-        """Joins the candidates and begins to look at the claim."""
-        with suppress(RecordExists):
-            await self._records.create(f"{self._candidates}/{self._token}", self._value(), claim=True)
-        self._watch = self._records.watch(self._owner, self._seen)
-        self._look_later()
+        """Joins the candidates and begins to look at the claim, unless the handle has left meanwhile."""
+        if not self._ended:
+            await self._create(f"{self._candidates}/{self._token}")
+        self._begin()
+
+    def _begin(self) -> None:
+        if not self._ended:
+            self._watch = self._records.watch(self._owner, self._seen)
+            self._look_later()
+
+    async def _create(self, path: str) -> None:
+        try:
+            await self._records.create(path, self._value(), claim=True)
+        except RecordExists:
+            return
+        except RecordError:
+            raise
+        except MetaStore:
+            self._unanswered = True
+            raise
 
     def _value(self) -> bytes:
         said = {"token": self._token, "priority": self._priority, **self._about}
@@ -102,13 +119,11 @@ class Claims:
             if turn:
                 await pause(self._clock, turn)
             while not self._ended:
+                found: Versioned[bytes] | None = None
                 try:
-                    await self._records.create(self._owner, self._value(), claim=True)
-                    found: Versioned[bytes] | None = await self._records.read(self._owner)
-                except RecordExists:
-                    found = await self._look()
-                except NoRecord:
-                    found = None  # it went again, or the log is gone, which its manifest says
+                    with suppress(NoRecord):  # the log is gone, which its manifest says
+                        await self._create(self._owner)
+                        found = await self._look()
                 except MetaStore:
                     await pause(self._clock, self._poll_s)
                     continue
@@ -157,29 +172,46 @@ class Claims:
     async def force(self) -> None:
         """Takes another's claim in one step: its holder would make it again at once."""
         found = await self._look()
-        if found is not None and token_of(found) != self._token:
-            with suppress(RecordError):
+        if found is not None and token_of(found) != self._token and not self._ended:
+            try:
                 await self._records.multi(
                     [Delete(self._owner, found.version), Create(self._owner, self._value(), claim=True)]
                 )
+            except RecordError:
+                return
+            except MetaStore:
+                self._unanswered = True
+                raise
 
     async def release(self) -> None:
         """
         Leaves the candidates, and removes the claim if it has this handle's token.  A create that was never answered
-        may still land: that one goes with the session.
+        may still land, and is looked for.
         """
         self._ended = True
         if self._watch is not None:
             self._watch.cancel()
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
-        with suppress(MetaStore):
-            found = await self._look()
-            if found is not None and token_of(found) == self._token:
-                await self._records.delete(self._owner, found.version)
-        with suppress(MetaStore):
-            candidate = await self._records.read(f"{self._candidates}/{self._token}")
-            await self._records.delete(f"{self._candidates}/{self._token}", candidate.version)
+        until = self._clock.seconds() + LEAVING_S
+        while True:
+            try:
+                await self._remove(self._owner)
+                await self._remove(f"{self._candidates}/{self._token}")
+            except MetaStore:
+                left = True
+            else:
+                left = self._unanswered
+            if not left or self._clock.seconds() >= until:
+                return
+            await pause(self._clock, self._poll_s)
+
+    async def _remove(self, path: str) -> None:
+        """A record, if it is this handle's."""
+        with suppress(NoRecord):
+            found = await self._records.read(path)
+            if token_of(found) == self._token:
+                await self._records.delete(path, found.version)
 
 
 def token_of(found: Versioned[bytes] | None) -> str | None:

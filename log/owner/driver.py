@@ -131,12 +131,15 @@ class OwnerDriver:
         """Becomes a candidate.  `NoSuchLog`, `LogTerminated`."""
         manifest = (await self._records.read()).value
         edits.check_open(manifest)
+        if self.ended:
+            return
         self._manifest_watch = self._records.records.watch(self._records.path, self._seen)
         if force:
             await self._claims.force()
         await self._claims.register()
-        self._reached("claim.registered")
-        self._tick()
+        if not self.ended:
+            self._reached("claim.registered")
+            self._tick()
 
     # -- the machine -----------------------------------------------------------------------------------------------
 

@@ -101,6 +101,7 @@ class Owner:
         def failed(failure: Any) -> None:
             if not self._owned.called:
                 self._owned.errback(failure)
+            self._leave("")
 
         Deferred.fromCoroutine(begin()).addErrback(failed)
         return self._owned
@@ -168,7 +169,7 @@ class Owner:
             )
         self._count += count
         self._bytes += size
-        call = Call(count, one)
+        call = Call(count, one, self._deadline)
         parts = [records] if atomic else list(cut(records, options.batch_bytes))
         for part in parts:
             self._gathered.append((part, call))
@@ -202,9 +203,13 @@ class Owner:
         if self._over or not self.epoch:
             return fail(self._error or self._not_owner())
         self._flush(everything=True)
-        call = Call(0, True)
+        call = Call(0, True, self._deadline)
         self._submit(Batch(Records([]), [(call, 0)], barrier=True))
         return call.done
+
+    @property
+    def _deadline(self) -> float:
+        return self._clock.seconds() + self._options.append_ms / 1000
 
     def roll(self) -> None:
         """The segment ends; the next append begins another."""
@@ -238,8 +243,13 @@ class Owner:
             taken: list[tuple[Records, Call]] = []
             size = count = 0
             while self._gathered:
-                records, _call = self._gathered[0]
+                records, call = self._gathered[0]
                 length = records.bytes
+                if call.done.called:  # another of its entries failed
+                    self._gathered.popleft()
+                    self._count -= len(records.values)
+                    self._bytes -= length
+                    continue
                 if taken and (
                     size + length > self._options.batch_bytes
                     or count + len(records.values) > RECORDS_PER_ENTRY_MAX
@@ -249,12 +259,13 @@ class Owner:
                 taken.append(self._gathered.popleft())
                 size += length
                 count += len(records.values)
-            calls = [(call, len(records.values)) for records, call in taken]
-            self._submit(Batch(joined([records for records, _call in taken]), calls))
+            if taken:
+                calls = [(call, len(records.values)) for records, call in taken]
+                self._submit(Batch(joined([records for records, _call in taken]), calls))
 
     def _submit(self, batch: Batch) -> None:
         self._under_way += 1
-        deadline = self._clock.seconds() + self._options.append_ms / 1000
+        deadline = batch.calls[0][0].deadline
         self._driver.feed(m.Append(m.Item(len(batch.records.values), batch.records.bytes, deadline, batch)))
 
     # -- what the driver says --------------------------------------------------------------------------------------
@@ -349,11 +360,9 @@ class Owner:
         self._count -= len(batch.records.values)  # before who is answered appends again
         self._bytes -= batch.records.bytes
         for call, _count in batch.calls:
-            if call.done.called:
-                continue
             if error is not None:
-                call.done.errback(error)
-            elif call.left == 0:
+                call.fail(error)
+            elif call.left == 0 and not call.done.called:
                 call.done.callback(call.answer)
 
     def _flush_more(self) -> None:
@@ -372,8 +381,7 @@ class Owner:
         self.lost = error is not None or not self._closed  # another one may have its claim
         gathered, self._gathered = self._gathered, deque()
         for _records, call in gathered:
-            if not call.done.called:
-                call.done.errback(self._error)
+            call.fail(self._error)
         if not self._owned.called:
             self._owned.errback(self._error)
         for each in [*self._ready, *self._closed]:

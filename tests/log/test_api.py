@@ -121,6 +121,28 @@ def test_a_takeover_by_force(tmp_path):
     run(story)
 
 
+def test_a_store_that_is_behind(tmp_path):
+    """A name that one of its servers does not know yet is looked for again after a sync."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            asked = []
+
+            def behind(operation, _arguments):
+                asked.append(operation)
+                return None if "record_sync" in asked else Fault(error=NoRecord("not here yet"))
+
+            logs.bk.store.faults = behind
+            assert (await logs.info("a")).name == "a"
+            asked.clear()
+            await failing(logs.info("b"), NoSuchLog)
+            assert asked == ["record_read", "record_sync", "record_read"]
+
+    run(story)
+
+
 def test_a_fence_without_a_new_owner(tmp_path):
     """A repair closes the ledger under the owner: it goes on in the next one; callers see a pause, no error."""
 

@@ -17,8 +17,8 @@ import time
 from collections import Counter
 from itertools import islice
 
-from tests.simulation.history import replay
 from tests.simulation.plan import PROFILES, Plan, draw
+from tests.simulation.replaying import replay
 from tests.simulation.sweep import ENOUGH, RARE, Result, beside, every_nth, profile_of, shrink, sweep
 from tests.simulation.truth import Violation
 

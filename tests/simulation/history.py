@@ -40,14 +40,14 @@ EARLY, EARLY_IDS = 0.15, 12  # how often an advanced writer may give an id befor
 END_SECONDS = 150.0
 OPEN_TRIES = 12
 GAP_TRIES = 10
-COLLECT_EVERY = 20  # histories
 FENCED = -101
 RECOVERY_REFUSED = (-10, -23)
 
 
 def say_unraisable(found: Any) -> None:
     """A coroutine of a process that died says so where Python frees it; that is no bug of its code."""
-    if not (isinstance(found.exc_value, RuntimeError) and "GeneratorExit" in str(found.exc_value)):
+    said = str(found.exc_value)
+    if not (isinstance(found.exc_value, RuntimeError) and ("GeneratorExit" in said or "already running" in said)):
         sys.__unraisablehook__(found)
 
 
@@ -160,13 +160,16 @@ class History:
             self.let_pass(max(0.0, start + step.at - world.timeline.now))
             self._drawn = Random(step.seed)
             world.tell(f"-- {step.kind}")
-            name = f"_do_{step.kind}"
-            (getattr(self, name) if hasattr(self, name) else getattr(self.upkeep, name[1:]))(self._drawn)
+            self._do(step.kind)
             self._check()
         self._end()
         self._count_requests()
         if self.plan.upkeep:
             self.upkeep.finish()
+
+    def _do(self, kind: str) -> None:
+        name = f"_do_{kind}"
+        (getattr(self, name) if hasattr(self, name) else getattr(self.upkeep, name[1:]))(self._drawn)
 
     @property
     def plain_options(self) -> ClientOptions:
@@ -195,13 +198,16 @@ class History:
         if truth.violation is not None:
             raise truth.violation
 
-    def _begin(self) -> None:
-        plan, world = self.plan, self.world
+    def _begin_cluster(self) -> None:
         keeper = self.new_client("keeper")
         Outcome(keeper.store.init_cluster())
         for bookie in self.bookies:
             bookie.start()
-        world.timeline.run(0.1)
+        self.world.timeline.run(0.1)
+
+    def _begin(self) -> None:
+        plan, world = self.plan, self.world
+        self._begin_cluster()
         e, w, a = plan.shape
         for number, kind in enumerate(plan.ledgers):
             client = self.new_client(f"w{number}")
@@ -669,6 +675,28 @@ class History:
     # Quiet, and the reckoning
 
     def _end(self) -> None:
+        self._calm()
+        for line in self.lines:
+            line_out = line.client.alive and line.writer.bookies_out
+            self.seen["went on without a spare"] += bool(line_out)
+            if line.client.alive and not line.writer.closed:
+                line.early = False
+                for _ in range(GAP_TRIES if line.gaps else 1):
+                    self._append(line, [b"%d.late" % (len(line.given) + number) for number in range(line.gaps + 1)])
+                    self.let_pass(1.0)
+                    if not line.gaps:
+                        break
+                if self.plan.seed % 2:
+                    self._close(line)
+                    self.let_pass(1.0)
+        for line in self.lines:
+            if line.truth.deleted:
+                self._bury(line)
+            else:
+                self._settle(line)
+
+    def _calm(self) -> None:
+        """Faults end, and whoever has a disk is started."""
         world = self.world
         world.tell("-- quiet")
         for client in self.clients:
@@ -704,24 +732,6 @@ class History:
         for bookie in self.bookies:
             if not bookie.up and not bookie.gone:
                 bookie.start()
-        for line in self.lines:
-            line_out = line.client.alive and line.writer.bookies_out
-            self.seen["went on without a spare"] += bool(line_out)
-            if line.client.alive and not line.writer.closed:
-                line.early = False
-                for _ in range(GAP_TRIES if line.gaps else 1):
-                    self._append(line, [b"%d.late" % (len(line.given) + number) for number in range(line.gaps + 1)])
-                    self.let_pass(1.0)
-                    if not line.gaps:
-                        break
-                if self.plan.seed % 2:
-                    self._close(line)
-                    self.let_pass(1.0)
-        for line in self.lines:
-            if line.truth.deleted:
-                self._bury(line)
-            else:
-                self._settle(line)
 
     def _bury(self, line: Line) -> None:
         """A deleted ledger: all that have to do with it come to an end."""
@@ -828,26 +838,3 @@ class History:
                     )
         if self.truth.violation is not None:
             raise self.truth.violation
-
-
-def replay(plan: Plan, trace: bool = False) -> tuple[History, Violation | None]:
-    """Runs one history; what it broke, if anything."""
-    if plan.seed % COLLECT_EVERY == 0:
-        # what is left of dead processes goes between two histories, and says so into a log that the next one clears
-        gc.collect()
-    gc.disable()
-    try:
-        history = History(plan, trace)
-        try:
-            history.run()
-        except Violation as violation:
-            return history, violation
-        except Exception as error:
-            error.add_note(f"in {plan}")
-            raise
-        return history, None
-    finally:
-        gc.enable()
-
-
-__all__ = ["History", "replay"]

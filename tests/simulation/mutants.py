@@ -1,82 +1,24 @@
 """
-Guards taken away, one at a time: does the simulator notice?
+Guards taken away, one at a time (`guards.py`): does the simulator notice?
 
-A mutant is a change of a few words in the source of a function, made while histories run and taken back afterwards.  It
-is dead once a history breaks a promise, alive after `SEEDS_MAX` seeds of the profile made for its danger, and then the
-simulator is not worth its name.  A guard whose text is no longer found is an error: it moved, and its mutant must move
-with it.
+A mutant is dead once a history breaks a promise, alive after `SEEDS_MAX` seeds of the profile made for its danger, and
+then the simulator is not worth its name.  A guard whose text is no longer found is an error: it moved, and its mutant
+must move with it.
 
 D2, D4 and D5 have no mutant, since both ways are safe there; D13 has none, for there is nothing to take away
 (batch reads over V3 are made of single ones).
 """
 
-import ast
-import importlib
-import inspect
-import textwrap
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from types import FunctionType
-from typing import Any
+from collections.abc import Sequence
 
 from quire.bookie.journal.format import LIMBO
-from tests.simulation.history import replay
+from tests.simulation.guards import Mutant, mutant
+from tests.simulation.log_mutants import LOG_MUTANTS
 from tests.simulation.plan import PROFILES, draw
+from tests.simulation.replaying import replay
 
 SEEDS_MAX = 2000
-
-
-@dataclass(frozen=True)
-class Edit:
-    """In the function `where` (module:name) the text `old`, which is there once, becomes `new`."""
-
-    where: str
-    old: str
-    new: str
-
-    def function(self) -> FunctionType:
-        module, name = self.where.split(":")
-        found: Any = importlib.import_module(module)
-        for part in name.split("."):
-            found = inspect.getattr_static(found, part)
-        return found.fget if isinstance(found, property) else found
-
-
-@contextmanager
-def applied_to(function: FunctionType, edits: Sequence[Edit]) -> Iterator[None]:
-    """The function's code after the edits, and after the block what it was."""
-    source = textwrap.dedent(inspect.getsource(function))
-    for edit in edits:
-        assert source.count(edit.old) == 1, f"{edit.where}: {edit.old!r} stands there {source.count(edit.old)} times"
-        source = source.replace(edit.old, edit.new)
-    tree = ast.parse(source)
-    tree.body[0].decorator_list.clear()  # type: ignore[attr-defined]
-    made: dict[str, Any] = {}
-    exec(compile(tree, edits[0].where, "exec"), function.__globals__, made)
-    original = function.__code__
-    function.__code__ = made[function.__name__].__code__
-    try:
-        yield
-    finally:
-        function.__code__ = original
-
-
-@dataclass(frozen=True)
-class Mutant:
-    name: str
-    guard: str  # where docs/design or another page has the rule
-    profile: str
-    edits: tuple[Edit, ...]
-
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            for where in dict.fromkeys(edit.where for edit in self.edits):
-                edits = [edit for edit in self.edits if edit.where == where]
-                stack.enter_context(applied_to(edits[0].function(), edits))
-            yield
 
 
 APPEND, SENDING = "quire.client.core.append.machine:AppendMachine", "quire.client.core.append.sending:Sending"
@@ -116,10 +58,6 @@ UNLOCKED = (
     "repair_lock(run.client.store, ledger) as ours",
     "repair_lock(run.client.store, run.client.random.getrandbits(60)) as ours",
 )
-
-
-def mutant(name: str, guard: str, profile: str, *edits: tuple[str, str, str]) -> Mutant:
-    return Mutant(name, guard, profile, tuple(Edit(*edit) for edit in edits))
 
 
 MUTANTS = (
@@ -298,6 +236,7 @@ MUTANTS = (
     mutant("a superfluous copy goes with its fence", "S10", "surplus",
            (f"{WRITES}.drop_copy", "left.fenced = left.key_logged = True", "left.key_logged = True"),
            (f"{WRITES}.drop_copy", "pack_block(FENCE, 0, ledger, 0),", "")),
+    *LOG_MUTANTS,
 )  # fmt: skip
 
 

@@ -668,11 +668,13 @@ def entries_of(held: Any) -> set[int]:
 class SimClient:
     """One client process."""
 
+    store_class: type[NamedStore] = NamedStore
+
     def __init__(self, world: World, name: str, options: ClientOptions, seed: int) -> None:
         self.world = world
         self.name = name
         self.process = Process(world.timeline, name, world.network.connect)
-        self.store = NamedStore(world, self.process)
+        self.store = self.store_class(world, self.process)
         self.client = Client(self.process, self.store, options, random=Random(seed), time_of_day=self.process.seconds)
         self.fault_rate = 0.0
         self.store.faults = self._fault

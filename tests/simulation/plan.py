@@ -57,6 +57,10 @@ class Profile:
     # in how many histories bookies start on any free host, and stay listed for a while after a kill
     moving: float = 0.5
     upkeep: bool = False  # every history ends with repairs and a day later; of other profiles one in `UPKEEP_EVERY`
+    logs: bool = False  # a named log, and not ledgers alone
+    txns: int = 0  # of publishers
+    late: float = 0.0  # the share of the metadata's faults by which a change takes effect after it failed
+    points: tuple[str, ...] = ()  # procedures at whose steps processes are killed; empty: all
 
 
 MODES: tuple[tuple[tuple[str, Any], ...], ...] = (
@@ -254,6 +258,48 @@ profile(
     kinds=("advanced early", "advanced early", "plain"), fault_rates=(0.0,),
 )  # fmt: skip
 
+# Named logs
+OWNERS = {
+    "own": 8, "force": 2, "transfer": 2, "roll": 3, "append_large": 7, "barrier": 1, "settings": 1, "stop_owner": 2,
+    "crash_owner": 2, "crash": 1, "expire": 2, "repair": 2, "read": 4, "crash_at": 2,
+}  # fmt: skip
+PUBLISHERS = {"part": 16, "zombie": 3, "commit": 12, "abort": 2, "new_run": 2, "janitor": 2}
+BOOKIES = {
+    "kill": 2, "start": 6, "stop_link": 2, "heal": 5, "cut": 3, "slow_host": 2, "slow_disk": 2, "pause_bookie": 2,
+    "power": 1, "jump": 1, "amnesia": 0.5, "read_only": 0.5, "spare": 1,
+}  # fmt: skip
+LOG_SHAPES: tuple[Shape, ...] = ((3, 3, 2), (3, 3, 2), (3, 2, 2), (4, 3, 2), (2, 2, 2), (2, 2, 1))
+
+
+def log_profile(name: str, weights: dict[str, float], **changes: Any) -> Profile:
+    settings: dict[str, Any] = {
+        "logs": True, "gap": 0.1, "shapes": LOG_SHAPES, "spares": (1, 2), "steps": (10, 50), "writers": (0,),
+        "jitter": (0.0005, 0.002, 0.01), "always": frozenset({"own", "read"}),
+    }  # fmt: skip
+    return profile(name, weights, **{**settings, **changes})
+
+
+log_profile(
+    "log mix", {**OWNERS, **PUBLISHERS, **BOOKIES}, txns=1, late=0.1, chance_on=0.5,
+    always=frozenset({"own", "read", "part", "commit"}),
+)  # fmt: skip
+log_profile(
+    "log takeover", {**OWNERS, "own": 14, "force": 8, "stop_owner": 6, "crash_owner": 5, "expire": 6, "repair": 5},
+    chance_on=0.8, gap=0.06, late=0.05, points=("claim", "settle", "open", "roll", "fence", "move"),
+    fault_rates=(0.0, 0.0, 0.1),
+)  # fmt: skip
+log_profile(
+    "log publish",
+    {**PUBLISHERS, "abort": 5, "new_run": 5, "janitor": 5, "zombie": 8, "own": 3, "read": 2, "stop_owner": 3,
+    "crash": 2, "crash_at": 3, "roll": 1, "repair": 1},
+    chance_on=0.9, always=frozenset({"part", "commit"}), txns=2, gap=0.06, late=0.05, spares=(0, 1),
+    points=("part", "publish", "abort", "janitor"), fault_rates=(0.0, 0.0, 0.15),
+)  # fmt: skip
+log_profile(
+    "log late", {**OWNERS, **PUBLISHERS}, txns=1, late=0.6, chance_on=0.7, always=frozenset({"own", "part", "commit"}),
+    fault_rates=(0.1, 0.3),
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -317,7 +363,7 @@ def draw(profile: Profile, seed: int) -> Plan:
         rng.choice(profile.protocols),
         rng.choice(profile.modes),
         rng.choice(((1, 1), (1, 2), (1, 3), (2, 2), (2, 3))),
-        profile.upkeep or seed % UPKEEP_EVERY == 0,
+        profile.upkeep or (seed % UPKEEP_EVERY == 0 and not profile.logs),
         rng.random() < profile.moving,
         tuple(steps),
     )

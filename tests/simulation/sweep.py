@@ -12,8 +12,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from tests.simulation.history import replay
+from tests.simulation.history import History
+from tests.simulation.log_history import POINTS
 from tests.simulation.plan import PROFILES, Plan, Profile, Step, draw
+from tests.simulation.replaying import replay
 from tests.simulation.truth import Violation
 
 MIXED = (
@@ -40,10 +42,24 @@ MIXED = (
     "moves",
     "restore",
     "counted on",
+    "log mix",
+    "log takeover",
+    "log publish",
+    "log late",
 )
 ENOUGH = 10_000  # histories after which every rare case must have been met
 
-# What must have happened at least once in a sweep of `ENOUGH` histories.
+# What must have happened at least once in a sweep of `ENOUGH` histories: of those of logs, and of all others.
+OF_LOGS = (
+    "a request landed late", "abort beside a commit", "append failed: AppendUnknown", "append failed: LogFenced",
+    "append failed: NotOwner", "batch aborted", "batch published", "batch published again",
+    "batch published beside an owner", "chunk named", "clock jumped", "commit failed -306", "commit failed -309",
+    "commit failed -310", "empty segment doomed", "handed over", "janitor took a part", "large append", "log read",
+    "log taken over", "metadata answer lost", "new run", "open ledger recovered from outside", "owner crashed",
+    "ownership forced", "part failed -306", "part of several ledgers", "process frozen", "session expired",
+    "session of a frozen process ended", "tail at the end of the log", "two handles of one process", "zombie task",
+    *(f"killed at {point}" for point in POINTS),
+)  # fmt: skip
 RARE = (
     "add parked", "add refused as read-only", "an id was given twice", "bookie gave up", "bookie joined",
     "bookie refused to serve without its disk",
@@ -76,6 +92,7 @@ RARE = (
     "a disk destroyed that a recovery counts on", "a journal lost", "a ledger directory of several lost",
     "an index could not tell what it has",
     "ledger doubted while a bookie serves",
+    *(f"log: {case}" for case in OF_LOGS),
 )  # fmt: skip
 
 
@@ -99,6 +116,12 @@ def profile_of(seed: int, name: str | None) -> Profile:
     return PROFILES[name or MIXED[seed % len(MIXED)]]
 
 
+def seen_in(history: History) -> Counter[str]:
+    """What it reached; histories of logs have names of their own, for what is rare without a log is not with one."""
+    about_logs = history.plan.profile.logs
+    return Counter({f"log: {case}": times for case, times in history.seen.items()}) if about_logs else history.seen
+
+
 def sweep(seeds: Iterable[int], name: str | None = None, seconds: float = float("inf"), broken_max: int = 5) -> Result:
     """Runs these seeds, as many as fit into `seconds`."""
     result = Result()
@@ -108,7 +131,7 @@ def sweep(seeds: Iterable[int], name: str | None = None, seconds: float = float(
         history, violation = replay(plan)
         result.histories += 1
         result.events += history.world.timeline.events
-        result.seen.update(history.seen)
+        result.seen.update(seen_in(history))
         if violation is not None:
             result.broken.append((plan, violation))
             if len(result.broken) >= broken_max:

@@ -3,7 +3,8 @@
 import pytest
 
 from quire.client.core.quorum import Quorums
-from tests.simulation.mutants import MUTANTS, Edit, Mutant, hunted
+from tests.simulation.guards import Edit, Mutant
+from tests.simulation.mutants import MUTANTS, hunted
 from tests.simulation.plan import PROFILES
 
 QUICK = (

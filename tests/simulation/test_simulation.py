@@ -12,8 +12,9 @@ from quire.metadata.store import Versioned
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
 from tests.simulation.disk import SimDisk
-from tests.simulation.history import History, replay
+from tests.simulation.history import History
 from tests.simulation.plan import PROFILES, draw
+from tests.simulation.replaying import replay
 from tests.simulation.sweep import shrink, sweep
 from tests.simulation.timeline import Process, Timeline
 from tests.simulation.truth import LedgerTruth, Truth, Violation

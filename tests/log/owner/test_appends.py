@@ -3,7 +3,8 @@
 import pytest
 
 from quire.log.core.batch import Records
-from quire.log.owner.appends import RECORDS_PER_ENTRY_MAX, VALUE_BYTES_MAX, alike, check, cut, joined
+from quire.log.owner.appends import RECORDS_PER_ENTRY_MAX, VALUE_BYTES_MAX, Batch, Call, alike, check, cut, joined
+from quire.protocol.log_errors import AppendUnknown, LogFenced, NotOwner
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -58,3 +59,27 @@ def test_appends_that_share_an_entry():
     assert joined([one, two]).skips == [5, 0, 0]
     assert joined([one]) is one
     assert joined([]).values == []
+
+
+@pytest.mark.parametrize(
+    ("stored", "error", "said"),
+    [
+        (0, LogFenced, LogFenced),
+        (1, LogFenced, AppendUnknown),
+        (1, AppendUnknown, AppendUnknown),
+        (1, ValueError, ValueError),
+    ],
+)
+def test_a_call_does_not_deny_what_is_in_the_log(stored, error, said):
+    """When the first of its entries are stored and a later one is not, the error is not that nothing is."""
+    call = Call(2, False, 0.0)
+    for number in range(stored):
+        batch = Batch(Records([b"v"]), [(call, 1)])
+        batch.placed.first, batch.placed.positions = number, [number]
+        batch.acknowledged()
+    failures = []
+    call.done.addErrback(failures.append)
+    call.fail(error("no"))
+    call.fail(NotOwner("again"))
+    assert [type(each.value) for each in failures] == [said]
+    assert ("the first 1 of 2" in failures[0].getErrorMessage()) is (stored == 1 and error is LogFenced)

@@ -200,3 +200,83 @@ def test_a_release_takes_only_its_own():
         await failing(world.look.read("logs/x/owner"), NoRecord)
 
     run(story)
+
+
+def faulty(claims, *faults):
+    """The next changes of records through this handle go wrong like that."""
+    left = list(faults)
+    claims.store.faults = lambda name, _: left.pop(0) if left and name == "record_multi" else None
+
+
+def test_a_claim_that_lands_after_its_handle_has_left():
+    """A forced claim that was not answered is removed when it takes effect, so that others have their turn."""
+
+    async def story():
+        world = await World().ready()
+        one, two = await world.registered("one"), await world.registered("two")
+        await world.make(one)
+        faulty(two, Fault(late=1.0))
+        await failing(two.force(), MetaStore)
+        leaving = Deferred.fromCoroutine(two.release())
+        world.clock.pump([0.05] * 40)
+        await failing(world.look.read("logs/x/owner"), NoRecord)
+        world.clock.pump([0.5] * 50)
+        await leaving
+
+    run(story)
+
+
+def test_a_release_while_the_store_is_away():
+    """The claim goes once the store answers again."""
+
+    async def story():
+        world = await World().ready()
+        one = await world.registered("one")
+        await world.make(one)
+        faulty(one, *[Fault(error=MetaStore("away"))] * 3)
+        leaving = Deferred.fromCoroutine(one.release())
+        world.clock.pump([0.05] * 5)
+        await leaving
+        await failing(world.look.read("logs/x/owner"), NoRecord)
+
+    run(story)
+
+
+def test_a_look_that_fails_after_the_claim_was_taken():
+    """The store fails right after it said that there is a claim: that is tried again, and is no bug."""
+
+    async def story():
+        world = await World().ready()
+        one, two = await world.registered("one"), await world.registered("two")
+        await world.make(one)
+        faults = [Fault(error=MetaStore("away"))]
+        two.store.faults = lambda _, args: faults.pop() if faults and args == ("logs/x/owner",) else None
+        waiting = world.make(two)
+        world.clock.advance(0.1)
+        await waiting
+        assert two.heard[-1] == "one"
+        assert not faults
+
+    run(story)
+
+
+def test_a_handle_that_leaves_while_it_begins():
+    """What it had not asked for yet is not asked for: the claim of another stays, and there is no candidate."""
+
+    async def story():
+        world = await World().ready()
+        one, two = await world.registered("one"), world.handle("two")
+        await world.make(one)
+        two.store.faults = lambda name, _: Fault(after=1.0) if name == "record_read" else None
+        forcing = Deferred.fromCoroutine(two.force())
+        two.store.faults = None
+        await two.release()
+        world.clock.advance(1.0)
+        await forcing
+        await two.register()
+        world.clock.advance(0)
+        assert one.heard[-1] == "mine"
+        assert two.heard == []
+        assert await world.look.children("logs/x/candidates") == ["one"]
+
+    run(story)

@@ -5,7 +5,9 @@ from twisted.internet.defer import Deferred, gatherResults
 from quire.log.core.batch import RECORDS_MAX
 from quire.log.owner.encoder import Prepared
 from quire.log.owner.handle import ENTRIES_UNDER_WAY_MAX
-from quire.protocol.errors import TooManyRequests
+from quire.log.store.paths import log_path
+from quire.metadata.memory.cluster import Fault
+from quire.protocol.errors import MetaStore, TooManyRequests
 from quire.protocol.log_errors import BacklogQuota, NotOwner
 from tests.log.fakes.cluster import cluster, values
 from tests.metadata.stories import failing
@@ -211,5 +213,21 @@ def test_an_atomic_batch_is_bounded(tmp_path):
             async for batch in (await logs.read("a")).tail(60):
                 assert batch.count == RECORDS_MAX
                 break
+
+    run(story)
+
+
+def test_a_candidate_that_could_not_register_leaves(tmp_path):
+    """The error is the store's, and nothing of the handle goes on: the next one owns the log."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            faults = [Fault(error=MetaStore("no answer"), applied=True)]
+            logs.bk.store.faults = lambda name, _: faults.pop() if faults and name == "record_multi" else None
+            await failing(logs.own("a"), MetaStore)
+            assert await logs.bk.store.records.children(log_path((await logs.info("a")).id) + "/candidates") == []
+            assert (await (await logs.own("a", wait_s=5)).append(b"1")).index == 0
 
     run(story)

@@ -12,7 +12,7 @@ from quire.log.owner.preparing import prepare
 def made(*values, keys=None):
     """An entry of several appends of one record, and what encodes it behind 10 records of 100 bytes."""
     encoder = Encoder(Segment(1, 1, 1, 10, 100), 5, 1 << 20, "none")
-    return Batch(Records(list(values), keys), [(Call(1, True), 1) for _ in values]), encoder
+    return Batch(Records(list(values), keys), [(Call(1, True, 0.0), 1) for _ in values]), encoder
 
 
 def test_the_hook_sees_the_whole_entry_once():

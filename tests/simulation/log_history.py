@@ -1,0 +1,474 @@
+"""
+A history of one named log: owners and candidates, readers, publishers, on a cluster whose bookies, network and metadata
+store fail.
+
+While the plan runs anything may fail and nothing may be wrong.  Then every fault ends: every call must get its answer,
+somebody must be able to own the log and to append, all of it must be readable, and what nothing names must be gone.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+
+from quire.conf.log import LogOptions
+from quire.log.core import edits
+from quire.log.owner.handle import Owner
+from quire.protocol.log_errors import AppendUnknown
+from tests.simulation.history import END_SECONDS, QUIET_SECONDS, TAIL_SECONDS, History
+from tests.simulation.log_nodes import Job, LogProcess
+from tests.simulation.log_publishers import Publishers
+from tests.simulation.log_truth import LogTruth
+from tests.simulation.outcome import UNEXPECTED, Outcome
+from tests.simulation.plan import Plan
+from tests.simulation.timeline import EPOCH
+from tests.simulation.truth import Violation
+
+NAME = "orders"
+LOG_OPTIONS = {
+    "batch_bytes": 300, "part_bytes": 120, "append_ms": 1500, "takeover_ms": 4000, "window_records": 60,
+    "window_bytes": 6000, "poll_ms": 100,
+}  # fmt: skip
+ROLLS = (
+    {"roll_records": 4},
+    {"roll_records": 12},
+    {"roll_bytes": 300},
+    {"roll_age_ms": 400},
+    {"roll_age_ms": 2000},
+    {},
+)
+PROCESSES = 3
+OWNERS_MAX, READERS_MAX = 4, 3
+SEGMENTS = {"SEGMENTS_MAX": 7, "SEGMENTS_KEPT": 3, "CHUNK_SEGMENTS_MAX": 4}
+OWN_SECONDS = 90.0
+FROZEN_OUT = "session of a frozen process ended"
+# What a reader may not be told while everything that is named is there.
+NOT_FOR_READERS = {-301, -303, -304, -311, -312, -318}
+POINTS = (
+    "claim.registered", "claim.claimed", "claim.epoch", "settle.recovered", "settle.closed", "open.created",
+    "open.named", "roll.drained", "roll.closed", "roll.named", "fence.recovered", "fence.released", "move.announced",
+    "move.closed", "part.claimed", "part.intended", "part.created", "part.looked", "part.written", "part.closed",
+    "publish.checked", "publish.settled", "publish.done", "abort.moved", "abort.deleted", "abort.cleared",
+    "janitor.deleted", "janitor.cleared",
+)  # fmt: skip
+
+
+class Handle:
+    """One handle that owns the log, or wants to."""
+
+    def __init__(self, process: LogProcess, number: int) -> None:
+        self.process = process
+        self.name = f"h{number}"
+        self.owner: Owner | None = None
+        self.owning: Job | None = None
+        self.closing: list[Job] = []
+        self.appends: list[tuple[list[bytes], Job]] = []
+        self.count = 0  # values so far
+        self.leaving = False  # it closes as soon as it owns the log
+
+    @property
+    def owns(self) -> bool:
+        """As far as it was told; it may have lost the log since."""
+        return self.owner is not None and self.process.alive
+
+    @property
+    def over(self) -> bool:
+        return not self.process.alive or (self.owning is not None and self.owning.error is not None)
+
+    def values(self, rng: Random, count: int, size: int) -> list[bytes]:
+        first, self.count = self.count, self.count + count
+        return [f"{self.name}.{number}.".encode() + b"x" * rng.randint(0, size) for number in range(first, self.count)]
+
+
+class Reading:
+    """A reader; `index` is behind the last record that it was given."""
+
+    def __init__(self, process: LogProcess) -> None:
+        self.process = process
+        self.index: int | None = None
+        self.values: list[bytes] = []
+        self.job: Job | None = None
+
+    @property
+    def over(self) -> bool:
+        return self.job is not None and self.job.over
+
+
+class LogHistory(History):
+    """`processes`: those that live use the log."""
+
+    def __init__(self, plan: Plan, trace: bool = False) -> None:
+        super().__init__(plan, trace)
+        world = self.world
+        world.shared.time_of_day = lambda: EPOCH + world.timeline.now
+        self.log_truth = LogTruth(world)
+        self.processes: list[LogProcess] = []
+        self.handles: list[Handle] = []
+        self.readers: list[Reading] = []
+        self.doom: tuple[str, int] | None = None  # whoever comes to that point for that many more times dies
+        self.publishers = Publishers(self)
+
+    def run(self) -> None:
+        with small_manifests():
+            super().run()
+
+    def _do(self, kind: str) -> None:
+        step = getattr(self.publishers, f"do_{kind}", None)
+        if step is None:
+            super()._do(kind)
+        else:
+            step(self._drawn)
+
+    # Processes
+
+    def new_process(self) -> LogProcess:
+        made = LogProcess(
+            self.world,
+            f"p{len(self.processes)}",
+            self.options,
+            LogOptions(**LOG_OPTIONS),
+            self.plan.seed * 100 + 50 + len(self.processes),
+            self._reached,
+        )
+        self.clients.append(made)
+        self.processes.append(made)
+        return made
+
+    def some_process(self, rng: Random) -> LogProcess:
+        living = [process for process in self.processes if process.alive]
+        if len(living) < PROCESSES:
+            made = self.new_process()
+            self._let_fail(made)
+            living.append(made)
+        return rng.choice(living)
+
+    def _let_fail(self, process: LogProcess) -> None:
+        process.fault_rate, process.late = self.plan.fault_rate, self.plan.profile.late
+
+    def _reached(self, process: LogProcess, point: str) -> None:
+        if not process.alive:
+            return
+        self.world.tell(f"{process.name} reached {point}")
+        self.seen[f"reached {point}"] += 1
+        if self.doom is not None and self.doom[0] == point:
+            self.doom = (point, self.doom[1] - 1)
+            if self.doom[1] <= 0:
+                self.doom = None
+                self.seen[f"killed at {point}"] += 1
+                process.crash()
+
+    def check_error(self, outcome: Outcome, what: str) -> None:
+        """A failure that can be no answer."""
+        if outcome.code == UNEXPECTED or "a bug ended" in str(outcome.error):
+            self.truth.break_("no bug", f"{what} failed: {outcome.error!r}")
+
+    def _begin(self) -> None:
+        self._begin_cluster()
+        e, w, a = self.plan.shape
+        rng = Random(self.plan.seed)
+        made = self.new_process()
+        settings: dict[str, Any] = {
+            "ensemble": e,
+            "write": w,
+            "ack": a,
+            "compression": rng.choice(("none", "none", "zlib")),
+            **rng.choice(ROLLS),
+        }
+        job = made.ask(made.logs.create(NAME, **settings))
+        self.let_pass(0.2)
+        assert job.done, "the log is made before anything fails"
+        assert job.error is None, job.error
+        for process in self.processes:
+            self._let_fail(process)
+
+    # Owners
+
+    def some_owner(self, rng: Random) -> Handle | None:
+        """Rather the last one that was told that it owns the log."""
+        owners = [handle for handle in self.handles if handle.owns and not handle.process.frozen]
+        if not owners:
+            return None
+        return owners[-1] if rng.random() < 0.75 else rng.choice(owners)
+
+    def _do_own(self, rng: Random) -> None:
+        self._own(self.some_process(rng), rng)
+
+    def _do_force(self, rng: Random) -> None:
+        self.seen["ownership forced"] += 1
+        self._own(self.some_process(rng), rng, force=True)
+
+    def _own(self, process: LogProcess, rng: Random, force: bool = False) -> Handle | None:
+        if process.frozen or sum(not handle.over for handle in self.handles) >= OWNERS_MAX:
+            return None
+        handle = Handle(process, len(self.handles))
+        self.seen["two handles of one process"] += any(
+            each.process is process and not each.over for each in self.handles
+        )
+
+        def told(outcome: Job) -> None:
+            if outcome.error is None:
+                handle.owner = outcome.value
+                self.world.tell(f"{handle.name} in {process.name} owns the log, epoch {outcome.value.epoch}")
+                self.seen["owned"] += 1
+                if handle.leaving:
+                    self._close(handle, outcome.value.close())
+            else:
+                self.world.tell(f"{handle.name} in {process.name} can't own the log: {outcome.error}")
+                self.seen[f"own failed {outcome.code}"] += 1
+                self.check_error(outcome, "own")
+                if outcome.code in (-301, -303, -311):
+                    self.truth.break_("ends", f"own failed: {outcome.error!r}")
+
+        self.handles.append(handle)
+        wait = rng.choice((None, None, 0.5))
+        story = process.logs.own(NAME, force=force, priority=rng.choice((0, 0, 1)), wait_s=wait)
+        handle.owning = process.ask(story, told)
+        return handle
+
+    def _do_append(self, rng: Random) -> None:
+        handle = self.some_owner(rng)
+        if handle is None:
+            self._do_own(rng)
+        else:
+            count, size = rng.randint(1, self.plan.profile.batch), rng.choice((8, 8, 40))
+            self.append(handle, handle.values(rng, count, size))
+
+    def _do_append_large(self, rng: Random) -> None:
+        """One batch that is cut over entries, or one call that becomes several batches."""
+        handle = self.some_owner(rng)
+        if handle is not None:
+            self.seen["large append"] += 1
+            self.append(handle, handle.values(rng, rng.randint(1, 5), 300), atomic=rng.random() < 0.5)
+
+    def append(self, handle: Handle, values: list[bytes], atomic: bool = False) -> None:
+        owner, truth = handle.owner, self.log_truth
+        assert owner is not None
+        truth.appended(handle.name, values)
+        epoch = owner.epoch
+
+        def told(job: Job) -> None:
+            error = job.error
+            if error is None:
+                indexes = list(job.value.indexes) if hasattr(job.value, "indexes") else [job.value.index]
+                self.world.tell(f"{handle.name} was told that {indexes} are acknowledged")
+                truth.acknowledged(handle.name, epoch, values, indexes)
+                return
+            self.world.tell(f"{handle.name}: append of {values[0][:10]!r} failed: {error!r}")
+            self.seen[f"append failed: {type(error).__name__}"] += 1
+            self.check_error(job, "append")
+            if not isinstance(error, AppendUnknown):
+                truth.refused(values, error)
+
+        if len(values) == 1 and not atomic:
+            asked = owner.append(values[0])
+        else:
+            asked = owner.append_many(values, atomic=atomic)
+        handle.appends.append((values, handle.process.ask(asked, told)))
+
+    def _do_barrier(self, rng: Random) -> None:
+        handle = self.some_owner(rng)
+        if handle is not None and handle.owner is not None:
+            handle.appends.append(([], handle.process.ask(handle.owner.barrier())))
+
+    def _do_roll(self, rng: Random) -> None:
+        handle = self.some_owner(rng)
+        if handle is not None and handle.owner is not None:
+            handle.owner.roll()
+
+    def _do_settings(self, rng: Random) -> None:
+        process = self.some_process(rng)
+        if not process.frozen:
+            process.ask(process.logs.update(NAME, **rng.choice(ROLLS)), lambda job: self.check_error(job, "update"))
+
+    def _do_transfer(self, rng: Random) -> None:
+        """To a candidate, or to nobody."""
+        handle = self.some_owner(rng)
+        if handle is None or handle.owner is None:
+            return
+        path = f"{self.log_truth.path}/candidates"
+        waiting = sorted(self.world.shared.records.names.get(path, set()) - {handle.owner.token})
+        to = rng.choice(waiting) if waiting and rng.random() < 0.8 else ""
+        self.seen["handed over"] += 1
+        self._close(handle, handle.owner.transfer(to) if to else handle.owner.close())
+
+    def _do_stop_owner(self, rng: Random) -> None:
+        """SIGSTOP; perhaps its session ends meanwhile."""
+        handle = self.some_owner(rng)
+        process = handle.process if handle is not None else self.some_process(rng)
+        self.seen["process frozen"] += 1
+        process.process.pause(rng.choice((0.1, 0.5, 2.0, 5.0)))
+        if rng.random() < 0.4:
+            self.seen[FROZEN_OUT] += 1
+            process.store.expire_session()
+
+    def _do_crash_owner(self, rng: Random) -> None:
+        handle = self.some_owner(rng)
+        if handle is not None:
+            self.seen["owner crashed"] += 1
+            handle.process.crash()
+
+    def _do_crash(self, rng: Random) -> None:
+        self.some_process(rng).crash()
+
+    def _do_expire(self, rng: Random) -> None:
+        handle = self.some_owner(rng)
+        process = handle.process if handle is not None and rng.random() < 0.7 else self.some_process(rng)
+        self.seen["session expired"] += 1
+        process.store.expire_session()
+
+    def _do_crash_at(self, rng: Random) -> None:
+        points = [point for point in POINTS if point.split(".")[0] in self.plan.profile.points] or POINTS
+        self.doom = rng.choice(points), rng.randint(1, 2)
+
+    def _do_repair(self, rng: Random) -> None:
+        """Somebody who knows nothing of logs fences the open ledger and brings it to its end."""
+        found = [segment for segment in self.log_truth.segments() if "records" not in segment]
+        if found:
+            self.seen["open ledger recovered from outside"] += 1
+            client = self.new_client(f"r{len(self.clients)}")
+            Outcome(client.client.recover_ledger(found[-1]["ledger"]), lambda done: self.check_error(done, "recover"))
+
+    # Readers
+
+    def _do_read(self, rng: Random) -> None:
+        process = self.some_process(rng)
+        if process.frozen or sum(not reading.over for reading in self.readers) >= READERS_MAX:
+            return
+        end = max(self.log_truth.acked, default=0)
+        start = rng.choice(("begin", "begin", "end", rng.randint(0, end)))
+        self.readers.append(self._read(process, start, rng.random() < 0.7))
+
+    def _read(self, process: LogProcess, start: Any, follow: bool) -> Reading:
+        name = f"a reader in {process.name}"
+        reading = Reading(process)
+
+        async def story() -> None:
+            reader = await process.logs.read(NAME, start)
+            reading.index = reader.index
+            async for batch in reader.tail(TAIL_SECONDS) if follow else reader.batches():
+                if not process.alive:
+                    break
+                if batch.index != reading.index:
+                    self.truth.break_("dense", f"{name} was given {batch.index} instead of {reading.index}")
+                reading.index = batch.index + len(batch.values)
+                reading.values += batch.values
+                self.log_truth.saw(name, batch.index, batch.values)
+                self.world.tell(f"{name} was given {batch.index} to {reading.index - 1}")
+
+        def told(outcome: Job) -> None:
+            if outcome.error is None:
+                self.seen["log read"] += 1
+                return
+            self.world.tell(f"{name} failed: {outcome.error!r}")
+            self.seen[f"reader failed {outcome.code}"] += 1
+            self.check_error(outcome, "a reader")
+            if outcome.code in NOT_FOR_READERS:
+                self.truth.break_("readable", f"{name} failed: {outcome.error!r}")
+
+        reading.job = process.ask(story(), told)
+        return reading
+
+    # Quiet, and the reckoning
+
+    def _end(self) -> None:
+        self.doom = None
+        self._calm()
+        self.until("an append, a read or a commit hangs", self._all_answered)
+        rng = Random(self.plan.seed)
+        last = self.new_process()
+        for handle in self.handles:
+            if not handle.over and (self.plan.seed % 3 or handle.owner is None):
+                self._close(handle, self._leave(handle))
+        handle = self._take_over(last, force=self.plan.seed % 2 == 0)
+        self.append(handle, handle.values(rng, 3, 20))
+        self.until("an append after the quiet hangs", lambda: handle.appends[-1][1].done)
+        if handle.appends[-1][1].error is not None:
+            raise Violation("ends", f"the log is owned, and an append fails: {handle.appends[-1][1].error!r}")
+        self.let_pass(QUIET_SECONDS)
+        self._check_tails()
+        for each in self.handles:
+            if each.process.alive and not each.closing:
+                self._close(each, self._leave(each))
+        self.until("a close hangs", lambda: all(job.over for each in self.handles for job in each.closing))
+        self.publishers.finish(last)
+        reading = self._read(last, "begin", follow=False)
+        self.until("the last reader hangs", lambda: reading.over)
+        assert reading.job is not None
+        if reading.job.error is not None:
+            raise Violation("ends", f"the log can't be read to its end: {reading.job.error!r}")
+        self.log_truth.reckon(reading.values)
+        self._check_leaks()
+
+    def _close(self, handle: Handle, leaving: Any) -> None:
+        def told(job: Job) -> None:
+            manifest, owner = self.log_truth.manifest, handle.owner
+            self.check_error(job, "a close")
+            if owner is None or manifest is None or not owner.lost:
+                return
+            if manifest["owner"] is None and manifest["epoch"] == owner.epoch:
+                self.truth.break_("answered", f"{handle.name} was told that it lost the log, which it gave up")
+
+        handle.closing.append(handle.process.ask(leaving, told))
+
+    async def _leave(self, handle: Handle) -> None:
+        handle.leaving = True
+        if handle.owner is not None:
+            await handle.owner.close()
+            return
+        await handle.process.logs.close()  # the handle of a candidate is not given out
+
+    def _take_over(self, process: LogProcess, force: bool) -> Handle:
+        if not force and self.plan.seed % 3 == 0:
+            force = True
+        handle = Handle(process, len(self.handles))
+        self.handles.append(handle)
+
+        def told(outcome: Job) -> None:
+            handle.owner = outcome.value
+
+        handle.owning = process.ask(process.logs.own(NAME, force=force), told)
+        self.until("the log can't be owned", lambda: handle.owning is not None and handle.owning.done, OWN_SECONDS)
+        if handle.owner is None:
+            raise Violation("ends", f"faults are over, and the log can't be owned: {handle.owning.error!r}")
+        return handle
+
+    def until(self, what: str, done: Any, seconds: float = END_SECONDS) -> None:
+        if not done():
+            self.let_pass(seconds, done)
+        if not done():
+            raise Violation("ends", what)
+
+    def _all_answered(self) -> bool:
+        appends = all(job.over for handle in self.handles for _values, job in handle.appends)
+        return appends and self.publishers.all_answered()
+
+    def _check_tails(self) -> None:
+        end = max(self.log_truth.acked)
+        for reading in self.readers:
+            if reading.over or reading.process.frozen:
+                continue
+            self.seen["tail at the end of the log"] += 1
+            if reading.index is None or reading.index <= end:
+                where = f"a tail in {reading.process.name} is at {reading.index}"
+                raise Violation("ends", f"{where}, the log ends at {end}")
+
+    def _check_leaks(self) -> None:
+        """Who died may have left a ledger that it had just made; who was not answered may not know of it."""
+        leaked = self.log_truth.leaked()
+        self.seen["ledger that nothing names"] += bool(leaked)
+        answered = not (self.plan.fault_rate or self.seen["session expired"] or self.seen[FROZEN_OUT])
+        if leaked and answered and all(process.alive for process in self.processes):
+            raise Violation("no leak", f"nothing names the ledgers {sorted(leaked)}")
+
+
+@contextmanager
+def small_manifests() -> Iterator[None]:
+    """So that a few segments make chunks."""
+    before = {name: getattr(edits, name) for name in SEGMENTS}
+    for name, number in SEGMENTS.items():
+        setattr(edits, name, number)
+    try:
+        yield
+    finally:
+        for name, number in before.items():
+            setattr(edits, name, number)

@@ -1,0 +1,81 @@
+"""
+Guards of named logs, as `mutants.py` has those of ledgers.
+"""
+
+from tests.simulation.guards import mutant
+
+DRIVER, EFFECTS = "quire.log.owner.driver:OwnerDriver", "quire.log.owner.ledger_effects:LedgerEffects"
+MACHINE, EDITS, CLAIMS = (
+    "quire.log.core.ownership:Ownership",
+    "quire.log.core.edits",
+    "quire.log.owner.claims:Claims",
+)
+SINK, PUBLISHING = "quire.log.publish.sink:Sink", "quire.log.core.publishing"
+
+LOG_MUTANTS = (
+    # Owners
+    mutant("a segment is written before it is named", "logs.md, a log's life", "log takeover",
+           (f"{EFFECTS}.create", "self._driver.calm(\"create\")",
+            "self._driver.calm('create')\n        await writer.append(b'early')")),
+    mutant("a fenced segment is closed with what its owner remembers", "logs.md, safety", "log takeover",
+           (f"{EFFECTS}.recover", "ended.last, ended.counts",
+            "ended.last, ended.counts if self._driver.settling else self._driver.counts()")),
+    mutant("a claim does not raise the epoch", "logs.md, the owner", "log takeover",
+           (f"{EDITS}:Claim.apply", "epoch = manifest.epoch + 1", "epoch = manifest.epoch or 1")),
+    mutant("an owner's open or roll does not check token and epoch", "logs.md, the owner", "log takeover",
+           (f"{EDITS}:OpenSegment.apply", "self.me.check(manifest)", "pass")),
+    mutant("a fenced owner sends again what is in its ledger", "logs.md, safety", "log takeover",
+           (f"{MACHINE}._known", "self._release(last)", "self._release(-1)")),
+    mutant("a fenced owner acknowledges what is not in its ledger", "logs.md, safety", "log takeover",
+           (f"{MACHINE}._known", "self._release(last)", "self._release(1 << 60)")),
+    mutant("a deposed owner fails what is in its ledger", "logs.md, safety", "log takeover",
+           (f"{MACHINE}._lost_settled",
+            "self._release(given.entries - 1 if isinstance(given, SegmentEnded) else given.last)",
+            "self._fail(self._take(self.sent), self.error)")),
+    mutant("an edit whose answer was lost gets a new id", "logs.md, edits", "log late",
+           (f"{DRIVER}._edit", "self._records.edit(edit, id_,", "self._records.edit(edit, self._records.new_id(),")),
+    mutant("an owner deletes its ledger while the edit may land", "logs.md, edits", "log late",
+           (f"{DRIVER}._edit", "await pause(self._clock, self._poll_s)",
+            "if edit.name in ('open', 'roll'):\n                await self._ledgers.delete(edit.ledger)\n"
+            "                self.feed(m.NewLedgerVanished())\n                return None\n"
+            "            await pause(self._clock, self._poll_s)")),
+    mutant("claims are compared by process", "metadata-rules.md 10", "log takeover",
+           (f"{CLAIMS}._seen", "token = token_of(found)",
+            "token = token_of(found)\n    same = found is not None and json.loads(found.value)['host'] == "
+            "self._about['host']\n    token = self._token if same else token")),
+    mutant("the number of an empty segment comes again", "logs.md, safety", "log takeover",
+           (f"{EDITS}:closed", "segments=manifest.segments[:-1],", "segments=manifest.segments[:-1], next=found.n,")),
+    mutant("a call denies what is in the log", "logs.md, where the design was left", "log takeover",
+           ("quire.log.owner.appends:Call.fail", "if stored and", "if False and")),
+    mutant("a claim that lands after its handle has left stays", "metadata-rules.md 10", "log late",
+           (f"{CLAIMS}.release", "left = self._unanswered", "left = False")),
+    # Readers
+    mutant("half a large batch at the end of a ledger is damage", "logs.md, entries", "log takeover",
+           ("quire.log.reader.one_segment:_check", "if (end.ordinal,", "if assembler._group or (end.ordinal,")),
+    # Publishers
+    mutant("an abort does not move the txn", "logs.md, publishing", "log publish",
+           (f"{SINK}.abort", "if await self._txns.write(marked, found.version):", "if True:"),
+           (f"{SINK}._clean", "if not publishing.is_dead(", "if what != 'abort' and not publishing.is_dead(")),
+    mutant("a commit does not delete the intents", "logs.md, publishing", "log publish",
+           (f"{SINK}._publish", "for part in parts if part.intent]", "for part in ()]")),
+    mutant("a commit takes parts of an earlier claim", "logs.md, publishing", "log publish",
+           (f"{PUBLISHING}:check_parts", "(part.txn, part.run, part.claim, part.batch) != wanted",
+            "(part.txn, part.batch) != (txn.txn, batch)"),
+           (f"{SINK}._verify", "or named != (part.txn, part.run)", "")),
+    mutant("a commit ignores the abort of its run", "logs.md, publishing", "log publish",
+           (f"{PUBLISHING}:committing", "if is_aborted(txn, batch):", "if False:")),
+    mutant("the janitor takes intents of the living batch", "logs.md, publishing", "log publish",
+           (f"{SINK}._clean", "if not publishing.is_dead(txn, parsed.batch, intent.claim):", "if False:")),
+    mutant("the janitor reads the intents before the txn", "logs.md, publishing", "log publish",
+           (f"{SINK}._clean", "txn = (await self._txns.read()).value",
+            "seen = {}\n        for name in await self._txns.names():\n            with suppress(NoRecord):\n"
+            "                seen[name] = await self._txns.intent(name)\n"
+            "        txn = (await self._txns.read()).value"),
+           (f"{SINK}._clean", "intent, version = await self._txns.intent(name)",
+            "intent, version = seen.pop(name, None) or await self._txns.intent(name)")),
+    mutant("the janitor deletes without fencing", "logs.md, publishing", "log publish",
+           ("quire.log.store.ledgers:LogLedgers.delete", "await self._client.recover_ledger(ledger)",
+            "await self._client.metadata(ledger)")),
+    mutant("a later abort forgets an earlier one's mark", "logs.md, publishing", "log publish",
+           (f"{PUBLISHING}:aborting", "min(batch, before.batch)", "batch")),
+)  # fmt: skip

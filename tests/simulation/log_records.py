@@ -1,0 +1,138 @@
+"""
+What a log's ledgers and records hold, read from outside: an entry's values by the drawing in `log/core/frame.py`, the
+metadata store's records as each change leaves them.
+
+Nothing here uses the code that is judged.
+"""
+
+import json
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.memory.records import Record, RecordTree
+from quire.metadata.records import Check, Step
+from quire.metadata.store import Versioned
+from tests.simulation.nodes import WatchedLedgers
+from tests.simulation.truth import LedgerTruth, Truth
+
+HEADER = struct.Struct(">4sBBBBQQQIIII")
+PART = struct.Struct(">IIQ")
+VALUES = 1
+
+
+class Content(NamedTuple):
+    """Of a ledger: its values and each one's stamp, how many entries it has."""
+
+    values: list[bytes]
+    stamps: list[int]
+    entries: int
+
+    @property
+    def bytes(self) -> int:
+        return sum(map(len, self.values))
+
+
+class NotALog(Exception):
+    """Entries that contradict the format."""
+
+
+def content(entries: Sequence[bytes]) -> Content:
+    """`NotALog`."""
+    values: list[bytes] = []
+    stamps: list[int] = []
+    group = b""
+    size = 0
+    for number, entry in enumerate(entries):
+        if entry[:4] != b"qlog":
+            raise NotALog(f"entry {number} begins with {entry[:4]!r}")
+        _, _, kind, packed, _, ordinal, offset, stamp, records, own, _, _ = HEADER.unpack_from(entry)
+        if (ordinal, offset) != (len(values), size):
+            raise NotALog(f"entry {number} begins at {ordinal}, {offset}; before it are {len(values)}, {size}")
+        body = entry[HEADER.size :]
+        if kind == 1:
+            part, parts, _whole = PART.unpack_from(body)
+            group = (b"" if part == 0 else group) + body[PART.size :]
+            if part < parts - 1:
+                continue
+            body = group
+        elif kind > 1:
+            continue
+        found = batch(zlib.decompress(body) if packed else body, records)
+        if sum(map(len, found)) != own or (stamps and stamp < stamps[-1]):
+            raise NotALog(f"entry {number} has {own} bytes and the stamp {stamp} after {stamps[-1:]}")
+        values += found
+        stamps += [stamp] * records
+        size += own
+    return Content(values, stamps, len(entries))
+
+
+def batch(body: bytes, records: int) -> list[bytes]:
+    """The values among its columns."""
+    at = 1 + body[0] * 5
+    for column in range(body[0]):
+        kind, length = struct.unpack_from(">BI", body, 1 + column * 5)
+        if kind == VALUES:
+            ends = at + 4 * records
+            found = []
+            for one in struct.unpack_from(f">{records}I", body, at):
+                found.append(body[ends : ends + one])
+                ends += one
+            if ends != at + length:
+                raise NotALog(f"a column of values has {length} bytes")
+            return found
+        at += length
+    raise NotALog("a batch without values")
+
+
+class Change(NamedTuple):
+    """A record that changed."""
+
+    path: str
+    before: Any  # its JSON; None: there was none
+    after: Any
+
+
+class WatchedRecords(RecordTree):
+    """The stored records; `heard` is called with all that one operation changed, once it has taken effect."""
+
+    def __init__(self, tree: RecordTree, heard: Callable[[list[Change]], None]) -> None:
+        super().__init__(tree.uri, tree.changed)
+        self._heard = heard
+
+    def multi(self, steps: Sequence[Step], session: int) -> list[int]:
+        before = {step.path: self.records.get(step.path) for step in steps if not isinstance(step, Check)}
+        versions = super().multi(steps, session)
+        changes = []
+        for path, old in before.items():
+            changes.append(Change(path, value(old), value(self.records.get(path))))
+        self._heard(changes)
+        return versions
+
+
+def value(record: Record | None) -> Any:
+    """Its JSON; None where there is no record."""
+    return None if record is None else json.loads(record.data) if record.data else {}
+
+
+class LogLedgers(WatchedLedgers):
+    """The stored metadata of ledgers; each new one is watched, and `going` hears before one is deleted."""
+
+    def __init__(self, truth: Truth, going: Callable[[int], None]) -> None:
+        super().__init__(truth)
+        self._going = going
+        self.tags: dict[int, dict[str, str]] = {}  # custom metadata, also of deleted ones
+
+    def __setitem__(self, ledger: int, value: Versioned[LedgerMetadata]) -> None:
+        if ledger not in self._truth.ledgers:
+            made = value.value
+            shape = made.ensemble_size, made.write_quorum, made.ack_quorum
+            self._truth.ledgers[ledger] = LedgerTruth(ledger, shape, "", deferred=False)
+            self.tags[ledger] = {name: text.decode() for name, text in made.custom.items()}
+        super().__setitem__(ledger, value)
+
+    def pop(self, ledger: int, *default: Any) -> Any:
+        self._going(ledger)
+        return super().pop(ledger, *default)

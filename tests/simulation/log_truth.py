@@ -1,0 +1,407 @@
+"""
+What really happened to a named log, seen from outside, and the promises of docs/logs.md that are held against it.
+
+It hears of every manifest, txn and intent as it takes effect, of what the bookies stored, of what callers were answered
+and of what readers were given.  None of the code that is judged is asked whether it is right.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from quire.metadata.ledger import LedgerMetadata
+from tests.simulation.log_records import Change, Content, LogLedgers, NotALog, WatchedRecords, content
+from tests.simulation.nodes import World
+from tests.simulation.truth import Violation
+
+Json = dict[str, Any]
+
+
+class LogTruth:
+    """One log's."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.truth = world.truth
+        self.seen = world.truth.seen
+        self.ledgers = LogLedgers(world.truth, self._going)
+        world.shared.ledgers = self.ledgers
+        world.shared.records = WatchedRecords(world.shared.records, self.changed)
+        self.manifest: Json | None = None
+        self.path = ""
+        self._chunks: dict[str, list[Json]] = {}
+        self.txns: dict[str, Json] = {}  # by path
+        self.intents: dict[str, Json] = {}  # by path
+        self._claims: dict[int, int] = {}  # a part's ledger -> claim of the intent that named it
+        self._named: dict[int, int] = {}  # ledger -> number of the segment that it is or was
+        self._numbers: dict[int, int] = {}  # number -> ledger
+        self._claimed: set[str] = set()  # tokens that had the claim on the log
+        self.dropped: set[int] = set()  # ledgers of parts that their task may delete
+        # what callers were answered, and readers given
+        self.given: dict[bytes, str] = {}  # value -> who appended it
+        self.acked: dict[int, bytes] = {}  # index -> value
+        self.denied: dict[bytes, str] = {}  # value -> the error that says that it is not in the log
+        self.read: dict[int, bytes] = {}
+        self.offers: dict[tuple[str, int], list[list[bytes]]] = {}  # (txn, batch) -> what commits wanted to publish
+        self.receipts: dict[tuple[str, int], tuple[int, int]] = {}
+
+    def break_(self, promise: str, text: str) -> None:
+        self.truth.break_(promise, text)
+
+    def metadata(self, ledger: int) -> LedgerMetadata | None:
+        return self.world.metadata(ledger)
+
+    # -- what a log holds ------------------------------------------------------------------------------------------
+
+    def segments(self, manifest: Json | None = None) -> list[Json]:
+        """All that a manifest names, in chunks too."""
+        manifest = manifest or self.manifest
+        if manifest is None:
+            return []
+        chunked = [segment for line in manifest["chunks"] for segment in self._chunks[line["c"]]]
+        return chunked + manifest["segments"]
+
+    def held(self, ledger: int) -> Content:
+        """Of a closed ledger, by what the bookies got."""
+        metadata = self.metadata(ledger)
+        assert metadata is not None
+        payloads = self.truth.ledgers[ledger].payloads
+        try:
+            return content([payloads[entry] for entry in range(metadata.last_entry + 1)])
+        except (NotALog, KeyError) as error:
+            self.break_("format", f"ledger {ledger}: {error!r}")
+            return Content([], [], 0)
+
+    # -- records ---------------------------------------------------------------------------------------------------
+
+    def changed(self, changes: list[Change]) -> None:
+        """One operation took effect."""
+        manifest: Change | None = None
+        txns: list[Change] = []
+        for change in changes:
+            parts = change.path.split("/")
+            if parts[0] != "logs" or len(parts) < 3:
+                continue
+            kind = parts[3] if len(parts) > 3 else "manifest"
+            if kind == "manifest" and change.after is not None and "segments" in change.after:
+                manifest = change
+            elif kind == "chunk" and len(parts) == 5 and change.after is not None:
+                self._chunks[parts[4]] = change.after["segments"]
+                self.seen["chunk made"] += 1
+            elif kind == "txn" and len(parts) == 5 and change.after is not None:
+                txns.append(change)
+            elif kind == "owner" and change.after is not None:
+                self._claimed.add(change.after["token"])
+            elif kind == "intents" and len(parts) == 6:
+                self._intent(change)
+        new = [] if manifest is None else self._manifest(manifest)
+        for change in txns:
+            self._txn(change, [segment for segment in new if segment.get("txn") == change.after["txn"]])
+        if not txns and any("txn" in segment for segment in new):
+            self.break_("exactly once", f"{new} are published, and the txn does not say so")
+        if manifest is not None:
+            self.manifest, self.path = manifest.after, manifest.path
+        for change in txns:
+            self.txns[change.path] = change.after
+
+    def _intent(self, change: Change) -> None:
+        if change.after is None:
+            self.intents.pop(change.path, None)
+            return
+        self.intents[change.path] = change.after
+        for ledger in change.after["ledgers"]:
+            if ledger in self.ledgers and ledger not in (change.before or change.after)["ledgers"]:
+                self.break_("intents", f"ledger {ledger} was there before its intent {change.path}")
+            self._claims[ledger] = change.after["claim"]
+
+    def _manifest(self, change: Change) -> list[Json]:
+        """The segments that it names newly."""
+        new, old = change.after, change.before
+        segments = self.segments(new)
+        self._one_sequence(new, segments)
+        if old is None:
+            return []
+        before = {segment["n"]: segment for segment in self.segments(old)}
+        for name in ("epoch", "next"):
+            if new[name] < old[name]:
+                self.break_("never back", f"{name} went from {old[name]} to {new[name]}")
+        if (new["begin"]["n"], new["begin"]["index"]) < (old["begin"]["n"], old["begin"]["index"]):
+            self.break_("never back", f"the log began at {old['begin']}, now at {new['begin']}")
+        self._owner(old, new)
+        if new["edit"] in old["recent"]:
+            self.break_("edits", f"edit {new['edit']} was done twice")
+        fresh = [segment for segment in segments if segment["n"] not in before]
+        for segment in fresh:
+            self._fresh(old, new, segment)
+        after = {segment["n"]: segment for segment in segments}
+        doomed = {each["ledger"]: each for each in new["doomed"]}
+        for number, segment in before.items():
+            self._kept(segment, after.get(number), doomed, new)
+        self.seen["chunk named"] += len(new["chunks"]) > len(old["chunks"])
+        return fresh
+
+    def _one_sequence(self, manifest: Json, segments: Sequence[Json]) -> None:
+        end: tuple[int, int] | None = None
+        for number, segment in enumerate(segments):
+            if end is not None and (segment["first"], segment["at"]) != end:
+                self.break_(
+                    "dense", f"segment {segment['n']} begins at {segment['first']}, the one before ends at {end}"
+                )
+            if "records" not in segment:
+                if number != len(segments) - 1:
+                    self.break_("one open", f"segment {segment['n']} is open, and not the last")
+                return
+            end = segment["first"] + segment["records"], segment["at"] + segment["bytes"]
+
+    def _owner(self, old: Json, new: Json) -> None:
+        was, now = old["owner"], new["owner"]
+        if now is not None and now["token"] not in self._claimed:
+            self.break_("claims", f"{now} owns the log, and never had the claim on it")
+        if new["epoch"] == old["epoch"]:
+            if now is not None and now != was:
+                self.break_("epoch", f"the owner changed from {was} to {now} without a new epoch")
+        elif new["epoch"] != old["epoch"] + 1 or now is None or now["epoch"] != new["epoch"]:
+            self.break_("epoch", f"epoch {old['epoch']} became {new['epoch']}, with the owner {now}")
+        else:
+            self.seen["log taken over"] += was is not None
+
+    def _fresh(self, old: Json, new: Json, segment: Json) -> None:
+        """A segment is named."""
+        number, ledger = segment["n"], segment["ledger"]
+        metadata = self.metadata(ledger)
+        if number in self._numbers or ledger in self._named:
+            self.break_("used once", f"segment {number}, ledger {ledger}: the number or the ledger was used before")
+        self._numbers[number], self._named[ledger] = ledger, number
+        if metadata is None or ledger in {each["ledger"] for each in old["doomed"]}:
+            self.break_("named exists", f"segment {number} is ledger {ledger}, which is gone or doomed")
+            return
+        tags = self.ledgers.tags[ledger]
+        if "records" in segment:
+            self._counted(segment, segment)
+            return
+        self.seen["segment opened"] += 1
+        if new["owner"] is None or tags.get("quire/epoch") != str(new["epoch"]):
+            self.break_(
+                "owner's edits", f"ledger {ledger} of epoch {tags.get('quire/epoch')} is named in epoch {new['epoch']}"
+            )
+        if self.truth.ledgers[ledger].payloads:
+            self.break_("named first", f"ledger {ledger} was written before it was named")
+
+    def _kept(self, was: Json, now: Json | None, doomed: dict[int, Json], manifest: Json) -> None:
+        """What becomes of a segment that was named before."""
+        number, ledger = was["n"], was["ledger"]
+        if now is None:
+            if ledger not in doomed:
+                self.break_("named exists", f"segment {number}, ledger {ledger}, left the manifest and is not doomed")
+            elif "records" not in was:
+                self._counted(was, {"records": 0, "bytes": 0})
+                self.seen["empty segment doomed"] += 1
+            elif manifest["begin"]["n"] <= number:
+                self.break_("begin", f"segment {number} is gone, and the log begins at {manifest['begin']}")
+            return
+        same = ("ledger", "first", "at", "epoch") + (("records", "bytes", "entries") if "records" in was else ())
+        if any(was[name] != now[name] for name in same):
+            self.break_("final", f"segment {was} became {now}")
+        if "records" in now and "records" not in was:
+            self._counted(now, now)
+
+    def _counted(self, segment: Json, counts: Json) -> None:
+        """A segment is closed, or left out as empty, with what its closed ledger holds."""
+        ledger = segment["ledger"]
+        metadata = self.metadata(ledger)
+        if metadata is None or not metadata.is_closed:
+            self.break_("counts", f"segment {segment['n']} is closed, its ledger {ledger} is {metadata}")
+            return
+        found = self.held(ledger)
+        if (len(found.values), found.bytes) != (counts["records"], counts["bytes"]) or (
+            "entries" in counts and counts["entries"] != found.entries
+        ):
+            self.break_(
+                "counts",
+                f"segment {segment['n']} says {counts}, its ledger {ledger} holds {len(found.values)} records of "
+                f"{found.bytes} bytes in {found.entries} entries",
+            )
+
+    def _txn(self, change: Change, named: Sequence[Json]) -> None:
+        old, new = change.before, change.after
+        if old is None:
+            return
+        name = new["txn"]
+        if new["claim"] != old["claim"] + (new["run"] != old["run"]) or new["run"] in new["past"]:
+            self.break_(
+                "runs", f"txn {name}: run {old['run']}, claim {old['claim']} became {new['run']}, {new['claim']}"
+            )
+        mark, before = new["aborted"], old["aborted"]
+        aborted = before is not None and before["claim"] == new["claim"] == old["claim"]
+        if aborted and (mark is None or mark["claim"] != before["claim"] or mark["batch"] > before["batch"]):
+            self.break_("aborts", f"txn {name}: the mark {before} became {mark} in the same claim")
+        if new["last"] == old["last"]:
+            if named:
+                self.break_("exactly once", f"txn {name} publishes {named} as no batch")
+            return
+        batch = new["last"]
+        if batch != old["last"] + 1 or any(segment["batch"] != batch for segment in named):
+            self.break_("exactly once", f"txn {name}: batch {batch} is published as {named} after {old['last']}")
+        if new["run"] != old["run"]:
+            self.break_("runs", f"txn {name}: batch {batch} is published by {new['run']}, the txn is {old['run']}'s")
+        if aborted and batch >= before["batch"]:
+            self.break_("aborts", f"txn {name}: batch {batch} is published, which was aborted in this claim")
+        receipt = new["receipt"]
+        records = sum(segment["records"] for segment in named)
+        if receipt["end"] - receipt["first"] != records or (named and named[0]["first"] != receipt["first"]):
+            self.break_("receipts", f"txn {name}: batch {batch} has the receipt {receipt}, its segments are {named}")
+        for segment in named:
+            ledger = segment["ledger"]
+            tags = self.ledgers.tags[ledger]
+            if (tags["quire/txn"], tags["quire/run"], tags["quire/batch"]) != (name, new["run"], str(batch)):
+                self.break_("parts", f"ledger {ledger} of {tags} is published in batch {batch} of run {new['run']}")
+            if self._claims[ledger] != new["claim"]:
+                self.break_("parts", f"ledger {ledger} of claim {self._claims[ledger]} is published in {new['claim']}")
+            kept = [path for path, intent in self.intents.items() if ledger in intent["ledgers"]]
+            if kept:
+                self.break_("intents", f"ledger {ledger} is published, and its intent {kept} is there")
+        values = [value for segment in named for value in self.held(segment["ledger"]).values]
+        if values not in self.offers.get((name, batch), []):
+            self.break_("whole", f"txn {name}: batch {batch} is not what any commit was given")
+        self.seen["batch published"] += 1
+        self.seen["batch published beside an owner"] += self.manifest is not None and self.manifest["owner"] is not None
+
+    def _going(self, ledger: int) -> None:
+        """A ledger is deleted now."""
+        metadata = self.metadata(ledger)
+        if metadata is None:
+            return
+        if any(segment["ledger"] == ledger for segment in self.segments()):
+            self.break_("named exists", f"ledger {ledger} is deleted, and a segment")
+        if not metadata.is_closed:
+            self.break_("fenced first", f"ledger {ledger} is deleted while it is {metadata.state.name}")
+        for path, intent in self.intents.items():
+            if ledger in intent["ledgers"] and ledger not in self.dropped and not self._is_dead(path, intent):
+                self.break_("intents", f"ledger {ledger} is deleted, which {path} may still publish")
+
+    def drop(self, part: str) -> None:
+        """A task may delete what it wrote: nobody was given its part."""
+        for path, intent in self.intents.items():
+            if part in path:
+                self.dropped.update(intent["ledgers"])
+
+    def _is_dead(self, path: str, intent: Json) -> bool:
+        """Whether a part can't be published any more."""
+        folder, _, name = path.rpartition("/")
+        txn = self.txns[folder.replace("/intents/", "/txn/")]
+        batch, mark = int(name.split("-")[0]), txn["aborted"]
+        aborted = mark is not None and mark["claim"] == txn["claim"] == intent["claim"] and batch >= mark["batch"]
+        return batch <= txn["last"] or intent["claim"] < txn["claim"] or aborted
+
+    # -- what callers are answered ---------------------------------------------------------------------------------
+
+    def appended(self, who: str, values: Iterable[bytes]) -> None:
+        self.given.update(dict.fromkeys(values, who))
+
+    def acknowledged(self, who: str, epoch: int, values: Sequence[bytes], indexes: Sequence[int]) -> None:
+        """An append was answered."""
+        if len(values) != len(indexes) or list(indexes) != sorted(set(indexes)):
+            self.break_("answered", f"{who} was told the indexes {list(indexes)} for {len(values)} values")
+            return
+        for index, value in zip(indexes, values, strict=True):
+            if self.acked.setdefault(index, value) != value:
+                self.break_("acknowledged", f"index {index} was given to {self.acked[index]!r} and to {value!r}")
+            self._same(index, value, self.read, "a reader was given")
+        found = {segment["epoch"] for index in indexes for segment in self.segments() if _holds(segment, index)}
+        if found != {epoch}:
+            self.break_("epochs", f"{who} of epoch {epoch} was told {list(indexes)}, which are of epochs {found}")
+
+    def refused(self, values: Sequence[bytes], error: object) -> None:
+        """An append was answered: it is not in the log."""
+        self.denied.update(dict.fromkeys(values, repr(error)))
+
+    def saw(self, who: str, index: int, values: Sequence[bytes]) -> None:
+        """A reader was given these."""
+        for number, value in enumerate(values, index):
+            self._same(number, value, self.read, f"{who} was given")
+            self._same(number, value, self.acked, "an append was answered with it for")
+            self.read[number] = value
+            if value not in self.given:
+                self.break_("one sequence", f"{who} was given {value[:40]!r} at {number}, which nobody appended")
+            if value in self.denied:
+                self.break_(
+                    "answered", f"{who} was given {value!r} at {number}; its append failed: {self.denied[value]}"
+                )
+
+    def _same(self, index: int, value: bytes, others: dict[int, bytes], who: str) -> None:
+        if others.get(index, value) != value:
+            self.break_("one sequence", f"index {index} is {value!r}; {who} {others[index]!r}")
+
+    def committed(self, txn: str, batch: int, first: int, end: int) -> None:
+        """A commit was answered; `first` -1: without its receipt."""
+        if first < 0:
+            return
+        if self.receipts.setdefault((txn, batch), (first, end)) != (first, end):
+            self.break_(
+                "receipts", f"batch {batch} of {txn} has the receipts {self.receipts[txn, batch]}, {first, end}"
+            )
+
+    # -- the reckoning ---------------------------------------------------------------------------------------------
+
+    def reckon(self, read: Sequence[bytes]) -> None:
+        """The log is closed, and `read` is what a fresh reader got of it."""
+        assert self.manifest is not None
+        values: list[bytes] = []
+        stamps: list[int] = []
+        for segment in self.segments():
+            if "records" not in segment:
+                self.break_("ends", f"segment {segment} is still open")
+                return
+            found = self.held(segment["ledger"])
+            values += found.values
+            stamps += found.stamps if "txn" not in segment else [segment["t"][0]] * segment["records"]
+        if list(read) != values:
+            self.break_("one sequence", f"a fresh reader got {len(read)} records, the log holds {len(values)}")
+        if stamps != sorted(stamps):
+            self.break_("stamps", "stamps fall")
+        for what, known in (("acknowledged", self.acked), ("one sequence", self.read)):
+            for index, value in known.items():
+                if index >= len(values) or values[index] != value:
+                    here = values[index] if index < len(values) else None
+                    self.break_(what, f"index {index} was {value!r}, in the log it is {here!r}")
+        if len(set(values)) != len(values):
+            twice = {value for value in values if values.count(value) > 1}
+            self.break_("once", f"{sorted(twice)[:3]} are in the log more than once")
+        there = set(values)
+        lied = [(value, error) for value, error in self.denied.items() if value in there]
+        if lied:
+            self.break_("answered", f"{lied[0][0]!r} is in the log, its append failed with {lied[0][1]}")
+        if not there <= set(self.given):
+            self.break_("one sequence", "the log holds what nobody appended")
+        for (txn, batch), (first, end) in self.receipts.items():
+            if values[first:end] not in self.offers[txn, batch]:
+                self.break_("receipts", f"batch {batch} of {txn} is not at {first} to {end}")
+        self._order(values)
+        if self.truth.violation is not None:
+            raise self.truth.violation
+
+    def _order(self, values: Sequence[bytes]) -> None:
+        """Records of one handle are in the order in which they were appended: `handle.number`."""
+        last: dict[bytes, int] = {}
+        for value in values:
+            handle, number, *_rest = value.split(b".")
+            if handle.startswith(b"h"):
+                if int(number) <= last.get(handle, -1):
+                    self.break_("order", f"{value!r} is behind {handle!r}.{last[handle]}")
+                last[handle] = int(number)
+
+    def leaked(self) -> set[int]:
+        """Ledgers of this layer that nothing names."""
+        assert self.manifest is not None
+        named = {segment["ledger"] for segment in self.segments()}
+        named |= {each["ledger"] for each in self.manifest["doomed"]}
+        named |= {ledger for intent in self.intents.values() for ledger in intent["ledgers"]}
+        return {ledger for ledger in self.ledgers if self.ledgers.tags[ledger].get("quire/log")} - named
+
+
+def _holds(segment: Json, index: int) -> bool:
+    return bool(
+        segment["first"] <= index and ("records" not in segment or index < segment["first"] + segment["records"])
+    )
+
+
+__all__ = ["LogTruth", "Violation"]

@@ -1,0 +1,32 @@
+"""
+One history again: of a plan, the history that its profile is about.
+"""
+
+import gc
+
+from tests.simulation.history import History
+from tests.simulation.log_history import LogHistory
+from tests.simulation.plan import Plan
+from tests.simulation.truth import Violation
+
+COLLECT_EVERY = 20  # histories
+
+
+def replay(plan: Plan, trace: bool = False) -> tuple[History, Violation | None]:
+    """Runs one history; what it broke, if anything."""
+    if plan.seed % COLLECT_EVERY == 0:
+        # what is left of dead processes goes between two histories, and says so into a log that the next one clears
+        gc.collect()
+    gc.disable()
+    try:
+        history = (LogHistory if plan.profile.logs else History)(plan, trace)
+        try:
+            history.run()
+        except Violation as violation:
+            return history, violation
+        except Exception as error:
+            error.add_note(f"in {plan}")
+            raise
+        return history, None
+    finally:
+        gc.enable()
