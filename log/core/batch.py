@@ -20,7 +20,7 @@ Safety: what contradicts this page is `LogDamaged`, what a newer version wrote `
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -55,7 +55,7 @@ class ProducerRun(NamedTuple):
 
 @dataclass(slots=True)
 class Records:
-    """Records to be encoded.  Each column is None or has a member for each value."""
+    """Records to be encoded, which do not change.  Each column is None or has a member for each value."""
 
     values: Sequence[bytes]
     keys: Sequence[bytes | None] | None = None
@@ -65,10 +65,14 @@ class Records:
     skips: Sequence[int] | None = None
     indexes: Sequence[int] | None = None
 
+    _bytes: int = field(default=-1, init=False, repr=False, compare=False)  # once they were summed up
+
     @property
     def bytes(self) -> int:
         """Value bytes and skips."""
-        return sum(map(len, self.values)) + (sum(self.skips) if self.skips is not None else 0)
+        if self._bytes < 0:
+            self._bytes = sum(map(len, self.values)) + (0 if self.skips is None else sum(self.skips))
+        return self._bytes
 
 
 def encode_body(records: Records) -> bytes:

@@ -184,12 +184,18 @@ def unpack_header(entry: bytes) -> Header:
     return header
 
 
-def part_of(entry: bytes) -> int:
-    """How many entries before this one the batch that it belongs to begins.  `LogDamaged`, as `unpack_header`."""
-    if unpack_header(entry).kind != Kind.PART:
-        return 0
+class PartHeader(NamedTuple):
+    """Which part of a large batch it is, of how many, and the bytes of the whole stored body."""
+
+    part: int
+    parts: int
+    size: int
+
+
+def part_header(entry: bytes) -> PartHeader:
+    """Of an entry of the kind PART; `LogDamaged`."""
     try:
-        return int(PART.unpack_from(entry, HEADER_BYTES)[0])
+        return PartHeader(*PART.unpack_from(entry, HEADER_BYTES))
     except struct.error:
         raise LogDamaged("a part of a large batch is too short") from None
 
@@ -208,31 +214,27 @@ class Assembler:
     what it is to fail with.  Holds at most one group of parts.
     """
 
-    __slots__ = ("_decompress", "_group", "_header", "_parts", "_size", "progress")
+    __slots__ = ("_decompress", "_group", "_header", "_parts", "_size", "_taken", "progress")
 
     def __init__(self, decompress: Callable[[int, bytes, int], bytes], ordinal: int = 0, offset: int = 0) -> None:
         self.progress = Progress(ordinal, offset)
         self._decompress = decompress
         self._group: list[bytes] = []  # slices of a large batch that is not complete
+        self._taken = 0  # parts of it
         self._parts = 0
         self._size = 0
         self._header: Header | None = None
 
     def feed(self, entry: bytes) -> Batch | None:
         """The batch that the entry completes, if any.  `LogDamaged` when it does not continue what came before."""
-        header = unpack_header(entry)
-        progress = self.progress
-        if header.ordinal != progress.ordinal or header.offset != progress.offset:
-            raise LogDamaged(
-                f"it begins at record {header.ordinal}, byte {header.offset}; the entries before end at record "
-                f"{progress.ordinal}, byte {progress.offset}"
-            )
-        if header.kind != Kind.PART and self._group:
-            raise LogDamaged(f"part {len(self._group)} of {self._parts} of a large batch is missing")
+        header = self._continued(entry)
         if header.kind == Kind.PART:
-            stored = self._part(header, entry)
-            if stored is None:
+            self._group.append(self._part(header, entry))
+            if self._taken:
                 return None
+            stored, self._group = b"".join(self._group), []
+            if len(stored) != self._size:
+                raise LogDamaged(f"a large batch has {len(stored)} bytes in its parts, not {self._size}")
         elif header.kind == Kind.BATCH:
             stored = entry[HEADER_BYTES:]
         else:
@@ -240,36 +242,50 @@ class Assembler:
         batch = Batch(
             self._body(header, stored), header.ordinal, header.offset, header.stamp, header.records, header.bytes
         )
-        progress.ordinal += header.records
-        progress.offset += header.bytes
+        self._complete(header)
         return batch
 
-    def _part(self, header: Header, entry: bytes) -> bytes | None:
-        """The whole stored body once the last part is there."""
-        try:
-            part, parts, size = PART.unpack_from(entry, HEADER_BYTES)
-        except struct.error:
-            raise LogDamaged("a part of a large batch is too short") from None
-        if part == 0 and not self._group:
+    def feed_part(self, entry: bytes) -> bytes:
+        """The slice that a part of a large batch has, which is not kept; as `feed` otherwise."""
+        header = self._continued(entry)
+        stored = self._part(header, entry)
+        self._complete(header)
+        return stored
+
+    def _complete(self, header: Header) -> None:
+        self.progress.ordinal += header.records
+        self.progress.offset += header.bytes
+
+    def _continued(self, entry: bytes) -> Header:
+        """The entry's header, if it continues what came before."""
+        header, progress = unpack_header(entry), self.progress
+        if header.ordinal != progress.ordinal or header.offset != progress.offset:
+            raise LogDamaged(
+                f"it begins at record {header.ordinal}, byte {header.offset}; the entries before end at record "
+                f"{progress.ordinal}, byte {progress.offset}"
+            )
+        if header.kind != Kind.PART and self._taken:
+            raise LogDamaged(f"part {self._taken} of {self._parts} of a large batch is missing")
+        return header
+
+    def _part(self, header: Header, entry: bytes) -> bytes:
+        """The slice of the next part of a group."""
+        part, parts, size = part_header(entry)
+        if part == 0 and not self._taken:
             self._parts, self._size, self._header = parts, size, header
         expected = self._header
         if (
             expected is None
-            or part != len(self._group)
+            or part != self._taken
             or (parts, size) != (self._parts, self._size)
             or header[:2] != expected[:2]
             or header.body_bytes != expected.body_bytes
             or (header.records > 0) is not (part == parts - 1)
             or size > BODY_BYTES_MAX
         ):
-            raise LogDamaged(f"part {part} of {parts} of a large batch follows {len(self._group)} of {self._parts}")
-        self._group.append(entry[HEADER_BYTES + PART.size :])
-        if part < parts - 1:
-            return None
-        stored, self._group = b"".join(self._group), []
-        if len(stored) != size:
-            raise LogDamaged(f"a large batch has {len(stored)} bytes in its parts, not {size}")
-        return stored
+            raise LogDamaged(f"part {part} of {parts} of a large batch follows {self._taken} of {self._parts}")
+        self._taken = 0 if part == parts - 1 else part + 1
+        return entry[HEADER_BYTES + PART.size :]
 
     def _body(self, header: Header, stored: bytes) -> bytes:
         if header.compression == Compression.NONE:

@@ -26,6 +26,20 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes], ...]
 
 
+class Piece(NamedTuple):
+    """A part of a large value: piece `number` of `of`, from 0, of the record with that index."""
+
+    index: int  # type: ignore[assignment]  # tuple has a method of that name, which nobody needs here
+    number: int
+    of: int
+    data: bytes
+
+    @property
+    def end(self) -> int:
+        """The index after the last record of which all was given out."""
+        return self.index + (self.number == self.of - 1)
+
+
 class RawBatch:
     """Consecutive entries of a plain ledger as one batch: each is a record, its value the payload."""
 

@@ -9,14 +9,16 @@ Safety: nothing above the last add confirmed of an open ledger, or above the end
 """
 
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from operator import attrgetter
 
 from quire.client.api import Client, Entry, Reader
 from quire.log.core.batch import Batch
-from quire.log.core.frame import Assembler, Header, Kind, part_of, unpack_header
+from quire.log.core.frame import Assembler, Compression, Header, Kind, part_header, unpack_header
+from quire.log.core.pieces import Cutter, Slice
 from quire.log.core.values import Segment
 from quire.log.owner.encoder import decompress
-from quire.log.reader.batches import LogBatch, RawBatch
+from quire.log.reader.batches import LogBatch, Piece, RawBatch
 from quire.log.reader.copies import NO_OPENERS, CopiedLedger, Openers, open_copy
 from quire.log.reader.finding import last_not_above
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
@@ -63,41 +65,71 @@ class SegmentReader:
 
     # -- in order --------------------------------------------------------------------------------------------------
 
-    async def batches(self, index: int, timeout: float | None) -> AsyncGenerator[LogBatch, None]:
+    async def batches(
+        self, index: int, timeout: float | None, pieces: bool = False
+    ) -> AsyncGenerator[LogBatch | Piece, None]:
         """
-        From `index` on.  `timeout`: an open segment is followed so long; None: what is there now.  The errors of a
-        ledger; `LogDamaged`, `UnknownFormat` that name the entry.
+        From `index` on.  `timeout`: an open segment is followed so long; None: what is there now.  `pieces`: values of
+        an uncompressed batch that was cut into parts come in pieces.  The errors of a ledger; `LogDamaged`,
+        `UnknownFormat` that name the entry.
         """
         segment, ledger = self.segment, self._ledger
-        follow = timeout is not None and segment.is_open
+        follow_s = timeout if segment.is_open else None
         first = await self._entry_of(max(0, index - segment.first))
-        if first >= self.entries and not follow:
+        if first >= self.entries and follow_s is None:
             return
         lists = (
-            ledger.tail(timeout or 0.0, first)
-            if follow and isinstance(ledger, Reader)
-            else ledger.stream(first, self.entries - 1)
+            ledger.stream(first, self.entries - 1)
+            if follow_s is None or not isinstance(ledger, Reader)
+            else ledger.tail(follow_s, first)
         )
-        if segment.raw:
-            offset = await ledger.offset_of(first)
-            async for some in lists:
-                raw = RawBatch([entry.data for entry in some], some[0].entry_id, offset)
-                yield LogBatch(segment, raw)
-                offset += raw.bytes
-            end = self.entries, offset
-        else:
-            assembler = await self._assembler(first)
-            async for some in lists:
-                for entry in some:
-                    batch = self._fed(assembler, entry)
-                    if batch is not None and segment.first + batch.first + batch.count > index:
-                        yield LogBatch(segment, batch, max(0, index - segment.first - batch.first))
-            end = assembler.progress.ordinal, assembler.progress.offset
+        async with aclosing(lists):
+            if segment.raw:
+                offset = await ledger.offset_of(first)
+                async for some in lists:
+                    raw = RawBatch([entry.data for entry in some], some[0].entry_id, offset)
+                    yield LogBatch(segment, raw)
+                    offset += raw.bytes
+                end = self.entries, offset
+            else:
+                assembler = await self._assembler(first)
+                async with aclosing(self._framed(lists, assembler, index, follow_s, pieces)) as found:
+                    async for each in found:
+                        yield each
+                end = assembler.progress.ordinal, assembler.progress.offset
         if not segment.is_open and end != (segment.records, segment.bytes):
             raise LogDamaged(
                 f"ledger {segment.ledger} holds {end[0]} records of {end[1]} bytes, its segment {segment.n} says "
                 f"{segment.records} of {segment.bytes}"
             )
+
+    async def _framed(
+        self,
+        lists: AsyncGenerator[list[Entry], None],
+        assembler: Assembler,
+        index: int,
+        follow_s: float | None,
+        pieces: bool,
+    ) -> AsyncGenerator[LogBatch | Piece, None]:
+        """What is in entries with our frame."""
+        segment = self.segment
+        cutter: Cutter | None = None  # of the group that is being given out
+        async for some in lists:
+            for entry in some:
+                if cutter is None and pieces and self._is_cut(entry):
+                    cutter = await self._cutter(entry, follow_s)
+                    if cutter is None:
+                        return
+                if cutter is not None:
+                    begin = segment.first + assembler.progress.ordinal
+                    for record, number, of, data in self._cut(assembler, cutter, entry):
+                        if begin + record >= index:
+                            yield Piece(begin + record, number, of, data)
+                    cutter = None if cutter.is_done else cutter
+                    continue
+                batch = self._fed(assembler, entry)
+                if batch is not None and segment.first + batch.first + batch.count > index:
+                    yield LogBatch(segment, batch, max(0, index - segment.first - batch.first))
 
     async def _assembler(self, first: int) -> Assembler:
         if first == 0:
@@ -108,6 +140,39 @@ class SegmentReader:
     def _fed(self, assembler: Assembler, entry: Entry) -> Batch | None:
         try:
             return assembler.feed(entry.data)
+        except (LogDamaged, UnknownFormat) as error:
+            raise self._named(entry.entry_id, error) from None
+
+    # -- in pieces -------------------------------------------------------------------------------------------------
+
+    def _is_cut(self, entry: Entry) -> bool:
+        """Whether it is the first part of an uncompressed batch."""
+        return self._unpacked(entry)[:2] == (Kind.PART, Compression.NONE)
+
+    async def _cutter(self, first: Entry, timeout: float | None) -> Cutter | None:
+        """
+        Of the group that begins with an entry, once its last part may be read, for a group without one completes no
+        record; None when that is not so in time, or never.
+        """
+        _part, parts, size = part_header(first.data)
+        last = first.entry_id + parts - 1
+        ledger = self._ledger
+        if last <= (ledger.last_entry_id if isinstance(ledger, Reader) else self.entries - 1):
+            header = await self._header(last)
+        elif timeout is None or not isinstance(ledger, Reader):
+            return None
+        else:
+            async with aclosing(ledger.tail(timeout, last)) as lists:
+                async for some in lists:
+                    header = self._unpacked(some[0])
+                    break
+                else:
+                    return None
+        return Cutter(header.records, size)
+
+    def _cut(self, assembler: Assembler, cutter: Cutter, entry: Entry) -> list[Slice]:
+        try:
+            return cutter.feed(assembler.feed_part(entry.data))
         except (LogDamaged, UnknownFormat) as error:
             raise self._named(entry.entry_id, error) from None
 
@@ -187,7 +252,7 @@ class SegmentReader:
                 offset = await self._ledger.offset_of(entry)
                 found = Header(Kind.BATCH, 0, entry, offset, self.segment.stamp or 0, 1, 0, 0, 0)
             else:
-                found = unpack_header(await self._data(entry))
+                found = self._unpacked(*await self._ledger.read(entry, entry))
             self._headers[entry] = found
         return found
 
@@ -195,12 +260,11 @@ class SegmentReader:
         """How many entries before this one its batch begins."""
         if (await self._header(entry)).kind != Kind.PART:
             return 0
-        return part_of(await self._data(entry))
-
-    async def _data(self, entry: int) -> bytes:
         (found,) = await self._ledger.read(entry, entry)
+        return part_header(found.data).part
+
+    def _unpacked(self, entry: Entry) -> Header:
         try:
-            unpack_header(found.data)
+            return unpack_header(entry.data)
         except (LogDamaged, UnknownFormat) as error:
-            raise self._named(entry, error) from None
-        return found.data
+            raise self._named(entry.entry_id, error) from None

@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred
 from quire.client.api import Client
 from quire.log.core.manifest import TERMINATED, Manifest, lost, trimmed
 from quire.log.core.values import Segment
-from quire.log.reader.batches import LogBatch
+from quire.log.reader.batches import LogBatch, Piece
 from quire.log.reader.judging import check_there, judged
 from quire.log.reader.one_segment import SegmentReader
 from quire.log.reader.view import LogView, OrSkip
@@ -79,11 +79,22 @@ class LogReader:
         """What is there now, in order.  `LogTrimmed`, `SegmentLost`, `LogDamaged`, `NoSuchLog`, errors of a ledger."""
         async with aclosing(self._run(await self._view.fresh(), None)) as found:
             async for batch in found:
+                assert isinstance(batch, LogBatch)
                 yield batch
 
     async def tail(self, timeout: float) -> AsyncGenerator[LogBatch, None]:
         """The same, then what comes; ends when nothing came for `timeout` seconds, or at the end of the log."""
         async with aclosing(self._run(await self._view.manifest(), timeout)) as found:
+            async for batch in found:
+                assert isinstance(batch, LogBatch)
+                yield batch
+
+    async def pieces(self, timeout: float | None = None) -> AsyncGenerator[LogBatch | Piece, None]:
+        """
+        As `batches`, with a timeout as `tail`; but records of an uncompressed batch that was cut into parts come in
+        pieces without keys and headers, each record whole and in order, so that no more than two parts are held.
+        """
+        async with aclosing(self._run(await self._view.fresh(), timeout, pieces=True)) as found:
             async for batch in found:
                 yield batch
 
@@ -99,18 +110,25 @@ class LogReader:
     def _has_ended(self) -> bool:
         return self._closed
 
-    async def _run(self, manifest: Manifest, timeout: float | None) -> AsyncGenerator[LogBatch, None]:
+    async def _run(
+        self, manifest: Manifest, timeout: float | None, pieces: bool = False
+    ) -> AsyncGenerator[LogBatch | Piece, None]:
         silent_since = self._clock.seconds()
+        given = 0  # pieces of the record at `index`
         try:
             while not self._has_ended():
                 before, segment = self.index, None
                 try:
                     segment = await self._next(manifest)
                     if segment is not None:
-                        async with aclosing(self._read(manifest, segment, timeout)) as batches:
+                        async with aclosing(self._read(manifest, segment, timeout, pieces)) as batches:
                             async for batch in batches:
-                                self.index = batch.end
+                                if isinstance(batch, Piece):
+                                    if batch.number < given:  # before what failed
+                                        continue
+                                    given = (batch.number + 1) % batch.of
                                 self._count(batch, timeout is not None, manifest)
+                                self.index = batch.end
                                 yield batch
                                 silent_since = self._clock.seconds()
                 except LedgerError as error:
@@ -133,13 +151,13 @@ class LogReader:
         finally:
             self._forget_ahead()
 
-    def _count(self, batch: LogBatch, follow: bool, manifest: Manifest) -> None:
+    def _count(self, batch: LogBatch | Piece, follow: bool, manifest: Manifest) -> None:
         records = self._view.records
-        records.counters.read_records += batch.count
-        if follow:
+        records.counters.read_records += batch.end - self.index
+        if follow and isinstance(batch, LogBatch):
             known = manifest if records.known is None else records.known.value
             age = (records.now_ms() - batch.stamp_ms) / 1000
-            records.counters.tailed(known.closed_end[0] - self.index, age)
+            records.counters.tailed(known.closed_end[0] - batch.end, age)
 
     async def _next(self, manifest: Manifest) -> Segment | None:
         """The segment to be read now."""
@@ -155,8 +173,8 @@ class LogReader:
     # -- one segment -----------------------------------------------------------------------------------------------
 
     async def _read(
-        self, manifest: Manifest, segment: Segment, timeout: float | None
-    ) -> AsyncGenerator[LogBatch, None]:
+        self, manifest: Manifest, segment: Segment, timeout: float | None, pieces: bool
+    ) -> AsyncGenerator[LogBatch | Piece, None]:
         if segment.lost:
             raise lost(manifest, segment)
         async with aclosing(await self._opened(segment)) as reading:
@@ -165,9 +183,10 @@ class LogReader:
             self._reading = reading
             try:
                 self._look_ahead(manifest, segment, segment.at)
-                async with aclosing(reading.batches(self.index, timeout)) as batches:
+                async with aclosing(reading.batches(self.index, timeout, pieces)) as batches:
                     async for batch in batches:
-                        self._look_ahead(manifest, segment, batch.at)
+                        if isinstance(batch, LogBatch):
+                            self._look_ahead(manifest, segment, batch.at)
                         yield batch
             finally:
                 self._reading = None
