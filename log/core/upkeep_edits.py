@@ -51,8 +51,8 @@ class Trim:
 
     def apply(self, manifest: Manifest) -> Manifest | None:
         check_exists(manifest)
-        before = manifest.begin
-        if (self.index, self.n) <= (before.index, before.n):
+        before, segments = manifest.begin, manifest.segments
+        if (self.index, self.n) <= (before.index, before.n) or not segments or self.n > segments[-1].n:
             return None
         begin = Begin(self.n, self.index, self.at)
         out: list[Segment] = []
@@ -78,15 +78,15 @@ class Trim:
             manifest,
             begin=begin,
             chunks=tuple(line for line in manifest.chunks if line.n[1] >= begin.n),
-            segments=tuple(each for each in manifest.segments if each.n >= begin.n),
+            segments=tuple(each for each in segments if each.n >= begin.n),
             doomed=(*manifest.doomed, *doomed),
         )
 
     def _parts(self, manifest: Manifest) -> Iterator[Segment | Line]:
-        """What is before the last segment, in order; the line of a chunk that is not known."""
+        """All segments, in order; for a chunk that is not known its line."""
         for line in manifest.chunks:
             yield from self.chunked.get(line.c, (line,))
-        yield from manifest.segments[:-1]
+        yield from manifest.segments
 
 
 @dataclass(frozen=True, slots=True)

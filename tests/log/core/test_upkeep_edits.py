@@ -22,6 +22,7 @@ def test_a_trim_dooms_what_is_before():
     assert [(each.ledger, each.why) for each in trimmed.doomed[1:]] == [(7, "trimmed"), (8, "trimmed")]
     assert (trimmed.begin.n, trimmed.begin.index, trimmed.begin.at) == (2, 25, 250)
     assert Trim(1, 12, 120, 9, {}).apply(trimmed) is None
+    assert Trim(4, 40, 400, 9, {}).apply(trimmed) is None, "the last segment stays"
     trimmed.check()
     assert trimmed.begin.stamp == manifest.segments[1].t[1], "the next records are stamped no lower, whatever is left"
     full = replace(manifest, doomed=manifest.doomed * (upkeep_edits.DOOMED_MAX + 1))

@@ -1,8 +1,11 @@
 """A deleted log: its name is free at once, and then everything that it named goes, whoever is killed meanwhile."""
 
+from dataclasses import replace
+
 import pytest
 from twisted.internet.defer import Deferred, gatherResults
 
+from quire.log.core.publishing import Intent
 from quire.log.store.paths import adopted_path
 from quire.metadata.records import NoRecord
 from quire.protocol.errors import LedgerError
@@ -115,36 +118,51 @@ def test_a_ledger_that_it_had_taken_in(tmp_path):
     run(story)
 
 
-@pytest.mark.parametrize("deleted_first", [True, False])
-def test_a_delete_and_a_part(tmp_path, deleted_first):
-    """A task that goes on finds its intent gone or no parent; what it named goes with the log."""
+def test_a_delete_and_a_part(tmp_path):
+    """A task that goes on after it finds no parent for its intent, and its ledger goes."""
 
     async def story():
         async with cluster(tmp_path) as world:
-            logs, other = await world.logs(batch_bytes=1), await world.logs()
+            logs, other = await world.logs(), await world.logs()
             await logs.create("a", roll_bytes=1)
             records = await records_of(logs)
             sink = await other.sink("a", "facts", "run")
             part = await sink.part(0, 0, 0)
             await part.append_many([b"one"])
-            late = []
-            if deleted_first:
-                await logs.delete("a")
-                await logs.tidy()
-                await failing(story_of(part.append_many([b"two"])), LedgerError)
-            else:
-
-                def reached(name):
-                    if name == "delete.ledger" and not late:  # it names one more ledger while the first goes
-                        late.append(Deferred.fromCoroutine(part.append_many([b"two"])).addErrback(lambda _: None))
-
-                slow = await world.logs(reached)
-                await slow.delete("a")
-                await slow.tidy()
-                await gatherResults(late)
+            await logs.delete("a")
             await logs.tidy()
-            await failing(story_of(other.sink("a", "facts", "next")), NoSuchLog)
+            await failing(story_of(part.append_many([b"two"])), LedgerError)
             await failing(story_of(sink.part(1, 0, 0)), NoSuchLog)
+            await nothing_left(logs, records)
+
+    run(story)
+
+
+def test_a_part_that_names_one_more_ledger_meanwhile(tmp_path):
+    """While the first is deleted: its intent is met again, and that one goes, too."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            records = await records_of(logs)
+            sink = await logs.sink("a", "facts", "run")
+            (first,) = (await written(sink, 0, 0, [b"one"])).ledgers
+            second = await logs.bk.create_ledger()
+            folder = f"{records.path}/intents/facts"
+            (name,) = await records.names(folder)
+            data, version = await records.records.read(f"{folder}/{name}")
+            named = replace(Intent.decode(data), ledgers=(first.ledger, second.id)).encode()
+            written_again = []
+
+            def reached(point):
+                if point == "delete.ledger" and not written_again:
+                    written_again.append(records.records.write(f"{folder}/{name}", named, version))
+
+            late = await world.logs(reached)
+            await late.delete("a")
+            await late.tidy()
+            assert await written_again[0] > version
             await nothing_left(logs, records)
 
     run(story)
