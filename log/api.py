@@ -38,6 +38,7 @@ from quire.log.store.ages import Ages
 from quire.log.store.editing import LogRecords, create_log
 from quire.log.store.kept import Kept
 from quire.log.store.ledgers import LogLedgers
+from quire.log.store.names import log_names
 from quire.log.upkeep import ending, marking, tidying, trims
 from quire.log.upkeep.keeping import KeptOwner as Owner
 from quire.log.upkeep.orphans import GRACE_S, Orphan, Orphans
@@ -49,8 +50,6 @@ from quire.metadata.uri import boottime
 from quire.protocol.log_errors import LogExists, NoSuchLog
 
 # SPDX-License-Identifier: Apache-2.0
-
-SHARDS = 256
 
 
 class LogInfo(NamedTuple):
@@ -171,20 +170,9 @@ class Logs:
         """`NoSuchLog`."""
         return info_of((await (await self._open(name)).read()).value)
 
-    async def names(self) -> AsyncGenerator[str, None]:
+    def names(self) -> AsyncGenerator[str, None]:
         """Of all logs, by shard, then by name."""
-        for number in range(SHARDS):
-            after = ""
-            while True:
-                try:
-                    page = await self._records.children(f"names/{number:02x}", after)
-                except NoRecord:
-                    break
-                if not page:
-                    break
-                for part in page:
-                    yield paths.decoded(part)
-                after = page[-1]
+        return log_names(self._records)
 
     async def update(self, name: str, **settings: Any) -> LogInfo:
         """Other settings; those of storage count from the next segment on.  `ValueError`, `NoSuchLog`."""
