@@ -28,8 +28,7 @@ class SegmentLedgers:
 
     async def wrong(self, segment: Segment) -> str | None:
         """What does not hold of the ledger of a segment; None: nothing.  `MetaStore`."""
-        moved = segment.offload is not None and segment.offload.get("bookies") == "deleted"
-        if segment.lost or moved:
+        if segment.lost or segment.is_moved:
             return None
         try:
             metadata = await self._client.metadata(segment.ledger)
