@@ -130,6 +130,10 @@ class Logs:
         counters = self.metrics.of(name)
         return LogRecords(self._records, self.bk.reactor, self.bk.random, self._now, id_, name, counters)
 
+    def _uncounted(self, id_: str, name: str) -> LogRecords:
+        """For a look at many logs: they get no metrics of their own."""
+        return LogRecords(self._records, self.bk.reactor, self.bk.random, self._now, id_, name)
+
     # -- logs ------------------------------------------------------------------------------------------------------
 
     async def create(self, name: str, *, begin_at: int = 0, **settings: Any) -> LogInfo:
@@ -257,7 +261,7 @@ class Logs:
             await tidying.tidy_log(kept, report, dry_run=dry_run, abandon=abandon)
             return report
         async for id_ in tidying.log_ids(self._records):
-            kept = self._keep(LogRecords(self._records, self.bk.reactor, self.bk.random, self._now, id_, id_))
+            kept = self._keep(self._uncounted(id_, id_))
             await tidying.tidy_log(kept, report, dry_run=dry_run, abandon=abandon)
         return report
 
@@ -348,7 +352,8 @@ class Logs:
         The ledgers that were made for logs and that none names.  `delete`: those older than `grace_s` are deleted.
         `LogError` when more than 10,000, or a fifth of all, would be deleted and it is not `really` wanted.
         """
-        return Orphans(self.bk, self._ledgers, self._log, self._now, self._reached).run(delete, really, grace_s)
+        search = Orphans(self.bk, self._ledgers, self._uncounted, self._now, self._reached)
+        return search.run(delete, really, grace_s)
 
     async def segments(self, name: str) -> AsyncGenerator[Segment, None]:
         """In order, from the first that the log still has.  `NoSuchLog`, `LogDamaged`."""
