@@ -38,6 +38,7 @@ from quire.log.store.ages import Ages
 from quire.log.store.editing import LogRecords, create_log
 from quire.log.store.kept import Kept
 from quire.log.store.ledgers import LogLedgers
+from quire.log.store.names import log_names
 from quire.log.upkeep import ending, marking, tidying, trims
 from quire.log.upkeep.keeping import KeptOwner as Owner
 from quire.log.upkeep.orphans import GRACE_S, Orphan, Orphans
@@ -49,8 +50,6 @@ from quire.metadata.uri import boottime
 from quire.protocol.log_errors import LogExists, NoSuchLog
 
 # SPDX-License-Identifier: Apache-2.0
-
-SHARDS = 256
 
 
 class LogInfo(NamedTuple):
@@ -131,6 +130,10 @@ class Logs:
         counters = self.metrics.of(name)
         return LogRecords(self._records, self.bk.reactor, self.bk.random, self._now, id_, name, counters)
 
+    def _uncounted(self, id_: str, name: str) -> LogRecords:
+        """For a look at many logs: they get no metrics of their own."""
+        return LogRecords(self._records, self.bk.reactor, self.bk.random, self._now, id_, name)
+
     # -- logs ------------------------------------------------------------------------------------------------------
 
     async def create(self, name: str, *, begin_at: int = 0, **settings: Any) -> LogInfo:
@@ -171,20 +174,9 @@ class Logs:
         """`NoSuchLog`."""
         return info_of((await (await self._open(name)).read()).value)
 
-    async def names(self) -> AsyncGenerator[str, None]:
+    def names(self) -> AsyncGenerator[str, None]:
         """Of all logs, by shard, then by name."""
-        for number in range(SHARDS):
-            after = ""
-            while True:
-                try:
-                    page = await self._records.children(f"names/{number:02x}", after)
-                except NoRecord:
-                    break
-                if not page:
-                    break
-                for part in page:
-                    yield paths.decoded(part)
-                after = page[-1]
+        return log_names(self._records)
 
     async def update(self, name: str, **settings: Any) -> LogInfo:
         """Other settings; those of storage count from the next segment on.  `ValueError`, `NoSuchLog`."""
@@ -269,7 +261,7 @@ class Logs:
             await tidying.tidy_log(kept, report, dry_run=dry_run, abandon=abandon)
             return report
         async for id_ in tidying.log_ids(self._records):
-            kept = self._keep(LogRecords(self._records, self.bk.reactor, self.bk.random, self._now, id_, id_))
+            kept = self._keep(self._uncounted(id_, id_))
             await tidying.tidy_log(kept, report, dry_run=dry_run, abandon=abandon)
         return report
 
@@ -360,7 +352,8 @@ class Logs:
         The ledgers that were made for logs and that none names.  `delete`: those older than `grace_s` are deleted.
         `LogError` when more than 10,000, or a fifth of all, would be deleted and it is not `really` wanted.
         """
-        return Orphans(self.bk, self._ledgers, self._log, self._now, self._reached).run(delete, really, grace_s)
+        search = Orphans(self.bk, self._ledgers, self._uncounted, self._now, self._reached)
+        return search.run(delete, really, grace_s)
 
     async def segments(self, name: str) -> AsyncGenerator[Segment, None]:
         """In order, from the first that the log still has.  `NoSuchLog`, `LogDamaged`."""

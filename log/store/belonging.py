@@ -13,7 +13,7 @@ from quire.log.store.ledgers import log_of
 from quire.log.store.paths import adopted_path, log_path
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.records import Create, NoRecord, Records, Step, parent_of
-from quire.protocol.log_errors import LogDamaged, UnknownFormat
+from quire.protocol.log_errors import LogDamaged, LogError, UnknownFormat
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -59,3 +59,13 @@ async def log_name(records: Records, log: str) -> str:
         return f"with the id {log}, which is gone"
     except (LogDamaged, UnknownFormat):
         return f"with the id {log}"
+
+
+async def refuse(records: Records, ledger: int, metadata: LedgerMetadata) -> None:
+    """`LogError` when the ledger is a log's, for who is about to delete it."""
+    of = await log_id_of(records, ledger, metadata)
+    if of is not None:
+        raise LogError(
+            f"ledger {ledger} belongs to the log {await log_name(records, of)}, which deletes it itself once it is "
+            "trimmed; nothing was deleted. --force deletes it nevertheless, and its records are lost"
+        )

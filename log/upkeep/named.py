@@ -8,12 +8,12 @@ Safety: intents are read first and the manifest last, for a ledger moves from an
 back.
 """
 
-from collections.abc import AsyncGenerator
+from contextlib import suppress
 
-from quire.log.core.cursors import CursorValue
 from quire.log.core.manifest import Manifest
 from quire.log.core.publishing import Intent
 from quire.log.store.editing import LogRecords
+from quire.log.store.holds import cursors
 from quire.metadata.records import NoRecord
 from quire.protocol.log_errors import LogDamaged, NoSuchLog
 
@@ -35,14 +35,15 @@ class NamedLedgers:
     async def read(self) -> None:
         """As of now.  `LogDamaged`, `UnknownFormat`."""
         await self._log.records.sync()
-        path = self._log.path
-        async for folder in self._names(f"{path}/intents"):
-            async for data in self._values(f"{path}/intents/{folder}"):
-                self.ledgers.update(Intent.decode(data).ledgers)
-        async for name in self._names(f"{path}/cursor"):
-            self.cursors.add(name)
-        async for data in self._values(f"{path}/cursor"):
-            self.ledgers.update(CursorValue.decode(data).ledgers)
+        log = self._log
+        for folder in await log.names(f"{log.path}/intents"):
+            for name in await log.names(f"{log.path}/intents/{folder}"):
+                with suppress(NoRecord):  # what it named is in the manifest, or was deleted before
+                    data = (await log.records.read(f"{log.path}/intents/{folder}/{name}")).value
+                    self.ledgers.update(Intent.decode(data).ledgers)
+        for cursor, (value, _version) in await cursors(log):
+            self.cursors.add(cursor)
+            self.ledgers.update(value.ledgers)
         version = -1
         while True:
             try:
@@ -69,26 +70,6 @@ class NamedLedgers:
                 self._chunks.add(line.c)
                 self.ledgers.update(segment.ledger for segment in chunk.segments)
         return True
-
-    async def _names(self, folder: str) -> AsyncGenerator[str, None]:
-        after = ""
-        while True:
-            try:
-                page = await self._log.records.children(folder, after)
-            except NoRecord:
-                return
-            if not page:
-                return
-            for name in page:
-                yield name
-            after = page[-1]
-
-    async def _values(self, folder: str) -> AsyncGenerator[bytes, None]:
-        async for name in self._names(folder):
-            try:
-                yield (await self._log.records.read(f"{folder}/{name}")).value
-            except NoRecord:
-                continue  # what it named is in the manifest, or was deleted before
 
 
 async def named_by(log: LogRecords) -> NamedLedgers:

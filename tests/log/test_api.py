@@ -3,8 +3,9 @@
 import pytest
 from twisted.internet.defer import Deferred, gatherResults
 
-from quire.metadata.memory.cluster import Fault
+from quire.metadata.memory.cluster import CLUSTERS, Fault
 from quire.metadata.records import NoRecord
+from quire.metadata.store import WrongCluster
 from quire.protocol.log_errors import LogExists, LogFenced, NoSuchLog, NotOwner
 from tests.log.fakes.cluster import cluster, values
 from tests.metadata.stories import failing
@@ -167,3 +168,41 @@ def test_a_fence_without_a_new_owner(tmp_path):
             assert (await other.info("a")).epoch == 1
 
     run(story)
+
+
+def test_logs_of_a_former_cluster(tmp_path):
+    """A cluster formatted anew refuses them in every operation, until they are purged by their id."""
+    former = "11111111-2222-3333-4444-555555555555"
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            owner = await logs.own("a")
+            await owner.append(b"old")
+            await owner.close()
+            CLUSTERS[world.uri.removeprefix("memory://")].records.instance_id = former
+            late = await world.logs()
+            for operation in (
+                late.create("b"),
+                late.info("a"),
+                late.own("a"),
+                late.read("a"),
+                late.sink("a", "t", "r"),
+                late.adopt("a", [7]),
+                late.delete("a"),
+                listed(late.names()),
+                listed(late.orphans(True, really=True)),
+                late.purge("another"),
+                late.purge((await late.bk.store.cluster()).instance_id),
+            ):
+                assert former in str(await failing_story(operation, WrongCluster))
+            await late.purge(former)
+            assert await listed(late.names()) == []
+            assert (await late.create("a")).end == 0
+
+    run(story)
+
+
+async def listed(names):
+    return [name async for name in names]

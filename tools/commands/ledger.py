@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from twisted.internet.defer import CancelledError
 
-from quire.metadata.store import MetadataStore
+from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.records import RecordStore
+from quire.metadata.store import MetadataStore, NoCluster, WrongCluster
 from quire.protocol.errors import MetadataSerialization, NoSuchLedger
 from quire.tools.terminal import output
 from quire.tools.terminal.appending import Appender
@@ -286,12 +288,13 @@ def list_(metadata: Metadata = None, json_wanted: Json = False) -> None:
 @app.command()
 def delete(
     ledgers: Annotated[list[int], typer.Argument(metavar="ID…", help="the ledgers' ids")],
-    force: Annotated[bool, typer.Option("--force", help="do not ask")] = False,
+    force: Annotated[bool, typer.Option("--force", help="do not ask; also those of logs")] = False,
     metadata: Metadata = None,
     json_wanted: Json = False,
 ) -> None:
     """
-    Deletes ledgers: their metadata at once, their entries when the bookies collect garbage. Asks on a terminal.
+    Deletes ledgers: their metadata at once, their entries when the bookies collect garbage. Asks on a terminal. Refuses
+    those that are a named log's.
 
     \b
     Example:
@@ -303,13 +306,24 @@ def delete(
     async def work(store: MetadataStore) -> list[int]:
         for ledger in ledgers:
             with suppress(MetadataSerialization):  # it is there
-                await store.read_ledger(ledger)  # a mistyped id fails before anything is deleted
+                found = (await store.read_ledger(ledger)).value  # a mistyped id fails before anything is deleted
+                if not force:
+                    await refuse_of_log(store, ledger, found)
         for ledger in ledgers:
             await store.delete_ledger(ledger)
         return ledgers
 
     gone = with_store(metadata_uri(metadata), work)
     output.document(json_wanted, {"deleted": gone}, [f"deleted {ledger}" for ledger in gone])
+
+
+async def refuse_of_log(store: MetadataStore, ledger: int, metadata: LedgerMetadata) -> None:
+    """`LogError` when the ledger was made for a log, or a log took it in."""
+    from quire.log.store.belonging import refuse
+
+    if isinstance(store, RecordStore):
+        with suppress(NoCluster, WrongCluster):  # no logs, or those of a former cluster
+            await refuse(store.records, ledger, metadata)
 
 
 @app.command()

@@ -4,10 +4,12 @@
 Knows: how to create, show and destroy it, and to accept that it was set back.  Does not know: how a store keeps it.
 """
 
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
 
+from quire.metadata.records import RecordStore
 from quire.metadata.store import ClusterExists, MetadataStore, WrongCluster
 from quire.protocol.errors import MetaStore
 from quire.tools.terminal import output
@@ -88,11 +90,12 @@ def destroy(
             "--cluster", metavar="ID", help="its id, as `quire metadata show` prints it; asked for if not given"
         ),
     ] = None,
+    with_logs: Annotated[bool, typer.Option("--with-logs", help="although there are named logs")] = False,
     json_wanted: Json = False,
 ) -> None:
     """
     Removes all metadata: every ledger is gone for good. Asks for the cluster's id; refuses while a bookie is
-    registered.
+    registered, and while there are named logs.
 
     \b
     Example:
@@ -112,11 +115,22 @@ def destroy(
                 f"{store.uri} holds another cluster than {named.strip()!r}; nothing was removed. `quire metadata "
                 "show` prints its id"
             )
+        if not with_logs:
+            await refuse_with_logs(store)
         ledgers = await count_ledgers(store)
         await store.destroy_cluster(there)
         return {"metadata": store.uri, "cluster": there, "ledgers": ledgers, "destroyed": True}
 
     output.document(json_wanted, with_store(uri, work))
+
+
+async def refuse_with_logs(store: MetadataStore) -> None:
+    """`LogError` while a log has a name."""
+    from quire.log.store import names
+
+    if isinstance(store, RecordStore):
+        with suppress(WrongCluster):  # those of a former cluster are gone already
+            await names.refuse(store.records)
 
 
 @app.command("set-back")

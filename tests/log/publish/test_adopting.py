@@ -4,13 +4,15 @@ import json
 
 import pytest
 
+from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import MetaStore
 from quire.protocol.log_errors import PublishRefused
 from tests.log.fakes.cluster import cluster, values
-from tests.log.publish.test_sink import story_of
+from tests.log.fakes.killed import Doomed
+from tests.log.publish.test_sink import story_of, written
 from tests.metadata.stories import failing
-from tests.reactor import run
+from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -170,5 +172,82 @@ def test_two_at_once(tmp_path):
             record = json.loads((await logs.bk.store.records.read(f"adopted/{shard}/{both}")).value)
             name = "a" if outcomes[0] is not None else "b"
             assert record["log"] == (await logs.info(name)).id
+
+    run(story)
+
+
+@pytest.mark.parametrize("point", ["adopt.looked", "publish.settled", "adopt.done"])
+def test_one_that_is_killed_at_a_step(tmp_path, point):
+    """Another one finishes it, each ledger is in once, and the owner's records are all there."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            doomed = Doomed(point, 1)
+            logs, second = await world.logs(doomed.reached), await world.logs()
+            await second.create("a")
+            owner = await second.own("a")
+            await owner.append(b"owned 0")
+            ledgers = [await plain(second, b"x"), await plain(second, b"y")]
+            doomed.logs = logs
+            story_of(logs.adopt("a", ledgers)).addErrback(lambda _failure: None)
+            await doomed.died.addTimeout(60, reactor)
+            receipt = await second.adopt("a", ledgers)
+            assert receipt[1:] == (1, 3, receipt.segments, point == "adopt.done")
+            await owner.append(b"owned 1")
+            assert await values(await second.read("a"), 4) == [b"owned 0", b"x", b"y", b"owned 1"]
+            assert [finding async for finding in second.check("a")] == []
+
+    run(story)
+
+
+@pytest.mark.parametrize("first", ["owner", "adopt"])
+def test_beside_a_takeover_and_a_commit(tmp_path, first):
+    """Both bring the same segment to its end, in either order, while a batch is published: all is there once."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, second, third = [await world.logs() for _ in range(3)]
+            await logs.create("a")
+            former = await logs.own("a")
+            await former.append(b"owned 0")
+            ledger = await plain(second, b"adopted")
+            sink = await third.sink("a", "facts", "run")
+            part = await written(sink, 0, 0, [b"published"])
+            slow = second if first == "owner" else third
+            slow.bk.store.faults = lambda name, _args: Fault(before=0.3) if name == "record_multi" else None
+            adopting = story_of(second.adopt("a", [ledger]))
+            committing = story_of(sink.commit(0, [part]))
+            owner = await third.own("a", force=True)
+            await owner.append(b"owned 1")
+            await adopting
+            await committing
+            await owner.append(b"owned 2")
+            found = await values(await logs.read("a"), 5)
+            assert sorted(found) == [b"adopted", b"owned 0", b"owned 1", b"owned 2", b"published"]
+            assert [each for each in found if each.startswith(b"owned")] == [b"owned 0", b"owned 1", b"owned 2"]
+            assert [finding async for finding in logs.check("a")] == []
+
+    run(story)
+
+
+def test_a_thousand_at_once(tmp_path):
+    """In one step, most of them into chunks right away; called again it gives the same receipt."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            ledgers = list(range(5000, 6000))
+            for ledger in ledgers:
+                closed = LedgerMetadata.new(1, 1, 1, ["b0"]).closed(1, 10)
+                await logs.bk.store.create_ledger(ledger, closed)
+            receipt = await logs.adopt("a", ledgers)
+            assert receipt == (-1, 0, 2000, tuple(range(1000)), False)
+            found = [segment async for segment in logs.segments("a")]
+            assert [segment.ledger for segment in found] == ledgers
+            assert (found[-1].first, found[-1].at, found[-1].end) == (1998, 9990, 2000)
+            assert await logs.adopt("a", ledgers) == receipt._replace(again=True)
+            assert await logs.adopt("a", ledgers[600:700]) == (-1, 1200, 1400, tuple(range(600, 700)), True)
+            assert {each async for each in logs.orphans()} == set()
 
     run(story)

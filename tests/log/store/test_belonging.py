@@ -1,8 +1,11 @@
 """To which log a ledger belongs: by its tags, or by the record of its adoption."""
 
-from quire.log.store.belonging import adoption, log_id_of, log_name
+from quire.log.store.belonging import adoption, log_id_of, log_name, refuse
+from quire.protocol.log_errors import LogError
 from tests.log.fakes.cluster import cluster
 from tests.log.publish.test_adopting import plain
+from tests.log.publish.test_sink import story_of
+from tests.metadata.stories import failing
 from tests.reactor import run
 
 # SPDX-License-Identifier: Apache-2.0
@@ -28,5 +31,22 @@ def test_whose_a_ledger_is(tmp_path):
             assert await adoption(records, own) is None
             assert await log_name(records, info.id) == "'orders'"
             assert "gone" in await log_name(records, "0" * 32)
+
+    run(story)
+
+
+def test_who_deletes_is_refused(tmp_path):
+    """The error names the log; a plain ledger passes."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("orders")
+            records = logs.bk.store.records
+            taken, other = await plain(logs, b"x"), await plain(logs, b"x")
+            await logs.adopt("orders", [taken])
+            await refuse(records, other, await logs.bk.metadata(other))
+            refusing = refuse(records, taken, await logs.bk.metadata(taken))
+            assert "belongs to the log 'orders'" in str(await failing(story_of(refusing), LogError))
 
     run(story)

@@ -241,3 +241,27 @@ def test_an_owner_that_hears_late_of_its_ledger(tmp_path):
             assert await values(await finder.read("a"), 1) == [b"slow"]
 
     run(story)
+
+
+def test_a_finder_that_is_killed(tmp_path):
+    """Once the orphans are doomed: a round of upkeep deletes them, and nothing that is named is missing."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            doomed = Doomed("orphan.doomed", 1)
+            finder, logs = await world.logs(doomed.reached), await world.logs()
+            id_ = await used(logs)
+            lost = [await made(logs, id_) for _ in range(3)]
+            doomed.logs = finder
+            finding = story_of(found(finder, True, really=True, grace_s=0))
+            finding.addErrback(lambda _failure: None)
+            await doomed.died.addTimeout(60, reactor)
+            assert (await logs.info("a")).doomed == 3
+            assert await found(logs, True, really=True, grace_s=0) == {}
+            await logs.tidy("a")
+            assert (await logs.info("a")).doomed == 0
+            assert not set(lost).intersection(await logs.bk.ledger_ids())
+            assert [each async for each in logs.check("a")] == []
+            assert await values(await logs.read("a"), 3) == [b"adopted", b"published", b"owned"]
+
+    run(story)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from quire.log.api import connect
 from quire.metadata.ledger import Fragment
 from quire.metadata.uri import open_store
 from quire.tools.local_cluster.cluster import LocalCluster
@@ -334,3 +335,25 @@ def test_a_large_file_has_the_same_digest(uri: str) -> None:
     assert ok("ledger", "read", ledger, "--raw", metadata=uri).raw == data
     found = json.loads(ok("ledger", "check", ledger, "--json", metadata=uri).out)
     assert found["good"] == found["copies"] == 3 * found["entries"]
+
+
+def test_ledgers_of_logs_are_not_deleted(uri: str) -> None:
+    """One that was made for a log, and one that was taken in: refused with its name, and not by force."""
+    taken, plain = written(uri, b"x"), written(uri, b"y")
+
+    async def with_log() -> int | None:
+        logs = await connect(reactor, uri)
+        try:
+            await logs.create("orders")
+            await logs.adopt("orders", [taken])
+            await (await logs.own("orders")).append(b"x")
+            return (await logs.info("orders")).ledger
+        finally:
+            await logs.close()
+
+    own = run(with_log)
+    for ledger in (own, taken):
+        line = refused(1, "ledger", "delete", plain, ledger, metadata=uri)
+        assert f"ledger {ledger} belongs to the log 'orders'" in line
+    assert ok("ledger", "delete", plain, "--json", metadata=uri).document == {"deleted": [plain]}
+    assert ok("ledger", "delete", own, taken, "--force", "--json", metadata=uri).document == {"deleted": [own, taken]}

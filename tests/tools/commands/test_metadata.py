@@ -5,7 +5,9 @@ import sqlite3
 import subprocess
 from pathlib import Path
 
+from quire.log.api import connect
 from quire.tools.local_cluster.cluster import LocalCluster, free_ports
+from tests.reactor import reactor, run
 from tests.tools.command import COMMAND, WAIT_S, environment, ok, refused
 
 # SPDX-License-Identifier: Apache-2.0
@@ -49,6 +51,24 @@ def test_destroy_asks_for_the_id(empty_store: str) -> None:
     assert "NoCluster" in refused(1, "metadata", "show", metadata=empty_store)
     again = ok("metadata", "init", "--json", metadata=empty_store).document
     assert again["cluster"] != made["cluster"]
+
+
+def test_destroy_refuses_while_there_are_logs(empty_store: str) -> None:
+    """It names one; told to, it removes them with the rest."""
+    made = ok("metadata", "init", "--json", metadata=empty_store).document
+
+    async def with_log() -> None:
+        logs = await connect(reactor, empty_store)
+        await logs.create("orders")
+        await logs.close()
+
+    run(with_log)
+    line = refused(1, "metadata", "destroy", "--cluster", made["cluster"], metadata=empty_store)
+    assert "'orders' is one; nothing was removed" in line
+    assert ok("metadata", "show", "--json", metadata=empty_store).document["cluster"] == made["cluster"]
+    ok("metadata", "destroy", "--cluster", made["cluster"], "--with-logs", metadata=empty_store)
+    ok("metadata", "init", metadata=empty_store)
+    run(with_log)
 
 
 def test_destroy_refuses_while_a_bookie_is_up(tmp_path: Path) -> None:
