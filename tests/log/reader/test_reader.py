@@ -137,6 +137,35 @@ def test_counts_that_contradict_the_ledger(tmp_path):
     run(story)
 
 
+def test_the_next_ledger_is_opened_ahead(tmp_path):
+    """While the rest of a segment is read; each once, one ahead at most, and none is left open when reading stops."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            _logs, records = await filled(world)
+            ledgers = [segment.ledger for segment in records.known.value.segments]
+            other = await world.logs()
+            real, opened = other.bk.open_ledger, []
+            other.bk.open_ledger = lambda ledger, *given, **more: (opened.append(ledger), real(ledger, *given, **more))[
+                1
+            ]
+            reader, seen = await other.read("a"), []
+            async for batch in reader.batches():
+                seen += batch.values
+                assert opened[-1] == ledgers[min(3, (len(seen) - 1) // 3 + 1)]
+            assert (seen, opened) == (WANTED, ledgers)
+            assert not other.bk.handles
+            reader = await other.read("a", 4)
+            batches = reader.batches()
+            await anext(batches)
+            assert opened[4:] == ledgers[1:3]
+            await batches.aclose()
+            await reader.close()
+            assert not other.bk.handles
+
+    run(story)
+
+
 def test_the_end_of_a_log(tmp_path):
     """A tail ends where the log was terminated; a deleted log is an error."""
 
