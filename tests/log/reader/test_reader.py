@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
+import pytest
 from twisted.internet.defer import Deferred
 
 from quire.log.core.manifest import Manifest
 from quire.log.core.upkeep_edits import GiveUp, Terminate, Trim
 from quire.log.store.editing import LogRecords
+from quire.protocol.errors import NoSuchLedgerExists
 from quire.protocol.log_errors import LogDamaged, LogTrimmed, NoSuchLog, SegmentLost
 from tests.log.fakes.cluster import cluster, values
 from tests.metadata.stories import Heard, failing
@@ -51,6 +53,50 @@ def test_what_was_trimmed(tmp_path):
     run(story)
 
 
+@pytest.mark.parametrize("on_trim", ["raise", "skip"])
+def test_a_trim_while_a_segment_is_read(tmp_path, on_trim):
+    """Its ledger goes in the middle: `LogTrimmed`, or on from the new begin; never an error of a bookie."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, records = await filled(world)
+            other = await world.logs()
+            first, real = records.known.value.segments[0].ledger, other.bk.open_ledger
+
+            def breaking(ledger):
+                stream = ledger.stream
+
+                async def broken(begin, end):
+                    async for some in stream(begin, end):
+                        yield some[:1]
+                        break
+                    await records.edit(Trim(2, 7, 8, 1, {}))
+                    await logs.bk.delete_ledger(first)
+                    raise NoSuchLedgerExists("a bookie has deleted it")
+
+                if ledger.id == first:
+                    ledger.stream = broken
+                return ledger
+
+            other.bk.open_ledger = lambda *given, **more: real(*given, **more).addCallback(breaking)
+            reader = await other.read("a", 0, on_trim=on_trim)
+            found = []
+            reading = story_of(given_out(reader, found))
+            if on_trim == "raise":
+                assert (await failing(reading, LogTrimmed)).begin == 7
+                assert found == WANTED[:1]
+            else:
+                await reading
+                assert found == WANTED[:1] + WANTED[7:]
+
+    run(story)
+
+
+async def given_out(reader, found):
+    async for batch in reader.batches():
+        found += batch.values
+
+
 def test_a_segment_whose_ledger_is_gone(tmp_path):
     """`SegmentLost` with the command that goes on; after that, passed over where the reader wants it so."""
 
@@ -61,11 +107,15 @@ def test_a_segment_whose_ledger_is_gone(tmp_path):
             await logs.bk.delete_ledger(segment.ledger)
             error = await failing(story_of(values(await logs.read("a"))), SegmentLost)
             assert "quire log give-up a 1" in str(error)
+            reader = await logs.read("a", 4, on_loss="skip")
+            assert [value async for batch in reader.batches() for value in batch.values] == WANTED[6:]
+            assert reader.lost == [range(4, 6)]
             await records.edit(GiveUp(segment, 3, 1, "operator"))
             await failing(story_of(values(await logs.read("a"))), SegmentLost)
             reader = await logs.read("a", on_loss="skip")
             found = [value async for batch in reader.batches() for value in batch.values]
             assert found == WANTED[:3] + WANTED[6:]
+            assert reader.lost == [range(3, 6)]
 
     run(story)
 
@@ -83,6 +133,35 @@ def test_counts_that_contradict_the_ledger(tmp_path):
                 version = await records.records.write(records.path, wrong.encode(), version)
                 error = await failing(story_of(values(await logs.read("a", last.first))), LogDamaged)
                 assert f"ledger {last.ledger}" in str(error)
+
+    run(story)
+
+
+def test_the_next_ledger_is_opened_ahead(tmp_path):
+    """While the rest of a segment is read; each once, one ahead at most, and none is left open when reading stops."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            _logs, records = await filled(world)
+            ledgers = [segment.ledger for segment in records.known.value.segments]
+            other = await world.logs()
+            real, opened = other.bk.open_ledger, []
+            other.bk.open_ledger = lambda ledger, *given, **more: (opened.append(ledger), real(ledger, *given, **more))[
+                1
+            ]
+            reader, seen = await other.read("a"), []
+            async for batch in reader.batches():
+                seen += batch.values
+                assert opened[-1] == ledgers[min(3, (len(seen) - 1) // 3 + 1)]
+            assert (seen, opened) == (WANTED, ledgers)
+            assert not other.bk.handles
+            reader = await other.read("a", 4)
+            batches = reader.batches()
+            await anext(batches)
+            assert opened[4:] == ledgers[1:3]
+            await batches.aclose()
+            await reader.close()
+            assert not other.bk.handles
 
     run(story)
 

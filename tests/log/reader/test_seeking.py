@@ -245,6 +245,8 @@ def test_a_trim_during_a_search(tmp_path):
 
             logs.bk.open_ledger = lambda *given, **more: story_of(trimmed_first(*given, **more))
             assert await logs.seek("a", 1015) == (6, True)
+            assert await logs.seek("a", 1060) == (6, True)  # as the last one that was trimmed
+            assert await logs.seek("a", 1061) == (6, False)
 
     run(story)
 
