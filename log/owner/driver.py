@@ -228,9 +228,9 @@ class OwnerDriver:
         self.run(self._claims.make(first, wait_ms / 1000))
 
     def _taken(self, token: str) -> None:
+        self.feed(m.ClaimTaken(token))
         if self._wait_s is not None and self.machine.state is State.WAITING:
             self.timers.patience(self._wait_s, self._give_up)
-        self.feed(m.ClaimTaken(token))
 
     def _give_up(self) -> None:
         if self.machine.state is State.WAITING:

@@ -1,7 +1,10 @@
 """
 A process that owns a log, or publishes to it, and tells each answer that it gets; a test kills, stops or commands it.
 
-    python -m tests.processes.log_worker '{"uri": URI, "log": NAME, "who": NAME, "play": "owner", ...}'
+    python -m tests.processes.log_worker FD        # a Unix socket: {"uri": URI, "log": NAME, "play": "owner", ...}
+
+It is forked from one that has all of its modules, for each job that comes on the socket with its standard input and
+output (`serve`).
 
 A record's value is `<handle> <epoch> <number>`; the handle is `<who>.<turn>`, and its numbers count from 0.  One line
 is told for each batch, after its answer and in one write, so a line that was seen whole is an answer that was given:
@@ -19,15 +22,17 @@ is told for each batch, after its answer and in one write, so a line that was se
 input, on which it takes the commands `roll`, `close` and `transfer <token>`.
 """
 
+import gc
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 from contextlib import suppress
+from importlib import import_module
 from itertools import count
 
-from twisted.internet import reactor
 from twisted.internet.defer import Deferred, gatherResults
 
 from quire.client.api import connect
@@ -47,16 +52,11 @@ def tell(*words):
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
-def pause(seconds):
-    over = Deferred()
-    reactor.callLater(seconds, over.callback, None)
-    return over
-
-
 class Load:
     """What one handle appends, batch after batch, until it is not the owner any more or is to stop."""
 
-    def __init__(self, owner, handle, batch):
+    def __init__(self, clock, owner, handle, batch):
+        self.clock = clock
         self.owner, self.handle, self.batch = owner, handle, batch
         self.sent = self.acked = self.under_way = 0
         self.ended = Deferred()
@@ -94,7 +94,7 @@ class Load:
             wanted[1].callback(None)
         if self._stopped:
             self.stop()
-        reactor.callLater(PAUSE_S, self.go_on)
+        self.clock.callLater(PAUSE_S, self.go_on)
 
     def stop(self):
         self._stopped = True
@@ -115,8 +115,8 @@ class Load:
 class Player:
     """One process's part in a story."""
 
-    def __init__(self, job):
-        self.job = job
+    def __init__(self, job, reactor):
+        self.job, self.reactor = job, reactor
         self.left = job.get("nth", 1)
         self.load = None
 
@@ -130,7 +130,7 @@ class Player:
 
     async def play(self):
         job = self.job
-        client = await connect(reactor, job["uri"], ClientOptions(session_timeout_ms=job["session_ms"]))
+        client = await connect(self.reactor, job["uri"], ClientOptions(session_timeout_ms=job["session_ms"]))
         options = LogOptions(**{"poll_ms": 200, **job.get("options", {})})
         self.logs = Logs(client, options, reached=self.reached, owns_client=True)
         await getattr(self, job["play"])()
@@ -138,7 +138,7 @@ class Player:
 
     async def own(self, turn, force=False, wait_s=None):
         owner = await self.logs.own(self.job["log"], force=force, wait_s=wait_s)
-        self.load = Load(owner, f"{self.job['who']}.{turn}", self.job.get("batch", 20))
+        self.load = Load(self.reactor, owner, f"{self.job['who']}.{turn}", self.job.get("batch", 20))
         self.load.go_on()
         return owner
 
@@ -207,12 +207,15 @@ class Player:
 def hear(player):
     """In a thread of its own: commands, and the end."""
     for line in sys.stdin:
-        reactor.callFromThread(player.command, line)
+        player.reactor.callFromThread(player.command, line)
     os._exit(0)
 
 
 def main(job):
-    player = Player(json.loads(job))
+    """The whole life of a worker; it never returns."""
+    from twisted.internet import reactor
+
+    player = Player(job, reactor)
 
     def failed(failure):
         if not failure.check(LedgerError):
@@ -225,7 +228,33 @@ def main(job):
     threading.Thread(target=hear, args=(player,), daemon=True).start()
     reactor.callWhenRunning(begin)
     reactor.run(installSignalHandlers=False)
+    os._exit(0)
+
+
+def serve(requests):
+    """Jobs are started and answered with their process id, an id with the status of that process, until the end."""
+    while True:
+        data, files, _flags, _address = socket.recv_fds(requests, 1 << 16, 2)
+        if not data:
+            return
+        asked = json.loads(data)
+        if isinstance(asked, int):
+            answer = os.waitstatus_to_exitcode(os.waitpid(asked, 0)[1])
+        else:
+            answer = os.fork()
+            if answer == 0:
+                requests.close()
+                for number, file in enumerate(files):
+                    os.dup2(file, number)
+                    os.close(file)
+                main(asked)
+            for file in files:
+                os.close(file)
+        requests.send(json.dumps(answer).encode())
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    for each in ("sqlite", "zk"):
+        import_module(f"quire.metadata.{each}.store")
+    gc.freeze()
+    serve(socket.socket(fileno=int(sys.argv[1])))
