@@ -265,13 +265,15 @@ def judge(values, told):
     """
     No record is twice in the log; those of one handle are in order, and none before one that is there is missing unless
     that was said; the epochs of the log never fall; an acknowledged record is at its index, one that failed is not
-    there, unless its owner said that it does not know.
+    there, unless its owner said that it does not know.  Published records (`p ...`) are no owner's.
     """
     where = {value: index for index, value in enumerate(values)}
     assert len(where) == len(values), "a record is twice in the log"
     following, epoch = {}, 0
     failed = {(words[1], int(words[2]) + n) for words in told if words[0] == "failed" for n in range(int(words[3]))}
     for index, value in enumerate(values):
+        if value.startswith(b"p "):
+            continue
         handle, of, number = value.decode().split()
         assert int(of) >= epoch, f"index {index} has a record of epoch {of} behind one of {epoch}"
         epoch = int(of)
