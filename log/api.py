@@ -9,8 +9,6 @@ import socket
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from twisted.internet.defer import Deferred
-
 from quire.client.api import Client
 from quire.client.api import connect as connect_client
 from quire.conf.client import ClientOptions
@@ -278,8 +276,9 @@ class Logs:
         before_append: Hook | None = None,
     ) -> Owner:
         """
-        The log's owner, once this handle is.  `wait_s`: `NotOwner` after so long, None: waits on.  `LogFenced` when
-        another took over before that; `LogTerminated`, `NoSuchLog`, `NotEnoughBookies`, `SegmentLost`.
+        The log's owner, once this handle is.  `wait_s`: `NotOwner` when others have had the claim for so long, None:
+        waits on.  `LogFenced` when another took over before that; `LogTerminated`, `NoSuchLog`, `NotEnoughBookies`,
+        `SegmentLost`.
         """
         owner = Owner(
             await self._kept(name),
@@ -291,22 +290,8 @@ class Logs:
             on_end=self._owners.discard,
         )
         self._owners.add(owner)
-        owned = owner.start(force)
-        timer = None
-        if wait_s is not None:
-            timer = self.bk.reactor.callLater(wait_s, self._give_up, owner, owned)
-        try:
-            await owned
-        finally:
-            if timer is not None and timer.active():
-                timer.cancel()
+        await owner.start(force, wait_s)
         return owner
-
-    def _give_up(self, owner: Owner, owned: "Deferred[None]") -> None:
-        if not owned.called:
-            known = owner.records.known
-            owned.errback(edits.not_owned(owner.name, None if known is None else known.value))
-            owner.close()
 
     async def read(
         self, name: str, start: Start = "begin", *, on_trim: OrSkip = "raise", on_loss: OrSkip = "raise"

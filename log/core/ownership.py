@@ -591,10 +591,10 @@ BY_STATE: dict[State, dict[type[Any], Step]] = {
     State.WAITING: {
         ClaimFree: M._claim,
         ClaimMine: M._have_claim,
+        Deposed: M._refuse_claim,
         Transfer: M._stop,
         Append: M._refuse,
         Refused: M._refuse_claim,
-        Deposed: M._refuse_claim,
     },
     State.CLAIMING: {
         Claimed: M._claimed,

@@ -96,7 +96,10 @@ class Refused:
 
 @dataclass(slots=True)
 class Deposed:
-    """The manifest names another owner, or the log is terminated or being deleted: `error` says so."""
+    """
+    The manifest names another owner, or the log is terminated or being deleted, or this handle is not to wait any more
+    for the claim of another: `error` says so.
+    """
 
     error: LedgerError
 

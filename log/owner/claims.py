@@ -133,6 +133,9 @@ class Claims:
                 return
         finally:
             self._making = False
+            if self._ended:  # it may have come after its handle left
+                with suppress(MetaStore):
+                    await self._remove(self._owner)
 
     def _look_later(self, seconds: float = 0.0) -> None:
         """Looks besides the watch, which may not be called for a change that another one undid."""

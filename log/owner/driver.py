@@ -87,6 +87,7 @@ class OwnerDriver:
         self.timers = OwnerTimers(self._clock, client.random, options)
         self.rolling = Rolling(records, self.timers, lambda: self.feed(m.RollDue()))
         self._claimed_at = 0.0
+        self._wait_s: float | None = None
         self._manifest_watch: Watch | None = None
         self._ledger_watch: Watch | None = None
         self.ledger_effects = LedgerEffects(self, client, records, ledgers, reached)
@@ -102,7 +103,7 @@ class OwnerDriver:
             lambda: self.feed(m.ClaimFree()),
             lambda: self.feed(m.ClaimMine()),
             lambda: self.feed(m.ClaimGone()),
-            lambda token: self.feed(m.ClaimTaken(token)),
+            self._taken,
         )
 
     @property
@@ -127,8 +128,9 @@ class OwnerDriver:
         """As the settings of now have it."""
         return await self._ledgers.create(self.rolling.making(), tags)
 
-    async def start(self, force: bool) -> None:
-        """Becomes a candidate.  `NoSuchLog`, `LogTerminated`."""
+    async def start(self, force: bool, wait_s: float | None = None) -> None:
+        """Becomes a candidate, for so long as another has the claim.  `NoSuchLog`, `LogTerminated`."""
+        self._wait_s = wait_s
         manifest = (await self._records.read()).value
         edits.check_open(manifest)
         if self.ended:
@@ -224,6 +226,16 @@ class OwnerDriver:
         transfer = known.value.transfer if known is not None else None
         first, wait_ms = (transfer.to, transfer.wait_ms) if transfer is not None else ("", 0)
         self.run(self._claims.make(first, wait_ms / 1000))
+
+    def _taken(self, token: str) -> None:
+        self.feed(m.ClaimTaken(token))
+        if self._wait_s is not None and self.machine.state is State.WAITING:
+            self.timers.patience(self._wait_s, self._give_up)
+
+    def _give_up(self) -> None:
+        if self.machine.state is State.WAITING:
+            known = self._records.known
+            self.feed(m.Deposed(edits.not_owned(self._records.name, None if known is None else known.value)))
 
     def _release_claim(self, effect: m.ReleaseClaim) -> None:
         self.run(self._claims.release())

@@ -92,11 +92,11 @@ class Owner:
 
     # -- what a user does ------------------------------------------------------------------------------------------
 
-    def start(self, force: bool = False) -> Deferred[None]:
+    def start(self, force: bool = False, wait_s: float | None = None) -> Deferred[None]:
         """Fires when the log is this handle's; the error when it can't be."""
 
         async def begin() -> None:
-            await self._driver.start(force)
+            await self._driver.start(force, wait_s)
 
         def failed(failure: Any) -> None:
             if not self._owned.called:

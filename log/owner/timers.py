@@ -62,6 +62,12 @@ class OwnerTimers:
         """The next wait for that is short again."""
         self._waits.pop(why, None)
 
+    def patience(self, seconds: float, fn: Callable[[], object]) -> None:
+        """When another has had the claim for so long; it goes on if it runs."""
+        timer = self._timers.get("patience")
+        if timer is None or not timer.active():
+            self._set("patience", seconds, fn)
+
     def deadlines(self, fn: Callable[[], object]) -> None:
         """When appends may be too old the next time."""
         self._set("deadlines", self._options.append_ms / 1000 / CHECKS_PER_APPEND_TIME, fn)

@@ -96,7 +96,7 @@ class PartWriter:
         tags = Tags(
             "log-part",
             self._txns.log.log,
-            self._txns.txn,
+            self._txns.log.name,
             self._txns.log.new_id(),
             {
                 "txn": self._txn.txn,

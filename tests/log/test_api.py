@@ -146,6 +146,24 @@ def test_a_store_that_is_behind(tmp_path):
     run(story)
 
 
+def test_how_long_a_candidate_waits(tmp_path):
+    """`wait_s` counts while another has the claim: else even 0 is enough; a log that is deleted ends the wait."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, second = await world.logs(), await world.logs()
+            await logs.create("a")
+            owner = await logs.own("a", wait_s=0)
+            await failing(second.own("a", wait_s=0), NotOwner)
+            await owner.close()
+            owner = await second.own("a", wait_s=60)
+            waiting = Deferred.fromCoroutine(logs.own("a", wait_s=60))
+            await second.delete("a")
+            await failing(waiting, NoSuchLog)
+
+    run(story)
+
+
 def test_a_fence_without_a_new_owner(tmp_path):
     """A repair closes the ledger under the owner: it goes on in the next one; callers see a pause, no error."""
 

@@ -3,9 +3,11 @@ Stories about a log whose owners and publishers are processes: they are started,
 were told beside what the log holds.
 """
 
+import atexit
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -32,22 +34,54 @@ SESSION_MS = 2000
 LINE_S = 45.0  # only what hangs takes so long
 
 
+class Nursery:
+    """The process that all workers of this one are forked from, started with the first; it ends with this one."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._ours = None
+
+    def ask(self, request, *files):
+        """A job: the id of a new process with these files as input and output.  An id: the status of that one."""
+        with self._lock:
+            if self._ours is None:
+                self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                number = theirs.detach()
+                command = [sys.executable, "-m", "tests.processes.log_worker", str(number)]
+                self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, pass_fds=[number])
+                os.close(number)
+                atexit.register(self._end)
+            socket.send_fds(self._ours, [json.dumps(request).encode()], files)
+            return json.loads(self._ours.recv(100))
+
+    def _end(self):
+        self._ours.close()
+        self._process.wait(LINE_S)
+
+
+NURSERY = Nursery()
+
+
 class Worker:
     """A process (`tests.processes.log_worker`), and what it told: (time, words)."""
 
     def __init__(self, **job):
         self.job = job
         self.told = []
-        self.at = time.monotonic()
         self._news = threading.Condition()
         self._over = False
-        command = [sys.executable, "-m", job.pop("program", "tests.processes.log_worker"), json.dumps(job)]
-        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        theirs_in, stdin = os.pipe()
+        stdout, theirs_out = os.pipe()
+        self.pid = NURSERY.ask(job, theirs_in, theirs_out)
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self._stdin, self._stdout = os.fdopen(stdin, "wb", 0), os.fdopen(stdout, "rb")
+        self._status = None
         self._thread = threading.Thread(target=self._hear, daemon=True)
         self._thread.start()
 
     def _hear(self):
-        for line in self.process.stdout:
+        for line in self._stdout:
             if line.endswith(b"\n"):
                 with self._news:
                     self.told.append((time.monotonic(), line.decode().split()))
@@ -81,32 +115,31 @@ class Worker:
         return [words[1:] for _, words in self.told if words[0] == word]
 
     def command(self, *words):
-        self.process.stdin.write((" ".join(words) + "\n").encode())
-        self.process.stdin.flush()
+        self._stdin.write((" ".join(words) + "\n").encode())
 
     def signal(self, number):
-        os.kill(self.process.pid, number)
+        os.kill(self.pid, number)
 
     def kill(self):
         """SIGKILL; when that was.  All that it told before is heard when this returns."""
         at = time.monotonic()
-        self.process.kill()
+        self.signal(signal.SIGKILL)
         self.wait()
         return at
 
     def wait(self):
         """Until it has ended, and all that it told is heard; its status."""
-        status = self.process.wait(LINE_S)
-        self._thread.join(LINE_S)
-        return status
+        if self._status is None:
+            self._thread.join(LINE_S)
+            assert not self._thread.is_alive(), f"{self.job} does not end; it said {self.told[-3:]}"
+            self._status = NURSERY.ask(self.pid)
+        return self._status
 
     def end(self):
-        if self.process.poll() is None:
-            self.signal(signal.SIGCONT)
-            self.process.kill()
-        self.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
+        if self._status is None:
+            self.kill()
+        self._stdin.close()
+        self._stdout.close()
 
 
 class Story:
@@ -232,13 +265,15 @@ def judge(values, told):
     """
     No record is twice in the log; those of one handle are in order, and none before one that is there is missing unless
     that was said; the epochs of the log never fall; an acknowledged record is at its index, one that failed is not
-    there, unless its owner said that it does not know.
+    there, unless its owner said that it does not know.  Published records (`p ...`) are no owner's.
     """
     where = {value: index for index, value in enumerate(values)}
     assert len(where) == len(values), "a record is twice in the log"
     following, epoch = {}, 0
     failed = {(words[1], int(words[2]) + n) for words in told if words[0] == "failed" for n in range(int(words[3]))}
     for index, value in enumerate(values):
+        if value.startswith(b"p "):
+            continue
         handle, of, number = value.decode().split()
         assert int(of) >= epoch, f"index {index} has a record of epoch {of} behind one of {epoch}"
         epoch = int(of)

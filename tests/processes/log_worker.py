@@ -1,7 +1,10 @@
 """
 A process that owns a log, or publishes to it, and tells each answer that it gets; a test kills, stops or commands it.
 
-    python -m tests.processes.log_worker '{"uri": URI, "log": NAME, "who": NAME, "play": "owner", ...}'
+    python -m tests.processes.log_worker FD        # a Unix socket: {"uri": URI, "log": NAME, "play": "owner", ...}
+
+It is forked from one that has all of its modules, for each job that comes on the socket with its standard input and
+output (`serve`).
 
 A record's value is `<handle> <epoch> <number>`; the handle is `<who>.<turn>`, and its numbers count from 0.  One line
 is told for each batch, after its answer and in one write, so a line that was seen whole is an answer that was given:
@@ -13,21 +16,28 @@ is told for each batch, after its answer and in one write, so a line that was se
     over <handle> <records sent>                         the handle has ended, every record of it was answered
     ready                                                `many` has come to its end
     ended <error> <text>
-    receipt <batch> <first> <end> <again>, aborted <batch>, refused <batch> <error>       of a publisher
+    half, part <number> <as text>                        of a task: it has written half of a part; the whole part
+    receipt <batch> <first> <end> <again>, aborted <batch>       of a driver
 
-`die_at`, `nth`: it kills itself with SIGKILL when it comes to that step for that time.  It ends with its standard
-input, on which it takes the commands `roll`, `close` and `transfer <token>`.
+`die_at`, `stop_at`, `raise_at`, `nth`: it kills or stops itself, or raises, when it comes to that step for that time;
+before it stops it tells `stopped`.  It ends with its standard input, on which it takes the commands `roll`, `close` and
+`transfer <token>`.
 """
 
+import gc
 import json
 import os
+import pickle
 import signal
+import socket
 import sys
 import threading
+from base64 import b64decode, b64encode
 from contextlib import suppress
+from importlib import import_module
 from itertools import count
+from random import Random
 
-from twisted.internet import reactor
 from twisted.internet.defer import Deferred, gatherResults
 
 from quire.client.api import connect
@@ -47,16 +57,41 @@ def tell(*words):
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
-def pause(seconds):
-    over = Deferred()
-    reactor.callLater(seconds, over.callback, None)
-    return over
+def hurt(what):
+    """This process."""
+    if what == "die_at":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif what == "stop_at":
+        tell("stopped")
+        os.kill(os.getpid(), signal.SIGSTOP)
+    else:
+        raise Hurt("as it was asked to")
+
+
+class Hurt(Exception):
+    """A task or a driver fails for no reason of the log's."""
+
+
+def rows_of(txn, batch):
+    """The values of a batch, by part: always the same, as from a source with offsets."""
+    dice = Random(f"{txn} {batch}")
+    sizes = dice.choices([0, 1, 5, 40], k=dice.randrange(1, 4))
+    return [[f"p {txn} {batch} {part} {n}".encode() for n in range(size)] for part, size in enumerate(sizes)]
+
+
+def as_text(part):
+    return b64encode(pickle.dumps(part)).decode()
+
+
+def from_text(text):
+    return pickle.loads(b64decode(text))
 
 
 class Load:
     """What one handle appends, batch after batch, until it is not the owner any more or is to stop."""
 
-    def __init__(self, owner, handle, batch):
+    def __init__(self, clock, owner, handle, batch, pause_s):
+        self.clock, self.pause_s = clock, pause_s
         self.owner, self.handle, self.batch = owner, handle, batch
         self.sent = self.acked = self.under_way = 0
         self.ended = Deferred()
@@ -94,7 +129,7 @@ class Load:
             wanted[1].callback(None)
         if self._stopped:
             self.stop()
-        reactor.callLater(PAUSE_S, self.go_on)
+        self.clock.callLater(self.pause_s, self.go_on)
 
     def stop(self):
         self._stopped = True
@@ -115,22 +150,22 @@ class Load:
 class Player:
     """One process's part in a story."""
 
-    def __init__(self, job):
-        self.job = job
+    def __init__(self, job, reactor):
+        self.job, self.reactor = job, reactor
         self.left = job.get("nth", 1)
         self.load = None
 
     def reached(self, name):
         if name == "claim.registered":
             tell("candidate")
-        if name == self.job.get("die_at"):
-            self.left -= 1
-            if self.left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+        hit = [what for what in ("die_at", "stop_at", "raise_at") if self.job.get(what) == name]
+        self.left -= len(hit)
+        if hit and self.left == 0:
+            hurt(hit[0])
 
     async def play(self):
         job = self.job
-        client = await connect(reactor, job["uri"], ClientOptions(session_timeout_ms=job["session_ms"]))
+        client = await connect(self.reactor, job["uri"], ClientOptions(session_timeout_ms=job["session_ms"]))
         options = LogOptions(**{"poll_ms": 200, **job.get("options", {})})
         self.logs = Logs(client, options, reached=self.reached, owns_client=True)
         await getattr(self, job["play"])()
@@ -138,7 +173,8 @@ class Player:
 
     async def own(self, turn, force=False, wait_s=None):
         owner = await self.logs.own(self.job["log"], force=force, wait_s=wait_s)
-        self.load = Load(owner, f"{self.job['who']}.{turn}", self.job.get("batch", 20))
+        handle, pause_s = f"{self.job['who']}.{turn}", self.job.get("pause_s", PAUSE_S)
+        self.load = Load(self.reactor, owner, handle, self.job.get("batch", 20), pause_s)
         self.load.go_on()
         return owner
 
@@ -192,6 +228,36 @@ class Player:
         await self.logs.create(self.job["log"])
         await self.logs.delete(self.job["log"])
 
+    async def task(self):
+        """Writes some parts of a batch, and is perhaps hurt in the middle of each, or of a step."""
+        job = self.job
+        sink = await self.logs.sink(job["log"], job["txn"], job["run"])
+        rows = rows_of(job["txn"], job["batch"])
+        for number in job["parts"]:
+            writer = await sink.part(job["batch"], number, job["attempt"])
+            half = len(rows[number]) // 2
+            await writer.append_many(rows[number][:half])
+            tell("half")
+            if "half" in job:
+                hurt(job["half"])
+            await writer.append_many(rows[number][half:])
+            tell("part", number, as_text(await writer.close()))
+
+    async def commit(self):
+        job = self.job
+        sink = await self.logs.sink(job["log"], job["txn"], job["run"])
+        receipt = await sink.commit(job["batch"], [from_text(part) for part in job["parts"]])
+        tell("receipt", receipt.batch, receipt.first, receipt.end, receipt.again)
+
+    async def abort(self):
+        job = self.job
+        sink = await self.logs.sink(job["log"], job["txn"], job["run"])
+        await sink.abort(job["batch"], [from_text(part) for part in job["parts"]])
+        tell("aborted", job["batch"])
+
+    async def adopt(self):
+        await self.logs.adopt(self.job["log"], self.job["parts"])
+
     def command(self, line):
         word, *rest = line.split()
         owner = self.load.owner
@@ -207,15 +273,18 @@ class Player:
 def hear(player):
     """In a thread of its own: commands, and the end."""
     for line in sys.stdin:
-        reactor.callFromThread(player.command, line)
+        player.reactor.callFromThread(player.command, line)
     os._exit(0)
 
 
 def main(job):
-    player = Player(json.loads(job))
+    """The whole life of a worker; it never returns."""
+    from twisted.internet import reactor
+
+    player = Player(job, reactor)
 
     def failed(failure):
-        if not failure.check(LedgerError):
+        if not failure.check(LedgerError, Hurt):
             failure.printTraceback()
         tell("ended", failure.type.__name__, failure.getErrorMessage())
 
@@ -225,7 +294,33 @@ def main(job):
     threading.Thread(target=hear, args=(player,), daemon=True).start()
     reactor.callWhenRunning(begin)
     reactor.run(installSignalHandlers=False)
+    os._exit(0)
+
+
+def serve(requests):
+    """Jobs are started and answered with their process id, an id with the status of that process, until the end."""
+    while True:
+        data, files, _flags, _address = socket.recv_fds(requests, 1 << 16, 2)
+        if not data:
+            return
+        asked = json.loads(data)
+        if isinstance(asked, int):
+            answer = os.waitstatus_to_exitcode(os.waitpid(asked, 0)[1])
+        else:
+            answer = os.fork()
+            if answer == 0:
+                requests.close()
+                for number, file in enumerate(files):
+                    os.dup2(file, number)
+                    os.close(file)
+                main(asked)
+            for file in files:
+                os.close(file)
+        requests.send(json.dumps(answer).encode())
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    for each in ("sqlite", "zk"):
+        import_module(f"quire.metadata.{each}.store")
+    gc.freeze()
+    serve(socket.socket(fileno=int(sys.argv[1])))

@@ -15,11 +15,9 @@ import pytest
 from twisted.internet.defer import Deferred, gatherResults
 
 from quire.protocol.log_errors import NoSuchLog
-from quire.tools.local_cluster.cluster import LocalCluster
 from tests.metadata.stories import failing
 from tests.processes.log_story import ROOT, SESSION_MS, Story
 from tests.reactor import run
-from tests.tools.conftest import SMALL
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -31,13 +29,6 @@ POINTS = [
     *["fence.recovered", "fence.released", "move.announced", "move.closed"],
 ]
 MARGIN_S = 5.0  # for a busy machine, above what a takeover may take
-
-
-@pytest.fixture(scope="module", params=["sqlite", "zookeeper"])
-def cluster(request, tmp_path_factory):
-    """Four bookies, shared by the tests of this file, once with each store."""
-    with LocalCluster(tmp_path_factory.mktemp("logs"), 4, request.param, options=SMALL, tick_ms=250) as made:
-        yield made
 
 
 @pytest.fixture
@@ -158,7 +149,7 @@ def killed_at(story, point, nth, force=False):
 
 def test_owners_that_are_killed_at_a_step(story):
     """A few steps, one after the other on one log; each next owner takes it by force."""
-    for number, point in enumerate(("roll.closed", "fence.recovered", "settle.recovered", "move.announced")):
+    for number, point in enumerate(("roll.closed", "fence.recovered", "settle.recovered")):
         killed_at(story, point, 1 + number % 2, force=True)
     story.end_of_log()
     story.judge()
@@ -189,6 +180,7 @@ def test_logs_of_a_dead_process_are_taken_over(story):
     all_taken_over(story, 15)
 
 
+@pytest.mark.parametrize("cluster", ["sqlite", pytest.param("zookeeper", marks=pytest.mark.long)], indirect=True)
 def test_takeovers_with_bookies_down(story, cluster):
     """
     With two of three bookies down the takeover fails with the recovery's error and leaves the log as it was; with one

@@ -109,6 +109,13 @@ def test_every_pair_does_as_it_is_decided(state):
             assert (effects, after | {"items": list(machine.items)}) == ([], before)
 
 
+def test_a_candidate_that_is_not_to_wait_any_more():
+    """It leaves, with the reason."""
+    machine = at(State.WAITING)
+    assert machine.handle(Deposed(DEPOSED)) == [ReleaseClaim(), End(DEPOSED)]
+    assert machine.state is State.OUT
+
+
 def item(deadline=100.0):
     """One record."""
     return Item(1, 10, deadline)

@@ -186,6 +186,23 @@ def test_a_lost_answer():
     run(story)
 
 
+def test_a_claim_that_comes_after_its_handle_left():
+    """It is removed again, so that others can have it."""
+
+    async def story():
+        world = await World().ready()
+        one = await world.registered("one")
+        one.store.faults = lambda name, _: Fault(before=0.1) if name == "record_multi" else None
+        waiting = world.make(one)
+        one.store.faults = None
+        await one.release()
+        world.clock.advance(0.2)
+        await waiting
+        await failing(world.look.read("logs/x/owner"), NoRecord)
+
+    run(story)
+
+
 def test_a_release_takes_only_its_own():
     """Another's claim stays."""
 

@@ -57,3 +57,16 @@ def test_one_of_a_kind_and_none_after_the_end():
     clock.advance(100)
     assert called == ["idle", "roll"]
     assert clock.getDelayedCalls() == []
+
+
+def test_patience_is_not_begun_again():
+    """It ends so long after it was set first; then it can be set again."""
+    clock, called = Clock(), []
+    timers = OwnerTimers(clock, Random(1), LogOptions())
+    for _ in range(4):
+        timers.patience(1.0, lambda: called.append(True))
+        clock.advance(0.3)
+    assert called == [True]
+    timers.patience(1.0, lambda: called.append(True))
+    clock.advance(1.0)
+    assert called == [True, True]

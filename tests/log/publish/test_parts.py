@@ -48,6 +48,7 @@ def test_ledgers_of_a_part(tmp_path):
             metadata = await logs.bk.metadata(made.ledgers[0].ledger)
             assert metadata.is_closed
             assert (metadata.custom["component"], metadata.custom["quire/part"]) == (b"log-part", b"7")
+            assert (metadata.custom["quire/name"], metadata.custom["quire/txn"]) == (b"a", b"facts")
             for late in (part.append_many([b"x"]), part.discard()):
                 await failing(story_of(late), ValueError)
 

@@ -1,0 +1,231 @@
+"""
+Two who change one log at the same time, by name and in both orders: a takeover and a rollover, a recovery of the open
+ledger, a publish and a rollover, an answer that is lost and a change that lands late.
+"""
+
+import pytest
+from twisted.internet.defer import Deferred, fail, gatherResults
+from twisted.internet.task import deferLater
+
+from quire.log.core.manifest import Manifest
+from quire.metadata.records import RecordChanged, Write
+from quire.protocol.errors import MetaStore
+from quire.protocol.log_errors import LogFenced, NotOwner
+from tests.log.fakes.cluster import cluster, values
+from tests.log.publish.test_sink import written
+from tests.metadata.stories import failing
+from tests.reactor import reactor, run
+
+# SPDX-License-Identifier: Apache-2.0
+
+SOON_S = 30.0  # only what hangs takes so long
+
+
+class Gate:
+    """Holds the first write of a manifest that is as wanted back, by one handle, until it is opened; others pass."""
+
+    def __init__(self, logs, wanted):
+        self._records = logs.bk.store.records
+        self._multi, self._wanted = self._records.multi, wanted
+        self._records.multi = self._held
+        self.met, self._opened = Deferred(), Deferred()
+
+    def _held(self, steps):
+        if not self.met.called and any(self._wanted(manifest) for manifest in written_by(steps)):
+            self.met.callback(None)
+            return self._opened.addCallback(lambda _: self._multi(steps))
+        return self._multi(steps)
+
+    def open(self):
+        self._opened.callback(None)
+
+
+class Lost:
+    """The answer to the first write of a manifest that is as wanted is lost; it is done at once, or when it lands."""
+
+    def __init__(self, logs, wanted, at_once):
+        self._records = logs.bk.store.records
+        self._multi, self._wanted, self._at_once = self._records.multi, wanted, at_once
+        self._records.multi = self._losing
+        self.met = Deferred()  # fires with the id of the edit
+
+    def _losing(self, steps):
+        wanted = [manifest.edit for manifest in written_by(steps) if self._wanted(manifest)]
+        if self.met.called or not wanted:
+            return self._multi(steps)
+        self._steps = steps
+        if self._at_once:
+            self.land()
+        self.met.callback(wanted[0])
+        return fail(MetaStore("no answer"))
+
+    def land(self):
+        return self._multi(self._steps)
+
+
+def written_by(steps):
+    """The manifests that these steps write."""
+    written = [step.data for step in steps if isinstance(step, Write)]
+    return [Manifest.decode(data) for data in written if data.startswith(b'{"quire":"log"')]
+
+
+def rolls(manifest):
+    """Whether it has a segment open behind a closed one."""
+    return len(manifest.segments) > 1 and manifest.open_segment is not None
+
+
+async def manifest_of(logs):
+    id_ = (await logs.info("a")).id
+    return Manifest.decode((await logs.bk.store.records.read(f"logs/{id_[:2]}/{id_}")).value)
+
+
+async def named_only(logs):
+    """Every ledger that is there is named, and every one that is named is there, once a deposed owner has cleaned up."""
+    deadline = reactor.seconds() + SOON_S
+    while True:
+        manifest = await manifest_of(logs)
+        named = {segment.ledger for segment in manifest.segments} | {doomed.ledger for doomed in manifest.doomed}
+        found = set(await logs.bk.ledger_ids())
+        if found == named:
+            return
+        assert reactor.seconds() < deadline, f"{named - found} are missing, {found - named} are left over"
+        await deferLater(reactor, 0.02)
+
+
+@pytest.mark.parametrize("first", ["takeover", "rollover"])
+def test_r2_a_takeover_and_the_old_owners_rollover(tmp_path, first):
+    """
+    After the claim edit the rollover is refused, and its new ledger goes; before it, the new owner settles the segment
+    that was rolled to.  What was acknowledged is in the log, what failed is not.
+    """
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            one, two, looking = [await world.logs() for _ in range(3)]
+            await one.create("a")
+            owner = await one.own("a")
+            await owner.append(b"0")
+            gate = Gate(one, rolls) if first == "takeover" else Gate(two, lambda manifest: manifest.epoch == 2)
+            if first == "takeover":
+                owner.roll()
+                late = owner.append(b"1")
+                await gate.met
+                successor = await two.own("a", force=True)
+                gate.open()
+                await failing(late, LogFenced, NotOwner)
+                expected = [b"0"]
+            else:
+                succeeding = Deferred.fromCoroutine(two.own("a", force=True))
+                await gate.met
+                owner.roll()
+                expected = [b"0"]
+                late = owner.append(b"1").addCallback(lambda _: expected.append(b"1"))
+                late.addErrback(lambda failure: failure.trap(LogFenced, NotOwner))
+                await late
+                gate.open()
+                successor = await succeeding
+            assert (await successor.append(b"2")).index == len(expected)
+            assert await values(await looking.read("a"), len(expected) + 1) == [*expected, b"2"]
+            await owner.close()
+            await successor.close()
+            await named_only(looking)
+
+    run(story)
+
+
+@pytest.mark.parametrize("first", ["recovery", "append"])
+def test_r7_the_open_ledger_is_recovered(tmp_path, first):
+    """Before appends are sent or under them: the owner goes on, and each append is in the log once, in order."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            one, other = await world.logs(), await world.logs()
+            await one.create("a")
+            owner = await one.own("a")
+            await owner.append(b"0")
+            ledger = (await other.info("a")).ledger
+            waiting = [owner.append(b"%d" % number) for number in range(1, 50)] if first == "append" else []
+            await other.bk.recover_ledger(ledger)
+            waiting += [owner.append(b"%d" % number) for number in range(len(waiting) + 1, 100)]
+            positions = await gatherResults(waiting)
+            assert [position.index for position in positions] == list(range(1, 100))
+            assert await values(await other.read("a"), 100) == [b"%d" % number for number in range(100)]
+            assert owner.epoch == 1
+            await owner.close()
+            await named_only(other)
+
+    run(story)
+
+
+@pytest.mark.parametrize("first", ["rollover", "publish"])
+@pytest.mark.parametrize("appends", [True, False])
+def test_r8_a_publish_and_a_rollover(tmp_path, first, appends):
+    """
+    The rollover first, to a new segment or only to the end of the old one: the publish settles what is open then.  The
+    publish first: the rollover finds its segment closed, and the new one is named behind the parts.
+    """
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            one, two, looking = [await world.logs() for _ in range(3)]
+            await one.create("a")
+            owner = await one.own("a")
+            await owner.append(b"0")
+            sink = await two.sink("a", "facts", "run")
+            part = await written(sink, 0, 0, [b"part"])
+            gate = Gate(two, lambda manifest: manifest.next > 1) if first == "rollover" else Gate(one, rolls)
+            if first == "rollover":
+                publishing = Deferred.fromCoroutine(sink.commit(0, [part]))
+                await gate.met
+                owner.roll()
+                if appends:
+                    await owner.append(b"1")
+                gate.open()
+                await publishing
+                following = owner.append(b"2")
+                expected = [b"0", b"1", b"part", b"2"] if appends else [b"0", b"part", b"2"]
+            else:
+                owner.roll()
+                following = owner.append(b"1")
+                await gate.met
+                await sink.commit(0, [part])
+                gate.open()
+                expected = [b"0", b"part", b"1"]
+            assert (await following).index == len(expected) - 1
+            assert await values(await looking.read("a"), len(expected)) == expected
+            await owner.close()
+            await named_only(looking)
+
+    run(story)
+
+
+@pytest.mark.parametrize("first", ["the change", "another one", "the next try"])
+def test_r11_an_edit_whose_answer_is_lost(tmp_path, first):
+    """
+    It was done: it is found by its id, and not done twice.  It comes late: it can't be done any more, for the version
+    has moved, by another change or by the next try.
+    """
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            one, other = await world.logs(), await world.logs()
+            await one.create("a")
+            owner = await one.own("a")
+            lost = Lost(one, lambda manifest: manifest.open_segment is not None, first == "the change")
+            appending = owner.append(b"0")
+            edit = await lost.met
+            if first == "another one":
+                await other.update("a", roll_records=1000)
+                await failing(lost.land(), RecordChanged)
+            assert (await appending).index == 0
+            if first == "the next try":
+                await failing(lost.land(), RecordChanged)
+            manifest = await manifest_of(other)
+            assert manifest.recent.count(edit) == 1
+            assert [segment.n for segment in manifest.segments] == [0]
+            await owner.append(b"1")
+            assert await values(await other.read("a"), 2) == [b"0", b"1"]
+            await owner.close()
+            await named_only(other)
+
+    run(story)
