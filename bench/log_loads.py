@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import Any
 
-from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.threads import deferToThread
 
 from quire.conf.log import LogOptions
@@ -47,8 +47,13 @@ class Run:
 
 async def under_way(count: int, most: int, call: Callable[[int], "Deferred[Any]"]) -> None:
     """Calls by number, so many under way at most."""
-    gate = DeferredSemaphore(most)
-    await gatherResults([gate.run(call, number) for number in range(count)])
+    numbers = iter(range(count))
+
+    async def one_by_one() -> None:
+        for number in numbers:
+            await call(number)
+
+    await gatherResults([Deferred.fromCoroutine(one_by_one()) for _ in range(most)])
 
 
 async def records_of(logs: Logs, name: str) -> LogRecords:

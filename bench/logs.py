@@ -131,25 +131,22 @@ class Rows:
         ours: Callable[[], Awaitable[Run]],
         theirs: Callable[[], Awaitable[Run]],
     ) -> None:
-        """Two rows of the same runs: work in a second, and CPU for a thousandth of the work."""
-        runs: list[tuple[Run, Run]] = []
+        """Work in a second; what each side spent of its process's CPU is printed beside it."""
+        turn = iter(range(1 << 30))
 
         async def pair() -> Pair:
-            first, second = (theirs, ours) if len(runs) % 2 else (ours, theirs)
-            found = await first(), await second()
-            runs.append(found if first is ours else (found[1], found[0]))
-            return work / runs[-1][0].seconds, work / runs[-1][1].seconds
+            if next(turn) % 2:
+                other = await theirs()
+                mine = await ours()
+            else:
+                mine = await ours()
+                other = await theirs()
+            spent = [1e6 * run.cpu / work for run in (mine, other)]
+            one = unit.removesuffix("/s").removesuffix("s")
+            print(f"  {name}   {spent[0]:,.2f} beside {spent[1]:,.2f} us of CPU a {one}", file=sys.stderr)
+            return work / mine.seconds, work / other.seconds
 
         await self._row(name, goal, unit, pair)
-        if runs:
-            per = 1e6 / work
-            cpu = [(mine.cpu * per, other.cpu * per) for mine, other in runs]
-            given = iter(cpu)
-
-            async def spent() -> Pair:
-                return next(given)
-
-            await self._row(f"{name}: CPU", 1 / goal, f"us a {unit.removesuffix('/s').removesuffix('s')}", spent, True)
 
     async def reads(self) -> None:
         """Over the borders of many segments, beside the same entries in one ledger."""
@@ -157,7 +154,7 @@ class Rows:
         rate = "log read, values of 100 B / 1,000,000 a second"
         if not self._wanted(name) and not self._wanted(rate):
             return
-        segments, entries = self._some(100), self._some(100)
+        segments, entries = self._some(100), 100
         log, ledger = await loads.written(segments, entries, 250, 100)
 
         async def batches() -> Run:
