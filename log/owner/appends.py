@@ -6,6 +6,7 @@ Does not know: when something is sent, what becomes of it.
 """
 
 import operator
+from collections import deque
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -202,3 +203,29 @@ def joined(taken: Sequence[Records]) -> Records:
         None if first.headers is None else [each for records in taken for each in records.headers or ()],
         skips=skips,
     )
+
+
+def gather(gathered: deque[tuple[Records, Call]], batch_bytes: int) -> tuple[Batch, list[Records]]:
+    """
+    The next entry of what was gathered, in order; and what is left out, for another entry of its call has failed.
+    """
+    taken: list[Records] = []
+    dropped: list[Records] = []
+    calls: list[tuple[Call, int]] = []
+    size = count = 0
+    while gathered:
+        records, call = gathered[0]
+        number = len(records.values)
+        if call.done.called:
+            dropped.append(records)
+        elif taken and (
+            size + records.bytes > batch_bytes or count + number > RECORDS_PER_ENTRY_MAX or not alike(records, taken[0])
+        ):
+            break
+        else:
+            taken.append(records)
+            calls.append((call, number))
+            size += records.bytes
+            count += number
+        gathered.popleft()
+    return Batch(joined(taken), calls), dropped

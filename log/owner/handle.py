@@ -22,7 +22,7 @@ from quire.log.core.batch import (
 )
 from quire.log.core.frame import Kind, pack_entries
 from quire.log.core.values import Counts, Segment
-from quire.log.owner.appends import RECORDS_PER_ENTRY_MAX, Appended, Batch, Call, Position, alike, check, cut, joined
+from quire.log.owner.appends import Appended, Batch, Call, Position, check, cut, gather
 from quire.log.owner.driver import OwnerDriver
 from quire.log.owner.encoder import Encoder, Hook
 from quire.log.owner.preparing import prepare
@@ -244,28 +244,12 @@ class Owner:
         """Submits what was gathered, as far as entries may be under way; `everything` that the window has."""
         self._flush_due = False
         while self._gathered and (everything or self._under_way < ENTRIES_UNDER_WAY_MAX) and not self._over:
-            taken: list[tuple[Records, Call]] = []
-            size = count = 0
-            while self._gathered:
-                records, call = self._gathered[0]
-                length = records.bytes
-                if call.done.called:  # another of its entries failed
-                    self._gathered.popleft()
-                    self._count -= len(records.values)
-                    self._bytes -= length
-                    continue
-                if taken and (
-                    size + length > self._options.batch_bytes
-                    or count + len(records.values) > RECORDS_PER_ENTRY_MAX
-                    or not alike(records, taken[0][0])
-                ):
-                    break
-                taken.append(self._gathered.popleft())
-                size += length
-                count += len(records.values)
-            if taken:
-                calls = [(call, len(records.values)) for records, call in taken]
-                self._submit(Batch(joined([records for records, _call in taken]), calls))
+            batch, dropped = gather(self._gathered, self._options.batch_bytes)
+            for records in dropped:
+                self._count -= len(records.values)
+                self._bytes -= records.bytes
+            if batch.calls:
+                self._submit(batch)
 
     def _submit(self, batch: Batch) -> None:
         self._under_way += 1
