@@ -26,6 +26,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from bench.logs import measured
 from bench.ratios import Comparison
 from bench.sides import Java, Load, Quire, Yardstick, flushes, resident_mb, rounds
 
@@ -180,6 +181,12 @@ class Bench:
             found = [resident_mb(pid) for pid in self.quire.pids]
             self.rows.append(Comparison(name, found, [RESIDENT_MB_MAX] * len(found), 1.0, at_most=True, unit="MB"))
 
+    def logs(self) -> None:
+        """Named logs beside plain ledgers, in a process of its own, on the bookies of this checkout."""
+        words = [word for word in self.options.only or ["log"] if word.startswith("log")]
+        if words:
+            self.rows += measured(self.quire.uri, self.options.pairs, self.options.quick, words)
+
     def two_checkouts(self) -> None:
         """Both clients on both kinds of bookies would mix what is compared: each checkout is measured as a whole."""
         rows = {
@@ -260,6 +267,7 @@ class Bench:
             self.client_cpu()
             self.java_on_quire(100, 200_000)
             self.java_on_quire(1024, 100_000)
+            self.logs()
 
     def table(self) -> str:
         lines = [f"{'row':<52} {'quire':>12} {'beside':>12} {'ratio':>7} {'95 %':>15} {'must be':>9}"]
@@ -295,7 +303,7 @@ def main() -> int:
         "--only",
         action="append",
         metavar="WORD",
-        help="rows whose name contains WORD: 'append 100', yardstick, java, one, CPU, resident, flush",
+        help="rows whose name contains WORD: 'append 100', yardstick, java, one, CPU, resident, flush, log, 'log tail'",
     )
     parser.add_argument(
         "--against",

@@ -64,14 +64,21 @@ class Records:
     producers: Sequence[ProducerRun] = ()
     skips: Sequence[int] | None = None
     indexes: Sequence[int] | None = None
+    _lengths: list[int] | None = field(default=None, init=False, repr=False, compare=False)
+    _bytes: int = field(default=-1, init=False, repr=False, compare=False)
 
-    _bytes: int = field(default=-1, init=False, repr=False, compare=False)  # once they were summed up
+    @property
+    def lengths(self) -> list[int]:
+        """Of the values; counted once."""
+        if self._lengths is None:
+            self._lengths = list(map(len, self.values))
+        return self._lengths
 
     @property
     def bytes(self) -> int:
-        """Value bytes and skips."""
+        """Value bytes and skips; counted once."""
         if self._bytes < 0:
-            self._bytes = sum(map(len, self.values)) + (0 if self.skips is None else sum(self.skips))
+            self._bytes = sum(self.lengths) + (sum(self.skips) if self.skips is not None else 0)
         return self._bytes
 
 
@@ -98,7 +105,7 @@ def encode_body(records: Records) -> bytes:
     if records.indexes is not None:
         columns.append((INDEXES, struct.pack(f">{count}Q", *records.indexes)))
     values = records.values
-    columns.append((VALUES, b"".join((_u32s(list(map(len, values))), *values))))
+    columns.append((VALUES, b"".join((_u32s(records.lengths), *values))))
     heads = b"".join([COLUMN.pack(number, len(data)) for number, data in columns])
     body = b"".join((bytes((len(columns),)), heads, *(data for _, data in columns)))
     if len(body) > BODY_BYTES_MAX:

@@ -269,7 +269,10 @@ def first_with(parts: Sequence[Any], holds: Holds) -> int:
 def trimmed(manifest: Manifest, index: int) -> LogTrimmed:
     """The error of a record that the log no longer has."""
     what = f"index {index}" if index >= 0 else "this part"
-    error = LogTrimmed(f"the log {manifest.name!r} begins at index {manifest.begin.index}: {what} was trimmed")
+    error = LogTrimmed(
+        f"the log {manifest.name!r} begins at index {manifest.begin.index}: {what} was trimmed; read from 'begin', or "
+        "with on_trim='skip'"
+    )
     error.begin = manifest.begin.index
     return error
 

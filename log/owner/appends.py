@@ -6,7 +6,9 @@ Does not know: when something is sent, what becomes of it.
 """
 
 import operator
+from collections import deque
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from twisted.internet.defer import Deferred
@@ -46,7 +48,7 @@ class Appended(NamedTuple):
 class Call:
     """One append, which may become several entries, or share one with others."""
 
-    __slots__ = ("count", "deadline", "done", "indexes", "left", "one", "positions")
+    __slots__ = ("_positions", "_ranges", "count", "deadline", "done", "left", "one")
 
     def __init__(self, count: int, one: bool, deadline: float) -> None:
         """`deadline`: of all its entries, so that none is stored after the others were too late."""
@@ -55,8 +57,14 @@ class Call:
         self.count = count
         self.one = one
         self.left = count  # records that are not acknowledged
-        self.indexes: list[int] = []
-        self.positions: list[int] = []
+        self._ranges: list[range] = []  # of indexes, one for each of its entries
+        self._positions: list[list[int]] = []
+
+    def stored(self, indexes: range, positions: list[int]) -> None:
+        """So many more of its records are acknowledged; a barrier's index is that of the next record."""
+        self._ranges.append(indexes)
+        self._positions.append(positions)
+        self.left -= len(indexes)
 
     def fail(self, error: BaseException) -> None:
         """The first failure of an entry is that of the call; what is in the log already is not denied."""
@@ -70,11 +78,12 @@ class Call:
     @property
     def answer(self) -> Position | Appended:
         """Where its records are."""
-        indexes, positions = self.indexes, self.positions
+        ranges, first = self._ranges, self._positions[0]
         if self.one:
-            return Position(indexes[0], positions[0])
-        dense = indexes[-1] - indexes[0] == len(indexes) - 1
-        return Appended(range(indexes[0], indexes[-1] + 1) if dense else indexes, positions)
+            return Position(ranges[0].start, first[0])
+        positions = first if len(ranges) == 1 else list(chain.from_iterable(self._positions))
+        whole = range(ranges[0].start, ranges[-1].stop)
+        return Appended(whole if len(whole) == len(positions) else list(chain.from_iterable(ranges)), positions)
 
 
 class Batch:
@@ -90,27 +99,26 @@ class Batch:
 
     def acknowledged(self) -> None:
         """Each call learns where its records are; a barrier's, where the next one will be."""
-        placed = self.placed
-        if self.barrier:
-            self.calls[0][0].indexes, self.calls[0][0].positions = [placed.first], placed.positions
+        first, positions = self.placed.first, self.placed.positions
+        if len(self.calls) == 1:
+            ((call, count),) = self.calls
+            call.stored(range(first, first + count), positions)
             return
         start = 0
         for call, count in self.calls:
-            call.indexes += range(placed.first + start, placed.first + start + count)
-            call.positions += placed.positions[start : start + count]
+            call.stored(range(first + start, first + start + count), positions[start : start + count])
             start += count
-            call.left -= count
 
 
 def check(records: Records) -> int:
     """The bytes of its values; `TypeError`, `ValueError` for what can't be appended."""
-    size = 0
-    for value in records.values:
-        if not isinstance(value, bytes):
-            raise TypeError(f"a value must be bytes, not {type(value).__name__}")
-        if len(value) > VALUE_BYTES_MAX:
-            raise ValueError(f"a value of {len(value)} bytes is larger than the {VALUE_BYTES_MAX} that one may have")
-        size += len(value)
+    if set(map(type, records.values)) != {bytes}:
+        for value in records.values:
+            if not isinstance(value, bytes):
+                raise TypeError(f"a value must be bytes, not {type(value).__name__}")
+    longest = max(records.lengths, default=0)
+    if longest > VALUE_BYTES_MAX:
+        raise ValueError(f"a value of {longest} bytes is larger than the {VALUE_BYTES_MAX} that one may have")
     count = len(records.values)
     for column in (records.keys, records.times, records.headers):
         if column is not None and len(column) != count:
@@ -125,7 +133,7 @@ def check(records: Records) -> int:
             operator.index(time)
     for headers in records.headers or ():
         check_headers(headers)
-    return size
+    return records.bytes
 
 
 def check_headers(headers: Headers) -> None:
@@ -195,3 +203,29 @@ def joined(taken: Sequence[Records]) -> Records:
         None if first.headers is None else [each for records in taken for each in records.headers or ()],
         skips=skips,
     )
+
+
+def gather(gathered: deque[tuple[Records, Call]], batch_bytes: int) -> tuple[Batch, list[Records]]:
+    """
+    The next entry of what was gathered, in order; and what is left out, for another entry of its call has failed.
+    """
+    taken: list[Records] = []
+    dropped: list[Records] = []
+    calls: list[tuple[Call, int]] = []
+    size = count = 0
+    while gathered:
+        records, call = gathered[0]
+        number = len(records.values)
+        if call.done.called:
+            dropped.append(records)
+        elif taken and (
+            size + records.bytes > batch_bytes or count + number > RECORDS_PER_ENTRY_MAX or not alike(records, taken[0])
+        ):
+            break
+        else:
+            taken.append(records)
+            calls.append((call, number))
+            size += records.bytes
+            count += number
+        gathered.popleft()
+    return Batch(joined(taken), calls), dropped

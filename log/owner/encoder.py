@@ -10,6 +10,8 @@ Safety: stamps never fall; an index is what the records of closed segments and o
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import add, sub
 
 from quire.log.core.batch import Records, encode_body
 from quire.log.core.frame import Compress, Compression, Kind, pack_entries
@@ -124,15 +126,15 @@ class Encoder:
             compress=self._compress,
         )
         placed.first = self.index
-        at = self.position
-        positions = placed.positions = []
-        skips = records.skips
-        for number, value in enumerate(records.values):
-            if skips is not None:
-                at += skips[number]
-            positions.append(at)
-            at += len(value)
-        placed.end = at
+        lengths, skips = records.lengths, records.skips
+        steps = lengths if skips is None else map(add, lengths, skips)
+        ends = list(accumulate(steps, initial=self.position))
+        placed.end = ends[-1]
+        if skips is None:
+            ends.pop()
+            placed.positions = ends
+        else:
+            placed.positions = list(map(sub, ends[1:], lengths))
         self.stamp = stamp
         self.ordinal += len(records.values)
         self.offset += size

@@ -22,7 +22,7 @@ from quire.log.core.batch import (
 )
 from quire.log.core.frame import Kind, pack_entries
 from quire.log.core.values import Counts, Segment
-from quire.log.owner.appends import RECORDS_PER_ENTRY_MAX, Appended, Batch, Call, Position, alike, check, cut, joined
+from quire.log.owner.appends import Appended, Batch, Call, Position, check, cut, gather
 from quire.log.owner.driver import OwnerDriver
 from quire.log.owner.encoder import Encoder, Hook
 from quire.log.owner.preparing import prepare
@@ -173,11 +173,7 @@ class Owner:
         parts = [records] if atomic else list(cut(records, options.batch_bytes))
         for part in parts:
             self._gathered.append((part, call))
-        if self._under_way == 0:
-            self._flush()
-        elif not self._flush_due:
-            self._flush_due = True
-            self._clock.callLater(0, self._flush)
+        self._flush_or_later()
         return call.done
 
     def _not_owner(self) -> NotOwner:
@@ -236,32 +232,24 @@ class Owner:
 
     # -- gathering -------------------------------------------------------------------------------------------------
 
+    def _flush_or_later(self) -> None:
+        """At once with nothing under way; else what comes in this turn of the reactor is gathered."""
+        if self._under_way == 0:
+            self._flush()
+        elif not self._flush_due:
+            self._flush_due = True
+            self._clock.callLater(0, self._flush)
+
     def _flush(self, everything: bool = False) -> None:
         """Submits what was gathered, as far as entries may be under way; `everything` that the window has."""
         self._flush_due = False
         while self._gathered and (everything or self._under_way < ENTRIES_UNDER_WAY_MAX) and not self._over:
-            taken: list[tuple[Records, Call]] = []
-            size = count = 0
-            while self._gathered:
-                records, call = self._gathered[0]
-                length = records.bytes
-                if call.done.called:  # another of its entries failed
-                    self._gathered.popleft()
-                    self._count -= len(records.values)
-                    self._bytes -= length
-                    continue
-                if taken and (
-                    size + length > self._options.batch_bytes
-                    or count + len(records.values) > RECORDS_PER_ENTRY_MAX
-                    or not alike(records, taken[0][0])
-                ):
-                    break
-                taken.append(self._gathered.popleft())
-                size += length
-                count += len(records.values)
-            if taken:
-                calls = [(call, len(records.values)) for records, call in taken]
-                self._submit(Batch(joined([records for records, _call in taken]), calls))
+            batch, dropped = gather(self._gathered, self._options.batch_bytes)
+            for records in dropped:
+                self._count -= len(records.values)
+                self._bytes -= records.bytes
+            if batch.calls:
+                self._submit(batch)
 
     def _submit(self, batch: Batch) -> None:
         self._under_way += 1
@@ -335,7 +323,6 @@ class Owner:
     def released(self, items: Sequence[m.Item]) -> None:
         """They are acknowledged."""
         now = self._clock.seconds()
-        self._under_way -= len(items)
         for item in items:
             batch = item.work
             assert isinstance(batch, Batch)
@@ -346,15 +333,14 @@ class Owner:
                 taken = now - (item.deadline - self._options.append_ms / 1000)
                 self.records.counters.appended(len(records.values), records.bytes, taken)
             self._settle(batch, None)
-        self._flush_more()
+        self._flush_more(len(items))
 
     def failed(self, items: Sequence[m.Item], error: LedgerError) -> None:
         """They are not acknowledged."""
-        self._under_way -= len(items)
         for item in items:
             assert isinstance(item.work, Batch)
             self._settle(item.work, error)
-        self._flush_more()
+        self._flush_more(len(items))
 
     def _settle(self, batch: Batch, error: BaseException | None) -> None:
         self._count -= len(batch.records.values)  # before who is answered appends again
@@ -365,9 +351,11 @@ class Owner:
             elif call.left == 0 and not call.done.called:
                 call.done.callback(call.answer)
 
-    def _flush_more(self) -> None:
+    def _flush_more(self, over: int) -> None:
+        """So many items are over; what those who were answered have appended since is gathered."""
+        self._under_way -= over
         if self._gathered and not self._over:
-            self._flush()
+            self._flush_or_later()
         options = self._options
         if self._ready and self._count < options.window_records and self._bytes < options.window_bytes:
             ready, self._ready = self._ready, []

@@ -13,7 +13,7 @@ from quire.log.core.manifest import DELETING, Manifest, lost
 from quire.log.core.values import Segment
 from quire.log.reader.view import LogView, OrSkip
 from quire.protocol.errors import LedgerError, NoSuchLedger, NoSuchLedgerExistsOnMetadataServer
-from quire.protocol.log_errors import NoSuchLog
+from quire.protocol.log_errors import LogDamaged, NoSuchLog, UnknownFormat
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -44,7 +44,7 @@ async def judged(
     if not segment.lost and (
         not isinstance(error, NoSuchLedgerExistsOnMetadataServer) or await _is_there(client, segment)
     ):
-        raise error
+        raise named(manifest, error)
     if on_loss == "raise" or segment.is_open:
         raise lost(manifest, now) from None
     return manifest, now
@@ -65,4 +65,11 @@ async def _is_there(client: Client, segment: Segment) -> bool:
 def check_there(manifest: Manifest) -> None:
     """`NoSuchLog` when the log is being deleted."""
     if manifest.state == DELETING:
-        raise NoSuchLog(f"the log {manifest.name!r} is being deleted")
+        raise NoSuchLog(f"the log {manifest.name!r} is being deleted: `quire log list` shows those that there are")
+
+
+def named(manifest: Manifest, error: LedgerError) -> LedgerError:
+    """An error of an entry with the name of its log."""
+    if isinstance(error, LogDamaged):
+        return LogDamaged(f"the log {manifest.name!r}: {error}; `quire log check {manifest.name}` looks further")
+    return UnknownFormat(f"the log {manifest.name!r}: {error}") if isinstance(error, UnknownFormat) else error

@@ -4,9 +4,11 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from quire.log.core import edits
+from quire.log.core.batch import Records
 from quire.log.core.frame import HEADER_BYTES
 from quire.log.core.publishing import PARTS_MAX
-from quire.log.core.values import Owner
+from quire.log.core.values import Owner, Segment
+from quire.log.owner.encoder import Encoder, Placed
 from quire.log.store.editing import LogRecords
 from quire.metadata.memory.cluster import Fault
 from quire.protocol import log_errors
@@ -62,6 +64,18 @@ async def changed(logs, **members):
         assert old in text, f"{old} in {text}"
         text = text.replace(old, new)
     await log.records.write(log.path, text.encode(), version)
+
+
+async def changed_entry(logs, entry):
+    """Another entry in place of the only one of the log."""
+    owner = await logs.own("a")
+    await owner.append(b"x")
+    ledger = (await logs.info("a")).ledger
+    await owner.close()
+    other = await logs.bk.create_ledger()
+    await other.append(entry)
+    await other.close()
+    await changed(logs, ledger=(f'"ledger":{ledger},', f'"ledger":{other.id},'))
 
 
 async def one_part(logs, sink, batch=0, number=0):
@@ -241,7 +255,24 @@ async def _(world, logs):
     await values(await logs.read("a"))
 
 
-@provokes(LogTrimmed, "'a'", "index 0", "begins at index 1", begin=1)
+@provokes(UnknownFormat, "'a'", "ledger", "entry 0", "a newer one reads it")
+async def _(world, logs):
+    """an entry of a newer version"""
+    (entry,) = Encoder(Segment(0, 0, 0, 0, 0), 0, 1000, "none").encode(Records([b"x"]), 0, Placed())
+    await changed_entry(logs, entry[:4] + b"\2" + entry[5:])
+    await values(await logs.read("a"))
+
+
+@provokes(NoSuchLog, "'a'", "quire log list")
+async def _(world, logs):
+    """a log that is being deleted while it is followed"""
+    reader = await logs.read("a")
+    await logs.delete("a")
+    async for _batch in reader.tail(60):
+        pass
+
+
+@provokes(LogTrimmed, "'a'", "index 0", "begins at index 1", "read from 'begin'", begin=1)
 async def _(world, logs):
     """an index that was trimmed"""
     owner = await logs.own("a")
@@ -251,17 +282,10 @@ async def _(world, logs):
     await values(await logs.read("a", 0))
 
 
-@provokes(LogDamaged, "ledger", "entry 0", "too few")
+@provokes(LogDamaged, "'a'", "ledger", "entry 0", "too few", "quire log check a")
 async def _(world, logs):
     """an entry that is none of a log"""
-    owner = await logs.own("a")
-    await owner.append(b"x")
-    ledger = (await logs.info("a")).ledger
-    await owner.close()
-    other = await logs.bk.create_ledger()
-    await other.append(bytes(HEADER_BYTES - 1))
-    await other.close()
-    await changed(logs, ledger=(f'"ledger":{ledger},', f'"ledger":{other.id},'))
+    await changed_entry(logs, bytes(HEADER_BYTES - 1))
     await values(await logs.read("a"))
 
 

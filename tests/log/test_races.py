@@ -80,7 +80,7 @@ async def manifest_of(logs):
 
 
 async def named_only(logs):
-    """Every ledger that is there is named, and every one that is named is there, once a deposed owner has cleaned up."""
+    """All ledgers there are named, and all that are named are there once a deposed owner has cleaned up."""
     deadline = reactor.seconds() + SOON_S
     while True:
         manifest = await manifest_of(logs)

@@ -1,9 +1,21 @@
 """What a user appends: limits, entries, what may share one."""
 
+from collections import deque
+
 import pytest
 
 from quire.log.core.batch import Records
-from quire.log.owner.appends import RECORDS_PER_ENTRY_MAX, VALUE_BYTES_MAX, Batch, Call, alike, check, cut, joined
+from quire.log.owner.appends import (
+    RECORDS_PER_ENTRY_MAX,
+    VALUE_BYTES_MAX,
+    Batch,
+    Call,
+    alike,
+    check,
+    cut,
+    gather,
+    joined,
+)
 from quire.protocol.log_errors import AppendUnknown, LogFenced, NotOwner
 
 # SPDX-License-Identifier: Apache-2.0
@@ -83,3 +95,17 @@ def test_a_call_does_not_deny_what_is_in_the_log(stored, error, said):
     call.fail(NotOwner("again"))
     assert [type(each.value) for each in failures] == [said]
     assert ("the first 1 of 2" in failures[0].getErrorMessage()) is (stored == 1 and error is LogFenced)
+
+
+def test_the_next_entry_of_what_was_gathered():
+    """As much as one entry takes, with the same columns; what belongs to a call that has failed is left out."""
+    calls = [Call(1, True, 0.0) for _ in range(5)]
+    waiting = deque(zip([Records([b"x" * 10]) for _ in range(4)] + [Records([b"y"], [b"k"])], calls, strict=True))
+    calls[1].done.errback(ValueError("too large"))
+    calls[1].done.addErrback(lambda failure: failure.trap(ValueError))
+    batch, dropped = gather(waiting, 25)
+    assert (batch.calls, batch.records.values) == ([(calls[0], 1), (calls[2], 1)], [b"x" * 10] * 2)
+    assert [records.bytes for records in dropped] == [10]
+    assert gather(waiting, 1000)[0].calls == [(calls[3], 1)]
+    assert gather(waiting, 0)[0].records.keys == [b"k"]
+    assert gather(waiting, 0)[0].calls == []

@@ -231,3 +231,24 @@ def test_a_candidate_that_could_not_register_leaves(tmp_path):
             assert (await (await logs.own("a", wait_s=5)).append(b"1")).index == 0
 
     run(story)
+
+
+def test_who_is_answered_together_shares_the_next_entry(tmp_path):
+    """Callers with one append under way each: after the first of them all, each round is about one entry."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            owner = await logs.own("a")
+            await owner.append(b"first")
+            entries = logs.metrics.of("a").batch_records
+
+            async def caller():
+                for _ in range(10):
+                    await owner.append(b"x")
+
+            await gatherResults([Deferred.fromCoroutine(caller()) for _ in range(50)])
+            return dict(entries.buckets())["+Inf"]
+
+    assert run(story) <= 1 + 10 + 3

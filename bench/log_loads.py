@@ -1,0 +1,336 @@
+"""
+The loads of `bench.logs`: one connection to bookies that run already, a log and a plain ledger beside it.
+
+Knows: how to append, read, follow and publish, and what each took.  Does not know: what is compared with what.
+"""
+
+import gc
+import json
+import subprocess
+import sys
+import time
+import tracemalloc
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+from typing import Any
+
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.threads import deferToThread
+
+from quire.conf.log import LogOptions
+from quire.log.api import Logs, connect
+from quire.log.core import edits
+from quire.log.core.manifest import VALUE_BYTES_MAX, encode_name, new_manifest
+from quire.log.core.upkeep_edits import Update
+from quire.log.core.values import Segment
+from quire.log.store import paths
+from quire.log.store.editing import LogRecords, create_log
+
+# SPDX-License-Identifier: Apache-2.0
+
+WINDOW_ENTRIES = 64  # under way, on both sides
+CALLS_UNDER_WAY = 4  # of many records each
+LAST = b"last"
+
+
+class Run:
+    """Seconds on the clock and of this process's CPU, from `with` to its end."""
+
+    def __enter__(self) -> "Run":
+        self._clock, self._cpu = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.perf_counter() - self._clock
+        self.cpu = time.process_time() - self._cpu
+
+
+async def under_way(count: int, most: int, call: Callable[[int], "Deferred[Any]"]) -> None:
+    """Calls by number, so many under way at most."""
+    numbers = iter(range(count))
+
+    async def one_by_one() -> None:
+        for number in numbers:
+            await call(number)
+
+    await gatherResults([Deferred.fromCoroutine(one_by_one()) for _ in range(most)])
+
+
+async def records_of(logs: Logs, name: str) -> LogRecords:
+    """The records of that log."""
+    records = logs.bk.store.records  # type: ignore[attr-defined]  # every store of a cluster has them
+    id_ = (await logs.info(name)).id
+    return LogRecords(records, logs.bk.reactor, logs.bk.random, time.time, id_, name)
+
+
+class Loads:
+    """Names of logs are numbers; each log and ledger is deleted with the folder of the bookies."""
+
+    def __init__(self, reactor: Any, uri: str) -> None:
+        self.reactor = reactor
+        self.uri = uri
+        self.random = Random(1)
+        self._number = 0
+        self._follows = False
+
+    async def open(self, **options: Any) -> Logs:
+        return await connect(self.reactor, self.uri, LogOptions(**options))
+
+    def name(self) -> str:
+        self._number += 1
+        return f"bench-{time.time_ns()}-{self._number}"
+
+    # -- appends ---------------------------------------------------------------------------------------------------
+
+    async def owner_entries(self, size: int, entries: int, record: int) -> Run:
+        """Entries of `size` bytes of records, each handed over as one list."""
+        return await self._owner([bytes(record)] * (size // record), entries, WINDOW_ENTRIES, batch_bytes=size)
+
+    async def owner_records(self, record: int, records: int, batch: int) -> Run:
+        """Lists of `batch` records, each an entry."""
+        return await self._owner([bytes(record)] * batch, records // batch, CALLS_UNDER_WAY)
+
+    async def _owner(self, values: Sequence[bytes], calls: int, most: int, **options: Any) -> Run:
+        logs = await self.open(**options)
+        name = self.name()
+        await logs.create(name)
+        owner = await logs.own(name)
+        await owner.append(b"opens the segment")
+        with Run() as run:
+            await under_way(calls, most, lambda _number: owner.append_many(values))
+        await logs.close()
+        return run
+
+    async def owner_single(self, size: int, records: int) -> Run:
+        """One record in each entry."""
+        logs = await self.open(batch_bytes=1)
+        name = self.name()
+        await logs.create(name)
+        owner = await logs.own(name)
+        await owner.append(b"opens the segment")
+        value = bytes(size)
+        with Run() as run:
+            await under_way(records, WINDOW_ENTRIES, lambda _number: owner.append(value))
+        await logs.close()
+        return run
+
+    async def writer_entries(self, size: int, entries: int) -> Run:
+        """A plain ledger, an entry a call."""
+        value = bytes(size)
+        return await self._writer(entries, WINDOW_ENTRIES, lambda writer, _number: writer.append(value))
+
+    async def writer_lists(self, size: int, entries: int, batch: int) -> Run:
+        """A plain ledger, `batch` entries a call."""
+        values = [bytes(size)] * batch
+        return await self._writer(entries // batch, CALLS_UNDER_WAY, lambda writer, _number: writer.append_many(values))
+
+    async def _writer(self, calls: int, most: int, call: Callable[[Any, int], "Deferred[Any]"]) -> Run:
+        logs = await self.open()
+        writer = await logs.bk.create_ledger()
+        with Run() as run:
+            await under_way(calls, most, lambda number: call(writer, number))
+        await writer.close()
+        await logs.close()
+        return run
+
+    # -- reads -----------------------------------------------------------------------------------------------------
+
+    async def written(self, segments: int, entries: int, batch: int, record: int) -> tuple[str, int]:
+        """A log of so many segments, and a plain ledger with the same entries."""
+        logs = await self.open()
+        name = self.name()
+        await logs.create(name, roll_records=entries * batch)
+        owner = await logs.own(name)
+        values = [bytes(record)] * batch
+        for _ in range(segments):
+            await under_way(entries, WINDOW_ENTRIES, lambda _number: owner.append_many(values))
+        await owner.close()
+        plain = await logs.bk.create_ledger()
+        for segment in (await (await records_of(logs, name)).read()).value.segments:
+            reader = await logs.bk.open_ledger(segment.ledger, b"", recover=False)
+            found = [entry.data for entry in await reader.read(0, reader.last_entry_id)]
+            await plain.append_many(found)
+            await reader.close()
+        await plain.close()
+        await logs.close()
+        return name, plain.id
+
+    async def read_log(self, name: str, values: bool) -> tuple[Run, int]:
+        """By `batches()`, with the values of each if wanted; and how many records there were."""
+        logs = await self.open()
+        reader = await logs.read(name)
+        count = 0
+        with Run() as run:
+            async for batch in reader.batches():
+                count += len(batch.values) if values else batch.count
+        await logs.close()
+        return run, count
+
+    async def read_ledger(self, ledger: int) -> Run:
+        """The entries of a plain ledger."""
+        logs = await self.open()
+        reader = await logs.bk.open_ledger(ledger, b"", recover=False)
+        with Run() as run:
+            async for _some in reader.stream(0, reader.last_entry_id):
+                pass
+        await logs.close()
+        return run
+
+    # -- tails -----------------------------------------------------------------------------------------------------
+
+    async def tail(self, of_log: bool, entries: int, pause_s: float) -> list[float]:
+        """Milliseconds from each append to its delivery in another process, one at a time under way."""
+        logs = await self.open()
+        if of_log:
+            name = self.name()
+            await logs.create(name)
+            owner = await logs.own(name)
+            append: Callable[[bytes], Awaitable[object]] = owner.append
+        else:
+            writer = await logs.bk.create_ledger()
+            name, append = str(writer.id), writer.append
+        await append(b"first")
+        await append(b"first")  # a plain ledger shows an entry with the next one
+        words = ["--follow", name, "--kind", "log" if of_log else "ledger", "--metadata", self.uri]
+        child = subprocess.Popen([sys.executable, "-m", "bench.logs", *words], stdout=subprocess.PIPE, text=True)
+        assert child.stdout is not None
+        lines = child.stdout
+        assert (await deferToThread(lines.readline)).strip() == "follows", "the process that follows ended"
+        for _ in range(entries):
+            await append(str(time.monotonic_ns()).encode())
+            waited: Deferred[None] = Deferred()
+            self.reactor.callLater(pause_s, waited.callback, None)
+            await waited
+        await append(LAST)
+        await append(LAST)
+        found: list[float] = json.loads(await deferToThread(lines.readline))
+        await deferToThread(child.wait)
+        child.stdout.close()
+        await logs.close()
+        return found
+
+    async def follow(self, kind: str, name: str) -> list[float]:
+        """What `tail` starts: the milliseconds of each delivery."""
+        logs = await self.open()
+        found: list[float] = []
+        if kind == "log":
+            reader = await logs.read(name)
+            async for batch in reader.tail(60.0):
+                if self._took(batch.values, found):
+                    break
+        else:
+            ledger = await logs.bk.open_ledger(int(name), b"", recover=False)
+            async for some in ledger.tail(60.0):
+                if self._took([entry.data for entry in some], found):
+                    break
+        await logs.close()
+        return found
+
+    def _took(self, values: Sequence[bytes], found: list[float]) -> bool:
+        now = time.monotonic_ns()
+        for value in values:
+            if value == b"first":
+                if not self._follows:
+                    print("follows", flush=True)
+                self._follows = True
+            elif value == LAST:
+                return True
+            else:
+                found.append((now - int(value)) / 1e6)
+        return False
+
+    # -- publishing ------------------------------------------------------------------------------------------------
+
+    async def publish(self, parts: int, ledgers: int) -> dict[str, float]:
+        """Milliseconds of one commit: as a whole, of the look at every ledger, and of what follows it."""
+        at: dict[str, float] = {}
+        client = (await self.open()).bk
+        logs = Logs(client, LogOptions(batch_bytes=1), reached=lambda step: at.setdefault(step, time.perf_counter()))
+        name = self.name()
+        await logs.create(name, roll_bytes=1)
+        sink = await logs.sink(name, "bench", "run")
+        made = []
+        for number in range(parts):
+            part = await sink.part(0, number, 0)
+            await part.append_many([b"x"] * ledgers)
+            made.append(await part.close())
+        at.clear()
+        begun = time.perf_counter()
+        await sink.commit(0, made)
+        whole = time.perf_counter() - begun
+        await logs.close()
+        await client.close()
+        checked, done = at["publish.checked"], at["publish.done"]
+        return {"whole": whole * 1e3, "check": (checked - begun) * 1e3, "multi": (done - checked) * 1e3}
+
+    # -- many segments ---------------------------------------------------------------------------------------------
+
+    async def with_segments(self, count: int) -> str:
+        """A log with so many segments, of ledgers that are not there."""
+        logs = await self.open()
+        name, id_ = self.name(), f"{self.random.getrandbits(128):032x}"
+        segments = [
+            Segment(n, (1 << 40) + n, 1, 1000 * n, 10**6 * n, 1000, 10**6, 10, (n, n + 1)) for n in range(count)
+        ]
+        manifest = new_manifest(name, id_, "e", {}, 0)
+        records = logs.bk.store.records  # type: ignore[attr-defined]  # every store of a cluster has them
+        chunks: list[Any] = []
+        for start in range(0, count, edits.SEGMENTS_MAX):
+            part = tuple(segments[start : start + edits.SEGMENTS_MAX])
+            spilled = edits.made(
+                edits.replace(manifest, segments=(*manifest.segments, *part), next=part[-1].n + 1),
+                "e",
+                0,
+                lambda: f"{self.random.getrandbits(32):08x}",
+            )
+            manifest = spilled.manifest
+            chunks += spilled.chunks
+        data = edits.encoded(manifest)
+        assert len(data) <= VALUE_BYTES_MAX
+        await create_log(records, paths.name_path(name), id_, data, encode_name(id_), b"{}")
+        for chunk, value in chunks:
+            await records.create(paths.chunk_path(id_, chunk), value.encode())
+        await logs.close()
+        return name
+
+    async def opened(self, name: str) -> float:
+        """Milliseconds until a reader in the middle of the log knows its segment."""
+        logs = await self.open()
+        with Run() as run:
+            await logs.info(name)
+            await logs.read(name, 1_000_001)
+        await logs.close()
+        return run.seconds * 1e3
+
+    async def edited(self, name: str, roll_records: int) -> tuple[float, float]:
+        """Milliseconds of an edit, and of one write of a small record beside it."""
+        logs = await self.open()
+        log = await records_of(logs, name)
+        await log.read()
+        with Run() as edit:
+            await log.edit(Update({"roll_records": roll_records}))
+        scratch = self.name()
+        version = await log.records.create(scratch, b"0")
+        with Run() as write:
+            await log.records.write(scratch, b"1", version)
+        await logs.close()
+        return edit.seconds * 1e3, write.seconds * 1e3
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+
+    async def kept(self, count: int, kind: str, name: str = "") -> float:
+        """Bytes that each of so many idle handles keeps: `reader`, or `owner`; of one log, or of one each."""
+        logs = await self.open()
+        names = [name or self.name() for _ in range(count)]
+        for each in names if not name else ():
+            await logs.create(each)
+        gc.collect()
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        held = [await (logs.own(each) if kind == "owner" else logs.read(each, 0)) for each in names]
+        gc.collect()
+        after = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        assert len(held) == count
+        await logs.close()
+        return (after - before) / count

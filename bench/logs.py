@@ -1,0 +1,336 @@
+"""
+`python -m bench.logs`: what named logs cost beside plain ledgers on the same bookies, at the same time; rows of
+`make bench` whose names begin with "log".
+
+    python -m bench.logs                                  three bookies of its own, all rows
+    python -m bench.logs --metadata URI --only 'log tail' on bookies that run; rows whose name contains the words
+    python -m bench.logs --quick --pairs 2                a tenth of the work: shows that it runs, not how fast
+
+Every row is pairs of runs by turns in one process: its ratio is the median over the pairs.  Where a figure is bound by
+itself, what is beside it is the bound.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+from twisted.internet import task
+from twisted.internet.defer import Deferred, ensureDeferred
+
+from bench.codecs import microseconds
+from bench.log_loads import Loads, Run
+from bench.ratios import Comparison
+from bench.sides import Quire
+from quire.log.core.batch import Records
+from quire.log.core.values import Segment
+from quire.log.owner.encoder import Encoder, Placed
+
+# SPDX-License-Identifier: Apache-2.0
+
+KIB, MIB = 1 << 10, 1 << 20
+Pair = tuple[float, float]
+
+
+class Rows:
+    """The rows, each measured when it is wanted.  `share`: of the work of a full run."""
+
+    def __init__(self, loads: Loads, pairs: int, share: float, wanted: Callable[[str], bool]) -> None:
+        self.rows: list[Comparison] = []
+        self._loads = loads
+        self._pairs = pairs
+        self._share = share
+        self._wanted = wanted
+
+    def _some(self, count: int, least: int = 10) -> int:
+        return max(least, int(count * self._share))
+
+    async def _row(
+        self, name: str, goal: float, unit: str, pair: Callable[[], Awaitable[Pair]], at_most: bool = False
+    ) -> None:
+        """Pairs of a figure; of two runs `turns` makes them."""
+        if not self._wanted(name):
+            return
+        found = []
+        for number in range(1, self._pairs + 1):
+            found.append(await pair())
+            print(
+                f"  {name} {number}/{self._pairs}   {found[-1][0]:,.2f} beside {found[-1][1]:,.2f} {unit}",
+                file=sys.stderr,
+            )
+        ours, theirs = zip(*found, strict=True)
+        self.rows.append(Comparison(name, ours, theirs, goal, at_most=at_most, unit=unit))
+
+    def _turns(
+        self, ours: Callable[[], Awaitable[float]], theirs: Callable[[], Awaitable[float]]
+    ) -> Callable[[], Awaitable[Pair]]:
+        """One run of each, the other first each time."""
+        turn = iter(range(1 << 30))
+
+        async def pair() -> Pair:
+            if next(turn) % 2:
+                after = await theirs()
+                return await ours(), after
+            return await ours(), await theirs()
+
+        return pair
+
+    async def all(self) -> None:
+        """Every row."""
+        await self.appends()
+        await self.reads()
+        await self.tails()
+        await self.publishing()
+        await self.many_segments()
+        await self.memory()
+        await self.encoding()
+
+    # -- appends and reads -----------------------------------------------------------------------------------------
+
+    async def appends(self) -> None:
+        """Batches of records, and records one by one, beside what a plain ledger takes."""
+        loads = self._loads
+        for kib, entries in ((1, 20_000), (16, 8_000), (64, 2_000)):
+            count, size = self._some(entries), kib * KIB
+            await self._pair_of_runs(
+                f"log append, entries of {kib} KiB of batched records / plain",
+                0.9,
+                count * size / MIB,
+                "MiB/s",
+                lambda size=size, count=count: loads.owner_entries(size, count, 256),
+                lambda size=size, count=count: loads.writer_entries(size, count),
+            )
+        for size, records, floor in ((100, 200_000, 3.0), (KIB, 60_000, 1.2)):
+            count = self._some(records, 1000)
+            await self._pair_of_runs(
+                f"log append, records of {size} B in batches / plain entries",
+                floor,
+                count,
+                "records/s",
+                lambda size=size, count=count: loads.owner_records(size, count, 250),
+                lambda size=size, count=count: loads.writer_lists(size, count, 250),
+            )
+        count = self._some(20_000)
+        await self._pair_of_runs(
+            "log append, one record in an entry / plain",
+            0.85,
+            count,
+            "records/s",
+            lambda: loads.owner_single(KIB, count),
+            lambda: loads.writer_entries(KIB, count),
+        )
+
+    async def _pair_of_runs(
+        self,
+        name: str,
+        goal: float,
+        work: float,
+        unit: str,
+        ours: Callable[[], Awaitable[Run]],
+        theirs: Callable[[], Awaitable[Run]],
+    ) -> None:
+        """Work in a second; what each side spent of its process's CPU is printed beside it."""
+        turn = iter(range(1 << 30))
+
+        async def pair() -> Pair:
+            if next(turn) % 2:
+                other = await theirs()
+                mine = await ours()
+            else:
+                mine = await ours()
+                other = await theirs()
+            spent = [1e6 * run.cpu / work for run in (mine, other)]
+            one = unit.removesuffix("/s").removesuffix("s")
+            print(f"  {name}   {spent[0]:,.2f} beside {spent[1]:,.2f} us of CPU a {one}", file=sys.stderr)
+            return work / mine.seconds, work / other.seconds
+
+        await self._row(name, goal, unit, pair)
+
+    async def reads(self) -> None:
+        """Over the borders of many segments, beside the same entries in one ledger."""
+        loads, name = self._loads, "log read, batches over 100 segments / plain"
+        rate = "log read, values of 100 B / 1,000,000 a second"
+        if not self._wanted(name) and not self._wanted(rate):
+            return
+        segments, entries = self._some(100), 100
+        log, ledger = await loads.written(segments, entries, 250, 100)
+
+        async def batches() -> Run:
+            return (await loads.read_log(log, values=False))[0]
+
+        async def values() -> Pair:
+            run, count = await loads.read_log(log, values=True)
+            return count / run.seconds, 1e6
+
+        work = segments * entries * 250
+        await self._pair_of_runs(name, 0.9, work, "records/s", batches, lambda: loads.read_ledger(ledger))
+        await self._row(rate, 1.0, "records/s", values)
+
+    async def tails(self) -> None:
+        """From an append to its delivery in another process."""
+        loads, entries = self._loads, self._some(500, 20)
+
+        async def median(of_log: bool) -> float:
+            found = sorted(await loads.tail(of_log, entries, 0.005))
+            return found[len(found) // 2]
+
+        await self._row(
+            "log tail, append to delivery / plain",
+            1.1,
+            "ms",
+            self._turns(lambda: median(True), lambda: median(False)),
+            at_most=True,
+        )
+
+    # -- publishing, metadata, memory ------------------------------------------------------------------------------
+
+    async def publishing(self) -> None:
+        """A commit of many ledgers, and one of a few parts."""
+        loads, store = self._loads, self._loads.uri.partition(":")[0].partition("+")[0]
+        ledgers = self._some(250, 10)
+        found: list[dict[str, float]] = []
+
+        async def multi() -> Pair:
+            found.append(await loads.publish(4, ledgers))
+            return found[-1]["multi"], 50.0 * ledgers / 250
+
+        async def check() -> Pair:
+            if not found:
+                await multi()
+            return found.pop()["check"], 250.0 * ledgers / 250
+
+        many = f"log publish of {4 * ledgers} ledgers"
+        await self._row(f"{many}, the step itself / 50 ms of 1,000", 1.0, "ms", multi, at_most=True)
+        await self._row(f"{many}, the look at each / 250 ms of 1,000", 1.0, "ms", check, at_most=True)
+        most = 30.0 if store == "zk" else 20.0
+
+        async def commit() -> Pair:
+            return (await loads.publish(4, 1))["whole"], most
+
+        await self._row(f"log commit of 4 parts, {store} / {most:g} ms", 1.0, "ms", commit, at_most=True)
+
+    async def many_segments(self) -> None:
+        """Opening and changing logs that are long."""
+        loads = self._loads
+        open_row, edit_row = "log open at 10,000 segments / 1 s", "log edit at 100,000 segments / 20 ms + a write"
+        if self._wanted(open_row):
+            short = await loads.with_segments(10_000)
+
+            async def opened() -> Pair:
+                return await loads.opened(short), 1000.0
+
+            await self._row(open_row, 1.0, "ms", opened, at_most=True)
+        if self._wanted(edit_row):
+            long = await loads.with_segments(100_000)
+            turn = iter(range(1000, 1 << 30))
+
+            async def edited() -> Pair:
+                edit, write = await loads.edited(long, next(turn))
+                return edit, 20.0 + write
+
+            await self._row(edit_row, 1.0, "ms", edited, at_most=True)
+
+    async def memory(self) -> None:
+        """What idle handles keep."""
+        loads = self._loads
+        for name, kind, most, count in (
+            ("log memory of an idle view / 100 KB", "reader", 100e3, 50),
+            ("log memory of an idle owner / 8 MiB", "owner", 8.0 * MIB, 20),
+        ):
+
+            async def kept(kind: str = kind, count: int = count, most: float = most) -> Pair:
+                return await loads.kept(count, kind), most
+
+            await self._row(name, 1.0, "bytes", kept, at_most=True)
+        name = "log memory of a view at 100,000 segments / 4 MB"
+        if self._wanted(name):
+            long = await loads.with_segments(100_000)
+
+            async def of_long() -> Pair:
+                return await loads.kept(1, "reader", long), 4e6
+
+            await self._row(name, 1.0, "bytes", of_long, at_most=True)
+
+    async def encoding(self) -> None:
+        """CPU of 256 records of 100 bytes, from values to an entry with the place of each."""
+        values = [bytes(100)] * 256
+        for name, keys, most in (
+            ("log encoding, a record of 100 B / 0.25 us", None, 0.25),
+            ("log encoding, a record of 100 B with key / 0.5 us", [b"key-%04d" % number for number in range(256)], 0.5),
+        ):
+
+            async def cost(keys: list[bytes] | None = keys, most: float = most) -> Pair:
+                encoder = Encoder(Segment(0, 0, 0, 0, 0), 0, MIB, "none")
+                return microseconds(lambda: encoder.encode(Records(values, keys), 1, Placed()), 256), most
+
+            await self._row(name, 1.0, "us", cost, at_most=True)
+
+
+def measured(uri: str, pairs: int, quick: bool, only: list[str]) -> Iterator[Comparison]:
+    """The rows that are wanted, measured in a process of its own."""
+    words = [f"--metadata={uri}", f"--pairs={pairs}", *(["--quick"] if quick else [])]
+    words += [f"--only={word}" for word in only]
+    command = [sys.executable, "-m", "bench.logs", "--json", *words]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    for row in json.loads(done.stdout):
+        keys = ("name", "ours", "theirs", "goal", "at_most", "unit")
+        yield Comparison(**{key: row[key] for key in keys})
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.logs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--metadata", help="of bookies that run (default: three of its own, over SQLite)")
+    parser.add_argument("--pairs", type=int, default=5, help="rounds of each row (default 5)")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work")
+    parser.add_argument("--only", action="append", default=[], metavar="WORDS", help="rows whose name contains them")
+    parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
+    parser.add_argument("--follow", help=argparse.SUPPRESS)  # the process that a tail is delivered to
+    parser.add_argument("--kind", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.metadata is not None:
+        return run(options, options.metadata)
+    with Quire(None) as bookies:
+        return run(options, bookies.uri)
+
+
+def run(options: argparse.Namespace, uri: str) -> int:
+    """All that is wanted on these bookies; the exit status."""
+    rows: list[Comparison] = []
+
+    async def work(reactor: Any) -> None:
+        loads = Loads(reactor, uri)
+        if options.follow:
+            print(json.dumps(await loads.follow(options.kind, options.follow)), flush=True)
+            return
+        found = Rows(
+            loads,
+            options.pairs,
+            0.1 if options.quick else 1.0,
+            lambda name: not options.only or any(word in name for word in options.only),
+        )
+        await found.all()
+        rows.extend(found.rows)
+
+    def begin(reactor: Any) -> "Deferred[None]":
+        return ensureDeferred(work(reactor))
+
+    try:
+        task.react(begin)
+    except SystemExit as end:
+        if end.code:
+            return int(end.code)
+    if options.json:
+        print(json.dumps([row.as_json() for row in rows]))
+    elif not options.follow:
+        for row in rows:
+            bound = f"{'<=' if row.at_most else '>='} {row.goal:.2f}"
+            print(f"{row.name:<70} {row.median:>8.2f}  must be {bound}  {'pass' if row.passed else 'MISS'}")
+    return 0 if options.json or all(row.passed for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
