@@ -3,6 +3,8 @@
 import pytest
 from twisted.internet.defer import Deferred, gatherResults
 
+from quire.metadata.memory.cluster import Fault
+from quire.metadata.records import NoRecord
 from quire.protocol.log_errors import LogExists, LogFenced, NoSuchLog, NotOwner
 from tests.log.fakes.cluster import cluster, values
 from tests.metadata.stories import failing
