@@ -87,10 +87,14 @@ class Me:
     token: str
     epoch: int
 
+    def owns(self, manifest: Manifest) -> bool:
+        """Whether the log is its."""
+        owner = manifest.owner
+        return owner is not None and owner.token == self.token and manifest.epoch == self.epoch
+
     def check(self, manifest: Manifest) -> None:
         """`LogFenced` when another one owns the log."""
-        owner = manifest.owner
-        if owner is None or owner.token != self.token or manifest.epoch != self.epoch:
+        if not self.owns(manifest):
             raise deposed(manifest, self.epoch)
 
 
@@ -183,7 +187,7 @@ class Resign:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """The owner says to whom it hands over."""
+    """The owner says to whom it hands over.  Not wanted once it has left: its resignation does not wait for this."""
 
     me: Me
     transfer: Transfer
@@ -191,8 +195,9 @@ class Announce:
 
     def apply(self, manifest: Manifest) -> Manifest | None:
         check_open(manifest)
-        self.me.check(manifest)
-        return None if manifest.transfer == self.transfer else replace(manifest, transfer=self.transfer)
+        if not self.me.owns(manifest) or manifest.transfer == self.transfer:
+            return None
+        return replace(manifest, transfer=self.transfer)
 
 
 def is_doomed(manifest: Manifest, ledger: int) -> bool:

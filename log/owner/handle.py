@@ -63,6 +63,7 @@ class Owner:
         self.on_lost: Callable[[], None] | None = None
         self._clock = client.reactor
         self._options = options
+        self._append_s = options.append_ms / 1000
         self.records = records
         self._hook = before_append
         self._on_end = on_end
@@ -95,15 +96,12 @@ class Owner:
     def start(self, force: bool = False, wait_s: float | None = None) -> Deferred[None]:
         """Fires when the log is this handle's; the error when it can't be."""
 
-        async def begin() -> None:
-            await self._driver.start(force, wait_s)
-
         def failed(failure: Any) -> None:
             if not self._owned.called:
                 self._owned.errback(failure)
             self._leave("")
 
-        Deferred.fromCoroutine(begin()).addErrback(failed)
+        Deferred.fromCoroutine(self._driver.start(force, wait_s)).addErrback(failed)
         return self._owned
 
     @property
@@ -169,7 +167,7 @@ class Owner:
             )
         self._count += count
         self._bytes += size
-        call = Call(count, one, self._deadline)
+        call = Call(count, one, self._clock.seconds() + self._append_s)
         parts = [records] if atomic else list(cut(records, options.batch_bytes))
         for part in parts:
             self._gathered.append((part, call))
@@ -199,13 +197,10 @@ class Owner:
         if self._over or not self.epoch:
             return fail(self._error or self._not_owner())
         self._flush(everything=True)
-        call = Call(0, True, self._deadline)
-        self._submit(Batch(Records([]), [(call, 0)], barrier=True))
+        self._submit(
+            Batch(Records([]), [(call := Call(0, True, self._clock.seconds() + self._append_s), 0)], barrier=True)
+        )
         return call.done
-
-    @property
-    def _deadline(self) -> float:
-        return self._clock.seconds() + self._options.append_ms / 1000
 
     def roll(self) -> None:
         """The segment ends; the next append begins another."""
@@ -246,8 +241,7 @@ class Owner:
         while self._gathered and (everything or self._under_way < ENTRIES_UNDER_WAY_MAX) and not self._over:
             batch, dropped = gather(self._gathered, self._options.batch_bytes)
             for records in dropped:
-                self._count -= len(records.values)
-                self._bytes -= records.bytes
+                self._make_room(records)
             if batch.calls:
                 self._submit(batch)
 
@@ -330,7 +324,7 @@ class Owner:
             if batch.calls and not batch.barrier:
                 records, placed = batch.records, batch.placed
                 self._end = placed.first + len(records.values), placed.end
-                taken = now - (item.deadline - self._options.append_ms / 1000)
+                taken = now - (item.deadline - self._append_s)
                 self.records.counters.appended(len(records.values), records.bytes, taken)
             self._settle(batch, None)
         self._flush_more(len(items))
@@ -343,13 +337,16 @@ class Owner:
         self._flush_more(len(items))
 
     def _settle(self, batch: Batch, error: BaseException | None) -> None:
-        self._count -= len(batch.records.values)  # before who is answered appends again
-        self._bytes -= batch.records.bytes
+        self._make_room(batch.records)  # before who is answered appends again
         for call, _count in batch.calls:
             if error is not None:
                 call.fail(error)
             elif call.left == 0 and not call.done.called:
                 call.done.callback(call.answer)
+
+    def _make_room(self, records: Records) -> None:
+        self._count -= len(records.values)
+        self._bytes -= records.bytes
 
     def _flush_more(self, over: int) -> None:
         """So many items are over; what those who were answered have appended since is gathered."""

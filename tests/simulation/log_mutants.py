@@ -39,6 +39,12 @@ LOG_MUTANTS = (
             "if edit.name in ('open', 'roll'):\n                await self._ledgers.delete(edit.ledger)\n"
             "                self.feed(m.NewLedgerVanished())\n                return None\n"
             "            await pause(self._clock, self._poll_s)")),
+    mutant("an owner names its ledger without looking it up again", "logs.md, where the design was left",
+           "log takeover",
+           (f"{DRIVER}._edit_open", "await self._edit(edit, is_open, writers[effect.ledger].known)",
+            "await self._edit(edit)")),
+    mutant("orphans are deleted without being doomed", "logs.md, orphans", "log publish",
+           ("quire.log.upkeep.removal:Removal.remove", "if named.gone:", "if True:")),
     mutant("claims are compared by process", "metadata-rules.md 10", "log takeover",
            (f"{CLAIMS}._seen", "token = token_of(found)",
             "token = token_of(found)\n    same = found is not None and json.loads(found.value)['host'] == "

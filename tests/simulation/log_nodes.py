@@ -15,8 +15,11 @@ from twisted.internet.defer import Deferred, fail
 from quire.conf.client import ClientOptions
 from quire.conf.log import LogOptions
 from quire.log.api import Logs
+from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory.cluster import Fault
+from quire.metadata.store import Versioned
 from quire.protocol.errors import MetaStore
+from tests.simulation.log_records import LogLedgers
 from tests.simulation.nodes import NamedStore, SimClient, World
 from tests.simulation.outcome import Outcome
 from tests.simulation.timeline import Process
@@ -34,6 +37,21 @@ class LogStore(NamedStore):
         super().__init__(world, process)
         self.process = process
         self._there = self._back = 0.0  # when the last one takes effect, and is answered
+
+    def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> Deferred[Versioned[LedgerMetadata]]:
+        ledgers = self.shared.ledgers
+        assert isinstance(ledgers, LogLedgers)
+        ledgers.makers[ledger] = self.owner
+        return super().create_ledger(ledger, metadata)
+
+    def delete_ledger(self, ledger: int) -> Deferred[None]:
+        def delete(ledger: int) -> None:
+            ledgers = self.shared.ledgers
+            assert isinstance(ledgers, LogLedgers)
+            ledgers.deleter = self.owner
+            self.shared.delete_ledger(ledger)
+
+        return self._run("delete_ledger", delete, ledger)
 
     def _run(self, name: str, effect: Callable[..., Any], *args: Any, **kwargs: Any) -> "Deferred[Any]":
         answer: Deferred[Any] = Deferred()

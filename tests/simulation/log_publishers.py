@@ -204,8 +204,13 @@ class Publishers:
 
     def do_janitor(self, rng: Random) -> None:
         process = self.history.some_process(rng)
-        if not process.frozen and self._busy() < JOBS_MAX:
-            self._janitor(process, rng.choice(self.txns))
+        if process.frozen or self._busy() >= JOBS_MAX:
+            return
+        self._janitor(process, rng.choice(self.txns))
+        if rng.random() < 0.5:
+            seconds = rng.choice((0.05, 0.3, 1.0))
+            self.seen["janitor frozen"] += 1
+            self.world.timeline.at(rng.random() * 0.012, lambda: process.process.pause(seconds))
 
     def _janitor(self, process: LogProcess, txn: Txn) -> Job:
         async def story() -> int:

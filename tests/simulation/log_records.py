@@ -124,6 +124,8 @@ class LogLedgers(WatchedLedgers):
         super().__init__(truth)
         self._going = going
         self.tags: dict[int, dict[str, str]] = {}  # custom metadata, also of deleted ones
+        self.makers: dict[int, str] = {}
+        self.deleter = ""  # who deletes one now
 
     def __setitem__(self, ledger: int, value: Versioned[LedgerMetadata]) -> None:
         if ledger not in self._truth.ledgers:

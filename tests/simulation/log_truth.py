@@ -134,6 +134,11 @@ class LogTruth:
             self._fresh(old, new, segment)
         after = {segment["n"]: segment for segment in segments}
         doomed = {each["ledger"]: each for each in new["doomed"]}
+        for each in {segment["ledger"] for segment in segments} & set(doomed):
+            self.break_("named exists", f"ledger {each} is a segment, and doomed")
+        for each in {each["ledger"] for each in old["doomed"]} - set(doomed):
+            if self.metadata(each) is not None:
+                self.break_("no leak", f"ledger {each} is not doomed any more, and is there")
         for number, segment in before.items():
             self._kept(segment, after.get(number), doomed, new)
         self.seen["chunk named"] += len(new["chunks"]) > len(old["chunks"])
@@ -274,9 +279,16 @@ class LogTruth:
             self.break_("named exists", f"ledger {ledger} is deleted, and a segment")
         if not metadata.is_closed:
             self.break_("fenced first", f"ledger {ledger} is deleted while it is {metadata.state.name}")
-        for path, intent in self.intents.items():
-            if ledger in intent["ledgers"] and ledger not in self.dropped and not self._is_dead(path, intent):
+        intents = {path: intent for path, intent in self.intents.items() if ledger in intent["ledgers"]}
+        for path, intent in intents.items():
+            if ledger not in self.dropped and not self._is_dead(path, intent):
                 self.break_("intents", f"ledger {ledger} is deleted, which {path} may still publish")
+        doomed = self.manifest is None or ledger in {each["ledger"] for each in self.manifest["doomed"]}
+        maker = self.ledgers.makers.get(ledger)
+        self.seen["orphan deleted"] += doomed
+        if not (doomed or intents or maker == self.ledgers.deleter):
+            who = f"{self.ledgers.deleter} deletes ledger {ledger} of {maker}"
+            self.break_("doomed first", f"{who}, which no intent names and which is not doomed")
 
     def drop(self, part: str) -> None:
         """A task may delete what it wrote: nobody was given its part."""

@@ -262,6 +262,7 @@ profile(
 OWNERS = {
     "own": 8, "force": 2, "transfer": 2, "roll": 3, "append_large": 7, "barrier": 1, "settings": 1, "stop_owner": 2,
     "crash_owner": 2, "crash": 1, "expire": 2, "repair": 2, "read": 4, "crash_at": 2,
+    "orphans": 2,
 }  # fmt: skip
 PUBLISHERS = {"part": 16, "zombie": 3, "commit": 12, "abort": 2, "new_run": 2, "janitor": 2}
 BOOKIES = {
@@ -291,7 +292,7 @@ log_profile(
 log_profile(
     "log publish",
     {**PUBLISHERS, "abort": 5, "new_run": 5, "janitor": 5, "zombie": 8, "own": 3, "read": 2, "stop_owner": 3,
-    "crash": 2, "crash_at": 3, "roll": 1, "repair": 1},
+    "crash": 2, "crash_at": 3, "roll": 1, "repair": 1, "orphans": 3},
     chance_on=0.9, always=frozenset({"part", "commit"}), txns=2, gap=0.06, late=0.05, spares=(0, 1),
     points=("part", "publish", "abort", "janitor"), fault_rates=(0.0, 0.0, 0.15),
 )  # fmt: skip

@@ -55,8 +55,9 @@ OF_LOGS = (
     "append failed: NotOwner", "batch aborted", "batch published", "batch published again",
     "batch published beside an owner", "chunk named", "clock jumped", "commit failed -306", "commit failed -309",
     "commit failed -310", "empty segment doomed", "handed over", "janitor took a part", "large append", "log read",
-    "log taken over", "metadata answer lost", "new run", "open ledger recovered from outside", "owner crashed",
-    "ownership forced", "part failed -306", "part of several ledgers", "process frozen", "session expired",
+    "log taken over", "metadata answer lost", "new run", "orphan deleted", "open ledger recovered from outside",
+    "owner crashed", "ownership forced", "part failed -306", "part of several ledgers", "process frozen",
+    "session expired",
     "session of a frozen process ended", "tail at the end of the log", "two handles of one process", "zombie task",
     *(f"killed at {point}" for point in POINTS),
 )  # fmt: skip

@@ -64,9 +64,11 @@ def test_only_the_owner_opens_and_closes():
             CloseSegment(0, COUNTS, me),
             Resign(me),
             Announce(me, Transfer("t", 1)),
+            Terminate(me),
         ):
             with pytest.raises(LogFenced):
                 edit.apply(owned())
+        assert Announce(me, Transfer("t", 1)).apply(owned()) is None
     manifest = with_open()
     assert OpenSegment(ME, 7).apply(manifest) is None
     with pytest.raises(LogFenced):
@@ -96,7 +98,7 @@ def test_an_empty_segment_is_doomed_and_its_number_gone():
 
 
 def test_an_owner_resigns_with_its_last_segment():
-    """One edit closes and resigns, also when a publisher has closed the segment before."""
+    """One edit closes and resigns, also when a publisher has closed the segment; nothing is announced after it."""
     left = CloseSegment(0, COUNTS, ME, resign=True).apply(with_open())
     assert (left.owner, left.epoch, left.open_segment) == (None, 1, None)
     left = CloseSegment(5, COUNTS, ME, resign=True).apply(owned())
@@ -104,6 +106,7 @@ def test_an_owner_resigns_with_its_last_segment():
     announced = Announce(ME, Transfer("t", 500)).apply(owned())
     assert announced.transfer == Transfer("t", 500)
     assert Resign(ME).apply(announced).transfer == Transfer("t", 500)
+    assert Announce(ME, Transfer("t", 500)).apply(left) is None
 
 
 def test_published_ledgers_come_behind_the_end():
