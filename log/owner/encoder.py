@@ -140,3 +140,8 @@ class Encoder:
         self.offset += size
         self.entries += len(entries)
         return entries
+
+    def nothing(self) -> list[bytes]:
+        """An entry that completes no record."""
+        self.entries += 1
+        return pack_entries(Kind.BARRIER, b"", ordinal=self.ordinal, offset=self.offset, stamp=self.stamp)

@@ -20,7 +20,6 @@ from quire.log.core.batch import (
     Headers,
     Records,
 )
-from quire.log.core.frame import Kind, pack_entries
 from quire.log.core.values import Counts, Segment
 from quire.log.owner.appends import Appended, Batch, Call, Position, check, cut, gather
 from quire.log.owner.driver import OwnerDriver
@@ -276,43 +275,33 @@ class Owner:
 
     def send(self, items: Sequence[m.Item], writer: Writer, n: int) -> None:
         """Encodes and appends."""
+        encoder = self._encoder
+        assert encoder is not None
         for item in items:
             batch = item.work
             assert isinstance(batch, Batch)
             try:
-                entries = self._encoded(batch)
+                entries = self._encoded(batch, encoder)
             except Exception as error:  # too large: these appends fail, and nothing else
                 self._settle(batch, error)
                 batch.records, batch.calls = Records([]), []
-                entries = self._nothing()
-            encoder = self._encoder
-            assert encoder is not None
+                entries = encoder.nothing()
             item.last = encoder.entries - 1
             self._driver.appended(n, item.last, writer.append_many(entries))
 
-    def _encoded(self, batch: Batch) -> list[bytes]:
-        encoder = self._encoder
-        assert encoder is not None
+    def _encoded(self, batch: Batch, encoder: Encoder) -> list[bytes]:
         if batch.barrier:
             batch.placed.first = encoder.index
             batch.placed.positions = [encoder.position]
-            return self._nothing()
+            return encoder.nothing()
         records, now_ms = batch.records, self.records.now_ms()
         if self._hook is not None and batch.calls:
             records, refused = prepare(self._hook, batch, encoder, now_ms)
             for each in refused:
                 self._settle(each.batch, each.error)
         if not batch.calls:  # all of them failed before
-            return self._nothing()
+            return encoder.nothing()
         return encoder.encode(records, now_ms, batch.placed)
-
-    def _nothing(self) -> list[bytes]:
-        """An entry that completes no record."""
-        encoder = self._encoder
-        assert encoder is not None
-        entries = pack_entries(Kind.BARRIER, b"", ordinal=encoder.ordinal, offset=encoder.offset, stamp=encoder.stamp)
-        encoder.entries += 1
-        return entries
 
     def released(self, items: Sequence[m.Item]) -> None:
         """They are acknowledged."""

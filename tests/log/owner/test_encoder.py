@@ -3,7 +3,7 @@
 import pytest
 
 from quire.log.core.batch import Records, encode_body
-from quire.log.core.frame import Assembler
+from quire.log.core.frame import Assembler, unpack_header
 from quire.log.core.values import Counts, Segment
 from quire.log.owner.encoder import Encoder, Placed, compressor, decompress
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
@@ -46,6 +46,16 @@ def test_large_batches_are_cut(name):
     *before, batch = [assembler.feed(entry) for entry in entries]
     assert before == [None] * (len(entries) - 1)
     assert batch.values == values
+
+
+def test_an_entry_of_nothing():
+    """It takes no index and no bytes, and has the stamp of what came before."""
+    encoder, assembler = Encoder(SEGMENT, 0, 100, "none"), Assembler(decompress)
+    (first,) = encoder.encode(Records([b"one"]), 7, Placed())
+    (between,) = encoder.nothing()
+    (last,) = encoder.encode(Records([b"two"]), 7, Placed())
+    assert [each and each.values for each in map(assembler.feed, (first, between, last))] == [[b"one"], None, [b"two"]]
+    assert (encoder.entries, unpack_header(between).stamp, encoder.ordinal) == (3, 7, 2)
 
 
 def test_compression_that_is_not_there():
