@@ -154,13 +154,9 @@ class OwnerDriver:
         try:
             while self._queue:
                 for effect in self.machine.handle(self._queue.popleft()):
-                    self._perform(effect)
+                    PERFORM[type(effect)](self, effect)
         finally:
             self._feeding = False
-
-    def _perform(self, effect: m.Effect) -> None:
-        step = PERFORM[type(effect)]
-        step(self, effect)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         def failed(failure: Any) -> None:
@@ -193,10 +189,6 @@ class OwnerDriver:
         """What the present segment holds once all that was sent is acknowledged."""
         found: Counts = self._events.counts()
         return found
-
-    def calm(self, why: str) -> None:
-        """The next wait for that is short again."""
-        self.timers.calm(why)
 
     # -- what is seen ----------------------------------------------------------------------------------------------
 

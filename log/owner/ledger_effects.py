@@ -16,6 +16,7 @@ from twisted.logger import Logger
 from quire.client.api import Client, Writer
 from quire.log.core import ownership_messages as m
 from quire.log.core.values import Counts
+from quire.log.owner.timers import OwnerTimers
 from quire.log.store.editing import LogRecords
 from quire.log.store.ledgers import LogLedgers, Tags
 from quire.metadata.clock import pause
@@ -34,6 +35,7 @@ class Driver(Protocol):
 
     writer: Writer | None
     ended: bool
+    timers: OwnerTimers
 
     @property
     def epoch(self) -> int: ...
@@ -53,8 +55,6 @@ class Driver(Protocol):
     def forget_ledger(self) -> None: ...
 
     def counts(self) -> Counts: ...
-
-    def calm(self, why: str, /) -> None: ...
 
 
 class Unnamed(NamedTuple):
@@ -96,7 +96,7 @@ class LedgerEffects:
                 self._driver.feed(m.CreateFailed(error))
                 return
             self.writers[writer.id] = Unnamed(writer, known.version)
-            self._driver.calm("create")
+            self._driver.timers.calm("create")
             self._reached("open.created")
             self._driver.feed(m.LedgerCreated(writer.id))
 
@@ -152,7 +152,7 @@ class LedgerEffects:
             except LedgerError as error:
                 self._driver.feed(m.RecoverFailed(effect.n, error))
             else:
-                self._driver.calm("recover")
+                self._driver.timers.calm("recover")
                 self._reached("settle.recovered" if self._driver.settling else "fence.recovered")
                 self._driver.feed(m.Recovered(effect.n, ended.last, ended.counts))
 

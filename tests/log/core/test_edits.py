@@ -64,7 +64,6 @@ def test_only_the_owner_opens_and_closes():
             CloseSegment(0, COUNTS, me),
             Resign(me),
             Announce(me, Transfer("t", 1)),
-            Terminate(me, 1),
         ):
             with pytest.raises(LogFenced):
                 edit.apply(owned())
