@@ -3,12 +3,14 @@
 import json
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import MetaStore
 from quire.protocol.log_errors import PublishRefused
 from tests.log.fakes.cluster import cluster, values
+from tests.log.fakes.gate import Gate
 from tests.log.fakes.killed import Doomed
 from tests.log.publish.test_sink import story_of, written
 from tests.metadata.stories import failing
@@ -129,20 +131,20 @@ def test_a_ledger_that_goes_while_the_manifest_changes(tmp_path):
             other = await world.logs()
             await other.create("a")
             kept, going = await plain(other, b"x"), await plain(other, b"y")
-            waiting = []
-
-            async def meanwhile():
-                await other.update("a", roll_records=7)
-                await other.bk.delete_ledger(going)
+            looked = Deferred()
 
             def reached(name):
-                if name == "adopt.looked" and not waiting:
-                    waiting.append(story_of(meanwhile()))
+                if name == "adopt.looked" and not looked.called:
+                    looked.callback(Gate(logs.bk.store.records, "multi"))
 
             logs = await world.logs(reached)
-            logs.bk.store.faults = lambda name, _args: Fault(before=0.2) if name == "record_multi" and waiting else None
-            error = await failing(story_of(logs.adopt("a", [kept, going])), PublishRefused)
-            await waiting[0]
+            adopting = story_of(logs.adopt("a", [kept, going]))
+            edit = await looked.addTimeout(60, reactor)
+            await edit.reached.addTimeout(60, reactor)
+            await other.update("a", roll_records=7)
+            await other.bk.delete_ledger(going)
+            edit.open()
+            error = await failing(adopting, PublishRefused)
             assert f"ledger {going} is gone" in str(error)
             assert (await other.info("a")).segments == 0
 

@@ -1,19 +1,19 @@
 """Ledgers that no log names: found, left alone for a day, deleted; and what races with that."""
 
 import pytest
-from twisted.internet.defer import Deferred
 
 from quire.conf.log import LogSettings
 from quire.log.store.ledgers import LogLedgers, Tags
 from quire.log.upkeep import orphans
-from quire.metadata.clock import pause, time_of_day
-from quire.metadata.memory.cluster import Fault
+from quire.metadata.clock import time_of_day
 from quire.protocol.errors import NoSuchLedger
 from quire.protocol.log_errors import LogError
 from tests.log.fakes.cluster import cluster, values
+from tests.log.fakes.gate import Gate
 from tests.log.fakes.killed import Doomed
 from tests.log.publish.test_adopting import plain
 from tests.log.publish.test_sink import story_of, written
+from tests.log.reader.test_watching import until
 from tests.metadata.stories import failing
 from tests.reactor import reactor, run
 
@@ -173,13 +173,11 @@ def test_a_slow_owner(tmp_path, killed):
                 doomed.logs = finder
             other = await world.logs()
             await other.create("a")
-            created = Deferred()
-            logs = await world.logs(lambda name: created.callback(None) if name == "open.created" else None)
+            logs = await world.logs()
             owner = await logs.own("a")
-            logs.bk.store.faults = lambda name, _args: Fault(before=0.3) if name == "record_multi" else None
+            edit = Gate(logs.bk.store.records, "multi")
             waiting = owner.append(b"slow")
-            await created.addTimeout(60, reactor)
-            created = Deferred()
+            await edit.reached.addTimeout(60, reactor)
             (slow,) = await other.bk.ledger_ids()
             finding = story_of(found(finder, True, really=True))
             if killed:
@@ -187,6 +185,7 @@ def test_a_slow_owner(tmp_path, killed):
                 await doomed.died.addTimeout(60, reactor)
             else:
                 assert (await finding)[slow].deleted
+            edit.open()
             assert (await waiting).index == 0
             assert (await other.info("a")).ledger != slow
             assert (await other.info("a")).doomed == (1 if killed else 0)
@@ -202,18 +201,17 @@ def test_an_owner_that_is_faster(tmp_path):
         async with cluster(tmp_path) as world:
             finder, other = await world.logs(), await world.logs()
             await other.create("a")
-            finding = []
-
-            def reached(name):
-                if name == "open.created":
-                    finding.append(story_of(found(finder, True, really=True, grace_s=0)))
-
-            logs = await world.logs(reached)
+            logs = await world.logs()
             owner = await logs.own("a")
-            logs.bk.store.faults = lambda name, _args: Fault(before=0.2) if name == "record_multi" else None
-            finder.bk.store.faults = lambda name, _args: Fault(before=0.5) if name == "record_multi" else None
-            assert (await owner.append(b"fast")).index == 0
-            (gone,) = (await finding[0]).values()
+            named, doom = Gate(logs.bk.store.records, "multi"), Gate(finder.bk.store.records, "multi")
+            waiting = owner.append(b"fast")
+            await named.reached.addTimeout(60, reactor)
+            finding = story_of(found(finder, True, really=True, grace_s=0))
+            await doom.reached.addTimeout(60, reactor)
+            named.open()
+            assert (await waiting).index == 0
+            doom.open()
+            (gone,) = (await finding).values()
             assert not gone.deleted
             assert (await other.info("a")).ledger == gone.ledger
             assert await values(await other.read("a"), 1) == [b"fast"]
@@ -229,13 +227,16 @@ def test_an_owner_that_hears_late_of_its_ledger(tmp_path):
             finder, logs = await world.logs(), await world.logs()
             await finder.create("a")
             owner = await logs.own("a")
-            logs.bk.store.faults = lambda name, _args: Fault(after=0.5) if name == "create_ledger" else None
+            answer = Gate(logs.bk.store, "create_ledger", after=True)
             waiting = owner.append(b"slow")
-            while not await finder.bk.ledger_ids():
-                await pause(reactor, 0.01)
-            logs.bk.store.faults = None
+            await answer.reached.addTimeout(60, reactor)
             (gone,) = (await found(finder, True, really=True, grace_s=0)).values()
             assert gone.deleted
+            heard, path = [], f"logs/{gone.log[:2]}/{gone.log}"
+            newest = (await finder.bk.store.records.read(path)).version
+            logs.bk.store.records.watch(path, heard.append)
+            await until(lambda: heard and heard[-1].version == newest)
+            answer.open()
             assert (await waiting).index == 0
             assert (await finder.info("a")).ledger != gone.ledger
             assert await values(await finder.read("a"), 1) == [b"slow"]
