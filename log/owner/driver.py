@@ -78,7 +78,7 @@ class OwnerDriver:
         self._options = options
         self._ledgers = ledgers
         self._address, self._host = address, host
-        self._events = events
+        self.events = events
         self._reached = reached
         self._poll_s = options.poll_ms / 1000
         self._queue: deque[m.Input] = deque()
@@ -91,7 +91,7 @@ class OwnerDriver:
         self._manifest_watch: Watch | None = None
         self._ledger_watch: Watch | None = None
         self.ledger_effects = LedgerEffects(self, client, records, ledgers, reached)
-        self._claims = Claims(
+        self.claims = Claims(
             records.records,
             self._clock,
             client.random,
@@ -137,8 +137,8 @@ class OwnerDriver:
             return
         self._manifest_watch = self._records.records.watch(self._records.path, self._seen)
         if force:
-            await self._claims.force()
-        await self._claims.register()
+            await self.claims.force()
+        await self.claims.register()
         if not self.ended:
             self._reached("claim.registered")
             self._tick()
@@ -187,7 +187,7 @@ class OwnerDriver:
 
     def counts(self) -> Counts:
         """What the present segment holds once all that was sent is acknowledged."""
-        found: Counts = self._events.counts()
+        found: Counts = self.events.counts()
         return found
 
     # -- what is seen ----------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ class OwnerDriver:
         known = self._records.known
         transfer = known.value.transfer if known is not None else None
         first, wait_ms = (transfer.to, transfer.wait_ms) if transfer is not None else ("", 0)
-        self.run(self._claims.make(first, wait_ms / 1000))
+        self.run(self.claims.make(first, wait_ms / 1000))
 
     def _taken(self, token: str) -> None:
         self.feed(m.ClaimTaken(token))
@@ -228,9 +228,6 @@ class OwnerDriver:
         if self.machine.state is State.WAITING:
             known = self._records.known
             self.feed(m.Deposed(edits.not_owned(self._records.name, None if known is None else known.value)))
-
-    def _release_claim(self, effect: m.ReleaseClaim) -> None:
-        self.run(self._claims.release())
 
     def _edit_claim(self, effect: m.EditClaim) -> None:
         async def work() -> None:
@@ -260,7 +257,7 @@ class OwnerDriver:
         counters = self._records.counters
         counters.takeovers += 1
         counters.takeover_seconds.observe(self._clock.seconds() - self._claimed_at)
-        self._events.owner(self.machine.epoch)
+        self.events.owner(self.machine.epoch)
 
     # -- edits -----------------------------------------------------------------------------------------------------
 
@@ -303,7 +300,7 @@ class OwnerDriver:
             self.writer.shut_down()
         self.forget_ledger()
         self.writer = self.ledger_effects.writers.pop(segment.ledger).writer
-        self._events.opened(segment, manifest.last_stamp)
+        self.events.opened(segment, manifest.last_stamp)
         number = segment.n
         self._ledger_watch = self._client.watch_ledger(segment.ledger, lambda found: self._ledger_seen(number, found))
         self.rolling.begun()
@@ -338,7 +335,7 @@ class OwnerDriver:
         assert self.writer is not None
         assert self.machine.segment is not None
         self.timers.cancel("idle")
-        self._events.send(effect.items, self.writer, self.machine.segment)
+        self.events.send(effect.items, self.writer, self.machine.segment)
         self.rolling.filled(self.counts())
 
     def appended(self, n: int, last: int, done: "Deferred[range]") -> None:
@@ -383,12 +380,6 @@ class OwnerDriver:
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
-    def _release(self, effect: m.Release) -> None:
-        self._events.released(effect.items)
-
-    def _fail(self, effect: m.Fail) -> None:
-        self._events.failed(effect.items, effect.error)
-
     def _end(self, effect: m.End) -> None:
         self.ended = True
         self.forget_ledger()
@@ -398,12 +389,12 @@ class OwnerDriver:
         unnamed = [each.writer for each in self.ledger_effects.writers.values()]
         for writer in [*unnamed, *([self.writer] if self.writer is not None else [])]:
             writer.shut_down()
-        self._events.over(effect.error)
+        self.events.over(effect.error)
 
 
 PERFORM: dict[type[Any], Callable[[OwnerDriver, Any], None]] = {
     m.MakeClaim: OwnerDriver._make_claim,
-    m.ReleaseClaim: OwnerDriver._release_claim,
+    m.ReleaseClaim: lambda driver, _effect: driver.run(driver.claims.release()),
     m.EditClaim: OwnerDriver._edit_claim,
     m.EditOpen: OwnerDriver._edit_open,
     m.EditClose: OwnerDriver._edit_close,
@@ -416,8 +407,8 @@ PERFORM: dict[type[Any], Callable[[OwnerDriver, Any], None]] = {
     m.CloseLedger: lambda driver, effect: driver.ledger_effects.close(effect),
     m.Recover: lambda driver, effect: driver.ledger_effects.recover(effect),
     m.Settle: lambda driver, effect: driver.ledger_effects.settle(effect),
-    m.Release: OwnerDriver._release,
-    m.Fail: OwnerDriver._fail,
+    m.Release: lambda driver, effect: driver.events.released(effect.items),
+    m.Fail: lambda driver, effect: driver.events.failed(effect.items, effect.error),
     m.Wait: OwnerDriver._wait,
     m.End: OwnerDriver._end,
 }
