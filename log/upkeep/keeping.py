@@ -4,6 +4,7 @@ An owner that keeps its log: it tidies it now and then, and can trim and end it.
 Knows: how often.  Does not know: what a round does.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -16,7 +17,6 @@ from quire.log.store.kept import Kept
 from quire.log.upkeep.ending import terminate
 from quire.log.upkeep.tidying import TidyReport, tidy_log
 from quire.log.upkeep.trims import trim
-from quire.metadata.clock import Timer
 from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
@@ -35,7 +35,7 @@ class KeptOwner(Owner):
         super().__init__(kept.client, kept.log, kept.ledgers, kept.options, name, reached=kept.reached, **options)
         self._kept = kept
         self._random = kept.client.random
-        self._timer: Timer | None = None
+        self._tidy_no_more: Callable[[], None] = lambda: None
         self._all_at = 0.0
 
     async def trim(self, before: int) -> int:
@@ -57,13 +57,13 @@ class KeptOwner(Owner):
         self._tidy_later()
 
     def over(self, error: LedgerError | None) -> None:
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        self._tidy_no_more()
         super().over(error)
 
     def _tidy_later(self) -> None:
         wait_s = self._options.tidy_ms / 1000 * self._random.uniform(0.9, 1.1)
-        self._timer = self._clock.callLater(wait_s, self.tidy)
+        timer = self._clock.callLater(wait_s, self.tidy)
+        self._tidy_no_more = lambda: timer.cancel() if timer.active() else None
 
     def tidy(self) -> None:
         """A round now, and others later."""
