@@ -15,13 +15,11 @@ stays sent.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
+from contextlib import aclosing
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar
-
-from twisted.internet.defer import maybeDeferred
-from twisted.python.failure import Failure
+from typing import Self
 
 from quire.client.api import LEDGER_IDS_PER_PAGE, Entry
 from quire.client.api import Client as LedgerClient
@@ -29,67 +27,14 @@ from quire.client.api import Reader as LedgerReader
 from quire.client.api import Writer as LedgerWriter
 from quire.client.api import connect as open_cluster
 from quire.client.background import ReactorThread, reactor_thread
-from quire.client.gathering import Batches, append_when_ready, gathering
+from quire.client.gathering import append_when_ready, gathering
+from quire.client.loops import Watches, appended, appended_when_room, end, pulled, wait, watched, when
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
-from quire.metadata.store import Watch
 from quire.protocol.digest import DigestType
-from quire.protocol.errors import ClientClosed, LedgerError
+from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
-
-T = TypeVar("T")
-
-
-def _settle(future: "asyncio.Future[T]", value: T | Failure) -> None:
-    if future.done():  # cancelled meanwhile
-        return
-    if isinstance(value, Failure):
-        assert value.value is not None
-        future.set_exception(value.value)
-    else:
-        future.set_result(value)
-
-
-def _soon(loop: asyncio.AbstractEventLoop, fn: Callable[..., object], *args: object) -> None:
-    """From the reactor's thread to the loop's; a loop that was closed meanwhile is left alone."""
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(fn, *args)
-
-
-def _hand(loop: asyncio.AbstractEventLoop, future: "asyncio.Future[T]", value: T | Failure) -> None:
-    _soon(loop, _settle, future, value)
-
-
-def _nothing(_result: object) -> None:
-    """For results that need no clean-up."""
-
-
-async def _wait(
-    thread: ReactorThread, work: Callable[[], Awaitable[T]], unwanted: Callable[[T], object] = _nothing
-) -> T:
-    """`unwanted` ends on the reactor's thread what came of the work though this task was cancelled."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-    running = thread.begin(work, lambda value: _hand(loop, future, value), unwanted)
-    try:
-        return await future
-    except asyncio.CancelledError:
-        running.cancel()
-        raise
-
-
-async def _told(ask: Callable[[Callable[[], object]], None], forget: Callable[[Callable[[], object]], None]) -> None:
-    """Waits until what was asked for calls back."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[None] = loop.create_future()
-    answer = partial(_hand, loop, future, None)
-    ask(answer)
-    try:
-        await future
-    except asyncio.CancelledError:
-        forget(answer)
-        raise
 
 
 class Connecting:
@@ -115,7 +60,7 @@ class Connecting:
 
     async def _connect(self) -> "Client":
         thread = reactor_thread()
-        client = await _wait(thread, lambda: open_cluster(thread.reactor, self._uri, self._options), LedgerClient.close)
+        client = await wait(thread, lambda: open_cluster(thread.reactor, self._uri, self._options), LedgerClient.close)
         return Client(thread, client, self._options)
 
 
@@ -153,9 +98,7 @@ class Client(Handle):
         self._thread = thread
         self._client = client
         self._options = options
-        self._watches: set[asyncio.Queue[tuple[LedgerMetadata | None] | None]] = (
-            set()
-        )  # what their loops wait at; None: the client was closed
+        self._watches: Watches = set()
 
     async def create_ledger(
         self,
@@ -170,7 +113,7 @@ class Client(Handle):
         write_flags: str | Iterable[str] = (),
         advanced: bool = False,
     ) -> "Writer":
-        writer = await _wait(
+        writer = await wait(
             self._thread,
             lambda: self._client.create_ledger(
                 ensemble_size=ensemble_size,
@@ -190,19 +133,19 @@ class Client(Handle):
     async def open_ledger(self, ledger_id: int, password: bytes = b"", recover: bool = True) -> "Reader":
         return Reader(
             self._thread,
-            await _wait(
+            await wait(
                 self._thread, lambda: self._client.open_ledger(ledger_id, password, recover), LedgerReader.close
             ),
         )
 
     async def delete_ledger(self, ledger_id: int) -> None:
-        await _wait(self._thread, lambda: self._client.delete_ledger(ledger_id))
+        await wait(self._thread, lambda: self._client.delete_ledger(ledger_id))
 
     async def ledgers(self) -> AsyncIterator[int]:
         """The ids of all ledgers, ascending, fetched page by page."""
         after = -1
         while True:
-            page = await _wait(self._thread, partial(self._client.ledger_ids, after, LEDGER_IDS_PER_PAGE))
+            page = await wait(self._thread, partial(self._client.ledger_ids, after, LEDGER_IDS_PER_PAGE))
             if not page:
                 return
             for ledger in page:
@@ -210,44 +153,32 @@ class Client(Handle):
             after = page[-1]
 
     async def metadata(self, ledger_id: int) -> LedgerMetadata:
-        return await _wait(self._thread, lambda: self._client.metadata(ledger_id))
+        return await wait(self._thread, lambda: self._client.metadata(ledger_id))
 
     async def is_closed(self, ledger_id: int) -> bool:
-        return await _wait(self._thread, lambda: self._client.is_closed(ledger_id))
+        return await wait(self._thread, lambda: self._client.is_closed(ledger_id))
 
     async def watch_ledger(self, ledger_id: int) -> AsyncIterator[LedgerMetadata | None]:
         """
         The metadata now and after changes (not every one in between), None once the ledger is deleted or missing.
         Leaving the loop ends the watch; the client's close ends the loop with `ClientClosed`.
         """
-        loop = asyncio.get_running_loop()
-        news: asyncio.Queue[tuple[LedgerMetadata | None] | None] = asyncio.Queue()
-
-        async def begin() -> Watch:
-            return self._client.watch_ledger(ledger_id, lambda metadata: _soon(loop, news.put_nowait, (metadata,)))
-
-        watch = await _wait(self._thread, begin, Watch.cancel)
-        self._watches.add(news)
-        try:
-            while (item := await news.get()) is not None:
-                yield item[0]
-            raise ClientClosed("this client was closed")
-        finally:
-            self._watches.discard(news)
-            self._thread.let_go(partial(maybeDeferred, watch.cancel))
+        begin = partial(self._client.watch_ledger, ledger_id)
+        async with aclosing(watched(self._thread, begin, self._watches)) as news:
+            async for metadata in news:
+                yield metadata
 
     async def disable_ensemble_change(self, on: bool = True) -> None:
         async def switch() -> None:
             self._client.disable_ensemble_change(on)
 
-        await _wait(self._thread, switch)
+        await wait(self._thread, switch)
 
     async def close(self) -> None:
         try:
-            await _wait(self._thread, self._client.close)
+            await wait(self._thread, self._client.close)
         finally:
-            for news in self._watches:
-                news.put_nowait(None)
+            end(self._watches)
 
 
 class Writer(Handle):
@@ -280,37 +211,31 @@ class Writer(Handle):
 
     async def append(self, data: bytes) -> int:
         """The entry's id, once it is durable.  Appends of tasks that run at the same time travel as one batch."""
-        if not self._gathering.has_room():
-            await _told(self._gathering.when_room, self._gathering.forget)
-        return await self.append_async(data)
+        return await appended_when_room(self._gathering, LedgerWriter.payload_of(data))
 
     def append_async(self, data: bytes) -> "asyncio.Future[int]":
         """
         The id later.  Never waits: `append` does, when more than the options' window is under way.
         """
-        payload = LedgerWriter.payload_of(data)
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[int] = loop.create_future()
-        self._gathering.put(payload, lambda result: _hand(loop, future, result))
-        return future
+        return appended(self._gathering, LedgerWriter.payload_of(data))
 
     async def append_many(self, entries: Iterable[bytes]) -> range:
         payloads = list(map(LedgerWriter.payload_of, entries))
-        return await _wait(self._thread, lambda: append_when_ready(self._writer, payloads))
+        return await wait(self._thread, lambda: append_when_ready(self._writer, payloads))
 
     async def append_at(self, entry_id: int, data: bytes) -> int:
         payload = LedgerWriter.payload_of(data)
-        return await _wait(self._thread, lambda: self._writer.append_at(entry_id, payload))
+        return await wait(self._thread, lambda: self._writer.append_at(entry_id, payload))
 
     async def force(self) -> None:
-        await _wait(self._thread, self._writer.force)
+        await wait(self._thread, self._writer.force)
 
     async def write_lac(self) -> None:
-        await _wait(self._thread, self._writer.write_lac)
+        await wait(self._thread, self._writer.write_lac)
 
     async def close(self) -> None:
-        await _told(self._gathering.when_idle, self._gathering.forget)
-        await _wait(self._thread, self._writer.close)
+        await when(self._gathering.when_idle, self._gathering.forget)
+        await wait(self._thread, self._writer.close)
 
 
 class Reader(Handle):
@@ -337,19 +262,19 @@ class Reader(Handle):
         return self._reader.closed
 
     async def read(self, first: int, last: int) -> list[Entry]:
-        return await _wait(self._thread, lambda: self._reader.read(first, last))
+        return await wait(self._thread, lambda: self._reader.read(first, last))
 
     async def read_unconfirmed(self, first: int, last: int) -> list[Entry]:
-        return await _wait(self._thread, lambda: self._reader.read_unconfirmed(first, last))
+        return await wait(self._thread, lambda: self._reader.read_unconfirmed(first, last))
 
     async def read_last_confirmed(self) -> int:
-        return await _wait(self._thread, self._reader.read_last_confirmed)
+        return await wait(self._thread, self._reader.read_last_confirmed)
 
     async def try_read_last_confirmed(self) -> int:
-        return await _wait(self._thread, self._reader.try_read_last_confirmed)
+        return await wait(self._thread, self._reader.try_read_last_confirmed)
 
     async def read_last_entry(self) -> Entry:
-        return await _wait(self._thread, self._reader.read_last_entry)
+        return await wait(self._thread, self._reader.read_last_entry)
 
     def __aiter__(self) -> AsyncIterator[Entry]:
         return self._pull(self._reader.stream)
@@ -358,13 +283,10 @@ class Reader(Handle):
         return self._pull(lambda: self._reader.tail(timeout))
 
     async def close(self) -> None:
-        await _wait(self._thread, self._reader.close)
+        await wait(self._thread, self._reader.close)
 
     async def _pull(self, begin: Callable[[], AsyncIterator[list[Entry]]]) -> AsyncIterator[Entry]:
-        batches = Batches(begin)
-        try:
-            while (batch := await _wait(self._thread, batches.following)) is not None:
+        async with aclosing(pulled(self._thread, begin)) as batches:
+            async for batch in batches:
                 for entry in batch:
                     yield entry
-        finally:
-            self._thread.let_go(batches.end)

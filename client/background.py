@@ -193,8 +193,8 @@ class ReactorThread:
             raise RuntimeError(FORKED)
         if threadable.ioThread == threading.get_ident():
             raise RuntimeError(
-                "a blocking call of quire.client on the reactor's own thread would wait for itself: use "
-                "quire.client.api there"
+                "a blocking call on the reactor's own thread would wait for itself: use quire.client.api or "
+                "quire.log.api there"
             )
 
 

@@ -9,20 +9,19 @@ and single appends that arrive together as one.  Handles may be used from severa
 reactor's own thread raises `RuntimeError` instead of waiting for itself.
 """
 
-import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 from quire.client.api import LEDGER_IDS_PER_PAGE, Entry
 from quire.client.api import Client as LedgerClient
 from quire.client.api import Reader as LedgerReader
 from quire.client.api import Writer as LedgerWriter
 from quire.client.api import connect as open_cluster
-from quire.client.background import ReactorThread, reactor_thread, settle
-from quire.client.gathering import Batches, append_when_ready, gathering
+from quire.client.background import ReactorThread, reactor_thread
+from quire.client.gathering import append_when_ready, gathering, pulled
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Watch
@@ -30,8 +29,6 @@ from quire.protocol.digest import DigestType
 from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
-
-T = TypeVar("T")
 
 
 def connect(uri: str, options: ClientOptions | None = None) -> "Client":
@@ -228,15 +225,7 @@ class Writer(Handle):
         The id later.  Calls that come close together travel as one batch.  Waits for room while more than the options'
         window is under way.
         """
-        payload = LedgerWriter.payload_of(data)
-        if not self._gathering.has_room():
-            self._thread.check_may_wait()
-            room = threading.Event()
-            self._gathering.when_room(room.set)
-            room.wait()
-        future: Future[int] = Future()
-        self._gathering.put(payload, lambda result: settle(future, result))
-        return future
+        return self._gathering.future(LedgerWriter.payload_of(data))
 
     def append_at(self, entry_id: int, data: bytes) -> int:
         """
@@ -259,10 +248,7 @@ class Writer(Handle):
         Waits for what is under way, then closes the ledger: its end is final.  A writer that lost its ledger writes
         nothing.
         """
-        self._thread.check_may_wait()
-        idle = threading.Event()
-        self._gathering.when_idle(idle.set)
-        idle.wait()
+        self._gathering.wait_idle()
         self._thread.wait(self._writer.close)
 
 
@@ -338,14 +324,5 @@ class Reader(Handle):
         self._thread.wait(self._reader.close)
 
     def _pull(self, begin: Callable[[], AsyncIterator[list[Entry]]]) -> Iterator[Entry]:
-        thread = self._thread
-        thread.check_may_wait()
-        batches = Batches(begin)
-        coming = thread.future(batches.following)
-        try:
-            while (batch := coming.result()) is not None:
-                coming = thread.future(batches.following)
-                yield from batch
-                thread.check_may_wait()
-        finally:
-            thread.let_go(batches.end)
+        for batch in pulled(self._thread, begin):
+            yield from batch

@@ -1,50 +1,54 @@
 """
-Batches between threads: many single appends become few batches, and a stream of entries is read a batch at a time.
+Batches between threads: many single appends become few batches, and a stream is read a batch at a time.
 
 Knows: payloads in the order they came, who waits for each, how many may be under way before a caller has to wait, and
 the one batch of a stream that is being read.
-Does not know: the protocol, threads' event loops; `done` is called on the reactor's thread.
+Does not know: the protocol, what a payload is, threads' event loops; `done` is called on the reactor's thread.
 
 Safety: ids are handed out in the order of the calls, since a turn takes everything that has come and keeps its order,
 and the next one does not overtake it.
 """
 
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from typing import Generic, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredLock, ensureDeferred
 from twisted.python.failure import Failure
 
-from quire.client.background import Forked, ReactorThread
+from quire.client.background import Forked, ReactorThread, settle
 from quire.conf.client import ClientOptions
 from quire.protocol.errors import TooManyRequests
 
 # SPDX-License-Identifier: Apache-2.0
 
+ITEMS_MAX = 1000  # of a list, in one hop
+
 T = TypeVar("T")
-Done = Callable[[int | Failure], None]
+P = TypeVar("P")  # what is appended
+R = TypeVar("R")  # what one append is answered
+P_contra = TypeVar("P_contra", contravariant=True)
+A_co = TypeVar("A_co", covariant=True)  # what a batch is answered
 
 
-class Appends(Protocol):
+class Appends(Protocol[P_contra, A_co]):
     """What takes the batches (`writer.Writer` is one)."""
 
-    def append(self, payload: bytes, /) -> Deferred[int]: ...
-
-    def append_many(self, payloads: Sequence[bytes], /) -> Deferred[range]: ...
+    def append_many(self, payloads: Sequence[P_contra], /) -> Awaitable[A_co]: ...
 
     def ready(self) -> Deferred[None]: ...
 
 
-class BoundedAppends(Appends, Protocol):
-    """The same, with a limit."""
+class BoundedAppends(Appends[bytes, range], Protocol):
+    """The same for entries, with a limit."""
 
     @property
     def payload_bytes_max(self) -> int:
         """What one entry may hold."""
 
 
-async def append_when_ready(writer: Appends, payloads: list[bytes]) -> range:
+async def append_when_ready(writer: Appends[P, T], payloads: Sequence[P]) -> T:
     """One batch, as soon as the writer's window has room for it."""
     while True:
         await writer.ready()
@@ -54,23 +58,30 @@ async def append_when_ready(writer: Appends, payloads: list[bytes]) -> range:
             continue
 
 
-class Gathering:
+class Gathering(Generic[P, R]):
     """
-    The single appends of one writer, from any thread.  `entries_max` and `bytes_max`: under way before callers wait;
-    `payload_bytes_max`: what may travel with others (a larger one is refused by itself, so that it fails no other).
+    The single appends of one writer, from any thread.  `entries_max` and `bytes_max`: under way before callers wait.
+    `size`: the bytes of one; `cut`: lists in batches of those that may fail together.
     """
 
     def __init__(
-        self, thread: ReactorThread, writer: Appends, entries_max: int, bytes_max: int, payload_bytes_max: int
+        self,
+        thread: ReactorThread,
+        writer: Appends[P, Sequence[R]],
+        entries_max: int,
+        bytes_max: int,
+        size: Callable[[P], int],
+        cut: Callable[[list[P]], Iterable[list[P]]],
     ) -> None:
         self._thread = thread
         self._writer = writer
         self._entries_max = entries_max
         self._bytes_max = bytes_max
-        self._payload_bytes_max = payload_bytes_max
+        self._size = size
+        self._cut = cut
         self._lock: threading.Lock | Forked = threading.Lock()
-        self._payloads: list[bytes] = []
-        self._waiters: list[Done] = []
+        self._payloads: list[P] = []
+        self._waiters: list[Callable[[R | Failure], None]] = []
         self._entries = 0  # under way, those of `_payloads` included
         self._bytes = 0
         self._flushing = False
@@ -82,23 +93,41 @@ class Gathering:
         """In a forked child: no answer will come here, and the lock may be held for ever."""
         self._lock = Forked()
 
-    def put(self, payload: bytes, done: Done) -> None:
+    def put(self, payload: P, done: Callable[[R | Failure], None]) -> None:
         """
-        Appends soon; `done` gets the entry's id or the failure.  Never waits: a caller that can wait uses `when_room`
+        Appends soon; `done` gets the answer or the failure.  Never waits: a caller that can wait uses `when_room`
         first.
         """
-        if len(payload) > self._payload_bytes_max:
-            self._thread.begin(lambda: self._writer.append(payload), done)
-            return
         with self._lock:
             self._payloads.append(payload)
             self._waiters.append(done)
             self._entries += 1
-            self._bytes += len(payload)
+            self._bytes += self._size(payload)
             if self._flushing:
                 return
             self._flushing = True
         self._thread.call(lambda: ensureDeferred(self._flush()))
+
+    def future(self, payload: P) -> "Future[R]":
+        """
+        The same, with the answer in a future.  Waits for room while as much as the bounds is under way; `RuntimeError`
+        where that would wait for itself.
+        """
+        if not self.has_room():
+            self._thread.check_may_wait()
+            room = threading.Event()
+            self.when_room(room.set)
+            room.wait()
+        future: Future[R] = Future()
+        self.put(payload, lambda result: settle(future, result))
+        return future
+
+    def wait_idle(self) -> None:
+        """Waits until everything that was put has its answer."""
+        self._thread.check_may_wait()
+        idle = threading.Event()
+        self.when_idle(idle.set)
+        idle.wait()
 
     def has_room(self) -> bool:
         return self._entries < self._entries_max and self._bytes < self._bytes_max
@@ -134,11 +163,15 @@ class Gathering:
                 if not payloads:
                     self._flushing = False
                     return
-            ensureDeferred(append_when_ready(self._writer, payloads)).addBoth(
-                self._answered, waiters, sum(map(len, payloads))
-            )
+            first = 0
+            for batch in self._cut(payloads):
+                whose = waiters[first : first + len(batch)]
+                first += len(batch)
+                ensureDeferred(append_when_ready(self._writer, batch)).addBoth(
+                    self._answered, whose, sum(map(self._size, batch))
+                )
 
-    def _answered(self, result: range | Failure, waiters: list[Done], size: int) -> None:
+    def _answered(self, result: Sequence[R] | Failure, waiters: list[Callable[[R | Failure], None]], size: int) -> None:
         woken: list[Callable[[], object]] = []
         with self._lock:
             self._entries -= len(waiters)
@@ -152,15 +185,28 @@ class Gathering:
             for done in waiters:
                 done(result)
         else:
-            for entry, done in zip(result, waiters, strict=True):
-                done(entry)
+            for each, done in zip(result, waiters, strict=True):
+                done(each)
         for fn in woken:
             fn()
 
 
-def gathering(thread: ReactorThread, writer: BoundedAppends, options: ClientOptions) -> Gathering:
-    """A writer's single appends, bounded like its window."""
-    return Gathering(thread, writer, options.window_entries_max, options.window_bytes_max, writer.payload_bytes_max)
+def gathering(thread: ReactorThread, writer: BoundedAppends, options: ClientOptions) -> Gathering[bytes, int]:
+    """A writer's single appends, bounded like its window; a payload that is too large fails by itself."""
+    most = writer.payload_bytes_max
+
+    def cut(payloads: list[bytes]) -> list[list[bytes]]:
+        if max(map(len, payloads)) <= most:
+            return [payloads]
+        found: list[list[bytes]] = [[]]
+        for payload in payloads:
+            if len(payload) > most:
+                found += [[payload], []]
+            else:
+                found[-1].append(payload)
+        return [batch for batch in found if batch]
+
+    return Gathering(thread, writer, options.window_entries_max, options.window_bytes_max, len, cut)
 
 
 class Batches(Generic[T]):
@@ -202,3 +248,29 @@ class Batches(Generic[T]):
         if close is not None:
             await close()
         self._asked.release()
+
+
+def pulled(thread: ReactorThread, begin: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
+    """What `begin` makes on the reactor's thread, in another thread: the next is fetched while this one is used."""
+    thread.check_may_wait()
+    batches = Batches(begin)
+    coming = thread.future(batches.following)
+    try:
+        while (batch := coming.result()) is not None:
+            coming = thread.future(batches.following)
+            yield batch
+            thread.check_may_wait()
+    finally:
+        thread.let_go(batches.end)
+
+
+async def in_batches(items: AsyncIterator[T], most: int = ITEMS_MAX) -> AsyncGenerator[list[T], None]:
+    """What comes one by one, so many at a time, for one hop between threads each."""
+    batch: list[T] = []
+    async for item in items:
+        batch.append(item)
+        if len(batch) == most:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

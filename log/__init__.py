@@ -1,1 +1,108 @@
-"""Named logs: endless sequences of records, made of ledgers."""
+"""
+Named logs: endless sequences of records, made of ledgers.
+
+`connect` is the blocking face, for scripts, notebooks and Spark; `quire.log.aio` has the asyncio face, `quire.log.api`
+the Twisted one below both.  Errors are `LedgerError`s, those of logs `LogError`s.
+
+    from quire.log import connect
+
+    with connect("sqlite:///var/lib/quire/metadata.db") as logs:
+        logs.create("orders")
+        with logs.own("orders") as owner:
+            owner.append(b"one", key=b"k")
+        with logs.read("orders") as reader:
+            for record in reader:
+                ...
+"""
+
+from quire.conf.log import LogOptions
+from quire.log.api import (
+    Appended,
+    Candidate,
+    Finding,
+    Found,
+    LogBatch,
+    LogInfo,
+    Orphan,
+    Part,
+    Piece,
+    Position,
+    Prepared,
+    Receipt,
+    Record,
+    Seek,
+    Segment,
+    TidyReport,
+    Txn,
+)
+from quire.log.blocking import Logs, connect
+from quire.log.handles.blocking import LogReader, Owner, PartWriter, Sink
+from quire.protocol.log_errors import (
+    AppendUnknown,
+    ApplyFailed,
+    BacklogQuota,
+    BatchGap,
+    LogDamaged,
+    LogError,
+    LogExists,
+    LogFenced,
+    LogFull,
+    LogTerminated,
+    LogTrimmed,
+    NoSuchCursor,
+    NoSuchLog,
+    NotOwner,
+    PublishRefused,
+    SegmentLost,
+    SnapshotDamaged,
+    StaleRead,
+    UnknownFormat,
+)
+
+# SPDX-License-Identifier: Apache-2.0
+
+__all__ = [
+    "AppendUnknown",
+    "Appended",
+    "ApplyFailed",
+    "BacklogQuota",
+    "BatchGap",
+    "Candidate",
+    "Finding",
+    "Found",
+    "LogBatch",
+    "LogDamaged",
+    "LogError",
+    "LogExists",
+    "LogFenced",
+    "LogFull",
+    "LogInfo",
+    "LogOptions",
+    "LogReader",
+    "LogTerminated",
+    "LogTrimmed",
+    "Logs",
+    "NoSuchCursor",
+    "NoSuchLog",
+    "NotOwner",
+    "Orphan",
+    "Owner",
+    "Part",
+    "PartWriter",
+    "Piece",
+    "Position",
+    "Prepared",
+    "PublishRefused",
+    "Receipt",
+    "Record",
+    "Seek",
+    "Segment",
+    "SegmentLost",
+    "Sink",
+    "SnapshotDamaged",
+    "StaleRead",
+    "TidyReport",
+    "Txn",
+    "UnknownFormat",
+    "connect",
+]

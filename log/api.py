@@ -3,11 +3,15 @@ Named logs for Twisted programs.
 
 Knows: names and ids, which handles are open, how the parts are put together.
 Does not know: what any of them does.
+
+Long: one operation of users after the other, each a few lines that call the room which does it.
 """
 
 import socket
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+from twisted.internet.defer import CancelledError
 
 from quire.client.api import Client
 from quire.client.api import connect as connect_client
@@ -17,15 +21,21 @@ from quire.log.checks.checking import Checking, Finding
 from quire.log.checks.held import SegmentLedgers
 from quire.log.checks.segments import segments_of
 from quire.log.core import edits, upkeep_edits
+from quire.log.core.batch import Headers
 from quire.log.core.manifest import Manifest, decode_name, encode_name, new_manifest
+from quire.log.core.publishing import Part, Txn
 from quire.log.core.values import Segment, to_json
 from quire.log.metrics import LogMetrics
-from quire.log.owner.appends import Position
-from quire.log.owner.encoder import Hook
+from quire.log.owner.appends import Appended, Position
+from quire.log.owner.claims import Candidate, candidates_of
+from quire.log.owner.encoder import Hook, Prepared
 from quire.log.publish.adopting import Adopting
+from quire.log.publish.parts import PartWriter
 from quire.log.publish.plain_ledgers import PlainLedgers
 from quire.log.publish.settling import Receipt, Settling
 from quire.log.publish.sink import Sink
+from quire.log.publish.txns import txns_of
+from quire.log.reader.batches import LogBatch, Piece, Record
 from quire.log.reader.reader import LogReader
 from quire.log.reader.seeking import Found, Seek
 from quire.log.reader.view import OrSkip
@@ -45,9 +55,41 @@ from quire.metadata.clock import Boottime, time_of_day
 from quire.metadata.records import Create, Delete, NoRecord, RecordExists, Records, RecordStore
 from quire.metadata.store import ANY, Watch
 from quire.metadata.uri import boottime
+from quire.protocol.errors import ClientClosed
 from quire.protocol.log_errors import LogExists, NoSuchLog
 
 # SPDX-License-Identifier: Apache-2.0
+
+__all__ = [
+    "GRACE_S",
+    "Appended",
+    "Candidate",
+    "Finding",
+    "Found",
+    "Headers",
+    "Hook",
+    "LogBatch",
+    "LogInfo",
+    "LogReader",
+    "Logs",
+    "OrSkip",
+    "Orphan",
+    "Owner",
+    "Part",
+    "PartWriter",
+    "Piece",
+    "Position",
+    "Prepared",
+    "Receipt",
+    "Record",
+    "Seek",
+    "Segment",
+    "Sink",
+    "Start",
+    "TidyReport",
+    "Txn",
+    "connect",
+]
 
 
 class LogInfo(NamedTuple):
@@ -117,9 +159,12 @@ class Logs:
         self._owners: set[Owner] = set()
         self._views = Views(client, self.options)
         self.metrics = LogMetrics(lambda: [(owner.name, *owner.under_way) for owner in self._owners])
+        self._closed = False
 
     @property
     def _records(self) -> Records:
+        if self._closed:
+            raise ClientClosed("these logs were closed")
         store = self.bk.store
         assert isinstance(store, RecordStore), "this metadata store keeps no records"
         return store.records
@@ -171,6 +216,25 @@ class Logs:
     async def info(self, name: str) -> LogInfo:
         """`NoSuchLog`."""
         return info_of((await (await self._open(name)).read()).value)
+
+    async def manifest(self, name: str) -> bytes:
+        """The record that says what the log consists of, as it is stored: JSON.  `NoSuchLog`."""
+        log = await self._open(name)
+        try:
+            return (await self._records.read(log.path)).value
+        except NoRecord:
+            raise log.gone() from None
+
+    async def txns(self, name: str) -> AsyncGenerator[Txn, None]:
+        """What is known of each publisher.  `NoSuchLog`."""
+        async for txn in txns_of(await self._open(name)):
+            yield txn
+
+    async def candidates(self, name: str) -> AsyncGenerator[Candidate, None]:
+        """Who owns the log or waits for it.  `NoSuchLog`."""
+        log = await self._open(name)
+        async for candidate in candidates_of(self._records, log.path):
+            yield candidate
 
     def names(self) -> AsyncGenerator[str, None]:
         """Of all logs, by shard, then by name."""
@@ -290,7 +354,11 @@ class Logs:
             on_end=self._owners.discard,
         )
         self._owners.add(owner)
-        await owner.start(force, wait_s)
+        try:
+            await owner.start(force, wait_s)
+        except CancelledError:  # no caller is left who would close it
+            owner.close()
+            raise
         return owner
 
     async def read(
@@ -366,6 +434,7 @@ class Logs:
 
     async def close(self) -> None:
         """Ends every handle: owners store what was appended and resign."""
+        self._closed = True
         await self._views.close()
         for owner in list(self._owners):
             await owner.close()

@@ -71,7 +71,8 @@ ROOMS: dict[str, dict[str, str]] = {
         "background": "connections",
         "gathering": "background",
         "blocking": "core connections placement handles api background gathering",
-        "aio": "core connections placement handles api background gathering",
+        "loops": "background gathering",
+        "aio": "core connections placement handles api background gathering loops",
     },
     "replication": rows(
         "concurrently fragments lock replicas target",
@@ -80,7 +81,10 @@ ROOMS: dict[str, dict[str, str]] = {
         "lost_bookies refilling",
         "decommission",
     ),
-    "log": rows("core", "metrics store", "owner", "publish reader", "checks upkeep", "api"),
+    "log": rows(
+        *["core", "metrics store", "owner", "publish reader", "checks upkeep", "api", "appending", "handles"],
+        "blocking aio",
+    ),
     "tools": rows(
         "process_reactor", "daemons load terminal", "local_cluster", "commands", "failures", "main", "__main__ manual"
     ),

@@ -6,6 +6,7 @@ Does not know: any command.  An error that is not listed here is a fault of ours
 """
 
 from quire.protocol import errors
+from quire.protocol.log_errors import AppendUnknown, LogFenced, LogTrimmed, NotOwner
 from quire.tools.local_cluster.zookeeper import ZooKeeperFailed, ZooKeeperMissing
 from quire.tools.terminal.options import Usage
 
@@ -15,6 +16,10 @@ FAILED, WRONG_USAGE = 1, 2
 
 # The first class that fits; a subclass comes before its base.
 NEXT_STEP: tuple[tuple[type[errors.LedgerError], str], ...] = (
+    (NotOwner, "`quire log show` says more of it; --force takes the log from its owner"),
+    (LogFenced, "another one took the log; what was acknowledged is in it, the rest may be appended again"),
+    (AppendUnknown, "`quire log read` shows what is in the log"),
+    (LogTrimmed, "`quire log show` says where the log begins; --on-trim skip begins there"),
     (errors.NotEnoughBookies, "`quire bookie list` shows those that are up"),
     (errors.UnauthorizedAccess, "give the ledger's password with --password-file"),
     (errors.NoSuchLedger, "`quire ledger list` shows those there are"),

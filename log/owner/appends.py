@@ -155,16 +155,21 @@ def cut(records: Records, batch_bytes: int) -> "list[Records]":
     values = records.values
     if len(values) <= RECORDS_PER_ENTRY_MAX and records.bytes <= batch_bytes:
         return [records]
-    pieces: list[Records] = []
+    return [part(records, start, end) for start, end in cut_places(list(map(len, values)), batch_bytes)]
+
+
+def cut_places(lengths: Sequence[int], batch_bytes: int) -> list[tuple[int, int]]:
+    """Where each piece begins and ends, of values of those lengths."""
+    pieces: list[tuple[int, int]] = []
     start = 0
-    while start < len(values):
+    while start < len(lengths):
         end, size = start, 0
-        while end < len(values) and end - start < RECORDS_PER_ENTRY_MAX:
-            size += len(values[end])
+        while end < len(lengths) and end - start < RECORDS_PER_ENTRY_MAX:
+            size += lengths[end]
             if size > batch_bytes and end > start:
                 break
             end += 1
-        pieces.append(part(records, start, end))
+        pieces.append((start, end))
         start = end
     return pieces
 

@@ -7,9 +7,10 @@ Does not know: what an owner may do: nothing is safe because of a claim.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from random import Random
+from typing import NamedTuple
 
 from twisted.internet.defer import Deferred
 
@@ -24,6 +25,16 @@ IDLE_LOOK_S = 30.0  # plus or minus half
 TURN_S = 0.5  # that a candidate leaves the claim to each of higher priority
 BETTER_MAX = 3
 LEAVING_S = 2 * SESSION_TIMEOUT_MS / 1000  # in which a create that was never answered may still take effect
+
+
+class Candidate(NamedTuple):
+    """One that waits for a log, or has it (`owns`)."""
+
+    token: str
+    address: str
+    host: str
+    priority: int
+    owns: bool
 
 
 class Claims:
@@ -50,6 +61,7 @@ class Claims:
         self._records = records
         self._clock = clock
         self._random = random
+        self._path = path
         self._owner = f"{path}/owner"
         self._candidates = f"{path}/candidates"
         self._token = token
@@ -158,16 +170,12 @@ class Claims:
 
     async def _turn(self, first_for: str, wait_s: float) -> float:
         """Seconds left to candidates of higher priority, and to the one that it is handed to, if that is there."""
+        better, handed_to = 0, False
         try:
-            names = await self._records.children(self._candidates)
-            handed_to = first_for != self._token and first_for in names
-            better = 0
-            for name in names:
-                if name == self._token:
-                    continue
-                with suppress(NoRecord, ValueError):
-                    value = (await self._records.read(f"{self._candidates}/{name}")).value
-                    better += int(json.loads(value).get("priority", 0)) > self._priority
+            async for each in candidates_of(self._records, self._path):
+                if each.token != self._token:
+                    better += each.priority > self._priority
+                    handed_to |= each.token == first_for
         except MetaStore:
             return 0.0
         return TURN_S * min(better, BETTER_MAX) + wait_s * handed_to
@@ -225,3 +233,16 @@ def token_of(found: Versioned[bytes] | None) -> str | None:
         return str(json.loads(found.value)["token"])
     except (ValueError, KeyError, TypeError):
         return ""  # another's, whatever it is
+
+
+async def candidates_of(records: Records, path: str) -> AsyncGenerator[Candidate, None]:
+    """Those of the log whose records are at `path`, its owner among them."""
+    try:
+        holder = token_of(await records.read(f"{path}/owner"))
+    except NoRecord:
+        holder = None
+    for token in await records.children(f"{path}/candidates"):
+        with suppress(NoRecord, ValueError, AttributeError):  # it left, or is another's
+            said = json.loads((await records.read(f"{path}/candidates/{token}")).value)
+            address, host = str(said.get("address", "")), str(said.get("host", ""))
+            yield Candidate(token, address, host, int(said.get("priority", 0)), token == holder)

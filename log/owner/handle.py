@@ -73,7 +73,7 @@ class Owner:
         self._flush_due = False
         self._under_way = 0  # items
         self._count = self._bytes = 0  # records and bytes of the window
-        self._ready: list[Deferred[None]] = []
+        self._ready: deque[tuple[int, int, Deferred[None]]] = deque()  # records and bytes that each waits for
         self._closed: list[Deferred[None]] = []
         self._over = False
         self._error: LedgerError | None = None
@@ -156,8 +156,7 @@ class Owner:
         if self._over or not self.epoch:
             return fail(self._error or self._not_owner())
         count = len(records.values)
-        options = self._options
-        if self._count and (self._count + count > options.window_records or self._bytes + size > options.window_bytes):
+        if not self._fits(count, size):
             return fail(
                 TooManyRequests(
                     f"{self._count} records of {self._bytes} bytes are under way in the log {self.name!r}: `ready()` "
@@ -167,7 +166,7 @@ class Owner:
         self._count += count
         self._bytes += size
         call = Call(count, one, self._clock.seconds() + self._append_s)
-        parts = [records] if atomic else list(cut(records, options.batch_bytes))
+        parts = [records] if atomic else list(cut(records, self._options.batch_bytes))
         for part in parts:
             self._gathered.append((part, call))
         self._flush_or_later()
@@ -176,14 +175,18 @@ class Owner:
     def _not_owner(self) -> NotOwner:
         return NotOwner(f"the log {self.name!r} is not this handle's (any more): own it again; this was not sent")
 
-    def ready(self) -> Deferred[None]:
-        """Fires when the window takes more."""
+    def _fits(self, count: int, size: int) -> bool:
+        """Whether the window takes so many records and bytes; when nothing is under way it takes any append."""
+        records, most = self._options.window_records, self._options.window_bytes
+        return not self._count or (self._count + count <= records and self._bytes + size <= most)
+
+    def ready(self, records: int = 1, size: int = 1) -> Deferred[None]:
+        """Fires when the window takes so many records and bytes, in the order of the calls."""
         ready: Deferred[None] = Deferred()
-        options = self._options
-        if self._over or (self._count < options.window_records and self._bytes < options.window_bytes):
+        if self._over or (not self._ready and self._fits(records, size)):
             ready.callback(None)
         else:
-            self._ready.append(ready)
+            self._ready.append((records, size, ready))
         return ready
 
     @property
@@ -342,11 +345,8 @@ class Owner:
         self._under_way -= over
         if self._gathered and not self._over:
             self._flush_or_later()
-        options = self._options
-        if self._ready and self._count < options.window_records and self._bytes < options.window_bytes:
-            ready, self._ready = self._ready, []
-            for each in ready:
-                each.callback(None)
+        while self._ready and self._fits(*self._ready[0][:2]):
+            self._ready.popleft()[2].callback(None)
 
     def over(self, error: LedgerError | None) -> None:
         """The handle has ended; None: as it was asked to."""
@@ -358,9 +358,10 @@ class Owner:
             call.fail(self._error)
         if not self._owned.called:
             self._owned.errback(self._error)
-        for each in [*self._ready, *self._closed]:
+        ready, self._ready = self._ready, deque()
+        for each in [*(waiting for _records, _size, waiting in ready), *self._closed]:
             each.callback(None)
-        self._ready, self._closed = [], []
+        self._closed = []
         self._on_end(self)
         if self.lost and self.on_lost is not None:
             self.on_lost()

@@ -5,12 +5,12 @@ Knows: where they are, how a run claims a txn, and that a write whose answer was
 Does not know: ledgers, manifests.
 """
 
-from collections.abc import Awaitable
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import suppress
 
 from quire.log.core.publishing import Intent, Txn, claimed, new_txn
 from quire.log.store.editing import LogRecords
-from quire.log.store.paths import encoded
+from quire.log.store.paths import decoded, encoded
 from quire.metadata.records import Create, NoRecord, RecordChanged, RecordExists
 from quire.metadata.store import Versioned
 from quire.protocol.errors import LedgerError, MetaStore
@@ -127,3 +127,10 @@ class Txns:
         """Removes an intent, if it has that version still."""
         with suppress(NoRecord, RecordChanged):
             await self.log.records.delete(f"{self.intents}/{name}", version)
+
+
+async def txns_of(log: LogRecords) -> AsyncGenerator[Txn, None]:
+    """Of a log.  `LogDamaged`."""
+    for part in await log.names(f"{log.path}/txn"):
+        with suppress(NoRecord):  # forgotten meanwhile
+            yield (await Txns(log, decoded(part)).read()).value

@@ -28,9 +28,9 @@ from quire.protocol.errors import LedgerError
 
 class LogReader:
     """
-    Reads from `index` on, which moves with what was given out.  `on_trim`, `on_loss`: whether a part that was trimmed,
-    or whose ledger is gone, is an error or passed over; `lost` are the ranges of indexes that were passed over as gone.
-    `close` ends it.
+    Reads from `index` on, which moves with what was given out, and may be set between two iterations.  `on_trim`,
+    `on_loss`: whether a part that was trimmed, or whose ledger is gone, is an error or passed over; `lost` are the
+    ranges of indexes that were passed over as gone.  `close` ends it.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class LogReader:
         on_loss: OrSkip = "raise",
         on_close: Callable[["LogReader"], None] = lambda _reader: None,
     ) -> None:
-        self.index = index
+        self._index = index
         self.lost: list[range] = []
         self._client = client
         self._clock = client.reactor
@@ -56,6 +56,16 @@ class LogReader:
         self._closed = False
         self._reading: SegmentReader | None = None
         self._ahead: Deferred[SegmentReader | None] | None = None  # the next segment
+
+    @property
+    def index(self) -> int:
+        """Of the next record."""
+        return self._index
+
+    @index.setter
+    def index(self, index: int) -> None:
+        self._index = index
+        self._number = -1
 
     @property
     def begin(self) -> int:
@@ -128,7 +138,7 @@ class LogReader:
                                         continue
                                     given = (batch.number + 1) % batch.of
                                 self._count(batch, timeout is not None, manifest)
-                                self.index = batch.end
+                                self._index = batch.end
                                 yield batch
                                 silent_since = self._clock.seconds()
                 except LedgerError as error:
@@ -221,5 +231,5 @@ class LogReader:
         manifest, gone = await judged(self._client, self._view, known, segment, error, self._on_loss)
         if gone is not None:
             self.lost.append(range(max(self.index, gone.first), gone.end))
-            self.index, self._number = gone.end, gone.n
+            self._index, self._number = gone.end, gone.n
         return manifest

@@ -3,10 +3,6 @@ The background reactor: started once, shared, never waited for from its own thre
 it must be.
 """
 
-import pathlib
-import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -17,22 +13,7 @@ from twisted.python.failure import Failure
 
 from quire.client.background import ReactorThread, reactor_thread, settle
 from tests import reactor as shared
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-
-
-def alone(program: str) -> str:
-    """Runs a program in a process of its own; its output."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+from tests.alone import alone
 
 
 def thread():

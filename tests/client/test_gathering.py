@@ -6,7 +6,8 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
 from quire.client.background import ReactorThread
-from quire.client.gathering import Gathering
+from quire.client.gathering import gathering as gathered_of
+from quire.conf.client import ClientOptions
 from quire.protocol.errors import LedgerFenced, TooManyRequests
 from tests.client.fakes.scripted import Net
 
@@ -24,10 +25,11 @@ class Slow:
     def ready(self) -> Deferred[None]:
         return self.room
 
-    def append(self, payload: bytes) -> Deferred[int]:
-        return fail(ValueError(f"{len(payload)} bytes are too many"))
+    payload_bytes_max = 1000
 
     def append_many(self, payloads: list[bytes]) -> Deferred[range]:
+        if max(map(len, payloads)) > self.payload_bytes_max:
+            return fail(ValueError("too many bytes"))
         if self.refusals:
             self.refusals -= 1
             return fail(TooManyRequests("others were quicker"))
@@ -44,7 +46,8 @@ class Slow:
 
 def gathering(entries_max: int = 100, bytes_max: int = 10_000):
     net, writer = Net(), Slow()
-    return net, writer, Gathering(ReactorThread(net), writer, entries_max, bytes_max, 1000)
+    options = ClientOptions(window_entries_max=entries_max, window_bytes_max=bytes_max)
+    return net, writer, gathered_of(ReactorThread(net), writer, options)
 
 
 def test_what_comes_between_two_turns_is_one_batch():
@@ -102,15 +105,17 @@ def test_a_failed_batch_fails_each_of_its_appends():
 
 
 def test_a_payload_that_is_too_large_fails_alone():
-    """The other appends of its batch succeed."""
+    """The other appends of its turn succeed, in their order."""
     net, writer, gathered = gathering()
     results: list[object] = []
-    gathered.put(b"x" * 1001, results.append)
-    gathered.put(b"y", results.append)
+    for payload in (b"x", b"x" * 1001, b"y", b"z"):
+        gathered.put(payload, results.append)
     net.turn()
+    assert writer.batches == [[b"x"], [b"y", b"z"]]
+    assert [type(each.value) for each in results if isinstance(each, Failure)] == [ValueError]
     writer.acknowledge()
-    assert isinstance(results[0], Failure)
-    assert results[1:] == [0]
+    writer.acknowledge()
+    assert results[1:] == [0, 1, 2]
 
 
 def test_room_is_measured_by_entries_and_by_bytes():

@@ -1,15 +1,16 @@
 """Named logs over three real bookies: appended, rolled, taken over, fenced, read and followed."""
 
 import pytest
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import CancelledError, Deferred, gatherResults
 
+from quire.metadata.clock import pause
 from quire.metadata.memory.cluster import CLUSTERS, Fault
 from quire.metadata.records import NoRecord
 from quire.metadata.store import WrongCluster
 from quire.protocol.log_errors import LogExists, LogFenced, NoSuchLog, NotOwner
 from tests.log.fakes.cluster import cluster, values
 from tests.metadata.stories import failing
-from tests.reactor import run
+from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -224,3 +225,66 @@ def test_logs_of_a_former_cluster(tmp_path):
 
 async def listed(names):
     return [name async for name in names]
+
+
+def test_who_waits_for_a_log_no_longer_does_not_get_it(tmp_path):
+    """An `own` that is cancelled leaves no candidate that would become the owner when the present one ends."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, second, third = await world.logs(), await world.logs(), await world.logs()
+            await logs.create("a")
+            first = await logs.own("a")
+            waiting = Deferred.fromCoroutine(second.own("a"))
+            asked = await second.info("a")
+            waiting.cancel()
+            await failing(waiting, CancelledError)
+            await first.close()
+            assert (await third.own("a")).epoch == asked.epoch + 1
+
+    run(story)
+
+
+def test_who_does_not_wait_gets_a_log_that_is_free(tmp_path):
+    """Also one whose owner was closed a moment ago; of one that is owned it learns at once by whom."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, second = await world.logs(), await world.logs()
+            await logs.create("a")
+            for epoch in (1, 2, 3):
+                owner = await logs.own("a", wait_s=0, address="here:1")
+                assert owner.epoch == epoch
+                assert (await owner.append(b"x")).index == epoch - 1
+                if epoch < 3:
+                    await owner.close()
+            error = await failing(Deferred.fromCoroutine(second.own("a", wait_s=0)), NotOwner)
+            assert error.address == "here:1"
+            assert "'a' is owned by epoch 3 at here:1" in str(error)
+
+    run(story)
+
+
+def test_who_owns_a_log_and_who_waits_for_it(tmp_path):
+    """With their addresses and priorities, while they do."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, second = await world.logs(), await world.logs()
+            await logs.create("a")
+            assert [each async for each in logs.candidates("a")] == []
+            owner = await logs.own("a", address="here:1")
+            waiting = Deferred.fromCoroutine(second.own("a", address="there:2", priority=3))
+            found = []
+            while len(found) < 2:
+                found = sorted([each async for each in logs.candidates("a")], key=lambda each: each.address)
+                await pause(reactor, 0)
+            assert [(each.address, each.priority, each.owns) for each in found] == [
+                ("here:1", 0, True),
+                ("there:2", 3, False),
+            ]
+            await owner.transfer(found[1].token)
+            next_owner = await waiting
+            assert [each.token async for each in logs.candidates("a")] == [next_owner.token]
+
+    run(story)

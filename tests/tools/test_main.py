@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from quire.tools import main
+from quire.tools.commands.log.group import COMMANDS as LOGS
 from tests.tools.command import COMMAND, environment, ok, quire, refused
 
 # SPDX-License-Identifier: Apache-2.0
@@ -29,6 +30,7 @@ SUBCOMMANDS = {
     "inspect": ["journal", "entrylog", "index"],
     "cookie": ["show", "create", "delete"],
     "ledger": ["write", "read", "tail", "show", "list", "delete", "recover", "check"],
+    "log": list(LOGS),
     "bench": ["write", "read"],
 }
 # they have a bookie's configuration

@@ -169,7 +169,8 @@ def read(
             raise Usage(f"ledger {target} is empty; give another --ledger")
         load: Load
         if not random_places:
-            load = Streaming(reactor, reader, min(entries, last + 1))
+            wanted = min(entries, last + 1)
+            load = Streaming(reactor, lambda: reader.stream(0, wanted - 1), wanted)
         elif rate is None:
             load = ClosedLoop(reactor, random_reads(reader, last, random.Random(1)), entries, window, batch)
         else:

@@ -12,7 +12,7 @@ counts from the tick in which an entry was due, so that a stall shows in full (n
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sized
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
@@ -47,15 +47,15 @@ class Load(ABC):
 
 
 class Streaming(Load):
-    """A whole ledger in order: one latency for each batch that the reader hands over."""
+    """All in order: one latency for each batch that a reader hands over."""
 
-    def __init__(self, clock: Clock, reader: "Reader", entries: int) -> None:
+    def __init__(self, clock: Clock, batches: Callable[[], AsyncIterator[Sized]], entries: int) -> None:
         super().__init__(clock, entries)
-        self._reader = reader
+        self._batches = batches
 
     async def run(self) -> float:
         start = before = self._clock.seconds()
-        async for found in self._reader.stream(0, self._entries - 1):
+        async for found in self._batches():
             now = self._clock.seconds()
             self.latencies.add(now - before, len(found))
             self.ended += len(found)

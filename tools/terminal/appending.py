@@ -23,7 +23,54 @@ if TYPE_CHECKING:
 PAUSE_S = 0.1
 
 
-class Appender:
+class UnderWay:
+    """Operations that overlap: how many there are, and the first failure."""
+
+    def __init__(self) -> None:
+        self._pending = 0
+        self._failure: Failure | None = None
+        self._drained: Deferred[None] | None = None
+
+    def add(self, operation: "Deferred[Any]") -> None:
+        """One more; its failure is raised by `drain`, or by `check`."""
+        self._pending += 1
+        operation.addCallbacks(self._ended, self._failed)
+
+    async def drain(self) -> None:
+        """Waits until all have ended; raises the first failure."""
+        if self._pending and self._failure is None:
+            self._drained = Deferred()
+            await self._drained
+        self.check()
+
+    def check(self) -> None:
+        """Raises the first failure."""
+        if self._failure is not None:
+            assert self._failure.value is not None
+            raise self._failure.value
+
+    def idle(self) -> None:
+        """Called when the last one has ended."""
+
+    def _ended(self, _: object) -> None:
+        self._pending -= 1
+        if not self._pending:
+            self._wake()
+            self.idle()
+
+    def _failed(self, failure: Failure) -> None:
+        self._pending -= 1
+        if self._failure is None:
+            self._failure = failure
+        self._wake()
+
+    def _wake(self) -> None:
+        drained, self._drained = self._drained, None
+        if drained is not None:
+            drained.callback(None)
+
+
+class Appender(UnderWay):
     """
     Keeps a writer's window full: `send` returns as soon as the next batch may follow, `flush` when all are
     acknowledged.
@@ -34,28 +81,18 @@ class Appender:
         With a clock, the last add confirmed is sent to the bookies after a pause, so that readers that follow see the
         last entry.
         """
+        super().__init__()
         self._writer = writer
         self._clock = clock
         self._pause: Any = None  # the timer of the pause
-        self._pending = 0
-        self._failure: Failure | None = None
-        self._drained: Deferred[None] | None = None
         self._changed: Deferred[None] = Deferred()
         writer.on_ensemble_change = self._change
 
     async def send(self, payloads: list[bytes]) -> None:
         """Appends a batch; raises what an earlier one failed with."""
         await self._writer.ready()
-        self._raise()
-        self._pending += 1
-        self._writer.append_many(payloads).addCallbacks(self._ended, self._failed)
-
-    async def drain(self) -> None:
-        """Waits until everything sent is acknowledged; raises the first failure."""
-        if self._pending and self._failure is None:
-            self._drained = Deferred()
-            await self._drained
-        self._raise()
+        self.check()
+        self.add(self._writer.append_many(payloads))
 
     async def flush(self) -> None:
         """The same, and nothing may follow."""
@@ -74,34 +111,16 @@ class Appender:
                 return False
         return True
 
-    def _ended(self, _: object) -> None:
-        self._pending -= 1
-        if not self._pending:
-            self._wake()
-            if self._clock is not None and self._pause is None:
-                self._pause = self._clock.callLater(PAUSE_S, self._send_lac)
+    def idle(self) -> None:
+        """Readers that follow are to see the last entry soon."""
+        if self._clock is not None and self._pause is None:
+            self._pause = self._clock.callLater(PAUSE_S, self._send_lac)
 
     def _send_lac(self) -> None:
         self._pause = None
         if not self._pending and not self._writer.closed:
             # It is a courtesy: the next entry carries the same, and the close too.
             self._writer.write_lac().addErrback(lambda _failure: None)
-
-    def _failed(self, failure: Failure) -> None:
-        self._pending -= 1
-        if self._failure is None:
-            self._failure = failure
-        self._wake()
-
-    def _wake(self) -> None:
-        drained, self._drained = self._drained, None
-        if drained is not None:
-            drained.callback(None)
-
-    def _raise(self) -> None:
-        if self._failure is not None:
-            assert self._failure.value is not None
-            raise self._failure.value
 
     def _change(self, before: tuple[str, ...], after: tuple[str, ...]) -> None:
         if not self._changed.called:

@@ -25,20 +25,21 @@ BLOCK_BYTES = 64 * 1024
 
 
 class Lines:
-    """Cuts chunks into lines; what has no line end yet waits for the next chunk."""
+    """Cuts chunks into lines of at most `most` bytes; what has no line end yet waits for the next chunk."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = PAYLOAD_BYTES_MAX) -> None:
         self._rest = b""
+        self._most = most
 
     def feed(self, chunk: bytes) -> list[bytes]:
         lines = (self._rest + chunk).split(b"\n")
         self._rest = lines.pop()
         out = [line + b"\n" for line in lines]
-        if len(self._rest) >= PAYLOAD_BYTES_MAX:
+        if len(self._rest) >= self._most:
             out.append(self._rest)
             self._rest = b""
-        if out and len(chunk) + len(out[0]) > PAYLOAD_BYTES_MAX:
-            out = [line[at : at + PAYLOAD_BYTES_MAX] for line in out for at in range(0, len(line), PAYLOAD_BYTES_MAX)]
+        if out and len(chunk) + len(out[0]) > self._most:
+            out = [line[at : at + self._most] for line in out for at in range(0, len(line), self._most)]
         return out
 
     def rest(self) -> list[bytes]:

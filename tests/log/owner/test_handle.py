@@ -53,6 +53,32 @@ def test_a_barrier(tmp_path):
     run(story)
 
 
+def test_room_is_given_in_the_order_of_the_calls(tmp_path):
+    """A large append that waits for room is not passed by small ones, and gets it."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs(window_records=10)
+            await logs.create("a")
+            owner = await logs.own("a")
+            order = []
+
+            async def wanting(count):
+                await owner.ready(count, count)
+                order.append(count)
+                return await owner.append_many([b"x"] * count)
+
+            first = owner.append_many([b"x"] * 9)
+            waiting = [Deferred.fromCoroutine(wanting(count)) for count in (10, 1, 100, 1)]
+            assert not order
+            assert (await first).indexes == range(9)
+            done = await gatherResults(waiting)
+            assert order == [10, 1, 100, 1]
+            assert [each.indexes[0] for each in done] == [9, 19, 20, 120]
+
+    run(story)
+
+
 def test_a_hook_decides_what_is_stored(tmp_path):
     """It sees where the records will be, also again after a fence; its skips show in positions; what it raises fails
     that append only."""

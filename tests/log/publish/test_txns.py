@@ -5,7 +5,7 @@ from dataclasses import replace
 from twisted.internet.defer import Deferred
 
 from quire.log.core.publishing import Intent, aborting
-from quire.log.publish.txns import Txns
+from quire.log.publish.txns import Txns, txns_of
 from quire.metadata.memory.cluster import Fault
 from quire.metadata.records import NoRecord
 from quire.protocol.errors import MetaStore
@@ -34,6 +34,19 @@ def test_runs_claim_a_txn():
         second = await Txns(world.handle(), "facts/é").claim("two")
         assert (second.value.claim, second.value.past) == (2, ("one",))
         await failing(story_of(txns.claim("one")), LogFenced)
+
+    run(story)
+
+
+def test_the_txns_of_a_log():
+    """By their names."""
+
+    async def story():
+        handle = await World().made()
+        assert [txn async for txn in txns_of(handle)] == []
+        for name in ("facts/é", "b"):
+            await Txns(handle, name).claim("one")
+        assert [txn.txn async for txn in txns_of(handle)] == ["b", "facts/é"]
 
     run(story)
 

@@ -1,0 +1,104 @@
+"""
+Appends of other threads and of asyncio loops, as an owner takes them: they wait for room, and single ones travel
+together.
+
+Knows: which records may be one entry, for they share its outcome.
+Does not know: threads, loops; who waits.
+
+Safety: records are appended in the order in which they came; each learns what became of it, for no two of different
+entries share an answer.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from twisted.internet.defer import Deferred, succeed
+
+from quire.client.background import ReactorThread
+from quire.client.gathering import Gathering
+from quire.conf.log import LogOptions
+from quire.log.api import Owner
+from quire.log.core.batch import Headers, Records
+from quire.log.owner.appends import Appended, Position, check, cut_places
+
+# SPDX-License-Identifier: Apache-2.0
+
+Item = tuple[bytes, bytes | None, int | None, Headers | None]  # value, key, event time, headers
+
+
+def item_of(value: bytes, key: bytes | None, time_ms: int | None, headers: Headers | None) -> Item:
+    """One record, looked at by who appends it: `TypeError`, `ValueError`."""
+    check(Records([value], None if key is None else [key], [time_ms], None if headers is None else [headers]))
+    return value, key, time_ms, headers
+
+
+def records_of(
+    values: Iterable[bytes],
+    keys: Sequence[bytes | None] | None,
+    times_ms: Sequence[int | None] | None,
+    headers: Sequence[Headers] | None,
+) -> tuple[Records, int]:
+    """Those of one call, looked at likewise, and their bytes."""
+    records = Records(list(values), keys, times_ms, headers)
+    return records, check(records)
+
+
+class WaitingAppends:
+    """An owner's appends that wait for room in its window instead of failing."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+
+    def ready(self) -> "Deferred[None]":
+        """At once: each batch waits for the room that it needs."""
+        return succeed(None)
+
+    async def append_many(self, items: Sequence[Item], /) -> list[Position]:
+        """Those of one entry."""
+        values, keys, times, headers = zip(*items, strict=True)
+        records = Records(
+            values,
+            keys if any(key is not None for key in keys) else None,
+            times if any(time is not None for time in times) else None,
+            [each or () for each in headers] if any(headers) else None,
+        )
+        done = await self.append_records(records, sum(map(len, values)), False)
+        return list(map(Position, done.indexes, done.positions))
+
+    async def append_records(self, records: Records, size: int, atomic: bool) -> Appended:
+        """Those of one call, of so many bytes, however many entries they become."""
+        await self._owner.ready(len(records.values), size)
+        return await self._owner.append_many(
+            records.values, keys=records.keys, times_ms=records.times, headers=records.headers, atomic=atomic
+        )
+
+    async def barrier(self) -> Position:
+        """Behind those that wait for room."""
+        await self._owner.ready()
+        return await self._owner.barrier()
+
+    async def terminate(self) -> Position:
+        """Likewise."""
+        await self._owner.ready()
+        return await self._owner.terminate()
+
+    async def close(self) -> None:
+        """When those that wait for room are appended."""
+        await self._owner.ready()
+        await self._owner.close()
+
+
+def gathering(
+    thread: ReactorThread, appends: WaitingAppends, options: LogOptions, asked: bool
+) -> Gathering[Item, Position]:
+    """
+    An owner's single appends, bounded like its window, an entry at a time; each by itself where a hook is asked about
+    them, which may refuse one.
+    """
+
+    def cut(items: list[Item]) -> list[list[Item]]:
+        if asked:
+            return [[item] for item in items]
+        places = cut_places([len(item[0]) for item in items], options.batch_bytes)
+        return [items[start:end] for start, end in places]
+
+    return Gathering(thread, appends, options.window_records, options.window_bytes, lambda item: len(item[0]), cut)

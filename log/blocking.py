@@ -1,0 +1,259 @@
+"""
+The blocking face: named logs for scripts, notebooks and Spark, with ordinary calls from ordinary threads.
+
+Knows: how to wait for the Twisted face (`api`) that runs on the background reactor.
+Does not know: segments, owners, manifests; every decision is made below.
+
+A batch hops between threads once: `append_many` as a whole, a reader once per batch of records, and single appends that
+arrive together as one.  Handles may be used from several threads at a time.  A call on the reactor's own thread, or in
+a forked child, raises `RuntimeError` instead of waiting for ever.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred, maybeDeferred
+
+from quire.client.background import ReactorThread, reactor_thread
+from quire.client.blocking import Client, Handle, LedgerWatch
+from quire.client.gathering import in_batches, pulled
+from quire.conf.client import ClientOptions
+from quire.conf.log import LogOptions
+from quire.log.api import (
+    GRACE_S,
+    Candidate,
+    Finding,
+    Found,
+    Hook,
+    LogInfo,
+    Orphan,
+    OrSkip,
+    Position,
+    Receipt,
+    Seek,
+    Segment,
+    Start,
+    TidyReport,
+    Txn,
+)
+from quire.log.api import Logs as CoreLogs
+from quire.log.api import Owner as CoreOwner
+from quire.log.api import connect as open_logs
+from quire.log.handles.blocking import LogReader, Owner, Sink
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+T = TypeVar("T")
+
+
+def connect(uri: str, options: LogOptions | None = None, client_options: ClientOptions | None = None) -> "Logs":
+    """
+    Opens the logs of a cluster by its metadata URI ("zk://127.0.0.1:2181/ledgers", "sqlite:///var/lib/quire/x.db").
+    Best used in a `with` statement.  `ValueError` for a URI of no known form; `MetaStore` when the store can't be
+    reached or holds no cluster.
+    """
+    thread = reactor_thread()
+    chosen = client_options or ClientOptions()
+    logs = thread.wait(
+        lambda: open_logs(thread.reactor, uri, options, chosen), lambda made: Deferred.fromCoroutine(made.close())
+    )
+    return Logs(thread, logs, chosen)
+
+
+class Logs(Handle):
+    """The named logs of a cluster.  Made by `connect`.  `bk` is the ledger client of the same session."""
+
+    def __init__(self, thread: ReactorThread, logs: CoreLogs, client_options: ClientOptions) -> None:
+        self._thread = thread
+        self._logs = logs
+        self.options = logs.options
+        self.bk = Client(thread, logs.bk, client_options)
+
+    def create(self, name: str, *, begin_at: int = 0, **settings: Any) -> LogInfo:
+        """
+        A new log.  `begin_at`: the byte position of its first record; `settings` as `quire log create --help` lists
+        them.  `LogExists`; `ValueError` for a name or settings that can't be.
+        """
+        return self._thread.wait(lambda: self._logs.create(name, begin_at=begin_at, **settings))
+
+    def info(self, name: str) -> LogInfo:
+        """What the log is like now.  `NoSuchLog`."""
+        return self._thread.wait(lambda: self._logs.info(name))
+
+    def manifest(self, name: str) -> bytes:
+        """The record that says what the log consists of, as it is stored: JSON.  `NoSuchLog`."""
+        return self._thread.wait(lambda: self._logs.manifest(name))
+
+    def segments(self, name: str) -> Iterator[Segment]:
+        """Of the log, from the first that it has.  `NoSuchLog`."""
+        return self._each(lambda: self._logs.segments(name))
+
+    def txns(self, name: str) -> Iterator[Txn]:
+        """What is known of each publisher.  `NoSuchLog`."""
+        return self._each(lambda: self._logs.txns(name))
+
+    def candidates(self, name: str) -> Iterator[Candidate]:
+        """Who owns the log or waits for it.  `NoSuchLog`."""
+        return self._each(lambda: self._logs.candidates(name))
+
+    def names(self) -> Iterator[str]:
+        """Of all logs, by shard, then by name."""
+        return self._each(self._logs.names)
+
+    def _each(self, begin: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
+        for page in pulled(self._thread, lambda: in_batches(begin())):
+            yield from page
+
+    def update(self, name: str, **settings: Any) -> LogInfo:
+        """Other settings; those of storage count from the next segment on.  `ValueError`, `NoSuchLog`."""
+        return self._thread.wait(lambda: self._logs.update(name, **settings))
+
+    def rename(self, name: str, new: str) -> LogInfo:
+        """`NoSuchLog`, `LogExists`."""
+        return self._thread.wait(lambda: self._logs.rename(name, new))
+
+    def delete(self, name: str) -> None:
+        """The name is free when this returns.  `NoSuchLog`."""
+        self._thread.wait(lambda: self._logs.delete(name))
+
+    def own(
+        self,
+        name: str,
+        *,
+        wait_s: float | None = None,
+        force: bool = False,
+        priority: int = 0,
+        address: str = "",
+        before_append: Hook | None = None,
+    ) -> Owner:
+        """
+        The log's owner, once this handle is.  `wait_s`: `NotOwner` when another one has it after so many seconds, None:
+        waits on.  `before_append` is called on the reactor's thread.  `LogTerminated`, `NoSuchLog`, `NotEnoughBookies`,
+        `SegmentLost`.
+        """
+        owner = self._thread.wait(
+            lambda: self._logs.own(
+                name, wait_s=wait_s, force=force, priority=priority, address=address, before_append=before_append
+            ),
+            CoreOwner.close,
+        )
+        return Owner(self._thread, owner, self.options, before_append is not None)
+
+    def read(
+        self,
+        name: str,
+        start: Start = "begin",
+        *,
+        on_trim: OrSkip = "raise",
+        on_loss: OrSkip = "raise",
+    ) -> LogReader:
+        """
+        A reader from an index on, from "begin" or "end", or from the first record whose stamp is not below a
+        `datetime`, which has to know its zone.  `NoSuchLog`, `ValueError`.
+        """
+        return LogReader(
+            self._thread,
+            self._thread.wait(lambda: self._logs.read(name, start, on_trim=on_trim, on_loss=on_loss)),
+        )
+
+    def seek(self, name: str, time_ms: int) -> Seek:
+        """
+        (index, trimmed): the first record whose stamp is not below a time in ms since 1970, or the end; whether there
+        may have been an earlier one.  `NoSuchLog`.
+        """
+        return self._thread.wait(lambda: self._logs.seek(name, time_ms))
+
+    def find(self, name: str, position: int) -> Found:
+        """
+        (index, position): the record that holds a byte of the log; the one behind, where a skip holds it; the end.
+        `NoSuchLog`, `LogTrimmed`, `SegmentLost`.
+        """
+        return self._thread.wait(lambda: self._logs.find(name, position))
+
+    def sink(self, name: str, txn: str, run: str, *, first_batch: int = 0) -> Sink:
+        """A publisher of closed ledgers, exactly once by (txn, batch).  `NoSuchLog`, `ValueError`."""
+        return Sink(self._thread, self._thread.wait(lambda: self._logs.sink(name, txn, run, first_batch=first_batch)))
+
+    def adopt(self, name: str, ledgers: Iterable[int]) -> Receipt:
+        """
+        Closed plain ledgers, at most 1,000, become segments in that order, each of their entries a record; their
+        deletion is the log's from then on.  `PublishRefused` names the ledger; `LogTerminated`, `NoSuchLog`,
+        `ValueError`; `MetaStore`: unknown, called again it gives the receipt of the first time.
+        """
+        taken = list(ledgers)
+        return self._thread.wait(lambda: self._logs.adopt(name, taken))
+
+    def check(self, name: str) -> Iterator[Finding]:
+        """What does not hold of the log: its segments, and of each that its ledger is there and holds what it says."""
+        return self._each(lambda: self._logs.check(name))
+
+    def watch(self, name: str, fn: Callable[[LogInfo | None], object]) -> LedgerWatch:
+        """
+        Calls `fn` now and after changes, not after each; with None while there is no such log.  It is called on the
+        reactor's thread, so it must not block or ask these logs.  `close` of what this gives ends it.
+        """
+
+        begin = partial(maybeDeferred, self._logs.watch, name, fn)
+        return LedgerWatch(self._thread, self._thread.wait(begin, lambda made: made.cancel()))
+
+    def purge(self, instance_id: str) -> None:
+        """
+        Removes the logs of a former cluster of that id at this address; their ledgers are gone with it.  `WrongCluster`
+        when those here are of another one, or of the present one.
+        """
+        self._thread.wait(lambda: self._logs.purge(instance_id))
+
+    def trim(self, name: str, before: int) -> int:
+        """
+        The log begins at index `before`, or where its open segment begins: at which.  What is before goes.
+        `ValueError` names what needs the log from a lower index on; `LogFull`, `NoSuchLog`.
+        """
+        return self._thread.wait(lambda: self._logs.trim(name, before))
+
+    def terminate(self, name: str) -> Position:
+        """The log takes nothing more, whoever owns it; where it ends.  `NoSuchLog`, `SegmentLost`."""
+        return self._thread.wait(lambda: self._logs.terminate(name))
+
+    def truncate(self, name: str) -> int:
+        """
+        The log has no record any more and goes on with the same index: which.  Cursors move there.  `ValueError` names
+        what else needs records; `NoSuchLog`, `SegmentLost`.
+        """
+        return self._thread.wait(lambda: self._logs.truncate(name))
+
+    def give_up(self, name: str, segment: int, records: int | None = None) -> range:
+        """
+        Goes on without a segment whose ledger is gone: the indexes that are lost.  `records`: of one that was open, by
+        default `roll_records`.  `ValueError` when the ledger is there, `SegmentLost` when the segment is gone.
+        """
+        return self._thread.wait(lambda: self._logs.give_up(name, segment, records))
+
+    def mark(
+        self, name: str, segment: int, value: Mapping[str, Any] | None, expected: Mapping[str, Any] | None
+    ) -> None:
+        """
+        Says where a copy of a closed segment is: `state` "copying" or "complete", `uri`, and `bookies` "kept" or
+        "deleted"; with that its ledger goes, and readers use `LogOptions.openers`.  `PublishRefused` when the mark is
+        not `expected`, `SegmentLost` when the segment is gone, `ValueError`.
+        """
+        self._thread.wait(lambda: self._logs.mark(name, segment, value, expected))
+
+    def tidy(self, name: str | None = None, dry_run: bool = False, abandon: bool = False) -> TidyReport:
+        """
+        A round of upkeep, of all logs and what is left of deleted ones without a name.  `dry_run`: only says which
+        doomed ledgers and deleted logs would go.  `abandon`: ledgers whose bookies can't be asked go, too.
+        """
+        return self._thread.wait(lambda: self._logs.tidy(name, dry_run, abandon))
+
+    def orphans(self, delete: bool = False, *, really: bool = False, grace_s: float = GRACE_S) -> Iterator[Orphan]:
+        """
+        The ledgers that were made for logs and that none names.  `delete`: those older than `grace_s` are deleted.
+        `LogError` when more than 10,000, or a fifth of all, would be deleted and it is not `really` wanted.
+        """
+        return self._each(lambda: self._logs.orphans(delete, really=really, grace_s=grace_s))
+
+    def close(self) -> None:
+        """Ends every handle: owners store what was appended and resign."""
+        self._thread.wait(self._logs.close)

@@ -1,0 +1,287 @@
+"""
+Handles of the blocking face: an owner, a reader, a publisher and its parts.
+
+Knows: how to wait for the Twisted ones that run on the background reactor, and where an iteration was left.
+Does not know: segments, claims, intents; every decision is made below.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Literal, TypeVar
+
+from quire.client.background import ReactorThread
+from quire.client.blocking import Handle
+from quire.client.gathering import pulled
+from quire.conf.log import LogOptions
+from quire.log.api import Appended, Headers, LogBatch, Part, Piece, Position, Receipt, Record
+from quire.log.api import LogReader as CoreReader
+from quire.log.api import Owner as CoreOwner
+from quire.log.api import PartWriter as CorePartWriter
+from quire.log.api import Sink as CoreSink
+from quire.log.appending import WaitingAppends, gathering, item_of, records_of
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+B = TypeVar("B")
+
+
+class Owner(Handle):
+    """
+    A log that this process owns; `with` stores what was appended and resigns.  It ends for good when the ownership is
+    lost.  Made by `Logs.own`.
+    """
+
+    def __init__(self, thread: ReactorThread, owner: CoreOwner, options: LogOptions, asked: bool) -> None:
+        self._thread = thread
+        self._owner = owner
+        self._appends = WaitingAppends(owner)
+        self._gathering = gathering(thread, self._appends, options, asked)
+
+    @property
+    def name(self) -> str:
+        return self._owner.name
+
+    @property
+    def epoch(self) -> int:
+        """The owner's number, one higher with each owner."""
+        return self._owner.epoch
+
+    @property
+    def token(self) -> str:
+        """Of this handle, by which another may hand the log over to it."""
+        return self._owner.token
+
+    @property
+    def end(self) -> Position:
+        """Where the next record will be, if nothing is under way."""
+        return self._owner.end
+
+    @property
+    def lost(self) -> bool:
+        """Whether the log became another's."""
+        return self._owner.lost
+
+    @property
+    def under_way(self) -> tuple[int, int]:
+        """Records and bytes that were taken and are not answered."""
+        return self._owner.under_way
+
+    @property
+    def on_lost(self) -> Callable[[], None] | None:
+        """Called when that happens, on the reactor's thread, so it must not block."""
+        return self._owner.on_lost
+
+    @on_lost.setter
+    def on_lost(self, fn: Callable[[], None] | None) -> None:
+        self._owner.on_lost = fn
+
+    def append(
+        self,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        time_ms: int | None = None,
+        headers: Headers | None = None,
+    ) -> Position:
+        """
+        The record's place, once it is durable on the ack quorum.  `NotOwner` (never sent), `LogFenced` (not in the
+        log), `AppendUnknown`.
+        """
+        self._thread.check_may_wait()
+        return self.append_async(value, key=key, time_ms=time_ms, headers=headers).result()
+
+    def append_many(
+        self,
+        values: Iterable[bytes],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        times_ms: Sequence[int | None] | None = None,
+        headers: Sequence[Headers] | None = None,
+        atomic: bool = False,
+    ) -> Appended:
+        """
+        As `append`, in order; one batch is much cheaper than as many single appends.  `atomic`: all in one entry of at
+        most 64 MiB, or `ValueError`.
+        """
+        records, size = records_of(values, keys, times_ms, headers)
+        return self._thread.wait(lambda: self._appends.append_records(records, size, atomic))
+
+    def append_async(
+        self,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        time_ms: int | None = None,
+        headers: Headers | None = None,
+    ) -> "Future[Position]":
+        """
+        The place later.  Calls that come close together travel as one batch.  Waits for room while more than the
+        options' window is under way.
+        """
+        return self._gathering.future(item_of(value, key, time_ms, headers))
+
+    def barrier(self) -> Position:
+        """The end of the log, once all that was appended before is durable."""
+        return self._thread.wait(self._appends.barrier)
+
+    def roll(self) -> None:
+        """The segment ends; the next append begins another."""
+
+        async def roll() -> None:
+            self._owner.roll()
+
+        self._thread.wait(roll)
+
+    def transfer(self, token: str = "") -> None:
+        """Hands the log over to the candidate with that token; returns when it is not this handle's any more."""
+        self._thread.wait(lambda: self._owner.transfer(token))
+
+    def trim(self, before: int) -> int:
+        """As `Logs.trim`."""
+        return self._thread.wait(lambda: self._owner.trim(before))
+
+    def terminate(self) -> Position:
+        """Stores what was appended, and then the log takes nothing more; where it ends."""
+        return self._thread.wait(self._appends.terminate)
+
+    def close(self) -> None:
+        """Stores what was appended, closes the segment and resigns."""
+        self._thread.wait(self._appends.close)
+
+
+class LogReader(Handle):
+    """
+    Reads a log in order, whoever wrote it.  Made by `Logs.read`; iterating gives the records that are there now.  Each
+    iteration goes on where the one before was left.
+    """
+
+    def __init__(self, thread: ReactorThread, reader: CoreReader) -> None:
+        self._thread = thread
+        self._reader = reader
+        self._index = reader.index
+
+    @property
+    def index(self) -> int:
+        """Of the next record."""
+        return self._index
+
+    @property
+    def begin(self) -> int:
+        """The index of the first record that the log has, as far as is known here."""
+        return self._reader.begin
+
+    @property
+    def end_known(self) -> int:
+        """The index after the last record that is known here to be readable."""
+        return self._reader.end_known
+
+    @property
+    def lost(self) -> list[range]:
+        """The indexes that were passed over because their segments are gone."""
+        return self._reader.lost
+
+    @property
+    def terminated(self) -> bool:
+        """Whether the log has its end, as far as is known here."""
+        return self._reader.terminated
+
+    def __iter__(self) -> Iterator[Record]:
+        return self._records(self._reader.batches)
+
+    def batches(self) -> Iterator[LogBatch]:
+        """What is there now, an entry at a time, in columns: no object for each record."""
+        for batch in self._pull(self._reader.batches):
+            self._index = batch.end
+            yield batch
+
+    def tail(self, timeout: float) -> Iterator[Record]:
+        """The records, and those that come; ends after `timeout` seconds of silence, or at the end of the log."""
+        return self._records(lambda: self._reader.tail(timeout))
+
+    def pieces(self, timeout: float | None = None) -> Iterator[LogBatch | Piece]:
+        """
+        As `batches`, with a timeout as `tail`; but records of an uncompressed batch that was cut into parts come in
+        pieces without keys and headers, each record whole and in order, so that few parts are held at a time.
+        """
+        for batch in self._pull(lambda: self._reader.pieces(timeout)):
+            self._index = batch.end
+            yield batch
+
+    def close(self) -> None:
+        """Ends what is under way."""
+        self._thread.wait(self._reader.close)
+
+    def _records(self, begin: Callable[[], AsyncIterator[LogBatch]]) -> Iterator[Record]:
+        for batch in self._pull(begin):
+            for record in batch.records():
+                self._index = record.index + 1
+                yield record
+
+    def _pull(self, begin: Callable[[], AsyncIterator[B]]) -> Iterator[B]:
+        index = self._index
+
+        def begin_here() -> AsyncIterator[B]:
+            self._reader.index = index
+            return begin()
+
+        return pulled(self._thread, begin_here)
+
+
+class Sink:
+    """One run of a txn.  Made by `Logs.sink`."""
+
+    def __init__(self, thread: ReactorThread, sink: CoreSink) -> None:
+        self._thread = thread
+        self._sink = sink
+
+    def part(self, batch: int, part: int, attempt: int) -> "PartWriter":
+        """A task attempt's writer.  `LogFenced` when the run is over."""
+        return PartWriter(self._thread, self._thread.wait(lambda: self._sink.part(batch, part, attempt)))
+
+    def commit(
+        self, batch: int, parts: Sequence[Part], *, verify: Literal["metadata", "entries"] = "metadata"
+    ) -> Receipt:
+        """
+        Publishes the parts in the order given, in one step.  Called again it gives the receipt of the first time.
+        `LogFenced`, `BatchGap`, `PublishRefused`, `LogTerminated`; `MetaStore`: unknown, call it again.
+        """
+        return self._thread.wait(lambda: self._sink.commit(batch, parts, verify=verify))
+
+    def abort(self, batch: int, parts: Sequence[Part] = ()) -> None:
+        """
+        Deletes what tasks of this run wrote for the batch, unless it was published.  `LogFenced` when the run is over.
+        """
+        self._thread.wait(lambda: self._sink.abort(batch, parts))
+
+    def janitor(self) -> int:
+        """Deletes what can't be published any more, of any run; how many parts that were."""
+        return self._thread.wait(self._sink.janitor)
+
+
+class PartWriter:
+    """One task attempt's part.  Made by `Sink.part`; `close` gives what the driver publishes."""
+
+    def __init__(self, thread: ReactorThread, part: CorePartWriter) -> None:
+        self._thread = thread
+        self._part = part
+
+    def append_many(
+        self,
+        values: Iterable[bytes],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        times_ms: Sequence[int | None] | None = None,
+        headers: Sequence[Headers] | None = None,
+    ) -> int:
+        """Durable when it returns: how many records the part has.  `LogFenced` when its run is over."""
+        taken = list(values)
+        return self._thread.wait(lambda: self._part.append_many(taken, keys=keys, times_ms=times_ms, headers=headers))
+
+    def close(self) -> Part:
+        """What the driver publishes; a part without a record has no ledger."""
+        return self._thread.wait(self._part.close)
+
+    def discard(self) -> None:
+        """Deletes what was written.  `ValueError` after `close`: the part may be published at any moment."""
+        self._thread.wait(self._part.discard)

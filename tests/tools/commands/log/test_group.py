@@ -1,0 +1,17 @@
+"""The words after `quire log`; that each has help with an example: tests/tools/test_main.py."""
+
+from quire.tools.commands.log.group import COMMANDS
+from tests.tools.command import ok, quire
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def test_each_command_is_in_the_help() -> None:
+    """With a line about it, in the order of the table."""
+    listed = [line.split()[0] for line in ok("log", "--help").out.partition("Commands:\n")[2].splitlines()]
+    assert listed == [*COMMANDS, "bench"]
+
+
+def test_a_word_that_is_none() -> None:
+    """Wrong usage."""
+    assert quire("log", "dance").code == 2

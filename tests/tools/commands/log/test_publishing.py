@@ -1,0 +1,56 @@
+"""`quire log txns, janitor, adopt` beside a publisher in a process of its own."""
+
+import subprocess
+
+from tests.tools.command import COMMAND, environment, ok, refused
+
+# SPDX-License-Identifier: Apache-2.0
+
+PROGRAM = """
+from quire.log import connect
+with connect({uri!r}) as logs:
+    sink = logs.sink("facts", "stream", {run!r}, first_batch=4)
+    part = sink.part({batch}, 0, 0)
+    part.append_many([b"a", b"b"])
+    part = part.close()
+    if {commit}:
+        sink.commit({batch}, [part])
+"""
+
+
+def publish(uri: str, run: str, batch: int, commit: bool) -> None:
+    """A run of the publisher, to its end or to right before the commit."""
+    program = PROGRAM.format(uri=uri, run=run, batch=batch, commit=commit)
+    subprocess.run([COMMAND[0], "-c", program], check=True, env=environment(uri), timeout=60)
+
+
+def test_what_publishers_did_and_left(uri: str) -> None:
+    """A part of a run that is over goes, what was published stays."""
+    ok("log", "create", "facts", metadata=uri)
+    assert ok("log", "txns", "facts", "--json", metadata=uri).rows == []
+    publish(uri, "one", 4, commit=True)
+    publish(uri, "one", 5, commit=False)
+    (row,) = ok("log", "txns", "facts", "--json", metadata=uri).rows
+    assert (row["txn"], row["run"], row["last"], row["first"], row["end"]) == ("stream", "one", 4, 0, 2)
+    ledgers = len(ok("ledger", "list", "--json", metadata=uri).rows)
+    assert ok("log", "janitor", "facts", "--json", metadata=uri).document["parts"] == 0
+    publish(uri, "two", 5, commit=True)
+    assert "stream" in ok("log", "txns", "facts", metadata=uri).out
+    publish(uri, "two", 6, commit=False)
+    publish(uri, "three", 6, commit=False)
+    done = ok("log", "janitor", "facts", "--json", metadata=uri).document
+    assert (done["txns"], done["parts"]) == (1, 1)
+    assert ok("log", "read", "facts", "--values", metadata=uri).raw == b"a\nb\na\nb\n"
+    assert len(ok("ledger", "list", "--json", metadata=uri).rows) == ledgers + 1
+
+
+def test_plain_ledgers_are_taken_in(uri: str) -> None:
+    """In the order given, each entry a record; once only."""
+    ok("log", "create", "archive", metadata=uri)
+    plain = [ok("ledger", "write", "--lines", metadata=uri, stdin=data).out.strip() for data in (b"a\nb\n", b"c\n")]
+    done = ok("log", "adopt", "archive", *plain, "--json", metadata=uri).document
+    assert (done["first"], done["end"], done["again"], len(done["segments"])) == (0, 3, False, 2)
+    assert ok("log", "read", "archive", "--values", metadata=uri).raw == b"a\nb\nc\n"
+    assert "2 ledgers are index 0 to 2" in ok("log", "adopt", "archive", *plain, metadata=uri).out
+    ok("log", "create", "other", metadata=uri)
+    assert plain[0] in refused(1, "log", "adopt", "other", plain[0], metadata=uri)

@@ -1,0 +1,104 @@
+"""`quire log trim, truncate, terminate, give-up, tidy, orphans, check, purge` against four real bookies."""
+
+import subprocess
+
+from tests.tools.command import COMMAND, environment, ok, quire, refused
+
+# SPDX-License-Identifier: Apache-2.0
+
+PART = """
+from quire.log import connect
+with connect({uri!r}) as logs:
+    logs.sink("facts", "stream", "run").part(0, 0, 0).append_many([b"a"])
+    logs.bk.create_ledger(custom_metadata={{
+        "application": b"quire", "component": b"log-segment", "quire/log": logs.info("facts").id.encode(),
+        "quire/name": b"facts", "quire/creation": b"x",
+    }}).close()
+"""
+
+
+def test_ledgers_that_no_log_names(uri: str) -> None:
+    """Are listed, not those of intents; young ones stay; nothing is deleted unasked."""
+    ok("log", "create", "facts", metadata=uri)
+    ok("log", "append", "facts", metadata=uri, stdin=b"x")
+    assert ok("log", "orphans", "--json", metadata=uri).rows == []
+    subprocess.run([COMMAND[0], "-c", PART.format(uri=uri)], check=True, env=environment(uri), timeout=60)
+    (row,) = ok("log", "orphans", "--json", metadata=uri).rows
+    assert (row["name"], row["component"], row["deleted"]) == ("facts", "log-segment", False)
+    assert str(row["ledger"]) in ok("log", "orphans", metadata=uri).out
+    assert "give --yes" in refused(1, "log", "orphans", "--delete", metadata=uri)
+    assert [each["deleted"] for each in ok("log", "orphans", "--delete", "--yes", "--json", metadata=uri).rows] == [
+        False
+    ]
+    refused(2, "log", "orphans", "--really", metadata=uri)
+
+
+def test_records_go_from_the_beginning(uri: str) -> None:
+    """Trimmed ones at once, their ledgers with a round of upkeep; nothing unasked."""
+    ok("log", "create", "trimmed", metadata=uri)
+    for value in (b"a", b"b", b"c"):
+        ok("log", "append", "trimmed", metadata=uri, stdin=value)
+    assert "give --yes" in refused(1, "log", "trim", "trimmed", "--before", 2, metadata=uri)
+    assert ok("log", "trim", "trimmed", "--before", 2, "--yes", metadata=uri).out == "trimmed begins at index 2\n"
+    assert ok("log", "read", "trimmed", "--values", metadata=uri).raw == b"c\n"
+    assert "--on-trim skip" in refused(1, "log", "read", "trimmed", "--from", 0, metadata=uri)
+    assert ok("log", "read", "trimmed", "--from", 0, "--on-trim", "skip", "--values", metadata=uri).raw == b"c\n"
+    dry = ok("log", "tidy", "trimmed", "--dry-run", "--json", metadata=uri).document
+    done = ok("log", "tidy", "trimmed", "--json", metadata=uri).document
+    assert (dry["dry_run"], done["dry_run"]) == (True, False)
+    assert ok("log", "show", "trimmed", "--json", metadata=uri).document["doomed"] == 0
+    assert "give --yes" in refused(1, "log", "truncate", "trimmed", metadata=uri)
+    assert ok("log", "truncate", "trimmed", "--yes", "--json", metadata=uri).document == {"log": "trimmed", "begin": 3}
+    assert ok("log", "read", "trimmed", metadata=uri).raw == b""
+    assert ok("log", "append", "trimmed", metadata=uri, stdin=b"d").out == "3 to 3\n"
+
+
+def test_a_log_ends(uri: str) -> None:
+    """It takes nothing more, and a reader that follows it ends."""
+    ok("log", "create", "ended", metadata=uri)
+    ok("log", "append", "ended", metadata=uri, stdin=b"last")
+    assert "give --yes" in refused(1, "log", "terminate", "ended", metadata=uri)
+    for _ in range(2):
+        assert ok("log", "terminate", "ended", "--yes", metadata=uri).out == "ended ends at index 1\n"
+    assert ok("log", "tail", "ended", "--from", 0, "--values", metadata=uri).raw == b"last\n"
+    assert "LogTerminated" in refused(1, "log", "append", "ended", metadata=uri, stdin=b"more")
+
+
+def test_what_is_left_of_deleted_logs_goes(uri: str) -> None:
+    """With a round over all logs."""
+    ok("log", "create", "gone", metadata=uri)
+    ok("log", "append", "gone", metadata=uri, stdin=b"x")
+    (segment,) = ok("log", "show", "gone", "--segments", "--json", metadata=uri).document["segments"]
+    ledger = segment["ledger"]
+    id_ = ok("log", "delete", "gone", "--yes", "--json", metadata=uri).document["id"]
+    assert id_ in ok("log", "tidy", "--dry-run", "--json", metadata=uri).document["removed"]
+    assert "give --yes" in refused(1, "log", "tidy", "--abandon", metadata=uri)
+    assert "1 deleted logs removed" in ok("log", "tidy", "--abandon", "--yes", metadata=uri).out
+    assert ledger not in [row["ledger"] for row in ok("ledger", "list", "--json", metadata=uri).rows]
+
+
+def test_a_segment_whose_ledger_is_gone(uri: str) -> None:
+    """Readers name the command that goes on without it; what is behind it is read again then."""
+    ok("log", "create", "lossy", metadata=uri)
+    for value in (b"a", b"b"):
+        ok("log", "append", "lossy", metadata=uri, stdin=value)
+    first = ok("log", "show", "lossy", "--segments", "--json", metadata=uri).document["segments"][0]
+    assert "is there" in refused(2, "log", "give-up", "lossy", 0, "--yes", metadata=uri)
+    assert ok("log", "check", "lossy", metadata=uri).err == "lossy is whole\n"
+    ok("ledger", "delete", first["ledger"], "--force", metadata=uri)
+    found = quire("log", "check", "lossy", "--json", metadata=uri)
+    assert found.code == 1
+    assert [(row["segment"], row["ledger"]) for row in found.rows] == [(0, first["ledger"])]
+    assert "quire log give-up lossy 0" in refused(1, "log", "read", "lossy", metadata=uri)
+    assert "give --yes" in refused(1, "log", "give-up", "lossy", 0, metadata=uri)
+    done = ok("log", "give-up", "lossy", 0, "--yes", "--json", metadata=uri).document
+    assert (done["segment"], done["first"], done["end"]) == (0, 0, 1)
+    assert ok("log", "read", "lossy", "--on-loss", "skip", "--values", metadata=uri).raw == b"b\n"
+
+
+def test_logs_of_a_former_cluster(uri: str) -> None:
+    """Those of the present one are not touched; nothing unasked."""
+    ok("log", "create", "present", metadata=uri)
+    assert "give --yes" in refused(1, "log", "purge", "--of", "another", metadata=uri)
+    assert "WrongCluster" in refused(1, "log", "purge", "--of", "another", "--yes", metadata=uri)
+    assert {"name": "present"} in ok("log", "list", "--json", metadata=uri).rows

@@ -1,0 +1,6 @@
+"""
+`quire log`: named logs for operators.
+
+In reading order: `group` (face), `shared`, `naming`, `records`, `printing`, `owning`, `publishing`,
+`upkeep`, `bench`.
+"""

@@ -1,0 +1,244 @@
+"""
+`quire log create, set, rename, list, show, delete`: which logs there are and what each is like.
+
+Knows: what an operator sees of a log.  Does not know: how it is stored.
+
+Safety: nothing here fences; `delete` asks.
+"""
+
+import json
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quire.protocol.log_errors import NoSuchLog
+from quire.tools.commands.log.shared import Name, Yes, as_document, asked, name_of, with_logs
+from quire.tools.terminal import output
+from quire.tools.terminal.options import Json, Metadata, Usage
+
+if TYPE_CHECKING:
+    from quire.log.api import LogInfo, Logs, Segment
+    from quire.tools.process_reactor import ProcessReactor
+
+# SPDX-License-Identifier: Apache-2.0
+
+COLUMNS = {
+    "name": 24,
+    "state": 10,
+    "epoch": 5,
+    "owner": 20,
+    "begin": 12,
+    "end": 12,
+    "segments": 8,
+    "bytes": 15,
+    "doomed": 0,
+}
+SEGMENT_COLUMNS = {"n": 6, "ledger": 10, "first": 12, "records": 10, "bytes": 13, "epoch": 6, "txn": 20, "last": 0}
+
+New = Annotated[str, typer.Argument(metavar="NEW", help="the new name, percent-encoded or not")]
+
+
+def create(
+    name: Name,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a setting; may be given several times")
+    ] = None,
+    ensemble: Annotated[int | None, typer.Option("--ensemble", min=1, help="bookies of each segment")] = None,
+    write_quorum: Annotated[int | None, typer.Option("--write", min=1, help="copies of each entry")] = None,
+    ack_quorum: Annotated[
+        int | None, typer.Option("--ack", min=1, help="copies on disk before an append counts as stored")
+    ] = None,
+    digest: Annotated[str | None, typer.Option("--digest", metavar="NAME", help="CRC32C, CRC32 or MAC")] = None,
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Creates an empty log.
+
+    \b
+    Settings (docs/logs.md says what each is): roll_records roll_bytes roll_age_ms retention_ms retention_bytes
+    quota_bytes quota_ms quota ttl_ms dedup compaction compaction_keyless lease_ms publish needs_snapshot compression
+    rate_records rate_bytes, and ensemble write ack digest, which have options of their own.
+
+    \b
+    Examples:
+      quire log create orders
+      quire log create orders/eu --ensemble 5 --set roll_bytes=67108864 --set retention_ms=604800000
+    """
+    log = name_of(name)
+    chosen: dict[str, Any] = parsed(settings or [])
+    own = {"ensemble": ensemble, "write": write_quorum, "ack": ack_quorum, "digest": digest}
+    chosen |= {key: value for key, value in own.items() if value is not None}
+
+    async def work(_reactor: "ProcessReactor", logs: "Logs") -> "LogInfo":
+        return await logs.create(log, **chosen)
+
+    show_one(with_logs(metadata, work), json_wanted)
+
+
+def set_(
+    name: Name,
+    settings: Annotated[list[str], typer.Argument(metavar="KEY=VALUE…", help="the settings that change")],
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Changes settings of a log. Those of storage (ensemble, write, ack, digest) count from the next segment on.
+
+    \b
+    Example:
+      quire log set orders roll_bytes=134217728 retention_bytes=10000000000
+    """
+    log, chosen = name_of(name), parsed(settings)
+
+    async def work(_reactor: "ProcessReactor", logs: "Logs") -> "LogInfo":
+        return await logs.update(log, **chosen)
+
+    show_one(with_logs(metadata, work), json_wanted)
+
+
+def rename(name: Name, new: New, metadata: Metadata = None, json_wanted: Json = False) -> None:
+    """
+    Gives a log another name. Its owner and readers go on.
+
+    \b
+    Example:
+      quire log rename orders orders-2024
+    """
+    before, after = name_of(name), name_of(new)
+
+    async def work(_reactor: "ProcessReactor", logs: "Logs") -> "LogInfo":
+        return await logs.rename(before, after)
+
+    info = with_logs(metadata, work)
+    output.document(json_wanted, {"log": before, "name": info.name, "id": info.id}, f"{before} is {info.name} now")
+
+
+def list_(
+    long: Annotated[bool, typer.Option("--long", help="with state, owner, ends and sizes")] = False,
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Lists the logs: their names, or with --long what each is like.
+
+    \b
+    Examples:
+      quire log list
+      quire log list --long --json | jq .owner
+    """
+    table = output.Table(json_wanted, COLUMNS if long else {"name": 0})
+
+    async def work(_reactor: "ProcessReactor", logs: "Logs") -> None:
+        async for name in logs.names():
+            if not long:
+                table.row({"name": name})
+                continue
+            with suppress(NoSuchLog):  # deleted since its name was read
+                info = await logs.info(name)
+                table.row(as_document(info))
+
+    with_logs(metadata, work)
+
+
+def show(
+    name: Name,
+    segments: Annotated[bool, typer.Option("--segments", help="with each segment, its ledger and its records")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="the manifest as it is stored, and nothing else")] = False,
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Shows a log: state, owner, epoch, first and end index, sizes, settings. Never fences.
+
+    The end is that of the closed segments; `quire log read` reads what is behind it in an open one, too.
+
+    \b
+    Examples:
+      quire log show orders
+      quire log show orders --segments
+      quire log show orders --raw | jq .doomed
+    """
+    log = name_of(name)
+    if raw and segments:
+        raise Usage("--raw and --segments exclude each other: the manifest names the segments")
+
+    async def work(_reactor: "ProcessReactor", logs: "Logs") -> tuple[dict[str, Any], str]:
+        if raw:
+            return {}, (await logs.manifest(log)).decode()
+        found = as_document(await logs.info(log))
+        if segments:
+            found["segments"] = [as_segment(segment) async for segment in logs.segments(log)]
+        return found, ""
+
+    found, text = with_logs(metadata, work)
+    if raw:
+        print(json.dumps(json.loads(text), ensure_ascii=False) if json_wanted else text, flush=True)
+        return
+    listed = found["segments"] if segments else []
+    plain = found | {"segments": len(listed) if segments else found["segments"]}
+    output.document(json_wanted, found if json_wanted else plain)
+    if segments and not json_wanted:
+        table = output.Table(False, SEGMENT_COLUMNS)
+        for segment in listed:
+            table.row(segment)
+
+
+def delete(name: Name, yes: Yes = False, metadata: Metadata = None, json_wanted: Json = False) -> None:
+    """
+    Deletes a log: its name is free at once, its ledgers go with upkeep. Asks, unless --yes.
+
+    \b
+    Example:
+      quire log delete orders
+    """
+    log = name_of(name)
+
+    asked(yes, f"The log {log!r} will be deleted for good, with all its records.")
+
+    async def work(_reactor: "ProcessReactor", logs: "Logs") -> "LogInfo":
+        info = await logs.info(log)
+        await logs.delete(log)
+        return info
+
+    info = with_logs(metadata, work)
+    output.document(json_wanted, {"deleted": info.name, "id": info.id}, f"deleted {info.name}")
+
+
+def parsed(settings: list[str]) -> dict[str, Any]:
+    """KEY=VALUE words as settings."""
+    found: dict[str, Any] = {}
+    for word in settings:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise Usage(f"a setting is KEY=VALUE, not {word!r}")
+        found[key] = value
+    return found
+
+
+def show_one(info: "LogInfo", json_wanted: bool) -> None:
+    """A log that was made or changed."""
+    text = f"{info.name}: {', '.join(f'{key}={value}' for key, value in info.settings.items())}"
+    output.document(json_wanted, as_document(info), text)
+
+
+def as_segment(segment: "Segment") -> dict[str, Any]:
+    """One segment as a row."""
+    last = None if segment.t is None else datetime.fromtimestamp(segment.t[1] / 1000, UTC)
+    return {
+        "n": segment.n,
+        "ledger": segment.ledger,
+        "first": segment.first,
+        "at": segment.at,
+        "records": segment.records,
+        "bytes": segment.bytes,
+        "entries": segment.entries,
+        "epoch": segment.epoch,
+        "txn": segment.txn,
+        "batch": segment.batch,
+        "part": segment.part,
+        "lost": segment.lost,
+        "last": None if last is None else last.isoformat(timespec="milliseconds"),
+    }

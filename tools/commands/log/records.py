@@ -1,0 +1,278 @@
+"""
+`quire log append, read, tail`: records in and out.
+
+Knows: how input becomes records, and which of them are wanted.
+Does not know: segments, ledgers.
+
+Safety: read and tail never fence: they can be run beside an owner.  `append` takes the log from another owner only when
+it is told to.
+"""
+
+import os
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+import typer
+
+from quire.tools.commands.log.printing import RecordPrinter
+from quire.tools.commands.log.shared import Name, name_of, with_logs
+from quire.tools.terminal import output
+from quire.tools.terminal.appending import UnderWay
+from quire.tools.terminal.input import Input, Lines
+from quire.tools.terminal.options import Json, Metadata, PasswordFile, Protocol, Usage, password_of
+
+if TYPE_CHECKING:
+    from quire.log.api import Appended, Logs, Owner, Seek
+    from quire.tools.process_reactor import ProcessReactor
+
+# SPDX-License-Identifier: Apache-2.0
+
+FOREVER_S = 1e9
+VALUE_BYTES_MAX = 63 << 20
+
+Skip = Literal["raise", "skip"]
+From = Annotated[
+    str | None,
+    typer.Option("--from", metavar="N|TIME", help="an index, begin, end, or a time as 2024-05-31T18:00:00+02:00"),
+]
+Values = Annotated[bool, typer.Option("--values", help="values only, one a line")]
+OnLoss = Annotated[str, typer.Option("--on-loss", metavar="WHAT", help="where a segment is gone: raise, or skip it")]
+OnTrim = Annotated[str, typer.Option("--on-trim", metavar="WHAT", help="where records were trimmed: raise, or skip it")]
+
+
+def append(
+    name: Name,
+    file: Annotated[
+        Path | None, typer.Option("-f", "--file", metavar="FILE", help="what to append; standard input if not given")
+    ] = None,
+    lines: Annotated[bool, typer.Option("--lines", help="one record a line, without its line end")] = False,
+    key_field: Annotated[
+        int | None,
+        typer.Option("--key-field", min=1, metavar="N", help="with --lines: the N-th word of a line is its key"),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="take the log from another owner")] = False,
+    password_file: PasswordFile = None,
+    protocol: Protocol = None,
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Owns a log, appends what it reads, resigns, prints which indexes that became.
+
+    The whole input is one record, or with --lines each line is. Refuses while another one owns the log, unless --force.
+
+    \b
+    Examples:
+      quire log append orders --lines -f orders.txt
+      tail -f access.log | quire log append access --lines --key-field 1
+    """
+    if key_field is not None and not lines:
+        raise Usage("--key-field is for --lines: the key is a word of the line")
+    log, password = name_of(name), password_of(password_file)
+    descriptor = sys.stdin.fileno() if file is None or str(file) == "-" else os.open(file, os.O_RDONLY)
+
+    async def work(reactor: "ProcessReactor", logs: "Logs") -> dict[str, Any]:
+        source = Input(reactor, descriptor)
+        owner = await logs.own(log, wait_s=0, force=force)
+        output.note(f"appending to {log}, epoch {owner.epoch}")
+        sending = Sending(owner, key_field)
+        with output.Progress(log, source.size, "bytes") as progress:
+            try:
+                await (append_lines if lines else append_whole)(source, sending, progress)
+            finally:
+                await owner.close()
+            seconds = progress.elapsed
+        return {
+            "log": log,
+            "first": sending.first,
+            "last": sending.last,
+            "records": sending.records,
+            "bytes": sending.bytes,
+            "epoch": owner.epoch,
+            "seconds": round(seconds, 3),
+        }
+
+    done = with_logs(metadata, work, protocol, password)
+    text = f"{done['first']} to {done['last']}" if done["records"] else "no record"
+    output.document(json_wanted, done, text)
+
+
+class Sending(UnderWay):
+    """Appends of one command, as many under way as the owner's window takes."""
+
+    def __init__(self, owner: "Owner", key_field: int | None) -> None:
+        super().__init__()
+        self._owner = owner
+        self._key = None if key_field is None else key_field - 1
+        self.records = self.bytes = 0
+        self.first: int | None = None
+        self.last: int | None = None
+
+    async def send(self, values: list[bytes]) -> None:
+        """Appends when there is room; raises what an earlier batch failed with."""
+        size = sum(map(len, values))
+        await self._owner.ready(len(values), size)
+        self.check()
+        keys = None if self._key is None else [key_of(value, self._key) for value in values]
+        self.records += len(values)
+        self.bytes += size
+        self.add(self._owner.append_many(values, keys=keys).addCallback(self._placed))
+
+    def _placed(self, done: "Appended") -> None:
+        self.first = done.indexes[0] if self.first is None else min(self.first, done.indexes[0])
+        self.last = done.indexes[-1] if self.last is None else max(self.last, done.indexes[-1])
+
+
+def key_of(line: bytes, word: int) -> bytes | None:
+    """A word of a line, counted from 0; None where it has fewer."""
+    words = line.split(maxsplit=word + 1)
+    return words[word] if word < len(words) else None
+
+
+async def append_lines(source: Input, sending: Sending, progress: output.Progress) -> None:
+    """A record for each line."""
+    cutter = Lines(VALUE_BYTES_MAX)
+    while chunk := await source.chunk():
+        if values := cutter.feed(chunk):
+            await sending.send([value.removesuffix(b"\n") for value in values])
+        progress.advance(len(chunk))
+    if values := cutter.rest():
+        await sending.send(values)
+    await sending.drain()
+
+
+async def append_whole(source: Input, sending: Sending, progress: output.Progress) -> None:
+    """One record; none of an empty input."""
+    chunks: list[bytes] = []
+    size = 0
+    while chunk := await source.chunk():
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > VALUE_BYTES_MAX:
+            raise Usage(f"a record has at most {VALUE_BYTES_MAX} bytes; with --lines each line is one")
+        progress.advance(len(chunk))
+    if chunks:
+        await sending.send([b"".join(chunks)])
+    await sending.drain()
+
+
+def read(
+    name: Name,
+    first: From = None,
+    last: Annotated[
+        int | None, typer.Option("--to", min=0, metavar="N", help="the last index; what is there now if not given")
+    ] = None,
+    values: Values = False,
+    on_loss: OnLoss = "raise",
+    on_trim: OnTrim = "raise",
+    protocol: Protocol = None,
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Prints the records of a log that are there now: index, time, key and value of each. Never fences.
+
+    \b
+    Examples:
+      quire log read orders --from 1000 --to 1099
+      quire log read orders --values > copy
+    """
+    log, start = name_of(name), start_of(first, "begin")
+    printer = RecordPrinter(values, json_wanted)
+    skip = skips(on_loss, on_trim)
+    if last is not None and isinstance(start, int) and last < start:
+        raise Usage(f"--to {last} is before --from {start}")
+
+    async def work(_reactor: "ProcessReactor", logs: "Logs") -> None:
+        reader = await logs.read(log, start, on_loss=skip[0], on_trim=skip[1])
+        if last is not None and last < reader.index:
+            return
+        async for batch in reader.batches():
+            printer.records([each for each in batch.records() if last is None or each.index <= last])
+            if last is not None and batch.end > last:
+                break
+
+    with_logs(metadata, work, protocol)
+
+
+def tail(
+    name: Name,
+    first: From = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0, metavar="S", help="end after this many seconds of silence; 0: never")
+    ] = 0,
+    values: Values = False,
+    on_loss: OnLoss = "raise",
+    on_trim: OnTrim = "raise",
+    protocol: Protocol = None,
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Follows a log, whoever writes it: what comes next, or what is there from --from on and then what comes. Ends at the
+    end of a terminated log. Never fences.
+
+    \b
+    Examples:
+      quire log tail orders
+      quire log tail orders --from begin --values
+    """
+    log, start = name_of(name), start_of(first, "end")
+    printer = RecordPrinter(values, json_wanted)
+    skip = skips(on_loss, on_trim)
+
+    async def work(_reactor: "ProcessReactor", logs: "Logs") -> None:
+        reader = await logs.read(log, start, on_loss=skip[0], on_trim=skip[1])
+        async for batch in reader.tail(timeout or FOREVER_S):
+            printer.records(batch.records())
+
+    with_logs(metadata, work, protocol)
+
+
+def seek(
+    name: Name,
+    time: Annotated[str, typer.Argument(metavar="TIME", help="as 2024-05-31T18:00:00+02:00, or ms since 1970")],
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Prints the index of the first record that is not older than a time, or of the end. Never fences.
+
+    \b
+    Example:
+      quire log seek orders 2024-05-31T18:00:00Z
+    """
+    log, asked = name_of(name), start_of(time, "")
+    if isinstance(asked, str):
+        raise Usage(f"a time is as 2024-05-31T18:00:00, not {time!r}")
+    ms = asked if isinstance(asked, int) else round(asked.timestamp() * 1000)
+
+    async def work(_reactor: "ProcessReactor", logs: "Logs") -> "Seek":
+        return await logs.seek(log, ms)
+
+    found = with_logs(metadata, work)
+    if found.trimmed:
+        output.note("what is older than the first record was trimmed")
+    output.document(json_wanted, {"log": log, "index": found.index, "trimmed": found.trimmed}, str(found.index))
+
+
+def start_of(given: str | None, default: str) -> Any:
+    """Where a reader begins: an index, "begin", "end", or a time, which is of this machine's zone if it names none."""
+    if given is None or given in {"begin", "end"}:
+        return given or default
+    if given.isdecimal():
+        return int(given)
+    try:
+        return datetime.fromisoformat(given).astimezone()
+    except ValueError:
+        raise Usage(f"--from takes an index, begin, end, or a time as 2024-05-31T18:00:00, not {given!r}") from None
+
+
+def skips(on_loss: str, on_trim: str) -> tuple[Skip, Skip]:
+    """--on-loss and --on-trim."""
+    for option, given in (("--on-loss", on_loss), ("--on-trim", on_trim)):
+        if given not in {"raise", "skip"}:
+            raise Usage(f"{option} is raise or skip, not {given!r}")
+    return cast("Skip", on_loss), cast("Skip", on_trim)

@@ -1,0 +1,240 @@
+"""
+`quire log trim, truncate, terminate, give-up, tidy, orphans, check, purge`: what goes, what is wrong.
+
+Knows: what an operator is shown and asked.  Does not know: how something is found or deleted.
+
+Safety: what deletes says what it will do and asks.
+"""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quire.tools.commands.log.shared import Name, Yes, asked, name_of, with_logs
+from quire.tools.terminal import output
+from quire.tools.terminal.options import Json, Metadata, Usage
+
+if TYPE_CHECKING:
+    from quire.log.api import Logs, Position, TidyReport
+    from quire.tools.process_reactor import ProcessReactor
+
+# SPDX-License-Identifier: Apache-2.0
+
+ORPHAN_COLUMNS = {"ledger": 10, "name": 24, "component": 14, "age_s": 10, "deleted": 7, "log": 0}
+
+
+def trim(
+    name: Name,
+    before: Annotated[int, typer.Option("--before", min=0, metavar="N", help="the first index that stays")],
+    yes: Yes = False,
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Removes the records below an index; those that stay keep theirs. Never above what a cursor, a snapshot or another
+    hold needs. Asks, unless --yes.
+
+    \b
+    Example:
+      quire log trim orders --before 1000000
+    """
+    log = name_of(name)
+    asked(yes, f"The records of the log {log!r} below index {before} will be removed for good.")
+
+    async def work(_reactor: "ProcessReactor", logs: "Logs") -> int:
+        return await logs.trim(log, before)
+
+    begin = with_logs(metadata, work)
+    output.document(json_wanted, {"log": log, "begin": begin}, f"{log} begins at index {begin}")
+
+
+def truncate(name: Name, yes: Yes = False, metadata: Metadata = None, json_wanted: Json = False) -> None:
+    """
+    Removes all records of a log; it goes on with the same index. Cursors move to its end. Asks, unless --yes.
+
+    \b
+    Example:
+      quire log truncate orders
+    """
+    log = name_of(name)
+    asked(yes, f"All records of the log {log!r} will be removed for good.")
+
+    async def work(_reactor: "ProcessReactor", logs: "Logs") -> int:
+        return await logs.truncate(log)
+
+    begin = with_logs(metadata, work)
+    output.document(json_wanted, {"log": log, "begin": begin}, f"{log} is empty and goes on at index {begin}")
+
+
+def terminate(name: Name, yes: Yes = False, metadata: Metadata = None, json_wanted: Json = False) -> None:
+    """
+    Ends a log for good: it takes nothing more, and its readers end there. Takes it from its owner. Asks, unless --yes.
+
+    \b
+    Example:
+      quire log terminate orders
+    """
+    log = name_of(name)
+    asked(yes, f"The log {log!r} will take nothing more, for ever; what is in it stays.")
+
+    async def work(_reactor: "ProcessReactor", logs: "Logs") -> "Position":
+        return await logs.terminate(log)
+
+    end = with_logs(metadata, work)
+    output.document(json_wanted, {"log": log, "end": end.index, "at": end.at}, f"{log} ends at index {end.index}")
+
+
+def give_up(
+    name: Name,
+    segment: Annotated[int, typer.Argument(metavar="SEGMENT", min=0, help="its number, from the error or from `show`")],
+    records: Annotated[
+        int | None,
+        typer.Option("--records", min=0, metavar="N", help="how many it may have had, if it was open"),
+    ] = None,
+    yes: Yes = False,
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Goes on without a segment whose ledger is gone. Its indexes are not used again; readers fail there, or pass over it
+    with --on-loss skip. With `dedup`, appends of its producers that are sent again may be stored twice. Asks, unless
+    --yes.
+
+    \b
+    Example:
+      quire log give-up orders 17
+    """
+    log = name_of(name)
+    asked(yes, f"Segment {segment} of the log {log!r} will be given up for good, with all its records.")
+
+    async def work(_reactor: "ProcessReactor", logs: "Logs") -> range:
+        return await logs.give_up(log, segment, records)
+
+    lost = with_logs(metadata, work)
+    found = {"log": log, "segment": segment, "first": lost.start, "end": lost.stop}
+    output.document(json_wanted, found, f"{log} goes on at index {lost.stop}; {lost.start} to {lost.stop - 1} are lost")
+
+
+def tidy(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="the log; all logs if not given")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only show which ledgers and logs would go")] = False,
+    abandon: Annotated[
+        bool, typer.Option("--abandon", help="also delete ledgers whose bookies can't be asked; asks, unless --yes")
+    ] = False,
+    yes: Yes = False,
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    A round of upkeep, which owners make for their logs by themselves: deletes ledgers that were taken out, what is left
+    of deleted logs, and what publishers left. May be run at any time. Exit status 1 when a log or ledger could not be
+    tidied.
+
+    \b
+    Examples:
+      quire log tidy --dry-run
+      quire log tidy orders
+    """
+    log = None if name is None else name_of(name)
+    if abandon and not dry_run:
+        asked(
+            yes, "Ledgers that were taken out will be deleted, too, where their bookies can't be asked to fence them."
+        )
+
+    async def work(_reactor: "ProcessReactor", logs: "Logs") -> "TidyReport":
+        return await logs.tidy(log, dry_run, abandon)
+
+    report = with_logs(metadata, work)
+    found = asdict(report) | {"dry_run": dry_run}
+    would = "would be " if dry_run else ""
+    text = (
+        f"{report.logs} logs: {len(report.deleted)} ledgers {would}deleted, {len(report.removed)} deleted logs "
+        f"{would}removed, {report.parts} parts, {report.txns} publishers, {report.chunks} chunks"
+    )
+    output.document(json_wanted, found, text)
+    for ledger, why in report.stayed.items():
+        output.note(f"quire: ledger {ledger} stays: {why}")
+    for each, why in report.failed.items():
+        output.note(f"quire: the log {each} could not be tidied: {why}")
+    if report.stayed or report.failed:
+        raise typer.Exit(1)
+
+
+def orphans(
+    delete: Annotated[bool, typer.Option("--delete", help="delete those that are older than a day")] = False,
+    really: Annotated[bool, typer.Option("--really", help="also when they are suspiciously many")] = False,
+    yes: Yes = False,
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Lists ledgers that were made for logs and that no log names: of tasks and owners that were killed. Ledgers of others
+    are never touched. With --delete those older than a day are deleted; asks, unless --yes.
+
+    \b
+    Examples:
+      quire log orphans
+      quire log orphans --delete
+    """
+    if really and not delete:
+        raise Usage("--really is for --delete")
+    if delete:
+        asked(yes, "Ledgers of logs that no log names and that are older than a day will be deleted for good.")
+    table = output.Table(json_wanted, ORPHAN_COLUMNS)
+
+    async def work(_reactor: "ProcessReactor", logs: "Logs") -> None:
+        async for orphan in logs.orphans(delete, really=really):
+            age_s = None if orphan.age_s is None else round(orphan.age_s)
+            table.row(orphan._asdict() | {"age_s": age_s})
+
+    with_logs(metadata, work)
+
+
+def check(name: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
+    """
+    Looks whether a log is whole: its segments follow each other, and each one's ledger is there and holds what the
+    manifest says. Changes nothing, never fences. Prints what does not hold; exit status 1 then.
+
+    `quire ledger check` reads every copy of a ledger's entries.
+
+    \b
+    Example:
+      quire log check orders
+    """
+    log = name_of(name)
+    table = output.Table(json_wanted, {"segment": 8, "ledger": 10, "what": 0})
+
+    async def work(_reactor: "ProcessReactor", logs: "Logs") -> int:
+        count = 0
+        async for finding in logs.check(log):
+            count += 1
+            table.row(finding._asdict())
+        return count
+
+    if with_logs(metadata, work):
+        raise typer.Exit(1)
+    output.note(f"{log} is whole")
+
+
+def purge(
+    instance_id: Annotated[str, typer.Option("--of", metavar="INSTANCE-ID", help="the id of the former cluster")],
+    yes: Yes = False,
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Removes the names and manifests of logs that a former cluster left, which was at the same place before it was
+    formatted; their ledgers are gone with it. Until then logs fail with `WrongCluster`. Asks, unless --yes.
+
+    \b
+    Example:
+      quire log purge --of 6f1c2a9e-0d53-4d9c-8f5e-2f6f1f0a7c11
+    """
+    asked(yes, f"All names and manifests of logs of the former cluster {instance_id} will be removed for good.")
+
+    async def work(_reactor: "ProcessReactor", logs: "Logs") -> None:
+        await logs.purge(instance_id)
+
+    with_logs(metadata, work)
+    output.document(json_wanted, {"purged": instance_id}, f"the logs of {instance_id} are gone")
