@@ -9,7 +9,7 @@ somebody must be able to own the log and to append, all of it must be readable, 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from quire.conf.log import LogOptions
 from quire.log.core import edits
@@ -27,7 +27,7 @@ from tests.simulation.truth import Violation
 NAME = "orders"
 LOG_OPTIONS = {
     "batch_bytes": 300, "part_bytes": 120, "append_ms": 1500, "takeover_ms": 4000, "window_records": 60,
-    "window_bytes": 6000, "poll_ms": 100,
+    "window_bytes": 6000, "poll_ms": 100, "tidy_ms": 1500,
 }  # fmt: skip
 ROLLS = (
     {"roll_records": 4},
@@ -43,13 +43,15 @@ SEGMENTS = {"SEGMENTS_MAX": 7, "SEGMENTS_KEPT": 3, "CHUNK_SEGMENTS_MAX": 4}
 OWN_SECONDS = 90.0
 FAR_S = 10 * 86_400.0  # further than any clock is set
 # What a reader may not be told while everything that is named is there.
+TRIMMED = -304
 NOT_FOR_READERS = {-301, -303, -304, -311, -312, -318}
 POINTS = (
     "claim.registered", "claim.claimed", "claim.epoch", "settle.recovered", "settle.closed", "open.created",
     "open.named", "roll.drained", "roll.closed", "roll.named", "fence.recovered", "fence.released", "move.announced",
     "move.closed", "part.claimed", "part.intended", "part.created", "part.looked", "part.written", "part.closed",
     "publish.checked", "publish.settled", "publish.done", "abort.moved", "abort.deleted", "abort.cleared",
-    "janitor.deleted", "janitor.cleared",
+    "janitor.deleted", "janitor.cleared", "trim.held", "trim.doomed", "trim.fenced", "trim.deleted", "trim.cleared",
+    "orphan.doomed",
 )  # fmt: skip
 
 
@@ -320,6 +322,19 @@ class LogHistory(History):
         points = [point for point in POINTS if point.split(".")[0] in self.plan.profile.points] or POINTS
         self.doom = rng.choice(points), rng.randint(1, 2)
 
+    def _do_trim(self, rng: Random) -> None:
+        process = self.some_process(rng)
+        if process.frozen:
+            return
+        before = rng.randint(0, max(self.log_truth.acked, default=0))
+        self.log_truth.trimmed = max(self.log_truth.trimmed, before)
+        process.ask(process.logs.trim(NAME, before), lambda job: self.check_error(job, "a trim"))
+
+    def _do_tidy(self, rng: Random) -> None:
+        process = self.some_process(rng)
+        if not process.frozen:
+            process.ask(process.logs.tidy(NAME), lambda job: self.check_error(job, "a tidy"))
+
     def _do_orphans(self, rng: Random) -> None:
         """What nothing names is deleted, however young it is."""
         process = self.some_process(rng)
@@ -351,14 +366,16 @@ class LogHistory(History):
     def _read(self, process: LogProcess, start: Any, follow: bool) -> Reading:
         name = f"a reader in {process.name}"
         reading = Reading(process)
+        on_trim: Literal["raise", "skip"] = "skip" if self.plan.seed % 2 else "raise"
 
         async def story() -> None:
-            reader = await process.logs.read(NAME, start)
+            reader = await process.logs.read(NAME, start, on_trim=on_trim)
             reading.index = reader.index
             async for batch in reader.tail(TAIL_SECONDS) if follow else reader.batches():
                 if not process.alive:
                     break
-                if batch.index != reading.index:
+                begin = self.log_truth.begin
+                if batch.index != reading.index and not reading.index < batch.index <= begin:
                     self.truth.break_("dense", f"{name} was given {batch.index} instead of {reading.index}")
                 reading.index = batch.index + len(batch.values)
                 reading.values += batch.values
@@ -372,7 +389,7 @@ class LogHistory(History):
             self.world.tell(f"{name} failed: {outcome.error!r}")
             self.seen[f"reader failed {outcome.code}"] += 1
             self.check_error(outcome, "a reader")
-            if outcome.code in NOT_FOR_READERS:
+            if outcome.code in NOT_FOR_READERS and not (outcome.code == TRIMMED and self.log_truth.trimmed):
                 self.truth.break_("readable", f"{name} failed: {outcome.error!r}")
 
         reading.job = process.ask(story(), told)
@@ -407,6 +424,10 @@ class LogHistory(History):
         if reading.job.error is not None:
             raise Violation("ends", f"the log can't be read to its end: {reading.job.error!r}")
         self.log_truth.reckon(reading.values)
+        tidying = last.ask(last.logs.tidy(NAME))
+        self.until("a tidy hangs", lambda: tidying.done)
+        if tidying.error is not None or (self.log_truth.manifest or {})["doomed"]:
+            raise Violation("no leak", f"after a tidy ledgers are doomed: {tidying.error!r}")
         job = last.ask(self._orphans(last, -FAR_S))
         self.until("the search for orphans hangs", lambda: job.done)
         leaked = self.log_truth.leaked()

@@ -39,11 +39,10 @@ LOG_MUTANTS = (
             "if edit.name in ('open', 'roll'):\n                await self._ledgers.delete(edit.ledger)\n"
             "                self.feed(m.NewLedgerVanished())\n                return None\n"
             "            await pause(self._clock, self._poll_s)")),
-    mutant("an owner names its ledger without looking it up again", "logs.md, where the design was left",
-           "log takeover",
+    mutant("an owner names its ledger without looking it up again", "logs.md, where the design was left", "log trim",
            (f"{DRIVER}._edit_open", "await self._edit(edit, is_open, writers[effect.ledger].known)",
             "await self._edit(edit)")),
-    mutant("orphans are deleted without being doomed", "logs.md, orphans", "log publish",
+    mutant("orphans are deleted without being doomed", "logs.md, orphans", "log trim",
            ("quire.log.upkeep.removal:Removal.remove", "if named.gone:", "if True:")),
     mutant("claims are compared by process", "metadata-rules.md 10", "log takeover",
            (f"{CLAIMS}._seen", "token = token_of(found)",
@@ -55,9 +54,16 @@ LOG_MUTANTS = (
            ("quire.log.owner.appends:Call.fail", "if stored and", "if False and")),
     mutant("a claim that lands after its handle has left stays", "metadata-rules.md 10", "log late",
            (f"{CLAIMS}.release", "left = self._unanswered", "left = False")),
+    mutant("a ledger that is gone is judged without the manifest", "logs.md, the owner", "log trim",
+           (f"{EFFECTS}._vanished", "if segment is not None and not segment.is_open:", "if False:"),
+           (f"{EFFECTS}._vanished", "elif segment is not None:", "elif True:"),
+           (f"{EFFECTS}._vanished", "{segment.first}", "")),
     # Readers
+    mutant("a reader judges before it looks at the manifest", "logs.md, safety", "log trim",
+           ("quire.log.reader.judging:judged", "await view.fresh()", "await view.manifest()")),
     mutant("half a large batch at the end of a ledger is damage", "logs.md, entries", "log takeover",
-           ("quire.log.reader.one_segment:_check", "if (end.ordinal,", "if assembler._group or (end.ordinal,")),
+           ("quire.log.reader.one_segment:SegmentReader.batches", "end = assembler.progress.ordinal,",
+            "end = assembler.progress.ordinal + bool(assembler._group),")),
     # Publishers
     mutant("an abort does not move the txn", "logs.md, publishing", "log publish",
            (f"{SINK}.abort", "if await self._txns.write(marked, found.version):", "if True:"),

@@ -34,6 +34,7 @@ class LogTruth:
         self._claims: dict[int, int] = {}  # a part's ledger -> claim of the intent that named it
         self._named: dict[int, int] = {}  # ledger -> number of the segment that it is or was
         self._numbers: dict[int, int] = {}  # number -> ledger
+        self.trimmed = 0  # the highest index below which somebody wanted nothing any more
         self._claimed: set[str] = set()  # tokens that had the claim on the log
         self.dropped: set[int] = set()  # ledgers of parts that their task may delete
         # what callers were answered, and readers given
@@ -52,13 +53,18 @@ class LogTruth:
 
     # -- what a log holds ------------------------------------------------------------------------------------------
 
+    @property
+    def begin(self) -> int:
+        """The first index that may be read."""
+        return 0 if self.manifest is None else int(self.manifest["begin"]["index"])
+
     def segments(self, manifest: Json | None = None) -> list[Json]:
-        """All that a manifest names, in chunks too."""
+        """All that a manifest names, in chunks too; what a chunk has below the begin is gone."""
         manifest = manifest or self.manifest
         if manifest is None:
             return []
         chunked = [segment for line in manifest["chunks"] for segment in self._chunks[line["c"]]]
-        return chunked + manifest["segments"]
+        return [each for each in chunked if each["n"] >= manifest["begin"]["n"]] + manifest["segments"]
 
     def held(self, ledger: int) -> Content:
         """Of a closed ledger, by what the bookies got."""
@@ -126,6 +132,9 @@ class LogTruth:
                 self.break_("never back", f"{name} went from {old[name]} to {new[name]}")
         if (new["begin"]["n"], new["begin"]["index"]) < (old["begin"]["n"], old["begin"]["index"]):
             self.break_("never back", f"the log began at {old['begin']}, now at {new['begin']}")
+        if new["begin"]["index"] > self.trimmed:
+            self.break_("begin", f"the log begins at {new['begin']}, and nobody wanted more than {self.trimmed} gone")
+        self.seen["log trimmed"] += new["begin"] != old["begin"]
         self._owner(old, new)
         if new["edit"] in old["recent"]:
             self.break_("edits", f"edit {new['edit']} was done twice")
@@ -357,6 +366,7 @@ class LogTruth:
     def reckon(self, read: Sequence[bytes]) -> None:
         """The log is closed, and `read` is what a fresh reader got of it."""
         assert self.manifest is not None
+        low = min((segment["first"] for segment in self.segments()), default=self.manifest["begin"]["index"])
         values: list[bytes] = []
         stamps: list[int] = []
         for segment in self.segments():
@@ -366,14 +376,14 @@ class LogTruth:
             found = self.held(segment["ledger"])
             values += found.values
             stamps += found.stamps if "txn" not in segment else [segment["t"][0]] * segment["records"]
-        if list(read) != values:
+        if list(read) != values[self.manifest["begin"]["index"] - low :]:
             self.break_("one sequence", f"a fresh reader got {len(read)} records, the log holds {len(values)}")
         if stamps != sorted(stamps):
             self.break_("stamps", "stamps fall")
         for what, known in (("acknowledged", self.acked), ("one sequence", self.read)):
             for index, value in known.items():
-                if index >= len(values) or values[index] != value:
-                    here = values[index] if index < len(values) else None
+                here = values[index - low] if low <= index < low + len(values) else None
+                if index >= low and here != value:
                     self.break_(what, f"index {index} was {value!r}, in the log it is {here!r}")
         if len(set(values)) != len(values):
             twice = {value for value in values if values.count(value) > 1}
@@ -385,7 +395,7 @@ class LogTruth:
         if not there <= set(self.given):
             self.break_("one sequence", "the log holds what nobody appended")
         for (txn, batch), (first, end) in self.receipts.items():
-            if values[first:end] not in self.offers[txn, batch]:
+            if first >= low and values[first - low : end - low] not in self.offers[txn, batch]:
                 self.break_("receipts", f"batch {batch} of {txn} is not at {first} to {end}")
         self._order(values)
         if self.truth.violation is not None:

@@ -46,6 +46,7 @@ MIXED = (
     "log takeover",
     "log publish",
     "log late",
+    "log trim",
 )
 ENOUGH = 10_000  # histories after which every rare case must have been met
 
@@ -55,7 +56,8 @@ OF_LOGS = (
     "append failed: NotOwner", "batch aborted", "batch published", "batch published again",
     "batch published beside an owner", "chunk named", "clock jumped", "commit failed -306", "commit failed -309",
     "commit failed -310", "empty segment doomed", "handed over", "janitor took a part", "large append", "log read",
-    "log taken over", "metadata answer lost", "new run", "orphan deleted", "open ledger recovered from outside",
+    "log taken over", "log trimmed", "metadata answer lost", "new run", "orphan deleted",
+    "open ledger recovered from outside",
     "owner crashed", "ownership forced", "part failed -306", "part of several ledgers", "process frozen",
     "session expired",
     "session of a frozen process ended", "tail at the end of the log", "two handles of one process", "zombie task",

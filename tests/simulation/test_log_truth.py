@@ -127,6 +127,8 @@ def closing(story: Story, values: list[bytes]) -> Any:
         (manifest(segment(0, 1, 0, 2), edit="open"), "edits"),
         (manifest(segment(0, 1, 0, 2), owner={"token": "two", "epoch": 1}), "claims"),
         (manifest(segment(0, 1, 0, 2), begin={"n": -1, "index": 0}), "never back"),
+        (manifest(segment(0, 1, 0, 2), begin={"n": 0, "index": 1}), "begin"),
+        (manifest(segment(0, 1, 0, 2), doomed=[{"ledger": 1}]), "named exists"),
     ],
 )
 def test_a_manifest_that_breaks_a_promise(after, promise):
@@ -178,14 +180,20 @@ def test_answers_that_are_wrong():
 
 
 @pytest.mark.parametrize(
-    ("state", "deleted", "promise"),
-    [(LedgerState.CLOSED, 1, "named exists"), (LedgerState.OPEN, 2, "fenced first"), (LedgerState.CLOSED, 2, None)],
+    ("state", "deleted", "maker", "promise"),
+    [
+        (LedgerState.CLOSED, 1, "p0", "named exists"),
+        (LedgerState.OPEN, 2, "p0", "fenced first"),
+        (LedgerState.CLOSED, 2, "p1", "doomed first"),
+        (LedgerState.CLOSED, 2, "p0", None),
+    ],
 )
-def test_a_ledger_is_deleted_only_when_it_is_fenced_and_not_named(state, deleted, promise):
+def test_a_ledger_is_deleted_only_when_it_is_fenced_and_not_named(state, deleted, maker, promise):
     """One that a segment names, or that can still be written, stays."""
     story = opened()
     closing(story, [b"a"])
     story.ledger(2, [b"b"] if state is LedgerState.CLOSED else None)
+    story.truth.ledgers.makers[deleted], story.truth.ledgers.deleter = maker, "p0"
     story.world.shared.ledgers.pop(deleted)
     assert story.broken == promise
 

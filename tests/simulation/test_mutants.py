@@ -18,6 +18,8 @@ QUICK = (
     "the metadata names a bookie before its copies are complete",
     "compaction does not sync the new log",
     "a superfluous copy goes with its fence",
+    "a fenced owner sends again what is in its ledger",
+    "a commit ignores the abort of its run",
 )
 
 

@@ -55,6 +55,7 @@ def test_a_fixed_set_of_seeds_breaks_nothing():
         "superfluous copy dropped",
         "limbo ended",
     } <= reached
+    assert {"log: log taken over", "log: batch published", "log: log read", "log: log trimmed"} <= reached
 
 
 @pytest.mark.parametrize(("profile", "seed"), REGRESSIONS)
