@@ -20,8 +20,8 @@ from tests.reactor import reactor, run
 # SPDX-License-Identifier: Apache-2.0
 
 PARTS = ["part.claimed", "part.intended", "part.created", "part.looked", "part.written", "part.closed"]
-COMMITS = ["publish.checked", "publish.settled", "publish.done", "janitor.deleted", "janitor.cleared"]
-ABORTS = ["abort.moved", "abort.deleted", "abort.cleared"]
+COMMITS = ["publish.checked", "publish.settled", "publish.done", "janitor.fenced", "janitor.deleted", "janitor.cleared"]
+ABORTS = ["abort.moved", "abort.fenced", "abort.deleted", "abort.cleared"]
 RUNS = (f"run-{number}" for number in count())
 TRIES_MAX = 5
 

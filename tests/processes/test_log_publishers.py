@@ -61,7 +61,7 @@ def test_each_step_is_a_point():
     sources = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "log" / "publish").glob("*.py")))
     named = set(re.findall(r'_reached\("([a-z]+\.[a-z]+)"\)', sources))
     assert named == {*(point for _case, point in POINTS), *ADOPTIONS} - {
-        *(f"{what}.{step}" for what in ("abort", "janitor") for step in ("deleted", "cleared"))
+        *(f"{what}.{step}" for what in ("abort", "janitor") for step in ("fenced", "deleted", "cleared"))
     }
 
 
