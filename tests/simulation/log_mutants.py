@@ -15,8 +15,8 @@ SINK, PUBLISHING = "quire.log.publish.sink:Sink", "quire.log.core.publishing"
 LOG_MUTANTS = (
     # Owners
     mutant("a segment is written before it is named", "logs.md, a log's life", "log takeover",
-           (f"{EFFECTS}.create", "self._driver.calm(\"create\")",
-            "self._driver.calm('create')\n        await writer.append(b'early')")),
+           (f"{EFFECTS}.create", "self._reached(\"open.created\")",
+            "await writer.append(b'early')\n        self._reached('open.created')")),
     mutant("a fenced segment is closed with what its owner remembers", "logs.md, safety", "log takeover",
            (f"{EFFECTS}.recover", "ended.last, ended.counts",
             "ended.last, ended.counts if self._driver.settling else self._driver.counts()")),
