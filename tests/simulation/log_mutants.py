@@ -54,10 +54,6 @@ LOG_MUTANTS = (
            ("quire.log.owner.appends:Call.fail", "if stored and", "if False and")),
     mutant("a claim that lands after its handle has left stays", "metadata-rules.md 10", "log late",
            (f"{CLAIMS}.release", "left = self._unanswered", "left = False")),
-    mutant("a ledger that is gone is judged without the manifest", "logs.md, the owner", "log trim",
-           (f"{EFFECTS}._vanished", "if segment is not None and not segment.is_open:", "if False:"),
-           (f"{EFFECTS}._vanished", "elif segment is not None:", "elif True:"),
-           (f"{EFFECTS}._vanished", "{segment.first}", "")),
     # Readers
     mutant("a reader judges before it looks at the manifest", "logs.md, safety", "log trim",
            ("quire.log.reader.judging:judged", "await view.fresh()", "await view.manifest()")),
