@@ -75,6 +75,7 @@ LOG_MUTANTS = (
     mutant("the janitor takes intents of the living batch", "logs.md, publishing", "log publish",
            (f"{SINK}._clean", "if not publishing.is_dead(txn, parsed.batch, intent.claim):", "if False:")),
     mutant("the janitor reads the intents before the txn", "logs.md, publishing", "log publish",
+           (f"{SINK}._clean", "for name in await self._txns.names():", "for name in list(seen):"),
            (f"{SINK}._clean", "txn = (await self._txns.read()).value",
             "seen = {}\n        for name in await self._txns.names():\n            with suppress(NoRecord):\n"
             "                seen[name] = await self._txns.intent(name)\n"
