@@ -156,7 +156,7 @@ class Logs:
         self._owns_client = owns_client
         self._ledgers = LogLedgers(client, self.options.password)
         self._ages = Ages(now, boottime)
-        self._owners: set[Owner] = set()
+        self._owners: dict[Owner, None] = {}  # in the order in which they were asked for
         self._views = Views(client, self.options)
         self.metrics = LogMetrics(lambda: [(owner.name, *owner.under_way) for owner in self._owners])
         self._closed = False
@@ -351,9 +351,9 @@ class Logs:
             address=address,
             host=f"{socket.gethostname()}",
             before_append=before_append,
-            on_end=self._owners.discard,
+            on_end=lambda owner: self._owners.pop(owner, None),
         )
-        self._owners.add(owner)
+        self._owners[owner] = None
         try:
             await owner.start(force, wait_s)
         except CancelledError:  # no caller is left who would close it

@@ -44,7 +44,7 @@ class LogView:
         self._clock = clock
         self._random = random
         self._poll_s = poll_s
-        self._waiting: set[Deferred[bool]] = set()
+        self._waiting: dict[Deferred[bool], None] = {}  # in order
         self._error: LedgerError | None = None
         self._watch: Watch | None = None
 
@@ -60,7 +60,7 @@ class LogView:
 
     def wake(self) -> None:
         """Whoever waits looks whether it still wants to."""
-        waiting, self._waiting = self._waiting, set()
+        waiting, self._waiting = self._waiting, {}
         for each in waiting:
             if not each.called:
                 each.callback(True)
@@ -105,10 +105,10 @@ class LogView:
     async def _woken(self, seconds: float) -> bool:
         """Whether there is news before so many seconds are over."""
         waiting: Deferred[bool] = Deferred()
-        self._waiting.add(waiting)
+        self._waiting[waiting] = None
         timer = self._clock.callLater(seconds, waiting.callback, False)
         is_news = await waiting
-        self._waiting.discard(waiting)
+        self._waiting.pop(waiting, None)
         if timer.active():
             timer.cancel()
         return is_news

@@ -30,7 +30,7 @@ class Views:
         self._client = client
         self._options = options
         self._views: dict[str, LogView] = {}
-        self._readers: set[LogReader] = set()
+        self._readers: dict[LogReader, None] = {}  # in the order in which they were opened
 
     async def read(
         self, log: LogRecords, start: Start, on_trim: OrSkip = "raise", on_loss: OrSkip = "raise"
@@ -39,7 +39,7 @@ class Views:
         view = self._take(log)
 
         def closed(reader: LogReader) -> None:
-            self._readers.discard(reader)
+            self._readers.pop(reader, None)
             self._give_back(view)
 
         try:
@@ -48,7 +48,7 @@ class Views:
             self._give_back(view)
             raise
         reader = LogReader(self._client, view, index, self._options.read_ahead_bytes, on_trim, on_loss, closed)
-        self._readers.add(reader)
+        self._readers[reader] = None
         return reader
 
     async def seek(self, log: LogRecords, time_ms: int) -> Seek:

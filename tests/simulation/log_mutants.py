@@ -15,8 +15,8 @@ SINK, PUBLISHING = "quire.log.publish.sink:Sink", "quire.log.core.publishing"
 LOG_MUTANTS = (
     # Owners
     mutant("a segment is written before it is named", "logs.md, a log's life", "log takeover",
-           (f"{EFFECTS}.create", "self._driver.calm(\"create\")",
-            "self._driver.calm('create')\n        await writer.append(b'early')")),
+           (f"{EFFECTS}.create", "self._reached(\"open.created\")",
+            "await writer.append(b'early')\n        self._reached('open.created')")),
     mutant("a fenced segment is closed with what its owner remembers", "logs.md, safety", "log takeover",
            (f"{EFFECTS}.recover", "ended.last, ended.counts",
             "ended.last, ended.counts if self._driver.settling else self._driver.counts()")),
@@ -54,10 +54,6 @@ LOG_MUTANTS = (
            ("quire.log.owner.appends:Call.fail", "if stored and", "if False and")),
     mutant("a claim that lands after its handle has left stays", "metadata-rules.md 10", "log late",
            (f"{CLAIMS}.release", "left = self._unanswered", "left = False")),
-    mutant("a ledger that is gone is judged without the manifest", "logs.md, the owner", "log trim",
-           (f"{EFFECTS}._vanished", "if segment is not None and not segment.is_open:", "if False:"),
-           (f"{EFFECTS}._vanished", "elif segment is not None:", "elif True:"),
-           (f"{EFFECTS}._vanished", "{segment.first}", "")),
     # Readers
     mutant("a reader judges before it looks at the manifest", "logs.md, safety", "log trim",
            ("quire.log.reader.judging:judged", "await view.fresh()", "await view.manifest()")),
@@ -79,6 +75,7 @@ LOG_MUTANTS = (
     mutant("the janitor takes intents of the living batch", "logs.md, publishing", "log publish",
            (f"{SINK}._clean", "if not publishing.is_dead(txn, parsed.batch, intent.claim):", "if False:")),
     mutant("the janitor reads the intents before the txn", "logs.md, publishing", "log publish",
+           (f"{SINK}._clean", "for name in await self._txns.names():", "for name in list(seen):"),
            (f"{SINK}._clean", "txn = (await self._txns.read()).value",
             "seen = {}\n        for name in await self._txns.names():\n            with suppress(NoRecord):\n"
             "                seen[name] = await self._txns.intent(name)\n"
