@@ -8,6 +8,7 @@ quick and the bookie's process carries nothing it does not need.
 
 import difflib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -54,7 +55,11 @@ EXAMPLES = """Examples:
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs `quire` with the process's arguments and exits."""
-    sys.exit(status(list(sys.argv[1:] if argv is None else argv)))
+    code = status(list(sys.argv[1:] if argv is None else argv))
+    if code == INTERRUPTED:  # Python gives the signals back to the system as it ends: another one would end it otherwise
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(code)
 
 
 def status(argv: list[str]) -> int:
