@@ -56,7 +56,7 @@ EXAMPLES = """Examples:
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs `quire` with the process's arguments and exits."""
     code = status(list(sys.argv[1:] if argv is None else argv))
-    if code == INTERRUPTED:  # Python gives the signals back to the system as it ends: another one would end it otherwise
+    if code == INTERRUPTED:  # Python gives the signals back as it ends: another one would decide the status
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(code)
