@@ -49,6 +49,7 @@ MIXED = (
     "log trim",
 )
 ENOUGH = 10_000  # histories after which every rare case must have been met
+ENOUGH_FOR_RARER = 100_000  # the same for those that come once in thousands of histories
 
 # What must have happened at least once in a sweep of `ENOUGH` histories: of those of logs, and of all others.
 OF_LOGS = (
@@ -61,7 +62,6 @@ OF_LOGS = (
     "owner crashed", "ownership forced", "part failed -306", "part of several ledgers", "process frozen",
     "session expired",
     "session of a frozen process ended", "tail at the end of the log", "two handles of one process", "zombie task",
-    *(f"killed at {point}" for point in POINTS),
 )  # fmt: skip
 RARE = (
     "add parked", "add refused as read-only", "an id was given twice", "bookie gave up", "bookie joined",
@@ -92,11 +92,12 @@ RARE = (
     "repair beside a recovery", "repair crashed", "repair lost its session", "repair of a ledger that is being written",
     "repair paused",
     "superfluous copy dropped", "two repairs", "tail beside ids out of order",
-    "a disk destroyed that a recovery counts on", "a journal lost", "a ledger directory of several lost",
+    "a journal lost", "a ledger directory of several lost",
     "an index could not tell what it has",
     "ledger doubted while a bookie serves",
     *(f"log: {case}" for case in OF_LOGS),
 )  # fmt: skip
+RARER = ("a disk destroyed that a recovery counts on", *(f"log: killed at {point}" for point in POINTS))
 
 
 @dataclass
@@ -111,7 +112,9 @@ class Result:
 
     @property
     def unmet(self) -> list[str]:
-        return [case for case in RARE if not self.seen[case]]
+        """What a sweep of so many histories must have met and did not."""
+        wanted = (RARE if self.histories >= ENOUGH else ()) + (RARER if self.histories >= ENOUGH_FOR_RARER else ())
+        return [case for case in wanted if not self.seen[case]]
 
 
 def profile_of(seed: int, name: str | None) -> Profile:
