@@ -472,7 +472,7 @@ def test_a_server_that_hangs(tmp_path):
     server = ZooKeeper(tmp_path, tick_ms=250, sync=False)
 
     async def story():
-        store = await open_store(reactor, server.uri, session_timeout_ms=1000)
+        store = await open_store(reactor, server.uri, session_timeout_ms=4000)
         await store.init_cluster()
         os.kill(server.pid, signal.SIGSTOP)
         began = reactor.seconds()
@@ -482,7 +482,7 @@ def test_a_server_that_hangs(tmp_path):
             assert server.address in str(await failing(operation, MetaStore))
         assert reactor.seconds() - began < 20
         os.kill(server.pid, signal.SIGCONT)
-        assert await store.ledger_ids() == []
+        assert await at_last(store.ledger_ids) == []
         await store.close()
 
     try:
