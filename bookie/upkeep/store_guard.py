@@ -318,11 +318,17 @@ class StoreGuard:
     # -- being behind
 
     async def _join(self, note: dict[str, Any]) -> None:
-        """Adds this bookie to the note, or begins one; then no id is given again that was seen here."""
+        """
+        Adds this bookie to the note, or begins one; then no id is given again that was seen here.  One that is accepted
+        by now stays so, unless more was seen here.
+        """
         seen = self._seen
         for _ in range(SWAPS_MAX):
             old = await self._store.read_set_back()
             note = note_of(old)
+            if note["accepted"] and note["number"] >= (seen.behind or seen.note + 1):
+                if self._accepts(note, await self._store.progress()):
+                    break  # an operator did that since the look; the next one takes it up
             if note["accepted"] or note["number"] < max(seen.note, seen.behind or 0):
                 note = {
                     "number": max(note["number"], seen.note, seen.behind or 0) + 1,

@@ -316,6 +316,56 @@ def test_a_second_backup_before_the_first_was_accepted(scene: Scene) -> None:
     assert not bookie.guard.is_behind
 
 
+@pytest.mark.parametrize("first", [False, True])
+def test_what_was_accepted_during_a_look_stays_accepted(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, first: bool
+) -> None:
+    """A look that read the note before an operator accepted it begins no new one, be it its first of this or not."""
+    old = scene.ledgers(1)
+    saved = scene.backup()
+    held = [*old, *scene.ledgers(3)]
+    bookies = [scene.bookie(name, *held) for name in ("b1", "b2")]
+    scene.put_back(saved)
+    for bookie in bookies[first:]:
+        now(Deferred.fromCoroutine(bookie.guard.look()))
+    progress = scene.store.progress
+
+    def accepted_meanwhile() -> object:
+        asked = progress()
+        monkeypatch.setattr(scene.store, "progress", progress)
+        scene.accept()
+        return asked
+
+    monkeypatch.setattr(scene.store, "progress", accepted_meanwhile)
+    now(Deferred.fromCoroutine(bookies[0].guard.look()))
+    assert note_of(scene.shared.set_back)["accepted"]
+    assert bookies[0].collect() == bookies[1].collect() == old
+    assert note_of(scene.shared.set_back)["accepted"]
+
+
+def test_what_is_seen_after_it_was_accepted_is_told_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An id that the store did not pass over is no part of what an operator accepted."""
+    saved = scene.backup()
+    held = scene.ledgers(3)
+    bookie = scene.bookie("b1", *held)
+    scene.put_back(saved)
+    now(Deferred.fromCoroutine(bookie.guard.look()))
+    progress = scene.store.progress
+
+    def accepted_meanwhile() -> object:
+        monkeypatch.setattr(scene.store, "progress", progress)
+        scene.accept()
+        return progress()
+
+    monkeypatch.setattr(scene.store, "progress", accepted_meanwhile)
+    newer = held[-1] + 10
+    bookie.hold(newer)
+    bookie.storage.arrived.add(newer)
+    now(Deferred.fromCoroutine(bookie.guard.look()))
+    assert not note_of(scene.shared.set_back)["accepted"]
+    assert newer in bookie.collect()
+
+
 def test_a_bookie_that_was_down_when_it_was_accepted(scene: Scene) -> None:
     """The operator spoke for it, if the store goes on above what it saw; else it begins again."""
     saved = scene.backup()
