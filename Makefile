@@ -7,6 +7,9 @@ SETUP := setup.cfg pyproject.toml
 # One process for each core (-n 0 in ARGS: all in one).  Each begins with a run of neighbouring files, which share clusters, and takes over from another at its end.
 PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 
+# The suite starts hundreds of processes; each would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test lint simulate mutants crash survive interop bench sizes manual clean
 
 help:

@@ -53,6 +53,8 @@ POINTS = (
     "janitor.deleted", "janitor.cleared", "trim.held", "trim.doomed", "trim.fenced", "trim.deleted", "trim.cleared",
     "orphan.doomed",
 )  # fmt: skip
+PROCEDURES = tuple(dict.fromkeys(point.split(".")[0] for point in POINTS))
+STEPS_MAX = 8  # of a procedure, before its process is killed at one
 
 
 class Handle:
@@ -152,11 +154,13 @@ class LogHistory(History):
             return
         self.world.tell(f"{process.name} reached {point}")
         self.seen[f"reached {point}"] += 1
-        if self.doom is not None and self.doom[0] == point:
-            self.doom = (point, self.doom[1] - 1)
+        procedure = point.split(".")[0]
+        if self.doom is not None and self.doom[0] == procedure:
+            self.doom = (procedure, self.doom[1] - 1)
             if self.doom[1] <= 0:
                 self.doom = None
                 self.seen[f"killed at {point}"] += 1
+                self.seen[f"killed in {procedure}"] += 1
                 process.crash()
 
     def check_error(self, outcome: Outcome, what: str) -> None:
@@ -319,8 +323,9 @@ class LogHistory(History):
         process.store.expire_session()
 
     def _do_crash_at(self, rng: Random) -> None:
-        points = [point for point in POINTS if point.split(".")[0] in self.plan.profile.points] or POINTS
-        self.doom = rng.choice(points), rng.randint(1, 2)
+        procedure = rng.choice(self.plan.profile.points or PROCEDURES)
+        few = sum(point.startswith(f"{procedure}.") for point in POINTS) < 2
+        self.doom = procedure, rng.randint(1, 2 if few else STEPS_MAX)
 
     def _do_trim(self, rng: Random) -> None:
         process = self.some_process(rng)

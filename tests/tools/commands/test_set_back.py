@@ -91,8 +91,11 @@ def save(cluster: LocalCluster, backup: Path) -> None:
     files = files_of(cluster)
     if files.is_dir():
         shutil.copytree(files, backup)
-    else:
-        shutil.copy(files, backup)
+    else:  # with what its processes left in the write-ahead log, when they ended at the same moment
+        with sqlite3.connect(files) as old, sqlite3.connect(backup) as new:
+            old.backup(new)
+        old.close()
+        new.close()
 
 
 def put_back(cluster: LocalCluster, backup: Path) -> None:

