@@ -4,22 +4,23 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SETUP := setup.cfg pyproject.toml
-# One process for each core (-n 0 in ARGS: all in one).  Each begins with a run of neighbouring files, which share clusters, and takes over from another at its end.
+# Three processes for two cores, for many tests wait (-n 0 in ARGS: all in one).  Each begins with a run of neighbouring files, which share clusters, and takes over from another at its end.
 PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 
 # The suite starts hundreds of processes; each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test lint simulate mutants crash survive interop bench sizes manual clean
+.PHONY: help demo test processes lint simulate mutants crash survive interop bench sizes manual clean
 
 help:
 	@echo "make demo [FILE=path]   append a real file to a ledger while a bookie is killed, read it back, compare"
 	@echo "make test [ARGS=...]    the test suite"
+	@echo "make processes          SIGKILL, SIGSTOP and cut connections for real processes: a minute"
 	@echo "make lint               ruff and strict mypy"
 	@echo "make simulate [SECONDS=600]  a simulated cluster under faults, from fresh seeds; [ARGS='--seed N --trace'] one history again"
 	@echo "make mutants            guards taken away in turn: the simulator must catch each"
 	@echo "make crash              every crash point and many flipped bits of a bookie's files: minutes"
-	@echo "make survive            SIGKILL, SIGSTOP and cut connections under load, three hundred rounds: many minutes"
+	@echo "make survive            the same under load, three hundred rounds: many minutes"
 	@echo "make interop            the suite against a real Apache BookKeeper (needs a JDK and Maven)"
 	@echo "make bench              speed beside the yardstick and, where Maven is, beside Apache BookKeeper"
 	@echo "make manual             docs/commands.md and conf/samples again, after a change of an option or a help text"
@@ -42,7 +43,10 @@ demo: $(VENV)/.run
 	$(BIN)/quire demo $(FILE)
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest $(PARALLEL) -m 'not interop and not long' $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m 'not interop and not long' --ignore=tests/processes $(ARGS)
+
+processes: $(VENV)/.test
+	$(BIN)/python -m pytest $(PARALLEL) -m 'not long' tests/processes $(ARGS)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -22,6 +22,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Many tests wait for processes, so that one more works for every two cores."""
+    return max(1, len(os.sched_getaffinity(0)) * 3 // 2)
+
+
 @pytest.fixture(scope="session")
 def long_turns(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """

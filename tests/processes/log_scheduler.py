@@ -13,6 +13,7 @@ from itertools import count
 from twisted.internet.defer import gatherResults
 
 from quire.log.store.ledgers import log_of
+from tests import stopped
 from tests.metadata.proxy import Proxy
 from tests.processes.log_worker import rows_of
 from tests.reactor import reactor, run
@@ -59,6 +60,7 @@ class Query:
         """A task that stands in the middle of its first part."""
         task = self.worker("task", [0], attempt=9, half="stop_at")
         task.until("half")
+        stopped.wait(task.pid)
         return task
 
     def goes_on(self, task):
@@ -152,6 +154,7 @@ class Query:
         messages, old = self.written(), {"run_id": self.run, "batch": self.batch}
         driver = self.worker("commit", messages, stop_at="publish.checked")
         driver.until("stopped")
+        stopped.wait(driver.pid)
         self.again()
         self.goes_on(driver)
         assert driver.words("ended")[0][0] == "LogFenced"

@@ -26,6 +26,7 @@ from quire.tools.local_cluster.cluster import LocalCluster
 from tests.client.fakes.cutting import ThroughProxies
 from tests.reactor import reactor, run
 from tests.simulation.truth import LedgerTruth, Truth
+from tests.stopped import stop
 
 SMALL = {
     "journalSegmentSizeMB": "4",
@@ -215,7 +216,7 @@ def strike(cluster: LocalCluster, drama: Drama, what: str) -> None:
     elif what == "stop":
         pid = cluster.bookie(bookie).pid
         assert pid is not None
-        os.kill(pid, signal.SIGSTOP)
+        stop(pid)
         try:
             run(lambda: drama.pause(dice.choice([0.2, 1.5])))
         finally:

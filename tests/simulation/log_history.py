@@ -154,7 +154,7 @@ class LogHistory(History):
             return
         self.world.tell(f"{process.name} reached {point}")
         self.seen[f"reached {point}"] += 1
-        procedure = point.split(".")[0]
+        procedure = point.split(".", maxsplit=1)[0]
         if self.doom is not None and self.doom[0] == procedure:
             self.doom = (procedure, self.doom[1] - 1)
             if self.doom[1] <= 0:

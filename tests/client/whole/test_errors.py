@@ -41,6 +41,7 @@ from quire.protocol.digest import Digest, DigestType
 from quire.tools.local_cluster.cluster import LocalCluster
 from tests.client.fakes.cluster import FakeCluster
 from tests.reactor import reactor, run
+from tests.stopped import stop
 
 SMALL = {
     "journalSegmentSizeMB": "4",
@@ -188,7 +189,7 @@ def hung(cluster: LocalCluster) -> None:
         stopped = [cluster.bookie(bookie).pid for bookie in (one, two)]
         for pid in stopped:
             assert pid is not None
-            os.kill(pid, signal.SIGSTOP)
+            stop(pid)
         try:
             appends = [each.append_async(b"b") for each in (writer, waiting, last)]
             force, opening = asking.submit(forced.force), asking.submit(bk.open_ledger, left.id)

@@ -28,6 +28,7 @@ from tests.metadata.sleeper import Sleeper
 from tests.metadata.stories import Heard, at_last, failing
 from tests.metadata.zk.znodes import root_of, tree
 from tests.reactor import reactor, run
+from tests.stopped import stop
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -474,7 +475,7 @@ def test_a_server_that_hangs(tmp_path):
     async def story():
         store = await open_store(reactor, server.uri, session_timeout_ms=4000)
         await store.init_cluster()
-        os.kill(server.pid, signal.SIGSTOP)
+        stop(server.pid)
         began = reactor.seconds()
         operations = [store.cluster(), store.read_ledger(1), store.bookies()]
         operations.append(open_store(reactor, server.uri, session_timeout_ms=1000))
