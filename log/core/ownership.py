@@ -220,19 +220,19 @@ class Ownership:
     # -- appending -------------------------------------------------------------------------------------------------
 
     def _keep(self, given: Append) -> None:
-        self.items.append(given.item)
+        self.items.extend(given.items)
 
     def _append_idle(self, given: Append) -> None:
-        self.items.append(given.item)
+        self.items.extend(given.items)
         self._go_on()
 
     def _append(self, given: Append) -> None:
-        self.items.append(given.item)
+        self.items.extend(given.items)
         self._send()
 
     def _refuse(self, given: Append) -> None:
         lost = self.error if self.state in {State.LOST, State.OUT} else None
-        self._fail([given.item], lost or self._not_owner("does not own it, or hands it over"))
+        self._fail([*given.items], lost or self._not_owner("does not own it, or hands it over"))
 
     def _send(self) -> None:
         fresh = [self.items[number] for number in range(self.sent, len(self.items))]

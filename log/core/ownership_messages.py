@@ -199,7 +199,7 @@ class Settled:
 
 @dataclass(slots=True)
 class Append:
-    item: Item
+    items: Sequence[Item]
 
 
 @dataclass(slots=True)

@@ -33,6 +33,7 @@ from quire.protocol.log_errors import NotOwner
 # SPDX-License-Identifier: Apache-2.0
 
 ENTRIES_UNDER_WAY_MAX = 64
+SENT_BYTES = 128 << 10  # with more than that, entries are acknowledged in several parts
 
 
 class Owner:
@@ -199,9 +200,8 @@ class Owner:
         if self._over or not self.epoch:
             return fail(self._error or self._not_owner())
         self._flush(everything=True)
-        self._submit(
-            Batch(Records([]), [(call := Call(0, True, self._clock.seconds() + self._append_s), 0)], barrier=True)
-        )
+        call = Call(0, True, self._clock.seconds() + self._append_s)
+        self._driver.feed(m.Append([self._item(Batch(Records([]), [(call, 0)], barrier=True))]))
         return call.done
 
     def roll(self) -> None:
@@ -240,17 +240,19 @@ class Owner:
     def _flush(self, everything: bool = False) -> None:
         """Submits what was gathered, as far as entries may be under way; `everything` that the window has."""
         self._flush_due = False
+        items: list[m.Item] = []
         while self._gathered and (everything or self._under_way < ENTRIES_UNDER_WAY_MAX) and not self._over:
             batch, dropped = gather(self._gathered, self._options.batch_bytes)
             for records in dropped:
                 self._make_room(records)
             if batch.calls:
-                self._submit(batch)
+                items.append(self._item(batch))
+        if items:
+            self._driver.feed(m.Append(items))
 
-    def _submit(self, batch: Batch) -> None:
+    def _item(self, batch: Batch) -> m.Item:
         self._under_way += 1
-        deadline = batch.calls[0][0].deadline
-        self._driver.feed(m.Append(m.Item(len(batch.records.values), batch.records.bytes, deadline, batch)))
+        return m.Item(len(batch.records.values), batch.records.bytes, batch.calls[0][0].deadline, batch)
 
     # -- what the driver says --------------------------------------------------------------------------------------
 
@@ -277,9 +279,11 @@ class Owner:
         return self._encoder.counts
 
     def send(self, items: Sequence[m.Item], writer: Writer, n: int) -> None:
-        """Encodes and appends."""
+        """Encodes and appends; entries that are sent at once are acknowledged at once."""
         encoder = self._encoder
         assert encoder is not None
+        sent: list[bytes] = []
+        size = 0
         for item in items:
             batch = item.work
             assert isinstance(batch, Batch)
@@ -290,7 +294,11 @@ class Owner:
                 batch.records, batch.calls = Records([]), []
                 entries = encoder.nothing()
             item.last = encoder.entries - 1
-            self._driver.appended(n, item.last, writer.append_many(entries))
+            sent += entries
+            size += batch.records.bytes
+            if size >= SENT_BYTES or item is items[-1]:
+                self._driver.appended(n, item.last, writer.append_many(sent))
+                sent, size = [], 0
 
     def _encoded(self, batch: Batch, encoder: Encoder) -> list[bytes]:
         if batch.barrier:

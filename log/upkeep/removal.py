@@ -58,6 +58,7 @@ class Removal:
                 self._reached("orphan.doomed")
             doomed = {each.ledger for each in done.manifest.doomed}.intersection(ledgers)
             gone = (await self._ledgers.delete_all(sorted(doomed))).gone
+            self._reached("orphan.deleted")
             await records.edit(Clear(gone))
         except NoSuchLog:  # deleted meanwhile
             return (await self._ledgers.delete_all(ledgers)).gone

@@ -51,10 +51,9 @@ POINTS = (
     "move.closed", "part.claimed", "part.intended", "part.created", "part.looked", "part.written", "part.closed",
     "publish.checked", "publish.settled", "publish.done", "abort.moved", "abort.deleted", "abort.cleared",
     "janitor.deleted", "janitor.cleared", "trim.held", "trim.doomed", "trim.fenced", "trim.deleted", "trim.cleared",
-    "orphan.doomed",
+    "orphan.doomed", "orphan.deleted",
 )  # fmt: skip
 PROCEDURES = tuple(dict.fromkeys(point.split(".")[0] for point in POINTS))
-STEPS_MAX = 8  # of a procedure, before its process is killed at one
 
 
 class Handle:
@@ -324,8 +323,9 @@ class LogHistory(History):
 
     def _do_crash_at(self, rng: Random) -> None:
         procedure = rng.choice(self.plan.profile.points or PROCEDURES)
-        few = sum(point.startswith(f"{procedure}.") for point in POINTS) < 2
-        self.doom = procedure, rng.randint(1, 2 if few else STEPS_MAX)
+        self.doom = procedure, rng.randint(1, 1 + sum(point.startswith(f"{procedure}.") for point in POINTS))
+        if procedure in {"trim", "orphan"}:  # rare unless somebody begins it
+            (self._do_trim if procedure == "trim" else self._do_orphans)(rng)
 
     def _do_trim(self, rng: Random) -> None:
         process = self.some_process(rng)

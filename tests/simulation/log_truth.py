@@ -34,6 +34,7 @@ class LogTruth:
         self._claims: dict[int, int] = {}  # a part's ledger -> claim of the intent that named it
         self._named: dict[int, int] = {}  # ledger -> number of the segment that it is or was
         self._numbers: dict[int, int] = {}  # number -> ledger
+        self._ever: dict[int, Json] = {}  # segments by number as they were named last, trimmed ones, too
         self.trimmed = 0  # the highest index below which somebody wanted nothing any more
         self._claimed: set[str] = set()  # tokens that had the claim on the log
         self.dropped: set[int] = set()  # ledgers of parts that their task may delete
@@ -124,6 +125,7 @@ class LogTruth:
         new, old = change.after, change.before
         segments = self.segments(new)
         self._one_sequence(new, segments)
+        self._ever.update((segment["n"], segment) for segment in segments)
         if old is None:
             return []
         before = {segment["n"]: segment for segment in self.segments(old)}
@@ -208,6 +210,7 @@ class LogTruth:
                 self.break_("named exists", f"segment {number}, ledger {ledger}, left the manifest and is not doomed")
             elif "records" not in was:
                 self._counted(was, {"records": 0, "bytes": 0})
+                del self._ever[number]
                 self.seen["empty segment doomed"] += 1
             elif manifest["begin"]["n"] <= number:
                 self.break_("begin", f"segment {number} is gone, and the log begins at {manifest['begin']}")
@@ -327,7 +330,7 @@ class LogTruth:
             if self.acked.setdefault(index, value) != value:
                 self.break_("acknowledged", f"index {index} was given to {self.acked[index]!r} and to {value!r}")
             self._same(index, value, self.read, "a reader was given")
-        found = {segment["epoch"] for index in indexes for segment in self.segments() if _holds(segment, index)}
+        found = {segment["epoch"] for index in indexes for segment in self._ever.values() if _holds(segment, index)}
         if found != {epoch}:
             self.break_("epochs", f"{who} of epoch {epoch} was told {list(indexes)}, which are of epochs {found}")
 

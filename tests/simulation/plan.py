@@ -298,9 +298,9 @@ log_profile(
 )  # fmt: skip
 log_profile(
     "log trim",
-    {**OWNERS, **PUBLISHERS, "trim": 14, "tidy": 8, "orphans": 10, "repair": 5, "read": 10},
+    {**OWNERS, **PUBLISHERS, "trim": 14, "tidy": 8, "orphans": 10, "repair": 5, "read": 10, "crash_at": 6},
     txns=1, late=0.1, chance_on=0.6, always=frozenset({"own", "part", "commit", "trim", "tidy", "read"}),
-    fault_rates=(0.0, 0.15, 0.3), points=("open", "roll", "fence", "publish", "trim", "orphan"),
+    fault_rates=(0.0, 0.15, 0.3), points=("open", "roll", "fence", "publish", "trim", "trim", "orphan"),
 )  # fmt: skip
 log_profile(
     "log late", {**OWNERS, **PUBLISHERS}, txns=1, late=0.6, chance_on=0.7, always=frozenset({"own", "part", "commit"}),

@@ -63,7 +63,7 @@ OF_LOGS = (
     "owner crashed", "ownership forced", "part failed -306", "part of several ledgers", "process frozen",
     "session expired",
     "session of a frozen process ended", "tail at the end of the log", "two handles of one process", "zombie task",
-    *(f"killed in {procedure}" for procedure in PROCEDURES),
+    *(f"killed in {procedure}" for procedure in PROCEDURES if procedure != "orphan"),
 )  # fmt: skip
 RARE = (
     "add parked", "add refused as read-only", "an id was given twice", "bookie gave up", "bookie joined",

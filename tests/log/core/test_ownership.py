@@ -91,7 +91,7 @@ def test_every_pair_does_as_it_is_decided(state):
         *(Announced(), Resigned(), Refused(DEPOSED), Deposed(DEPOSED), SegmentEnded(5, 1), LedgerCreated(51)),
         *(CreateFailed(NotEnoughBookies("1")), Acked(5, 0), WriterEnded(5), LedgerNotOpen(5), LedgerClosed(5, COUNTS)),
         *(Recovered(5, 0, COUNTS), RecoverFailed(5, NotEnoughBookies("1")), LedgerVanished(5, None), Settled(5, 0)),
-        *(NewLedgerVanished(), Append(item()), RollDue(), Transfer(""), Again(), Expired(0.0)),
+        *(NewLedgerVanished(), Append([item()]), RollDue(), Transfer(""), Again(), Expired(0.0)),
     ]
     assert {type(each) for each in given} == set(get_args(messages.Input))
     for each in given:
@@ -127,7 +127,7 @@ def at(state):
     if state is State.OUT:
         machine.handle(Transfer(""))
         return machine
-    steps = [ClaimMine(), Claimed(3, (4, 40)), SegmentClosed(4), Append(item()), LedgerCreated(50), Opened(5)]
+    steps = [ClaimMine(), Claimed(3, (4, 40)), SegmentClosed(4), Append([item()]), LedgerCreated(50), Opened(5)]
     reached = [State.CLAIMING, State.SETTLING, State.IDLE, State.OPENING, State.OPENING, State.WRITING]
     for step, after in zip(steps, reached, strict=True):
         if machine.state is state:
@@ -164,7 +164,7 @@ def test_the_way_to_the_first_acknowledgement():
     assert kinds(machine.handle(ClaimFree())) == [MakeClaim]
     assert kinds(machine.handle(ClaimMine())) == [EditClaim]
     assert machine.handle(Claimed(3, (4, 40))) == [Recover(4, 40)]
-    assert machine.handle(Append(one)) == []
+    assert machine.handle(Append([one])) == []
     assert machine.handle(Recovered(4, 1, COUNTS)) == [EditClose(4, COUNTS)]
     assert kinds(machine.handle(SegmentClosed(4))) == [BecomeOwner, CreateLedger]
     assert machine.handle(LedgerCreated(50)) == [EditOpen(50, None)]
@@ -177,7 +177,7 @@ def test_a_rollover_keeps_the_order():
     """Nothing goes to the old ledger any more; what came meanwhile goes to the next, named in one edit."""
     machine = at(State.ROLLING)
     first, later = machine.items[0], item()
-    assert machine.handle(Append(later)) == []
+    assert machine.handle(Append([later])) == []
     assert machine.handle(Acked(5, 0)) == [Release([first]), CloseLedger(5)]
     assert kinds(machine.handle(LedgerClosed(5, COUNTS))) == [CreateLedger]
     assert machine.handle(LedgerCreated(51)) == [EditOpen(51, (5, COUNTS))]
@@ -188,8 +188,8 @@ def test_a_fence_without_a_new_owner():
     """What is in the ledger is acknowledged, what is not goes to the next one, after others had time to go first."""
     machine = at(State.WRITING)
     first, second, third = machine.items[0], item(), item()
-    machine.handle(Append(second))
-    machine.handle(Append(third))
+    machine.handle(Append([second]))
+    machine.handle(Append([third]))
     send(machine)
     assert machine.handle(LedgerNotOpen(5)) == [Recover(5, 50)]
     assert machine.handle(Recovered(5, 1, COUNTS)) == [Release([first, second]), Wait("fence")]
@@ -233,13 +233,13 @@ def test_a_deposed_owner_settles_what_it_sent():
     """What never was sent fails at once; what was waits for the ledger's end."""
     machine = at(State.WRITING)
     first, second = machine.items[0], item()
-    machine.handle(Append(second))
+    machine.handle(Append([second]))
     send(machine)
     assert machine.handle(Deposed(DEPOSED)) == [Settle(5, 50)]
     assert machine.handle(Settled(5, 0))[:2] == [Release([first]), Fail([second], DEPOSED)]
     machine = at(State.ROLLING)
     waiting = item()
-    machine.handle(Append(waiting))
+    machine.handle(Append([waiting]))
     assert machine.handle(Deposed(DEPOSED)) == [Fail([waiting], DEPOSED), Settle(5, 50)]
     machine = at(State.IDLE)
     assert kinds(machine.handle(Deposed(DEPOSED))) == [ReleaseClaim, End]
@@ -274,14 +274,14 @@ def test_a_ledger_that_is_gone():
     """Still named: nothing can go on here; not named any more: the next is opened, and what was sent is unknown."""
     machine = at(State.FENCED)
     waiting = item()
-    machine.handle(Append(waiting))
+    machine.handle(Append([waiting]))
     failed, wait = machine.handle(LedgerVanished(5, None))
     assert isinstance(failed.error, AppendUnknown)
     assert wait == Wait("fence")
     assert list(machine.items) == [waiting]
     lost = SegmentLost("segment 5")
     machine = at(State.FENCED)
-    machine.handle(Append(item()))
+    machine.handle(Append([item()]))
     assert kinds(machine.handle(LedgerVanished(5, lost))) == [Fail, Fail, ReleaseClaim, End]
     machine = at(State.SETTLING)
     assert machine.handle(LedgerVanished(4, lost)) == [ReleaseClaim(), End(lost)]
@@ -318,7 +318,7 @@ def test_handing_over():
     (first,) = machine.items
     assert machine.handle(Transfer("t")) == [EditAnnounce("t")]
     assert machine.handle(Announced()) == []
-    (refused,) = machine.handle(Append(item()))
+    (refused,) = machine.handle(Append([item()]))
     assert type(refused) is Fail
     assert machine.handle(Acked(5, 0)) == [Release([first]), CloseLedger(5)]
     assert machine.handle(LedgerClosed(5, COUNTS)) == [EditResign((5, COUNTS))]
@@ -469,7 +469,7 @@ class Walk:
         ):
             each = Item(1, 1, self.now + 50)
             self.items.append(each)
-            self.feed(Append(each))
+            self.feed(Append([each]))
         elif kind == "ack" and ledger is not None and ledger.end is None and ledger.acked < len(ledger.sent):
             ledger.acked = random.randint(ledger.acked + 1, len(ledger.sent))
             self.feed(Acked(number, ledger.acked - 1))

@@ -46,7 +46,7 @@ def test_through_the_doomed():
         gone = await Removal(world.handle(), ledgers, points.append).remove([tag(each) for each in wanted])
         assert gone == set(wanted) - {17}
         assert ledgers.deleted == sorted(gone)
-        assert points == ["orphan.doomed"] * 2
+        assert points == ["orphan.doomed", "orphan.deleted"] * 2
         assert await doomed_of(handle) == [17]
 
     run(story)
