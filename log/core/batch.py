@@ -29,6 +29,7 @@ from quire.protocol.log_errors import LogDamaged, UnknownFormat
 # SPDX-License-Identifier: Apache-2.0
 
 COLUMN = struct.Struct(">BI")  # id, bytes
+ONE_COLUMN = struct.Struct(">BBI")  # columns, and the only one of them
 RUN = struct.Struct(">HIIQ")  # name, first record, records, first sequence
 U16, U32 = struct.Struct(">H"), struct.Struct(">I")
 BODY_BYTES_MAX = 64 << 20
@@ -55,7 +56,10 @@ class ProducerRun(NamedTuple):
 
 @dataclass(slots=True)
 class Records:
-    """Records to be encoded, which do not change.  Each column is None or has a member for each value."""
+    """
+    Records to be encoded, which do not change.  Each column is None or has a member for each value.  `lengths` are
+    those of the values, `size` is their bytes and the skips.  `TypeError` when a value is no bytes.
+    """
 
     values: Sequence[bytes]
     keys: Sequence[bytes | None] | None = None
@@ -64,22 +68,17 @@ class Records:
     producers: Sequence[ProducerRun] = ()
     skips: Sequence[int] | None = None
     indexes: Sequence[int] | None = None
-    _lengths: list[int] | None = field(default=None, init=False, repr=False, compare=False)
-    _bytes: int = field(default=-1, init=False, repr=False, compare=False)
+    lengths: list[int] = field(init=False, repr=False, compare=False)
+    size: int = field(init=False, repr=False, compare=False)
 
-    @property
-    def lengths(self) -> list[int]:
-        """Of the values; counted once."""
-        if self._lengths is None:
-            self._lengths = list(map(len, self.values))
-        return self._lengths
-
-    @property
-    def bytes(self) -> int:
-        """Value bytes and skips; counted once."""
-        if self._bytes < 0:
-            self._bytes = sum(self.lengths) + (sum(self.skips) if self.skips is not None else 0)
-        return self._bytes
+    def __post_init__(self) -> None:
+        for kind in set(map(type, self.values)) - {bytes}:
+            if not issubclass(kind, bytes):
+                raise TypeError(f"a value must be bytes, not {kind.__name__}")
+        self.lengths = list(map(len, self.values))
+        self.size = sum(self.lengths)
+        if self.skips is not None:
+            self.size += sum(self.skips)
 
 
 def encode_body(records: Records) -> bytes:
@@ -87,7 +86,7 @@ def encode_body(records: Records) -> bytes:
     count = len(records.values)
     if not 1 <= count <= RECORDS_MAX:
         raise ValueError(f"a batch of {count} records: one has 1 to {RECORDS_MAX}")
-    columns: list[tuple[int, bytes]] = []
+    columns: list[tuple[int, bytes]] = []  # before the values
     if records.keys is not None:
         keys = records.keys
         lengths = [NONE if key is None else len(key) for key in keys]
@@ -104,10 +103,12 @@ def encode_body(records: Records) -> bytes:
         columns.append((SKIPS, _u32s(records.skips)))
     if records.indexes is not None:
         columns.append((INDEXES, struct.pack(f">{count}Q", *records.indexes)))
-    values = records.values
-    columns.append((VALUES, b"".join((_u32s(records.lengths), *values))))
-    heads = b"".join([COLUMN.pack(number, len(data)) for number, data in columns])
-    body = b"".join((bytes((len(columns),)), heads, *(data for _, data in columns)))
+    lengths = records.lengths
+    last = ONE_COLUMN.pack(1 + len(columns), VALUES, U32.size * count + sum(lengths))
+    if columns:
+        heads = b"".join([COLUMN.pack(number, len(data)) for number, data in columns])
+        last = b"".join((last[:1], heads, last[1:], *(data for _, data in columns)))
+    body = b"".join((last, _u32s(lengths), *records.values))
     if len(body) > BODY_BYTES_MAX:
         raise ValueError(f"a batch of {len(body)} bytes is larger than the {BODY_BYTES_MAX} that one may have")
     return body

@@ -19,14 +19,11 @@ UNSENT = -1
 @dataclass(eq=False, slots=True)
 class Item:
     """
-    What is acknowledged together: a batch of records.  `last`: the id of its last entry in the present ledger, which
-    the driver sets when it sends it.  `deadline`: when it fails, by the driver's clock.
+    What is acknowledged together: a batch of records (`owner.appends`).  `deadline`: when it fails, by the driver's
+    clock.  `last`: the id of its last entry in the present ledger, which the driver sets when it sends it.
     """
 
-    records: int
-    bytes: int
     deadline: float
-    work: object = None  # the driver's
     last: int = UNSENT
 
 

@@ -21,6 +21,7 @@ from quire.log.core.batch import (
     Headers,
     Records,
 )
+from quire.log.core.ownership_messages import Item
 from quire.log.owner.encoder import Placed
 from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import AppendUnknown
@@ -28,6 +29,7 @@ from quire.protocol.log_errors import AppendUnknown
 # SPDX-License-Identifier: Apache-2.0
 
 RECORDS_PER_ENTRY_MAX = 8192
+NOWHERE = Placed(-1, [], 0)  # not encoded yet
 VALUE_BYTES_MAX = BODY_BYTES_MAX - (1 << 20)
 
 
@@ -48,7 +50,7 @@ class Appended(NamedTuple):
 class Call:
     """One append, which may become several entries, or share one with others."""
 
-    __slots__ = ("_positions", "_ranges", "count", "deadline", "done", "left", "one")
+    __slots__ = ("_entries", "count", "deadline", "done", "left", "one")
 
     def __init__(self, count: int, one: bool, deadline: float) -> None:
         """`deadline`: of all its entries, so that none is stored after the others were too late."""
@@ -57,13 +59,11 @@ class Call:
         self.count = count
         self.one = one
         self.left = count  # records that are not acknowledged
-        self._ranges: list[range] = []  # of indexes, one for each of its entries
-        self._positions: list[list[int]] = []
+        self._entries: tuple[tuple[range, list[int]], ...] = ()  # of each its indexes and positions
 
     def stored(self, indexes: range, positions: list[int]) -> None:
         """So many more of its records are acknowledged; a barrier's index is that of the next record."""
-        self._ranges.append(indexes)
-        self._positions.append(positions)
+        self._entries += ((indexes, positions),)
         self.left -= len(indexes)
 
     def fail(self, error: BaseException) -> None:
@@ -78,28 +78,33 @@ class Call:
     @property
     def answer(self) -> Position | Appended:
         """Where its records are."""
-        ranges, first = self._ranges, self._positions[0]
+        indexes, positions = self._entries[0]
         if self.one:
-            return Position(ranges[0].start, first[0])
-        positions = first if len(ranges) == 1 else list(chain.from_iterable(self._positions))
-        whole = range(ranges[0].start, ranges[-1].stop)
-        return Appended(whole if len(whole) == len(positions) else list(chain.from_iterable(ranges)), positions)
+            return Position(indexes.start, positions[0])
+        if len(self._entries) == 1:
+            return Appended(indexes, positions)
+        positions = list(chain.from_iterable(positions for _, positions in self._entries))
+        whole = range(indexes.start, self._entries[-1][0].stop)
+        if len(whole) == len(positions):
+            return Appended(whole, positions)
+        return Appended(list(chain.from_iterable(indexes for indexes, _ in self._entries)), positions)
 
 
-class Batch:
-    """What one item carries: records, and how many of them are whose."""
+class Batch(Item):
+    """What is acknowledged together: records, and how many of them are whose.  `placed` once it is encoded."""
 
     __slots__ = ("barrier", "calls", "placed", "records")
 
     def __init__(self, records: Records, calls: list[tuple[Call, int]], barrier: bool = False) -> None:
+        super().__init__(calls[0][0].deadline)
         self.records = records
         self.calls = calls
-        self.placed = Placed()
+        self.placed = NOWHERE
         self.barrier = barrier
 
     def acknowledged(self) -> None:
         """Each call learns where its records are; a barrier's, where the next one will be."""
-        first, positions = self.placed.first, self.placed.positions
+        first, positions, _ = self.placed
         if len(self.calls) == 1:
             ((call, count),) = self.calls
             call.stored(range(first, first + count), positions)
@@ -112,10 +117,6 @@ class Batch:
 
 def check(records: Records) -> int:
     """The bytes of its values; `TypeError`, `ValueError` for what can't be appended."""
-    if set(map(type, records.values)) != {bytes}:
-        for value in records.values:
-            if not isinstance(value, bytes):
-                raise TypeError(f"a value must be bytes, not {type(value).__name__}")
     longest = max(records.lengths, default=0)
     if longest > VALUE_BYTES_MAX:
         raise ValueError(f"a value of {longest} bytes is larger than the {VALUE_BYTES_MAX} that one may have")
@@ -133,7 +134,7 @@ def check(records: Records) -> int:
             operator.index(time)
     for headers in records.headers or ():
         check_headers(headers)
-    return records.bytes
+    return records.size
 
 
 def check_headers(headers: Headers) -> None:
@@ -152,10 +153,10 @@ def check_headers(headers: Headers) -> None:
 
 def cut(records: Records, batch_bytes: int) -> "list[Records]":
     """In pieces of at most so many bytes, one record at least."""
-    values = records.values
-    if len(values) <= RECORDS_PER_ENTRY_MAX and records.bytes <= batch_bytes:
+    count = len(records.values)
+    if count == 1 or (count <= RECORDS_PER_ENTRY_MAX and records.size <= batch_bytes):
         return [records]
-    return [part(records, start, end) for start, end in cut_places(list(map(len, values)), batch_bytes)]
+    return [part(records, start, end) for start, end in cut_places(records.lengths, batch_bytes)]
 
 
 def cut_places(lengths: Sequence[int], batch_bytes: int) -> list[tuple[int, int]]:
@@ -210,27 +211,36 @@ def joined(taken: Sequence[Records]) -> Records:
     )
 
 
-def gather(gathered: deque[tuple[Records, Call]], batch_bytes: int) -> tuple[Batch, list[Records]]:
+def gather(
+    gathered: deque[tuple[Records, Call]], batch_bytes: int, most: int
+) -> tuple[list[Batch], list[Records]]:
     """
-    The next entry of what was gathered, in order; and what is left out, for another entry of its call has failed.
+    The next entries of what was gathered, in order; and what is left out, for another entry of its call has failed.
     """
-    taken: list[Records] = []
+    batches: list[Batch] = []
     dropped: list[Records] = []
+    taken: list[Records] = []
     calls: list[tuple[Call, int]] = []
     size = count = 0
     while gathered:
         records, call = gathered[0]
-        number = len(records.values)
+        number = len(records.lengths)
         if call.done.called:
             dropped.append(records)
         elif taken and (
-            size + records.bytes > batch_bytes or count + number > RECORDS_PER_ENTRY_MAX or not alike(records, taken[0])
+            size + records.size > batch_bytes or count + number > RECORDS_PER_ENTRY_MAX or not alike(records, taken[0])
         ):
-            break
+            batches.append(Batch(joined(taken), calls))
+            taken, calls, size, count = [], [], 0, 0
+            if len(batches) == most:
+                break
+            continue
         else:
             taken.append(records)
             calls.append((call, number))
-            size += records.bytes
+            size += records.size
             count += number
         gathered.popleft()
-    return Batch(joined(taken), calls), dropped
+    if taken:
+        batches.append(Batch(joined(taken), calls))
+    return batches, dropped

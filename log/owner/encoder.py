@@ -9,9 +9,10 @@ Safety: stamps never fall; an index is what the records of closed segments and o
 
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 from operator import add, sub
+from typing import NamedTuple
 
 from quire.log.core.batch import Records, encode_body
 from quire.log.core.frame import Compress, Compression, Kind, pack_entries
@@ -32,13 +33,12 @@ class Prepared:
 Hook = Callable[[int, int, int, Sequence[bytes]], Sequence[bytes] | Prepared]
 
 
-@dataclass(slots=True)
-class Placed:
+class Placed(NamedTuple):
     """Where an append is: the index of its first record, the byte position of each, and that after the last."""
 
-    first: int = -1
-    positions: list[int] = field(default_factory=list)
-    end: int = 0
+    first: int
+    positions: list[int]
+    end: int
 
 
 def compressor(name: str) -> tuple[Compression, Compress | None]:
@@ -109,37 +109,35 @@ class Encoder:
         """What the ledger holds when all entries so far are in it."""
         return Counts(self.ordinal, self.offset, self.entries, self.stamp)
 
-    def encode(self, records: Records, now_ms: int, placed: Placed) -> list[bytes]:
-        """The entries of an append, whose place goes to `placed`; `ValueError` when it is too large."""
+    def encode(self, records: Records, now_ms: int) -> tuple[list[bytes], Placed]:
+        """The entries of an append, and its place; `ValueError` when it is too large."""
         stamp = max(self.stamp, now_ms)
-        size = records.bytes
+        size = records.size
         entries = pack_entries(
             Kind.BATCH,
             encode_body(records),
             ordinal=self.ordinal,
             offset=self.offset,
             stamp=stamp,
-            records=len(records.values),
+            records=len(records.lengths),
             value_bytes=size,
             part_bytes=self.part_bytes,
             compression=self._compression,
             compress=self._compress,
         )
-        placed.first = self.index
+        first, at = self.index, self.position
         lengths, skips = records.lengths, records.skips
-        steps = lengths if skips is None else map(add, lengths, skips)
-        ends = list(accumulate(steps, initial=self.position))
-        placed.end = ends[-1]
         if skips is None:
-            ends.pop()
-            placed.positions = ends
+            positions = list(accumulate(lengths[:-1], initial=at))
         else:
-            placed.positions = list(map(sub, ends[1:], lengths))
+            ends = accumulate(map(add, lengths, skips), initial=at)
+            next(ends)
+            positions = list(map(sub, ends, lengths))
         self.stamp = stamp
-        self.ordinal += len(records.values)
+        self.ordinal += len(lengths)
         self.offset += size
         self.entries += len(entries)
-        return entries
+        return entries, Placed(first, positions, at + size)
 
     def nothing(self) -> list[bytes]:
         """An entry that completes no record."""

@@ -7,6 +7,7 @@ Does not know: claims, ledgers, edits (`driver`), what a record means.
 Batch first: what arrives while something is under way is gathered until the reactor's next turn and becomes one entry.
 """
 
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,7 +24,7 @@ from quire.log.core.batch import (
 from quire.log.core.values import Counts, Segment
 from quire.log.owner.appends import Appended, Batch, Call, Position, check, cut, gather
 from quire.log.owner.driver import OwnerDriver
-from quire.log.owner.encoder import Encoder, Hook
+from quire.log.owner.encoder import Encoder, Hook, Placed
 from quire.log.owner.preparing import prepare
 from quire.log.store.editing import LogRecords
 from quire.log.store.ledgers import LogLedgers
@@ -126,13 +127,13 @@ class Owner:
         Durable on the ack quorum when it fires.  `NotOwner` (never sent), `LogFenced` (not in the log),
         `AppendUnknown`, `TooManyRequests` when the window is full: `ready` tells when it is not.
         """
-        records = Records(
+        return self._append(
+            True,
             [value],
             None if key is None else [key],
             None if time_ms is None else [time_ms],
             None if headers is None else [headers],
         )
-        return self._append(records, True)
 
     def append_many(
         self,
@@ -144,13 +145,22 @@ class Owner:
         atomic: bool = False,
     ) -> Deferred[Appended]:
         """As `append`, in order.  `atomic`: all in one batch of at most 64 MiB, or `ValueError`."""
-        records = Records(list(values), keys, times_ms, headers)
-        if not records.values:
+        taken = list(values)
+        if not taken:
             return succeed(Appended(range(0), []))
-        return self._append(records, False, atomic)
+        return self._append(False, taken, keys, times_ms, headers, atomic)
 
-    def _append(self, records: Records, one: bool, atomic: bool = False) -> Deferred[Any]:
+    def _append(
+        self,
+        one: bool,
+        values: list[bytes],
+        keys: Sequence[bytes | None] | None,
+        times_ms: Sequence[int | None] | None,
+        headers: Sequence[Headers] | None,
+        atomic: bool = False,
+    ) -> Deferred[Any]:
         try:
+            records = Records(values, keys, times_ms, headers)
             size = check(records)
         except (TypeError, ValueError) as error:
             return fail(error)
@@ -167,8 +177,7 @@ class Owner:
         self._count += count
         self._bytes += size
         call = Call(count, one, self._clock.seconds() + self._append_s)
-        parts = [records] if atomic else list(cut(records, self._options.batch_bytes))
-        for part in parts:
+        for part in [records] if atomic else cut(records, self._options.batch_bytes):
             self._gathered.append((part, call))
         self._flush_or_later()
         return call.done
@@ -201,7 +210,7 @@ class Owner:
             return fail(self._error or self._not_owner())
         self._flush(everything=True)
         call = Call(0, True, self._clock.seconds() + self._append_s)
-        self._driver.feed(m.Append([self._item(Batch(Records([]), [(call, 0)], barrier=True))]))
+        self._submit([Batch(Records([]), [(call, 0)], barrier=True)])
         return call.done
 
     def roll(self) -> None:
@@ -240,19 +249,17 @@ class Owner:
     def _flush(self, everything: bool = False) -> None:
         """Submits what was gathered, as far as entries may be under way; `everything` that the window has."""
         self._flush_due = False
-        items: list[m.Item] = []
-        while self._gathered and (everything or self._under_way < ENTRIES_UNDER_WAY_MAX) and not self._over:
-            batch, dropped = gather(self._gathered, self._options.batch_bytes)
+        most = sys.maxsize if everything else ENTRIES_UNDER_WAY_MAX - self._under_way
+        if self._gathered and most > 0 and not self._over:
+            batches, dropped = gather(self._gathered, self._options.batch_bytes, most)
             for records in dropped:
                 self._make_room(records)
-            if batch.calls:
-                items.append(self._item(batch))
-        if items:
-            self._driver.feed(m.Append(items))
+            if batches:
+                self._submit(batches)
 
-    def _item(self, batch: Batch) -> m.Item:
-        self._under_way += 1
-        return m.Item(len(batch.records.values), batch.records.bytes, batch.calls[0][0].deadline, batch)
+    def _submit(self, batches: list[Batch]) -> None:
+        self._under_way += len(batches)
+        self._driver.feed(m.Append(batches))
 
     # -- what the driver says --------------------------------------------------------------------------------------
 
@@ -284,26 +291,23 @@ class Owner:
         assert encoder is not None
         sent: list[bytes] = []
         size = 0
-        for item in items:
-            batch = item.work
+        for batch in items:
             assert isinstance(batch, Batch)
             try:
-                entries = self._encoded(batch, encoder)
+                sent += self._encoded(batch, encoder)
             except Exception as error:  # too large: these appends fail, and nothing else
                 self._settle(batch, error)
                 batch.records, batch.calls = Records([]), []
-                entries = encoder.nothing()
-            item.last = encoder.entries - 1
-            sent += entries
-            size += batch.records.bytes
-            if size >= SENT_BYTES or item is items[-1]:
-                self._driver.appended(n, item.last, writer.append_many(sent))
+                sent += encoder.nothing()
+            batch.last = encoder.entries - 1
+            size += batch.records.size
+            if size >= SENT_BYTES or batch is items[-1]:
+                self._driver.appended(n, batch.last, writer.append_many(sent))
                 sent, size = [], 0
 
     def _encoded(self, batch: Batch, encoder: Encoder) -> list[bytes]:
         if batch.barrier:
-            batch.placed.first = encoder.index
-            batch.placed.positions = [encoder.position]
+            batch.placed = Placed(encoder.index, [encoder.position], encoder.position)
             return encoder.nothing()
         records, now_ms = batch.records, self.records.now_ms()
         if self._hook is not None and batch.calls:
@@ -312,28 +316,29 @@ class Owner:
                 self._settle(each.batch, each.error)
         if not batch.calls:  # all of them failed before
             return encoder.nothing()
-        return encoder.encode(records, now_ms, batch.placed)
+        entries, batch.placed = encoder.encode(records, now_ms)
+        return entries
 
     def released(self, items: Sequence[m.Item]) -> None:
         """They are acknowledged."""
-        now = self._clock.seconds()
-        for item in items:
-            batch = item.work
+        begun = self._clock.seconds() + self._append_s  # less the deadline: since it was handed over
+        appended = self.records.counters.appended
+        for batch in items:
             assert isinstance(batch, Batch)
             batch.acknowledged()
             if batch.calls and not batch.barrier:
                 records, placed = batch.records, batch.placed
-                self._end = placed.first + len(records.values), placed.end
-                taken = now - (item.deadline - self._append_s)
-                self.records.counters.appended(len(records.values), records.bytes, taken)
+                count = len(records.lengths)
+                self._end = placed.first + count, placed.end
+                appended(count, records.size, begun - batch.deadline)
             self._settle(batch, None)
         self._flush_more(len(items))
 
     def failed(self, items: Sequence[m.Item], error: LedgerError) -> None:
         """They are not acknowledged."""
         for item in items:
-            assert isinstance(item.work, Batch)
-            self._settle(item.work, error)
+            assert isinstance(item, Batch)
+            self._settle(item, error)
         self._flush_more(len(items))
 
     def _settle(self, batch: Batch, error: BaseException | None) -> None:
@@ -346,7 +351,7 @@ class Owner:
 
     def _make_room(self, records: Records) -> None:
         self._count -= len(records.values)
-        self._bytes -= records.bytes
+        self._bytes -= records.size
 
     def _flush_more(self, over: int) -> None:
         """So many items are over; what those who were answered have appended since is gathered."""

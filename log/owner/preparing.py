@@ -51,7 +51,7 @@ def prepare(hook: Hook, batch: Batch, encoder: Encoder, now_ms: int) -> tuple[Re
         made.append(stored)
         kept.append(own)
         index += count
-        at += stored.bytes
+        at += stored.size
     batch.calls = [own.calls[0] for own in kept]
     batch.records = joined([own.records for own in kept])
     return joined(made), refused

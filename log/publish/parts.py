@@ -16,7 +16,7 @@ from quire.conf.log import LogOptions, LogSettings
 from quire.log.core.batch import Headers, Records
 from quire.log.core.publishing import IntentName, Part, PartLedger, Txn
 from quire.log.owner.appends import check, cut
-from quire.log.owner.encoder import Encoder, Placed
+from quire.log.owner.encoder import Encoder
 from quire.log.publish.txns import Txns
 from quire.log.store.ledgers import LogLedgers, Tags
 
@@ -79,7 +79,7 @@ class PartWriter:
                 await self._begin_ledger()
             assert self._encoder is not None
             assert self._writer is not None
-            entries = self._encoder.encode(piece, self._txns.log.now_ms(), Placed())
+            entries, _ = self._encoder.encode(piece, self._txns.log.now_ms())
             await self._txns.written(str(self._name), self._txn, self._writer.append_many(entries))
             for value in piece.values:
                 self._crc = crc32c(value, self._crc)

@@ -8,7 +8,7 @@ from quire.log.core.batch import Records
 from quire.log.core.frame import HEADER_BYTES
 from quire.log.core.publishing import PARTS_MAX
 from quire.log.core.values import Owner, Segment
-from quire.log.owner.encoder import Encoder, Placed
+from quire.log.owner.encoder import Encoder
 from quire.log.store.editing import LogRecords
 from quire.metadata.memory.cluster import Fault
 from quire.protocol import log_errors
@@ -258,7 +258,7 @@ async def _(world, logs):
 @provokes(UnknownFormat, "'a'", "ledger", "entry 0", "a newer one reads it")
 async def _(world, logs):
     """an entry of a newer version"""
-    (entry,) = Encoder(Segment(0, 0, 0, 0, 0), 0, 1000, "none").encode(Records([b"x"]), 0, Placed())
+    ((entry,), _) = Encoder(Segment(0, 0, 0, 0, 0), 0, 1000, "none").encode(Records([b"x"]), 0)
     await changed_entry(logs, entry[:4] + b"\2" + entry[5:])
     await values(await logs.read("a"))
 

@@ -54,7 +54,7 @@ def packed(records, ordinal=7, offset=100, **options):
         offset=offset,
         stamp=1_700_000_000_000,
         records=len(records.values),
-        value_bytes=records.bytes,
+        value_bytes=records.size,
         **options,
     )
 
@@ -76,7 +76,7 @@ def test_a_batch_round_trips(records, part_bytes, compressed):
     assert tuple(batch.producers) == tuple(records.producers)
     assert batch.skips == (None if records.skips is None else tuple(records.skips))
     assert batch.indexes == (None if records.indexes is None else tuple(records.indexes))
-    assert (assembler.progress.ordinal, assembler.progress.offset) == (7 + batch.count, 100 + records.bytes)
+    assert (assembler.progress.ordinal, assembler.progress.offset) == (7 + batch.count, 100 + records.size)
     offset = 100
     for value, skip, at in zip(batch.values, batch.skips or [0] * batch.count, batch.offsets, strict=True):
         assert at == offset + skip

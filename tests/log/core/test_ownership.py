@@ -118,7 +118,7 @@ def test_a_candidate_that_is_not_to_wait_any_more():
 
 def item(deadline=100.0):
     """One record."""
-    return Item(1, 10, deadline)
+    return Item(deadline)
 
 
 def at(state):
@@ -467,7 +467,7 @@ class Walk:
             State.ROLLING,
             State.FENCED,
         ):
-            each = Item(1, 1, self.now + 50)
+            each = Item(self.now + 50)
             self.items.append(each)
             self.feed(Append([each]))
         elif kind == "ack" and ledger is not None and ledger.end is None and ledger.acked < len(ledger.sent):

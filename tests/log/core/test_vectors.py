@@ -105,7 +105,7 @@ def written(said):
         rows = {name: TableRow(*row) for name, row in said["rows"].items()}
         return pack_entries(Kind.TABLE, encode_table(rows), **place)
     records = records_of(said)
-    place |= {"records": len(records.values), "value_bytes": records.bytes}
+    place |= {"records": len(records.values), "value_bytes": records.size}
     if "part_bytes" in said:
         place["part_bytes"] = said["part_bytes"]
     if "deflated" in said:

@@ -16,6 +16,7 @@ from quire.log.owner.appends import (
     gather,
     joined,
 )
+from quire.log.owner.encoder import Placed
 from quire.protocol.log_errors import AppendUnknown, LogFenced, NotOwner
 
 # SPDX-License-Identifier: Apache-2.0
@@ -24,21 +25,21 @@ from quire.protocol.log_errors import AppendUnknown, LogFenced, NotOwner
 @pytest.mark.parametrize(
     ("records", "error", "said"),
     [
-        (Records(["text"]), TypeError, "bytes"),
-        (Records([bytes(VALUE_BYTES_MAX + 1)]), ValueError, "larger"),
-        (Records([b""], keys=["k"]), TypeError, "key"),
-        (Records([b""], keys=[bytes(65_537)]), ValueError, "key"),
-        (Records([b""], keys=[]), ValueError, "1 values"),
-        (Records([b""], times=[0.5]), TypeError, "float"),
-        (Records([b""], headers=[[("n", "v")]]), TypeError, "header"),
-        (Records([b""], headers=[[("n" * 256, b"")]]), ValueError, "name"),
-        (Records([b""], headers=[[("n", bytes(65_536))]]), ValueError, "headers"),
+        (lambda: Records(["text"]), TypeError, "bytes"),
+        (lambda: Records([bytes(VALUE_BYTES_MAX + 1)]), ValueError, "larger"),
+        (lambda: Records([b""], keys=["k"]), TypeError, "key"),
+        (lambda: Records([b""], keys=[bytes(65_537)]), ValueError, "key"),
+        (lambda: Records([b""], keys=[]), ValueError, "1 values"),
+        (lambda: Records([b""], times=[0.5]), TypeError, "float"),
+        (lambda: Records([b""], headers=[[("n", "v")]]), TypeError, "header"),
+        (lambda: Records([b""], headers=[[("n" * 256, b"")]]), ValueError, "name"),
+        (lambda: Records([b""], headers=[[("n", bytes(65_536))]]), ValueError, "headers"),
     ],
 )
 def test_limits(records, error, said):
     """Each is refused before anything is sent, and the error says what is too large or of another kind."""
     with pytest.raises(error, match=said):
-        check(records)
+        check(records())
 
 
 def test_what_may_be_appended():
@@ -87,7 +88,7 @@ def test_a_call_does_not_deny_what_is_in_the_log(stored, error, said):
     call = Call(2, False, 0.0)
     for number in range(stored):
         batch = Batch(Records([b"v"]), [(call, 1)])
-        batch.placed.first, batch.placed.positions = number, [number]
+        batch.placed = Placed(number, [number], number + 1)
         batch.acknowledged()
     failures = []
     call.done.addErrback(failures.append)
@@ -103,9 +104,10 @@ def test_the_next_entry_of_what_was_gathered():
     waiting = deque(zip([Records([b"x" * 10]) for _ in range(4)] + [Records([b"y"], [b"k"])], calls, strict=True))
     calls[1].done.errback(ValueError("too large"))
     calls[1].done.addErrback(lambda failure: failure.trap(ValueError))
-    batch, dropped = gather(waiting, 25)
+    ((batch,), dropped) = gather(waiting, 25, 1)
     assert (batch.calls, batch.records.values) == ([(calls[0], 1), (calls[2], 1)], [b"x" * 10] * 2)
-    assert [records.bytes for records in dropped] == [10]
-    assert gather(waiting, 1000)[0].calls == [(calls[3], 1)]
-    assert gather(waiting, 0)[0].records.keys == [b"k"]
-    assert gather(waiting, 0)[0].calls == []
+    assert [records.size for records in dropped] == [10]
+    batches, dropped = gather(waiting, 1000, 10)
+    assert [batch.calls for batch in batches] == [[(calls[3], 1)], [(calls[4], 1)]]
+    assert batches[1].records.keys == [b"k"]
+    assert gather(waiting, 0, 10) == (dropped, []) == ([], [])

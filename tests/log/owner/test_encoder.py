@@ -5,7 +5,7 @@ import pytest
 from quire.log.core.batch import Records, encode_body
 from quire.log.core.frame import Assembler, unpack_header
 from quire.log.core.values import Counts, Segment
-from quire.log.owner.encoder import Encoder, Placed, compressor, decompress
+from quire.log.owner.encoder import Encoder, compressor, decompress
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
 
 # SPDX-License-Identifier: Apache-2.0
@@ -15,22 +15,20 @@ SEGMENT = Segment(3, 70, 1, 100, 1000)
 
 def test_places_continue_the_segment():
     """Index and position begin where the segment does, and skips move the position."""
-    encoder, placed = Encoder(SEGMENT, 0, 1 << 20, "none"), Placed()
-    encoder.encode(Records([b"ab", b"cde"]), 50, placed)
-    assert (placed.first, placed.positions) == (100, [1000, 1002])
-    encoder.encode(Records([b"f", b"g"], skips=[10, 1]), 50, placed)
-    assert (placed.first, placed.positions) == (102, [1015, 1017])
+    encoder = Encoder(SEGMENT, 0, 1 << 20, "none")
+    assert encoder.encode(Records([b"ab", b"cde"]), 50)[1] == (100, [1000, 1002], 1005)
+    assert encoder.encode(Records([b"f", b"g"], skips=[10, 1]), 50)[1] == (102, [1015, 1017], 1018)
     assert (encoder.index, encoder.position) == (104, 1018)
     assert encoder.counts == Counts(4, 18, 2, 50)
 
 
 def test_stamps_never_fall():
     """A clock that is set back gives the stamp of before, as does a log that is ahead."""
-    encoder, placed = Encoder(SEGMENT, 500, 1 << 20, "none"), Placed()
+    encoder = Encoder(SEGMENT, 500, 1 << 20, "none")
     assembler = Assembler(decompress)
     stamps = []
     for now in (100, 600, 300, 700):
-        (entry,) = encoder.encode(Records([b"x"]), now, placed)
+        ((entry,), _) = encoder.encode(Records([b"x"]), now)
         stamps.append(assembler.feed(entry).stamp)
     assert stamps == [500, 600, 600, 700]
 
@@ -38,9 +36,9 @@ def test_stamps_never_fall():
 @pytest.mark.parametrize("name", ["none", "zlib"])
 def test_large_batches_are_cut(name):
     """Into parts, of which the last completes all records; the count of entries goes with them."""
-    encoder, placed = Encoder(SEGMENT, 0, 100, name), Placed()
+    encoder = Encoder(SEGMENT, 0, 100, name)
     values = [bytes(range(256)) * 4, b"end"]
-    entries = encoder.encode(Records(values), 1, placed)
+    entries, _ = encoder.encode(Records(values), 1)
     assert encoder.entries == len(entries) > 1
     assembler = Assembler(decompress)
     *before, batch = [assembler.feed(entry) for entry in entries]
@@ -51,9 +49,9 @@ def test_large_batches_are_cut(name):
 def test_an_entry_of_nothing():
     """It takes no index and no bytes, and has the stamp of what came before."""
     encoder, assembler = Encoder(SEGMENT, 0, 100, "none"), Assembler(decompress)
-    (first,) = encoder.encode(Records([b"one"]), 7, Placed())
+    ((first,), _) = encoder.encode(Records([b"one"]), 7)
     (between,) = encoder.nothing()
-    (last,) = encoder.encode(Records([b"two"]), 7, Placed())
+    ((last,), _) = encoder.encode(Records([b"two"]), 7)
     assert [each and each.values for each in map(assembler.feed, (first, between, last))] == [[b"one"], None, [b"two"]]
     assert (encoder.entries, unpack_header(between).stamp, encoder.ordinal) == (3, 7, 2)
 

@@ -11,7 +11,7 @@ SEGMENT = Segment(3, 70, 1, 100, 1000)
 
 def made(records, start=0, segment=SEGMENT):
     """Of a batch that begins at record 5, byte 50 of its ledger."""
-    return LogBatch(segment, Batch(encode_body(records), 5, 50, 7, len(records.values), records.bytes), start)
+    return LogBatch(segment, Batch(encode_body(records), 5, 50, 7, len(records.values), records.size), start)
 
 
 def test_places_in_the_log():

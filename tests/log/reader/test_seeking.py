@@ -283,7 +283,7 @@ class Generated:
             offset=self.offset(first),
             stamp=self.stamp(first),
             records=len(records.values),
-            value_bytes=records.bytes,
+            value_bytes=records.size,
         )
         return succeed([Entry(7, first, data)])
 
