@@ -24,6 +24,7 @@ from quire.protocol.errors import MetaStore
 IDLE_LOOK_S = 30.0  # plus or minus half
 TURN_S = 0.5  # that a candidate leaves the claim to each of higher priority
 BETTER_MAX = 3
+FORCES_MAX = 10  # tries to take a claim that changes meanwhile
 LEAVING_S = 2 * SESSION_TIMEOUT_MS / 1000  # in which a create that was never answered may still take effect
 
 
@@ -181,18 +182,23 @@ class Claims:
         return TURN_S * min(better, BETTER_MAX) + wait_s * handed_to
 
     async def force(self) -> None:
-        """Takes another's claim in one step: its holder would make it again at once."""
-        found = await self._look()
-        if found is not None and token_of(found) != self._token and not self._ended:
-            try:
-                await self._records.multi(
-                    [Delete(self._owner, found.version), Create(self._owner, self._value(), claim=True)]
-                )
-            except RecordError:
+        """
+        Takes the claim, another's in one step: its holder would make it again at once, as it does one that went with
+        its session.
+        """
+        for _ in range(FORCES_MAX):
+            found = await self._look()
+            if self._ended or token_of(found) == self._token:
                 return
+            former = [] if found is None else [Delete(self._owner, found.version)]
+            try:
+                await self._records.multi([*former, Create(self._owner, self._value(), claim=True)])
+            except RecordError:  # somebody was faster
+                continue
             except MetaStore:
                 self._unanswered = True
                 raise
+            return
 
     async def release(self) -> None:
         """

@@ -5,7 +5,7 @@ from random import Random
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from quire.log.owner.claims import TURN_S, Claims
+from quire.log.owner.claims import TURN_S, Claims, token_of
 from quire.metadata.memory.cluster import Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore
 from quire.metadata.records import NoRecord
@@ -126,6 +126,35 @@ def test_force_takes_it_in_one_step():
         assert one.heard[-1] == "two"
         await two.force()
         assert (await world.look.read("logs/x/owner")).value.startswith(b'{"token":"two"')
+
+    run(story)
+
+
+def test_force_takes_one_that_went_with_its_session():
+    """Its former holder would make it again; what was made between the look and the change is replaced, too."""
+
+    async def story():
+        world = await World().ready()
+        two = world.handle("two")
+        await two.force()
+        assert token_of(await world.look.read("logs/x/owner")) == "two"
+        await two.release()
+        looked = []
+        two = world.handle("two", store=two.store)
+        look = two.store.records.read
+
+        async def read(path):
+            try:
+                return await look(path)
+            finally:
+                if not looked:
+                    looked.append(path)
+                    await world.look.create(path, b'{"token":"one"}')
+
+        two.store.records.read = read
+        await two.force()
+        assert looked == ["logs/x/owner"]
+        assert token_of(await world.look.read("logs/x/owner")) == "two"
 
     run(story)
 
