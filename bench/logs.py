@@ -26,7 +26,7 @@ from bench.ratios import Comparison
 from bench.sides import Quire
 from quire.log.core.batch import Records
 from quire.log.core.values import Segment
-from quire.log.owner.encoder import Encoder, Placed
+from quire.log.owner.encoder import Encoder
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -263,7 +263,7 @@ class Rows:
 
             async def cost(keys: list[bytes] | None = keys, most: float = most) -> Pair:
                 encoder = Encoder(Segment(0, 0, 0, 0, 0), 0, MIB, "none")
-                return microseconds(lambda: encoder.encode(Records(values, keys), 1, Placed()), 256), most
+                return microseconds(lambda: encoder.encode(Records(values, keys), 1), 256), most
 
             await self._row(name, 1.0, "us", cost, at_most=True)
 

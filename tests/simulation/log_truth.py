@@ -296,11 +296,13 @@ class LogTruth:
             if ledger not in self.dropped and not self._is_dead(path, intent):
                 self.break_("intents", f"ledger {ledger} is deleted, which {path} may still publish")
         doomed = self.manifest is None or ledger in {each["ledger"] for each in self.manifest["doomed"]}
+        # of an intent that another janitor has cleared meanwhile: nothing can publish it any more
+        cleared = ledger in self._claims and ledger not in self._named
         maker = self.ledgers.makers.get(ledger)
         self.seen["orphan deleted"] += doomed
-        if not (doomed or intents or maker == self.ledgers.deleter):
+        if not (doomed or intents or cleared or maker == self.ledgers.deleter):
             who = f"{self.ledgers.deleter} deletes ledger {ledger} of {maker}"
-            self.break_("doomed first", f"{who}, which no intent names and which is not doomed")
+            self.break_("doomed first", f"{who}, which no intent named and which is not doomed")
 
     def drop(self, part: str) -> None:
         """A task may delete what it wrote: nobody was given its part."""

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from quire.log.core.batch import Records
-from quire.log.owner.encoder import Encoder, Placed
+from quire.log.owner.encoder import Encoder
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.metadata.store import Versioned
 from tests.simulation.log_records import Change, NotALog, content
@@ -18,7 +18,7 @@ MANIFEST, TXN, INTENT = "logs/ab/ab01", "logs/ab/ab01/txn/t", "logs/ab/ab01/inte
 def entries(*batches: list[bytes], part_bytes: int = 1 << 20, compression: str = "none") -> list[bytes]:
     """As an owner or a task writes them."""
     encoder = Encoder.of_ledger(part_bytes, compression)
-    return [entry for values in batches for entry in encoder.encode(Records(values), 7, Placed())]
+    return [entry for values in batches for entry in encoder.encode(Records(values), 7)[0]]
 
 
 @pytest.mark.parametrize(("part_bytes", "compression"), [(1 << 20, "none"), (64, "none"), (1 << 20, "zlib")])
@@ -236,6 +236,36 @@ def test_a_batch_is_published_in_one_step_from_parts_of_its_claim(after, kept, p
         changes.append(Change(INTENT, intent, None))
     story.truth.changed(changes)
     assert story.broken == promise
+
+
+def test_a_ledger_of_an_intent_that_was_cleared_may_be_deleted_by_anybody():
+    """A janitor that read the intent before another one cleared it finds a ledger that was made late."""
+    story = Story()
+    story.change(TXN, txn(claim=2))
+    story.change(INTENT, {"run": "r", "claim": 1, "ledgers": [1]})
+    story.change(INTENT, None)
+    for ledger in (1, 2):
+        story.ledger(ledger, [b"a"])
+        story.truth.ledgers.makers[ledger], story.truth.ledgers.deleter = "p1", "p0"
+    story.world.shared.ledgers.pop(1)
+    assert story.broken is None
+    story.world.shared.ledgers.pop(2)
+    assert story.broken == "doomed first"
+
+
+def test_an_answer_after_a_trim_is_judged_by_what_was_trimmed():
+    """The epoch of records that are gone is still that of their owner."""
+    story = opened()
+    story.truth.appended("h", [b"a"])
+    closing(story, [b"a"])
+    story.change(MANIFEST, manifest(segment(0, 1, 0, 1), edit="close"))
+    story.truth.trimmed = 1
+    begin, doomed = {"n": 1, "index": 1, "at": 1}, [{"ledger": 1}]
+    story.change(MANIFEST, manifest(edit="trim", begin=begin, next=1, doomed=doomed))
+    story.truth.acknowledged("h", 1, [b"a"], [0])
+    assert story.broken is None
+    story.truth.acknowledged("h", 2, [b"a"], [0])
+    assert story.broken == "epochs"
 
 
 def test_a_part_that_may_still_be_published_is_not_deleted():
