@@ -202,26 +202,32 @@ class Claims:
 
     async def release(self) -> None:
         """
-        Leaves the candidates, and removes the claim if it has this handle's token.  A create that was never answered
-        may still land, and is looked for.
+        Leaves the candidates, and removes the claim if it has this handle's token.  What can't be removed now, and a
+        create that was never answered and may still land, are looked for afterwards.
         """
         self._ended = True
         if self._watch is not None:
             self._watch.cancel()
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
+        if not await self._has_left():
+            Deferred.fromCoroutine(self._leave_late())
+
+    async def _leave_late(self) -> None:
         until = self._clock.seconds() + LEAVING_S
-        while True:
-            try:
-                await self._remove(self._owner)
-                await self._remove(f"{self._candidates}/{self._token}")
-            except MetaStore:
-                left = True
-            else:
-                left = self._unanswered
-            if not left or self._clock.seconds() >= until:
-                return
+        while self._clock.seconds() < until:
             await pause(self._clock, self._poll_s)
+            if await self._has_left():
+                return
+
+    async def _has_left(self) -> bool:
+        """Whether nothing of this handle's is there, and nothing may come."""
+        try:
+            await self._remove(self._owner)
+            await self._remove(f"{self._candidates}/{self._token}")
+        except MetaStore:
+            return False
+        return not self._unanswered
 
     async def _remove(self, path: str) -> None:
         """A record, if it is this handle's."""

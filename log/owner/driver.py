@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
 from quire.client.api import Client, Writer
@@ -47,6 +47,7 @@ from quire.protocol.log_errors import LogError
 log = Logger()
 
 TRANSFER_WAIT_MS = 500
+LEFT_S = 0.25  # that a close waits until the claim is given back; where it can't be, it goes with the session
 
 
 class OwnerDriver:
@@ -72,6 +73,7 @@ class OwnerDriver:
         self.machine = Ownership(records.name)
         self.token = f"{client.random.getrandbits(128):032x}"
         self.writer: Writer | None = None
+        self.left: Deferred[None] = succeed(None)  # fires when the claim was given back
         self._client = client
         self._clock: Clock = client.reactor
         self._records = records
@@ -158,7 +160,9 @@ class OwnerDriver:
         finally:
             self._feeding = False
 
-    def run(self, work: Coroutine[Any, Any, None]) -> None:
+    def run(self, work: Coroutine[Any, Any, None]) -> Deferred[None]:
+        """Fires when it has ended; what it raises is a bug, which ends the handle."""
+
         def failed(failure: Any) -> None:
             log.failure("an effect of a log's owner failed", failure)
             self.feed(
@@ -167,7 +171,7 @@ class OwnerDriver:
                 )
             )
 
-        Deferred.fromCoroutine(work).addErrback(failed)
+        return Deferred.fromCoroutine(work).addErrback(failed)
 
     async def _edit(self, edit: Edit, look_up: LookUp | None = None, looked: int | None = None) -> Edited | None:
         """The outcome of an edit, tried until it is known; None: refused, which was fed."""
@@ -218,6 +222,17 @@ class OwnerDriver:
         transfer = known.value.transfer if known is not None else None
         first, wait_ms = (transfer.to, transfer.wait_ms) if transfer is not None else ("", 0)
         self.run(self.claims.make(first, wait_ms / 1000))
+
+    def _release_claim(self, _effect: m.ReleaseClaim) -> None:
+        left = self.left = Deferred()
+        done = self.run(self.claims.release())
+
+        def told(_none: None) -> None:
+            if not left.called:
+                left.callback(None)
+
+        timer = self._clock.callLater(LEFT_S, told, None)
+        done.addCallback(told).addCallback(lambda _none: timer.cancel() if timer.active() else None)
 
     def _taken(self, token: str) -> None:
         self.feed(m.ClaimTaken(token))
@@ -394,7 +409,7 @@ class OwnerDriver:
 
 PERFORM: dict[type[Any], Callable[[OwnerDriver, Any], None]] = {
     m.MakeClaim: OwnerDriver._make_claim,
-    m.ReleaseClaim: lambda driver, _effect: driver.run(driver.claims.release()),
+    m.ReleaseClaim: OwnerDriver._release_claim,
     m.EditClaim: OwnerDriver._edit_claim,
     m.EditOpen: OwnerDriver._edit_open,
     m.EditClose: OwnerDriver._edit_close,

@@ -222,19 +222,29 @@ class Owner:
         return self._leave(token)
 
     def close(self) -> Deferred[None]:
-        """Stores what was appended, closes the segment and resigns.  Never fails."""
+        """Stores what was appended, closes the segment, resigns and gives the claim back.  Never fails."""
         return self._leave("")
 
     def _leave(self, to: str) -> Deferred[None]:
         closed: Deferred[None] = Deferred()
+        self._closed.append(closed)
         if self._over:
-            closed.callback(None)
+            self._answer_closed()
             return closed
         self._flush(everything=True)
-        self._closed.append(closed)
         if len(self._closed) == 1:
             self._driver.feed(m.Transfer(to))
         return closed
+
+    def _answer_closed(self) -> None:
+        """When others can have the claim."""
+        closed, self._closed = self._closed, []
+
+        def left(_none: None) -> None:
+            for each in closed:
+                each.callback(None)
+
+        self._driver.left.addCallback(left)
 
     # -- gathering -------------------------------------------------------------------------------------------------
 
@@ -372,9 +382,9 @@ class Owner:
         if not self._owned.called:
             self._owned.errback(self._error)
         ready, self._ready = self._ready, deque()
-        for each in [*(waiting for _records, _size, waiting in ready), *self._closed]:
-            each.callback(None)
-        self._closed = []
+        for _count, _size, waiting in ready:
+            waiting.callback(None)
+        self._answer_closed()
         self._on_end(self)
         if self.lost and self.on_lost is not None:
             self.on_lost()

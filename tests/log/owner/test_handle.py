@@ -36,6 +36,26 @@ def test_the_window_pushes_back(tmp_path):
     run(story)
 
 
+def test_who_has_closed_is_in_nobodys_way(tmp_path):
+    """When a close is answered the claim is free, for one who does not wait, too; a second close says the same."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            one, two = await world.logs(), await world.logs()
+            await one.create("a")
+            for each in (one, two):
+                each.bk.store.faults = lambda *_: Fault(before=0.002)
+            for number in range(4):
+                owner = await (one, two)[number % 2].own("a", wait_s=0)
+                assert owner.epoch == number + 1
+                closing, again = owner.close(), owner.close()
+                await again
+                assert closing.called
+                assert await one.bk.store.records.children(log_path((await one.info("a")).id) + "/candidates") == []
+
+    run(story)
+
+
 def test_a_barrier(tmp_path):
     """It is acknowledged behind all that came before, and takes no index."""
 
