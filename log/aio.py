@@ -34,6 +34,7 @@ from quire.log.api import (
     Candidate,
     Finding,
     Found,
+    Hold,
     Hook,
     LogInfo,
     Orphan,
@@ -115,6 +116,9 @@ class Logs(Handle):
 
     async def manifest(self, name: str) -> bytes:
         return await wait(self._thread, lambda: self._logs.manifest(name))
+
+    async def holds(self, name: str) -> list[Hold]:
+        return await wait(self._thread, lambda: self._logs.holds(name))
 
     def segments(self, name: str) -> AsyncIterator[Segment]:
         return self._each(lambda: self._logs.segments(name))

@@ -44,6 +44,7 @@ from quire.log.reader.watching import follow
 from quire.log.store import paths
 from quire.log.store.ages import Ages
 from quire.log.store.editing import LogRecords, create_log
+from quire.log.store.holds import Hold, holds
 from quire.log.store.kept import Kept
 from quire.log.store.ledgers import LogLedgers
 from quire.log.store.names import log_names
@@ -67,6 +68,7 @@ __all__ = [
     "Finding",
     "Found",
     "Headers",
+    "Hold",
     "Hook",
     "LogBatch",
     "LogInfo",
@@ -224,6 +226,11 @@ class Logs:
             return (await self._records.read(log.path)).value
         except NoRecord:
             raise log.gone() from None
+
+    async def holds(self, name: str) -> list[Hold]:
+        """What keeps the log from being trimmed.  `NoSuchLog`, `LogDamaged`."""
+        log = await self._open(name)
+        return await holds(log, (await log.read()).value)
 
     async def txns(self, name: str) -> AsyncGenerator[Txn, None]:
         """What is known of each publisher.  `NoSuchLog`."""

@@ -25,6 +25,7 @@ from quire.log.api import (
     Candidate,
     Finding,
     Found,
+    Hold,
     Hook,
     LogInfo,
     Orphan,
@@ -85,6 +86,10 @@ class Logs(Handle):
     def manifest(self, name: str) -> bytes:
         """The record that says what the log consists of, as it is stored: JSON.  `NoSuchLog`."""
         return self._thread.wait(lambda: self._logs.manifest(name))
+
+    def holds(self, name: str) -> list[Hold]:
+        """What keeps the log from being trimmed.  `NoSuchLog`, `LogDamaged`."""
+        return self._thread.wait(lambda: self._logs.holds(name))
 
     def segments(self, name: str) -> Iterator[Segment]:
         """Of the log, from the first that it has.  `NoSuchLog`."""

@@ -25,6 +25,7 @@ IDLE_LOOK_S = 30.0  # plus or minus half
 TURN_S = 0.5  # that a candidate leaves the claim to each of higher priority
 BETTER_MAX = 3
 FORCES_MAX = 10  # tries to take a claim that changes meanwhile
+LEFT_S = 0.25  # that is waited until the claim is given back
 LEAVING_S = 2 * SESSION_TIMEOUT_MS / 1000  # in which a create that was never answered may still take effect
 
 
@@ -202,23 +203,31 @@ class Claims:
 
     async def release(self) -> None:
         """
-        Leaves the candidates, and removes the claim if it has this handle's token.  What can't be removed now, and a
-        create that was never answered and may still land, are looked for afterwards.
+        Leaves the candidates, and removes the claim if it has this handle's token.  What can't be removed at once, and
+        a create that was never answered and may still land, are looked for afterwards.
         """
         self._ended = True
         if self._watch is not None:
             self._watch.cancel()
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
-        if not await self._has_left():
-            Deferred.fromCoroutine(self._leave_late())
+        gone: Deferred[None] = Deferred()
+        late = self._clock.callLater(LEFT_S, gone.callback, None)
 
-    async def _leave_late(self) -> None:
+        def tried() -> None:
+            if late.active():
+                late.cancel()
+                gone.callback(None)
+
+        Deferred.fromCoroutine(self._leave(tried))
+        await gone
+
+    async def _leave(self, tried: Callable[[], object]) -> None:
         until = self._clock.seconds() + LEAVING_S
-        while self._clock.seconds() < until:
+        while not await self._has_left() and self._clock.seconds() < until:
+            tried()
             await pause(self._clock, self._poll_s)
-            if await self._has_left():
-                return
+        tried()
 
     async def _has_left(self) -> bool:
         """Whether nothing of this handle's is there, and nothing may come."""

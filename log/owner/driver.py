@@ -47,7 +47,6 @@ from quire.protocol.log_errors import LogError
 log = Logger()
 
 TRANSFER_WAIT_MS = 500
-LEFT_S = 0.25  # that a close waits until the claim is given back; where it can't be, it goes with the session
 
 
 class OwnerDriver:
@@ -224,15 +223,7 @@ class OwnerDriver:
         self.run(self.claims.make(first, wait_ms / 1000))
 
     def _release_claim(self, _effect: m.ReleaseClaim) -> None:
-        left = self.left = Deferred()
-        done = self.run(self.claims.release())
-
-        def told(_none: None) -> None:
-            if not left.called:
-                left.callback(None)
-
-        timer = self._clock.callLater(LEFT_S, told, None)
-        done.addCallback(told).addCallback(lambda _none: timer.cancel() if timer.active() else None)
+        self.left = self.run(self.claims.release())
 
     def _taken(self, token: str) -> None:
         self.feed(m.ClaimTaken(token))

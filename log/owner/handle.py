@@ -239,12 +239,8 @@ class Owner:
     def _answer_closed(self) -> None:
         """When others can have the claim."""
         closed, self._closed = self._closed, []
-
-        def left(_none: None) -> None:
-            for each in closed:
-                each.callback(None)
-
-        self._driver.left.addCallback(left)
+        for each in closed:
+            self._driver.left.chainDeferred(each)
 
     # -- gathering -------------------------------------------------------------------------------------------------
 

@@ -53,7 +53,7 @@ LOG_MUTANTS = (
     mutant("a call denies what is in the log", "logs.md, where the design was left", "log takeover",
            ("quire.log.owner.appends:Call.fail", "if stored and", "if False and")),
     mutant("a claim that lands after its handle has left stays", "metadata-rules.md 10", "log late",
-           (f"{CLAIMS}.release", "left = self._unanswered", "left = False")),
+           (f"{CLAIMS}._has_left", "return not self._unanswered", "return True")),
     # Readers
     mutant("a reader judges before it looks at the manifest", "logs.md, safety", "log trim",
            ("quire.log.reader.judging:judged", "await view.fresh()", "await view.manifest()")),

@@ -114,6 +114,7 @@ def test_holds(tmp_path):
             records = await filled(logs)
             version = await records.records.create(f"{records.path}/cursor/c1", cursor(4))
             await records.records.create(f"{records.path}/cursor/c2", cursor(0, "deleting"))
+            assert await logs.holds("a") == [("the cursor 'billing'", 4)]
             error = await failing(story_of(logs.trim("a", 5)), ValueError)
             assert "cursor 'billing'" in str(error)
             assert "index 4" in str(error)

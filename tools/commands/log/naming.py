@@ -151,7 +151,8 @@ def show(
     json_wanted: Json = False,
 ) -> None:
     """
-    Shows a log: state, owner, epoch, first and end index, sizes, settings. Never fences.
+    Shows a log: state, owner, epoch, first and end index, sizes, settings, and what holds it, so that it can't be
+    trimmed. Never fences.
 
     The end is that of the closed segments; `quire log read` reads what is behind it in an open one, too.
 
@@ -169,6 +170,7 @@ def show(
         if raw:
             return {}, (await logs.manifest(log)).decode()
         found = as_document(await logs.info(log))
+        found["holds"] = [hold._asdict() for hold in await logs.holds(log)]
         if segments:
             found["segments"] = [as_segment(segment) async for segment in logs.segments(log)]
         return found, ""
@@ -178,7 +180,8 @@ def show(
         print(json.dumps(json.loads(text), ensure_ascii=False) if json_wanted else text, flush=True)
         return
     listed = found["segments"] if segments else []
-    plain = found | {"segments": len(listed) if segments else found["segments"]}
+    holds = "; ".join(f"{hold['what']} needs it from index {hold['needs']} on" for hold in found["holds"])
+    plain = found | {"segments": len(listed) if segments else found["segments"], "holds": holds or "none"}
     output.document(json_wanted, found if json_wanted else plain)
     if segments and not json_wanted:
         table = output.Table(False, SEGMENT_COLUMNS)
