@@ -477,6 +477,7 @@ class Ownership:
     def _move(self, to: str) -> None:
         before, self.state = self.state, State.MOVING
         self._recovered = self._again = self._cut = False
+        self._closing = False  # a close before a fence came to nothing
         if to and before is not State.SETTLING:
             self._do(EditAnnounce(to))
         waiting = [self.items.pop() for _ in range(len(self.items) - self.sent)]

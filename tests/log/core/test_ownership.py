@@ -257,13 +257,22 @@ def test_an_end_that_is_not_learned():
         assert not machine.items
 
 
-def test_a_close_does_not_wait_for_a_recovery_for_ever():
-    """Once nothing that was sent waits for it, the segment stays open for the next owner."""
-    machine = at(State.FENCED)
+@pytest.mark.parametrize("rolling", [False, True])
+def test_a_close_does_not_wait_for_a_recovery_for_ever(rolling):
+    """
+    Once nothing that was sent waits for it, the segment stays open for the next owner; also where a roll's close of
+    the ledger found the fence.
+    """
+    machine = at(State.ROLLING if rolling else State.FENCED)
+    if rolling:
+        assert kinds(machine.handle(Acked(5, 0))) == [Release, CloseLedger]
+        assert machine.handle(WriterEnded(5)) == [Recover(5, 50)]
     machine.handle(RecoverFailed(5, NotEnoughBookies("2 of 3")))
     machine.handle(Transfer(""))
-    assert machine.handle(Expired(99.0, patience=True)) == []
-    assert kinds(machine.handle(Expired(100.0, patience=True))) == [Fail, CloseLedger]
+    if not rolling:
+        assert machine.handle(Expired(99.0, patience=True)) == []
+    late = kinds(machine.handle(Expired(100.0, patience=True)))
+    assert late == ([CloseLedger] if rolling else [Fail, CloseLedger])
     assert machine.handle(WriterEnded(5)) == [Recover(5, 50)]
     machine.handle(RecoverFailed(5, NotEnoughBookies("2 of 3")))
     assert machine.handle(Expired(100.0, patience=True)) == [EditResign(None)]
