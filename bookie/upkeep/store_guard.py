@@ -326,7 +326,7 @@ class StoreGuard:
         for _ in range(SWAPS_MAX):
             old = await self._store.read_set_back()
             note = note_of(old)
-            newer = note["number"] >= (seen.behind or seen.note + 1)
+            newer = note["accepted"] and note["number"] >= (seen.behind or seen.note + 1)
             if newer and self._accepts(note, await self._store.progress()):
                 break  # an operator did that since the look; the next one takes it up
             if note["accepted"] or note["number"] < max(seen.note, seen.behind or 0):

@@ -4,7 +4,7 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from quire.log.core.batch import RECORDS_MAX
 from quire.log.owner.encoder import Prepared
-from quire.log.owner.handle import ENTRIES_UNDER_WAY_MAX
+from quire.log.owner.handle import ENTRIES_UNDER_WAY_MAX, SENT_BYTES
 from quire.log.store.paths import log_path
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import MetaStore, TooManyRequests
@@ -32,6 +32,32 @@ def test_the_window_pushes_back(tmp_path):
             await ready
             assert (await owner.append(b"10")).index == 10
             assert await values(await logs.read("a"), 11) == [b"%d" % number for number in range(11)]
+
+    run(story)
+
+
+def test_what_comes_in_one_turn_is_one_call_to_the_writer(tmp_path):
+    """Its entries are acknowledged together, in several calls only above so many bytes."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs(batch_bytes=1)
+            await logs.create("a")
+            owner = await logs.own("a")
+            await owner.append(b"opens")
+            writer, calls = owner._driver.writer, []
+            send = writer.append_many
+
+            def counted(entries):
+                calls.append(len(entries))
+                return send(entries)
+
+            writer.append_many = counted
+            for size, wanted in ((10, [20]), (SENT_BYTES // 4, [4] * 5)):
+                calls.clear()
+                places = await gatherResults([owner.append(bytes(size)) for _ in range(20)])
+                assert calls == wanted
+                assert [place.index for place in places] == list(range(places[0].index, places[0].index + 20))
 
     run(story)
 
