@@ -2,6 +2,7 @@
 
 from twisted.internet.defer import Deferred, gatherResults
 
+from quire.client.api import Writer
 from quire.log.core.batch import RECORDS_MAX
 from quire.log.owner.encoder import Prepared
 from quire.log.owner.handle import ENTRIES_UNDER_WAY_MAX, SENT_BYTES
@@ -36,7 +37,7 @@ def test_the_window_pushes_back(tmp_path):
     run(story)
 
 
-def test_what_comes_in_one_turn_is_one_call_to_the_writer(tmp_path):
+def test_what_comes_in_one_turn_is_one_call_to_the_writer(tmp_path, monkeypatch):
     """Its entries are acknowledged together, in several calls only above so many bytes."""
 
     async def story():
@@ -45,14 +46,13 @@ def test_what_comes_in_one_turn_is_one_call_to_the_writer(tmp_path):
             await logs.create("a")
             owner = await logs.own("a")
             await owner.append(b"opens")
-            writer, calls = owner._driver.writer, []
-            send = writer.append_many
+            calls, send = [], Writer.append_many
 
-            def counted(entries):
+            def counted(writer, entries):
                 calls.append(len(entries))
-                return send(entries)
+                return send(writer, entries)
 
-            writer.append_many = counted
+            monkeypatch.setattr(Writer, "append_many", counted)
             for size, wanted in ((10, [20]), (SENT_BYTES // 4, [4] * 5)):
                 calls.clear()
                 places = await gatherResults([owner.append(bytes(size)) for _ in range(20)])
