@@ -14,8 +14,9 @@ from typing import Any, Literal
 from quire.conf.log import LogOptions
 from quire.log.core import edits
 from quire.log.owner.handle import Owner
-from quire.protocol.log_errors import AppendUnknown
+from quire.protocol.log_errors import AppendUnknown, NoSuchLog
 from tests.simulation.history import END_SECONDS, QUIET_SECONDS, TAIL_SECONDS, History
+from tests.simulation.log_endings import finish
 from tests.simulation.log_nodes import Job, LogProcess
 from tests.simulation.log_publishers import Publishers
 from tests.simulation.log_truth import LogTruth
@@ -49,11 +50,14 @@ POINTS = (
     "claim.registered", "claim.claimed", "claim.epoch", "settle.recovered", "settle.closed", "open.created",
     "open.named", "roll.drained", "roll.closed", "roll.named", "fence.recovered", "fence.released", "move.announced",
     "move.closed", "part.claimed", "part.intended", "part.created", "part.looked", "part.written", "part.closed",
-    "publish.checked", "publish.settled", "publish.done", "abort.moved", "abort.deleted", "abort.cleared",
-    "janitor.deleted", "janitor.cleared", "trim.held", "trim.doomed", "trim.fenced", "trim.deleted", "trim.cleared",
-    "orphan.doomed", "orphan.deleted",
+    "publish.checked", "publish.settled", "publish.chunked", "publish.done", "adopt.looked", "adopt.done",
+    "abort.moved", "abort.fenced", "abort.deleted", "abort.cleared", "janitor.fenced", "janitor.deleted",
+    "janitor.cleared", "trim.held", "trim.doomed", "trim.fenced", "trim.deleted", "trim.cleared", "orphan.doomed",
+    "orphan.deleted", "end.settled", "end.marked", "delete.unnamed", "delete.fenced", "delete.ledger",
+    "delete.children", "delete.done",
 )  # fmt: skip
 PROCEDURES = tuple(dict.fromkeys(point.split(".")[0] for point in POINTS))
+AT_THE_END = {"end", "delete"}  # procedures that no step begins
 
 
 class Handle:
@@ -109,6 +113,7 @@ class LogHistory(History):
         self.handles: list[Handle] = []
         self.readers: list[Reading] = []
         self.doom: tuple[str, int] | None = None  # whoever comes to that point for that many more times dies
+        self.deleted = False  # somebody began to delete the log
         self.publishers = Publishers(self)
 
     def run(self) -> None:
@@ -141,11 +146,11 @@ class LogHistory(History):
         living = [process for process in self.processes if process.alive]
         if len(living) < PROCESSES:
             made = self.new_process()
-            self._let_fail(made)
+            self.let_fail(made)
             living.append(made)
         return rng.choice(living)
 
-    def _let_fail(self, process: LogProcess) -> None:
+    def let_fail(self, process: LogProcess) -> None:
         process.fault_rate, process.late = self.plan.fault_rate, self.plan.profile.late
 
     def _reached(self, process: LogProcess, point: str) -> None:
@@ -184,7 +189,7 @@ class LogHistory(History):
         assert job.done, "the log is made before anything fails"
         assert job.error is None, job.error
         for process in self.processes:
-            self._let_fail(process)
+            self.let_fail(process)
 
     # Owners
 
@@ -216,7 +221,7 @@ class LogHistory(History):
                 self.world.tell(f"{handle.name} in {process.name} owns the log, epoch {outcome.value.epoch}")
                 self.seen["owned"] += 1
                 if handle.leaving:
-                    self._close(handle, outcome.value.close())
+                    self.close(handle, outcome.value.close())
             else:
                 self.world.tell(f"{handle.name} in {process.name} can't own the log: {outcome.error}")
                 self.seen[f"own failed {outcome.code}"] += 1
@@ -294,7 +299,7 @@ class LogHistory(History):
         waiting = sorted(self.world.shared.records.names.get(path, set()) - {handle.owner.token})
         to = rng.choice(waiting) if waiting and rng.random() < 0.8 else ""
         self.seen["handed over"] += 1
-        self._close(handle, handle.owner.transfer(to) if to else handle.owner.close())
+        self.close(handle, handle.owner.transfer(to) if to else handle.owner.close())
 
     def _do_stop_owner(self, rng: Random) -> None:
         """SIGSTOP; perhaps its session ends meanwhile."""
@@ -322,10 +327,16 @@ class LogHistory(History):
         process.store.expire_session()
 
     def _do_crash_at(self, rng: Random) -> None:
-        procedure = rng.choice(self.plan.profile.points or PROCEDURES)
-        self.doom = procedure, rng.randint(1, 1 + sum(point.startswith(f"{procedure}.") for point in POINTS))
+        self.doom_at(
+            rng.choice(self.plan.profile.points or [each for each in PROCEDURES if each not in AT_THE_END]), rng
+        )
+        procedure = self.doom[0]
         if procedure in {"trim", "orphan"}:  # rare unless somebody begins it
             (self._do_trim if procedure == "trim" else self._do_orphans)(rng)
+
+    def doom_at(self, procedure: str, rng: Random) -> None:
+        """Whoever comes to one of its next steps dies there."""
+        self.doom = procedure, rng.randint(1, 1 + sum(point.startswith(f"{procedure}.") for point in POINTS))
 
     def _do_trim(self, rng: Random) -> None:
         process = self.some_process(rng)
@@ -344,9 +355,9 @@ class LogHistory(History):
         """What nothing names is deleted, however young it is."""
         process = self.some_process(rng)
         if not process.frozen:
-            process.ask(self._orphans(process, 0.0), lambda job: self.check_error(job, "the orphans"))
+            process.ask(self.orphans(process, 0.0), lambda job: self.check_error(job, "the orphans"))
 
-    async def _orphans(self, process: LogProcess, grace_s: float) -> None:
+    async def orphans(self, process: LogProcess, grace_s: float) -> None:
         async for orphan in process.logs.orphans(delete=True, really=True, grace_s=grace_s):
             self.world.tell(f"{process.name} found {orphan}")
 
@@ -366,18 +377,19 @@ class LogHistory(History):
             return
         end = max(self.log_truth.acked, default=0)
         start = rng.choice(("begin", "begin", "end", rng.randint(0, end)))
-        self.readers.append(self._read(process, start, rng.random() < 0.7))
+        self.readers.append(self.read(process, start, rng.random() < 0.7))
 
-    def _read(self, process: LogProcess, start: Any, follow: bool) -> Reading:
+    def read(self, process: LogProcess, start: Any, follow: bool) -> Reading:
         name = f"a reader in {process.name}"
         reading = Reading(process)
+        log = self.log_truth.path
         on_trim: Literal["raise", "skip"] = "skip" if self.plan.seed % 2 else "raise"
 
         async def story() -> None:
             reader = await process.logs.read(NAME, start, on_trim=on_trim)
             reading.index = reader.index
             async for batch in reader.tail(TAIL_SECONDS) if follow else reader.batches():
-                if not process.alive:
+                if not process.alive or self.log_truth.path != log:
                     break
                 begin = self.log_truth.begin
                 if batch.index != reading.index and not reading.index < batch.index <= begin:
@@ -394,7 +406,9 @@ class LogHistory(History):
             self.world.tell(f"{name} failed: {outcome.error!r}")
             self.seen[f"reader failed {outcome.code}"] += 1
             self.check_error(outcome, "a reader")
-            if outcome.code in NOT_FOR_READERS and not (outcome.code == TRIMMED and self.log_truth.trimmed):
+            trimmed = outcome.code == TRIMMED and self.log_truth.trimmed
+            deleted = isinstance(outcome.error, NoSuchLog) and self.deleted
+            if outcome.code in NOT_FOR_READERS and not (trimmed or deleted):
                 self.truth.break_("readable", f"{name} failed: {outcome.error!r}")
 
         reading.job = process.ask(story(), told)
@@ -410,8 +424,8 @@ class LogHistory(History):
         last = self.new_process()
         for handle in self.handles:
             if not handle.over and (self.plan.seed % 3 or handle.owner is None):
-                self._close(handle, self._leave(handle))
-        handle = self._take_over(last, force=self.plan.seed % 2 == 0)
+                self.close(handle, self.leave(handle))
+        handle = self.take_over(last, force=self.plan.seed % 2 == 0)
         self.append(handle, handle.values(rng, 3, 20))
         self.until("an append after the quiet hangs", lambda: handle.appends[-1][1].done)
         if handle.appends[-1][1].error is not None:
@@ -420,10 +434,10 @@ class LogHistory(History):
         self._check_tails()
         for each in self.handles:
             if each.process.alive and not each.closing:
-                self._close(each, self._leave(each))
+                self.close(each, self.leave(each))
         self.until("a close hangs", lambda: all(job.over for each in self.handles for job in each.closing))
         self.publishers.finish(last)
-        reading = self._read(last, "begin", follow=False)
+        reading = self.read(last, "begin", follow=False)
         self.until("the last reader hangs", lambda: reading.over)
         assert reading.job is not None
         if reading.job.error is not None:
@@ -433,13 +447,15 @@ class LogHistory(History):
         self.until("a tidy hangs", lambda: tidying.done)
         if tidying.error is not None or (self.log_truth.manifest or {})["doomed"]:
             raise Violation("no leak", f"after a tidy ledgers are doomed: {tidying.error!r}")
-        job = last.ask(self._orphans(last, -FAR_S))
+        job = last.ask(self.orphans(last, -FAR_S))
         self.until("the search for orphans hangs", lambda: job.done)
         leaked = self.log_truth.leaked()
         if leaked or job.error is not None:
             raise Violation("no leak", f"nothing names the ledgers {sorted(leaked)}: {job.error!r}")
+        if self.plan.profile.ends:
+            finish(self, rng)
 
-    def _close(self, handle: Handle, leaving: Any) -> None:
+    def close(self, handle: Handle, leaving: Any) -> None:
         lost_before = handle.owner is not None and handle.owner.lost
 
         def told(job: Job) -> None:
@@ -452,14 +468,14 @@ class LogHistory(History):
 
         handle.closing.append(handle.process.ask(leaving, told))
 
-    async def _leave(self, handle: Handle) -> None:
+    async def leave(self, handle: Handle) -> None:
         handle.leaving = True
         if handle.owner is not None:
             await handle.owner.close()
             return
         await handle.process.logs.close()  # the handle of a candidate is not given out
 
-    def _take_over(self, process: LogProcess, force: bool) -> Handle:
+    def take_over(self, process: LogProcess, force: bool) -> Handle:
         if not force and self.plan.seed % 3 == 0:
             force = True
         handle = Handle(process, len(self.handles))

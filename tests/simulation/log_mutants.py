@@ -54,6 +54,12 @@ LOG_MUTANTS = (
            ("quire.log.owner.appends:Call.fail", "if stored and", "if False and")),
     mutant("a claim that lands after its handle has left stays", "metadata-rules.md 10", "log late",
            (f"{CLAIMS}._has_left", "return not self._unanswered", "return True")),
+    mutant("a log made again has the place of the old one", "logs.md, where things are", "log end",
+           ("quire.log.api:Logs.create", "f\"{self.bk.random.getrandbits(128):032x}\"",
+            "f\"{sum(name.encode()):032x}\"")),
+    mutant("a plain ledger is taken in without a record of it", "logs.md, plain ledgers", "log publish",
+           ("quire.log.publish.adopting:Adopting._beside",
+            "return belonging.adopted(self._log.log, self._edit, published, n, first)", "return []")),
     # Readers
     mutant("a reader judges before it looks at the manifest", "logs.md, safety", "log trim",
            ("quire.log.reader.judging:judged", "await view.fresh()", "await view.manifest()")),

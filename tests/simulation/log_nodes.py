@@ -17,6 +17,7 @@ from quire.conf.log import LogOptions
 from quire.log.api import Logs
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory.cluster import Fault
+from quire.metadata.records import Create
 from quire.metadata.store import Versioned
 from quire.protocol.errors import MetaStore
 from tests.simulation.log_records import LogLedgers
@@ -36,6 +37,7 @@ class LogStore(NamedStore):
     def __init__(self, world: World, process: Process) -> None:
         super().__init__(world, process)
         self.process = process
+        self.on_chunk: Callable[[], None] = lambda: None  # a chunk of a manifest was made, which none names yet
         self._there = self._back = 0.0  # when the last one takes effect, and is answered
 
     def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> Deferred[Versioned[LedgerMetadata]]:
@@ -69,6 +71,8 @@ class LogStore(NamedStore):
                 outcome = fail(MetaStore("simulated: the session has expired"))
             else:
                 outcome = self._apply(bound, fault)
+                if any(isinstance(step, Create) and "/chunk/" in step.path for step in args):
+                    self.on_chunk()
             self._back = max(self._back, timeline.now + fault.after + rng.random() * STORE_S)
             self.process.call_by_the_world(self._back - timeline.now, outcome.chainDeferred, answer)
 
@@ -102,6 +106,7 @@ class LogProcess(SimClient):
     """One process that uses logs.  `on_point(process, name)` hears of each named step that it comes to."""
 
     store_class = LogStore
+    store: LogStore
 
     def __init__(
         self,
@@ -117,6 +122,7 @@ class LogProcess(SimClient):
         self.logs = Logs(
             self.client, log_options, reached=lambda point: on_point(self, point), now=self.process.seconds
         )
+        self.store.on_chunk = lambda: on_point(self, "publish.chunked")
 
     def _fault(self, operation: str, _arguments: tuple[object, ...]) -> Fault | None:
         rng, seen = self.world.random, self.world.truth.seen

@@ -55,6 +55,7 @@ class Publishers:
         self.truth = history.log_truth
         self.txns = [Txn(f"t{number}") for number in range(history.plan.profile.txns)]
         self.jobs: list[Job] = []
+        self.adopted = 0
 
     # Steps
 
@@ -178,6 +179,39 @@ class Publishers:
         job = run.process.ask(story(), told)
         self.jobs.append(job)
         return job
+
+    def do_adopt(self, rng: Random) -> None:
+        """A plain ledger comes into the log, perhaps by two processes at once; nobody is told of what it loses."""
+        process = self.history.some_process(rng)
+        if process.frozen or self._busy() >= JOBS_MAX:
+            return
+        self.adopted += 1
+        values = [f"plain{self.adopted}.{number}.".encode() for number in range(rng.randint(1, 4))]
+        self.truth.appended("a plain ledger", values)
+        e, w, a = self.history.plan.shape
+        other = self.history.some_process(rng) if rng.random() < 0.3 else None
+
+        async def story() -> None:
+            writer = await process.client.create_ledger(ensemble_size=e, write_quorum=w, ack_quorum=a)
+            await writer.append_many(values)
+            await writer.close()
+            self.jobs.append(process.ask(adopt(process, writer.id), told))
+            if other is not None and not other.frozen:
+                self.jobs.append(other.ask(adopt(other, writer.id), told))
+
+        async def adopt(process: LogProcess, ledger: int) -> int:
+            return (await process.logs.adopt(NAME, [ledger])).first
+
+        def told(job: Job) -> None:
+            if job.error is None:
+                self.seen["ledger taken in"] += 1
+                self.truth.took_in(job.value, values)
+            else:
+                self.world.tell(f"taking in {values[0]!r} failed: {job.error!r}")
+                self.seen[f"adopt failed {job.code}"] += 1
+                self.history.check_error(job, "an adoption")
+
+        self.jobs.append(process.ask(story()))
 
     def do_abort(self, rng: Random) -> None:
         run = self._driver(rng, old=0.2)

@@ -26,11 +26,20 @@ class LogTruth:
         self.ledgers = LogLedgers(world.truth, self._going)
         world.shared.ledgers = self.ledgers
         world.shared.records = WatchedRecords(world.shared.records, self.changed)
+        self.intents: dict[str, Json] = {}  # by path
+        self.past: set[str] = set()  # paths of deleted logs
+        self._plain: set[int] = set()  # ledgers that were there when this log began
         self.manifest: Json | None = None
         self.path = ""
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """A log of the same name, which has nothing of one that was deleted."""
+        self.past.add(self.path)
+        self._plain = set(self.ledgers)
+        self.manifest, self.path = None, ""
         self._chunks: dict[str, list[Json]] = {}
         self.txns: dict[str, Json] = {}  # by path
-        self.intents: dict[str, Json] = {}  # by path
         self._claims: dict[int, int] = {}  # a part's ledger -> claim of the intent that named it
         self._named: dict[int, int] = {}  # ledger -> number of the segment that it is or was
         self._numbers: dict[int, int] = {}  # number -> ledger
@@ -52,6 +61,11 @@ class LogTruth:
     def metadata(self, ledger: int) -> LedgerMetadata | None:
         return self.world.metadata(ledger)
 
+    @property
+    def log(self) -> str:
+        """Its id."""
+        return self.path.rpartition("/")[2]
+
     # -- what a log holds ------------------------------------------------------------------------------------------
 
     @property
@@ -67,13 +81,15 @@ class LogTruth:
         chunked = [segment for line in manifest["chunks"] for segment in self._chunks[line["c"]]]
         return [each for each in chunked if each["n"] >= manifest["begin"]["n"]] + manifest["segments"]
 
-    def held(self, ledger: int) -> Content:
-        """Of a closed ledger, by what the bookies got."""
+    def held(self, segment: Json) -> Content:
+        """In its closed ledger, by what the bookies got.  A plain one that the log took in has a record an entry."""
+        ledger = segment["ledger"]
         metadata = self.metadata(ledger)
         assert metadata is not None
         payloads = self.truth.ledgers[ledger].payloads
         try:
-            return content([payloads[entry] for entry in range(metadata.last_entry + 1)])
+            entries = [payloads[entry] for entry in range(metadata.last_entry + 1)]
+            return Content(entries, [], len(entries)) if segment.get("raw") else content(entries)
         except (NotALog, KeyError) as error:
             self.break_("format", f"ledger {ledger}: {error!r}")
             return Content([], [], 0)
@@ -87,6 +103,8 @@ class LogTruth:
         for change in changes:
             parts = change.path.split("/")
             if parts[0] != "logs" or len(parts) < 3:
+                continue
+            if "/".join(parts[:3]) in self.past:
                 continue
             kind = parts[3] if len(parts) > 3 else "manifest"
             if kind == "manifest" and change.after is not None and "segments" in change.after:
@@ -228,7 +246,7 @@ class LogTruth:
         if metadata is None or not metadata.is_closed:
             self.break_("counts", f"segment {segment['n']} is closed, its ledger {ledger} is {metadata}")
             return
-        found = self.held(ledger)
+        found = self.held(segment)
         if (len(found.values), found.bytes) != (counts["records"], counts["bytes"]) or (
             "entries" in counts and counts["entries"] != found.entries
         ):
@@ -276,7 +294,7 @@ class LogTruth:
             kept = [path for path, intent in self.intents.items() if ledger in intent["ledgers"]]
             if kept:
                 self.break_("intents", f"ledger {ledger} is published, and its intent {kept} is there")
-        values = [value for segment in named for value in self.held(segment["ledger"]).values]
+        values = [value for segment in named for value in self.held(segment).values]
         if values not in self.offers.get((name, batch), []):
             self.break_("whole", f"txn {name}: batch {batch} is not what any commit was given")
         self.seen["batch published"] += 1
@@ -287,15 +305,19 @@ class LogTruth:
         metadata = self.metadata(ledger)
         if metadata is None:
             return
-        if any(segment["ledger"] == ledger for segment in self.segments()):
-            self.break_("named exists", f"ledger {ledger} is deleted, and a segment")
         if not metadata.is_closed:
             self.break_("fenced first", f"ledger {ledger} is deleted while it is {metadata.state.name}")
+        if self.manifest is None or self.manifest.get("state") == "deleting" or ledger in self._plain:
+            return
+        if self.ledgers.tags[ledger].get("quire/log", self.log) != self.log:
+            return
+        if any(segment["ledger"] == ledger for segment in self.segments()):
+            self.break_("named exists", f"ledger {ledger} is deleted, and a segment")
         intents = {path: intent for path, intent in self.intents.items() if ledger in intent["ledgers"]}
         for path, intent in intents.items():
             if ledger not in self.dropped and not self._is_dead(path, intent):
                 self.break_("intents", f"ledger {ledger} is deleted, which {path} may still publish")
-        doomed = self.manifest is None or ledger in {each["ledger"] for each in self.manifest["doomed"]}
+        doomed = ledger in {each["ledger"] for each in self.manifest["doomed"]}
         # of an intent that another janitor has cleared meanwhile: nothing can publish it any more
         cleared = ledger in self._claims and ledger not in self._named
         maker = self.ledgers.makers.get(ledger)
@@ -366,6 +388,13 @@ class LogTruth:
                 "receipts", f"batch {batch} of {txn} has the receipts {self.receipts[txn, batch]}, {first, end}"
             )
 
+    def took_in(self, first: int, values: Sequence[bytes]) -> None:
+        """An adoption was answered: from which index on."""
+        for index, value in enumerate(values, first):
+            self._same(index, value, self.acked, "an append was answered with it for")
+            self._same(index, value, self.read, "a reader was given")
+            self.acked[index] = value
+
     # -- the reckoning ---------------------------------------------------------------------------------------------
 
     def reckon(self, read: Sequence[bytes]) -> None:
@@ -378,9 +407,10 @@ class LogTruth:
             if "records" not in segment:
                 self.break_("ends", f"segment {segment} is still open")
                 return
-            found = self.held(segment["ledger"])
+            found = self.held(segment)
             values += found.values
-            stamps += found.stamps if "txn" not in segment else [segment["t"][0]] * segment["records"]
+            own = "txn" not in segment and not segment.get("raw")
+            stamps += found.stamps if own else [segment["t"][0]] * segment["records"]
         if list(read) != values[self.manifest["begin"]["index"] - low :]:
             self.break_("one sequence", f"a fresh reader got {len(read)} records, the log holds {len(values)}")
         if stamps != sorted(stamps):

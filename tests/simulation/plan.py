@@ -60,6 +60,7 @@ class Profile:
     logs: bool = False  # a named log, and not ledgers alone
     txns: int = 0  # of publishers
     late: float = 0.0  # the share of the metadata's faults by which a change takes effect after it failed
+    ends: bool = False  # the log is terminated, deleted and made again, while it is used
     points: tuple[str, ...] = ()  # procedures at whose steps processes are killed; empty: all
 
 
@@ -264,7 +265,7 @@ OWNERS = {
     "crash_owner": 2, "crash": 1, "expire": 2, "repair": 2, "read": 4, "crash_at": 2,
     "orphans": 2,
 }  # fmt: skip
-PUBLISHERS = {"part": 16, "zombie": 3, "commit": 12, "abort": 2, "new_run": 2, "janitor": 2}
+PUBLISHERS = {"part": 16, "zombie": 3, "commit": 12, "abort": 2, "new_run": 2, "janitor": 2, "adopt": 2}
 BOOKIES = {
     "kill": 2, "start": 6, "stop_link": 2, "heal": 5, "cut": 3, "slow_host": 2, "slow_disk": 2, "pause_bookie": 2,
     "power": 1, "jump": 1, "amnesia": 0.5, "read_only": 0.5, "spare": 1,
@@ -294,13 +295,17 @@ log_profile(
     {**PUBLISHERS, "abort": 5, "new_run": 5, "janitor": 5, "zombie": 8, "own": 3, "read": 2, "stop_owner": 3,
     "crash": 2, "crash_at": 3, "roll": 1, "repair": 1, "orphans": 3},
     chance_on=0.9, always=frozenset({"part", "commit"}), txns=2, gap=0.06, late=0.05, spares=(0, 1),
-    points=("part", "publish", "abort", "janitor"), fault_rates=(0.0, 0.0, 0.15),
+    points=("part", "publish", "adopt", "abort", "janitor"), fault_rates=(0.0, 0.0, 0.15),
 )  # fmt: skip
 log_profile(
     "log trim",
     {**OWNERS, **PUBLISHERS, "trim": 14, "tidy": 8, "orphans": 10, "repair": 5, "read": 10, "crash_at": 6},
     txns=1, late=0.1, chance_on=0.6, always=frozenset({"own", "part", "commit", "trim", "tidy", "read"}),
     fault_rates=(0.0, 0.15, 0.3), points=("open", "roll", "fence", "publish", "trim", "trim", "orphan"),
+)  # fmt: skip
+log_profile(
+    "log end", {**OWNERS, **PUBLISHERS}, txns=1, late=0.2, chance_on=0.5, steps=(6, 20), ends=True,
+    always=frozenset({"own", "part", "commit"}), fault_rates=(0.0, 0.1, 0.3), points=("adopt", "publish", "roll"),
 )  # fmt: skip
 log_profile(
     "log late", {**OWNERS, **PUBLISHERS}, txns=1, late=0.6, chance_on=0.7, always=frozenset({"own", "part", "commit"}),

@@ -18,6 +18,8 @@ from quire.tools.terminal.running import with_store
 
 # SPDX-License-Identifier: Apache-2.0
 
+ACCEPTS_MAX = 10  # tries while bookies report what changes nothing
+
 app = group(
     "Create, show, destroy the cluster's metadata; go on with an old backup of it.",
     "quire metadata init --metadata zk://127.0.0.1:2181/ledgers",
@@ -233,13 +235,23 @@ async def accept_state(store: MetadataStore, cluster: str, unheard: bool) -> dic
             f"{', '.join(shown['unheard'] + counting)} did not say yet what {store.uri} lacks; nothing was accepted. "
             "Start those that are down and try again in 10 s; with --unheard they are left out"
         )
-    await store.raise_ledger_ids(shown["ledgers_seen"])
-    if not await store.swap_set_back(noted, bytes_of({**note_of(noted), "accepted": True})):
-        raise MetaStore(
-            f"a bookie reported something new to {store.uri} just now; nothing was accepted. See `quire metadata "
-            "set-back`, then try again"
-        )
-    return {**shown, "next_ledger": (await store.progress()).next_ledger, "accepted": True}
+    for _ in range(ACCEPTS_MAX):
+        await store.raise_ledger_ids(shown["ledgers_seen"])
+        if await store.swap_set_back(noted, bytes_of({**note_of(noted), "accepted": True})):
+            return {**shown, "next_ledger": (await store.progress()).next_ledger, "accepted": True}
+        before = shown
+        noted, shown = await look_back(store)
+        if not shown["set_back"] or lacks(shown) != lacks(before):
+            break
+    raise MetaStore(
+        f"a bookie reported something new to {store.uri} just now; nothing was accepted. See `quire metadata "
+        "set-back`, then try again"
+    )
+
+
+def lacks(shown: dict[str, Any]) -> tuple[list[str], dict[str, int | None]]:
+    """What an operator accepts: what each bookie has that the store does not know, and who did not say."""
+    return shown["unheard"], {bookie: seen["unknown_ledgers"] for bookie, seen in shown["bookies"].items()}
 
 
 def of_bookie(seen: dict[str, Any]) -> str:

@@ -5,7 +5,15 @@ import sqlite3
 import subprocess
 from pathlib import Path
 
+import pytest
+from twisted.internet.defer import Deferred
+
+from quire.bookie.upkeep.store_notes import bytes_of
 from quire.log.api import connect
+from quire.metadata.memory.cluster import MemoryCluster
+from quire.metadata.memory.store import MemoryStore
+from quire.protocol.errors import MetaStore
+from quire.tools.commands.metadata import accept_state
 from quire.tools.local_cluster.cluster import LocalCluster, free_ports
 from tests.reactor import reactor, run
 from tests.tools.command import COMMAND, WAIT_S, environment, ok, refused
@@ -125,3 +133,36 @@ def test_a_foreign_database(tmp_path: Path) -> None:
     other.close()
     line = refused(1, "metadata", "show", metadata=f"sqlite://{path}")
     assert str(path) in line
+
+
+class Reported(MemoryStore):
+    """Each acceptance meets a note that a bookie wrote just before, as long as there are some."""
+
+    def __init__(self, notes: list[dict[str, object]]) -> None:
+        super().__init__(reactor, MemoryCluster("accepting"))
+        self.notes = notes
+        self.shared.set_back = bytes_of(notes.pop(0))
+
+    def swap_set_back(self, old: bytes, new: bytes) -> Deferred[bool]:
+        if self.notes:
+            self.shared.set_back = bytes_of(self.notes.pop(0))
+        return super().swap_set_back(old, new)
+
+
+def note(ledgers: int, unknown: int) -> dict[str, object]:
+    bookies = {"b1": {"ledgers": ledgers, "unknown": unknown}}
+    return {"number": 1, "accepted": False, "ledgers": ledgers, "bookies": bookies}
+
+
+def test_an_acceptance_goes_on_while_bookies_report_what_changes_nothing() -> None:
+    """A newer ledger that the store knows; not one more that it does not know, which no operator has seen."""
+
+    async def story(notes: list[dict[str, object]]) -> bytes:
+        store = Reported(notes)
+        cluster = await store.init_cluster()
+        await accept_state(store, cluster, unheard=False)
+        return await store.read_set_back()
+
+    assert run(lambda: story([note(7, 2), note(8, 2), note(9, 2)])) == bytes_of({**note(9, 2), "accepted": True})
+    with pytest.raises(MetaStore, match=r"reported something new to .* nothing was accepted"):
+        run(lambda: story([note(7, 2), note(8, 3)]))
