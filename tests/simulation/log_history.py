@@ -436,6 +436,7 @@ class LogHistory(History):
             if each.process.alive and not each.closing:
                 self.close(each, self.leave(each))
         self.until("a close hangs", lambda: all(job.over for each in self.handles for job in each.closing))
+        self._settle_orphaned(last)
         self.publishers.finish(last)
         reading = self.read(last, "begin", follow=False)
         self.until("the last reader hangs", lambda: reading.over)
@@ -454,6 +455,20 @@ class LogHistory(History):
             raise Violation("no leak", f"nothing names the ledgers {sorted(leaked)}: {job.error!r}")
         if self.plan.profile.ends:
             finish(self, rng)
+
+    def _settle_orphaned(self, process: LogProcess) -> None:
+        """
+        A candidate that left while its claim was on the way may have become owner after all, of whom nobody hears: the
+        segment of the one before stays open until another one owns the log.
+        """
+        manifest = self.log_truth.manifest
+        known = {handle.owner.epoch for handle in self.handles if handle.owner is not None}
+        if manifest is None or manifest["epoch"] in known:
+            return
+        self.seen["owner that had left"] += 1
+        handle = self.take_over(process, force=True)
+        self.close(handle, self.leave(handle))
+        self.until("a close hangs", lambda: all(job.over for job in handle.closing))
 
     def close(self, handle: Handle, leaving: Any) -> None:
         lost_before = handle.owner is not None and handle.owner.lost
