@@ -10,12 +10,13 @@ PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 # The suite starts hundreds of processes; each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test processes lint simulate mutants crash survive interop bench sizes manual clean
+.PHONY: help demo test processes spark lint simulate mutants crash survive interop bench sizes manual clean
 
 help:
 	@echo "make demo [FILE=path]   append a real file to a ledger while a bookie is killed, read it back, compare"
 	@echo "make test [ARGS=...]    the test suite"
 	@echo "make processes          SIGKILL, SIGSTOP and cut connections for real processes: a minute"
+	@echo "make spark              ledgers and logs as tables of real Spark sessions: minutes"
 	@echo "make lint               ruff and strict mypy"
 	@echo "make simulate [SECONDS=600]  a simulated cluster under faults, from fresh seeds; [ARGS='--seed N --trace'] one history again"
 	@echo "make mutants            guards taken away in turn: the simulator must catch each"
@@ -43,10 +44,13 @@ demo: $(VENV)/.run
 	$(BIN)/quire demo $(FILE)
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest $(PARALLEL) -m 'not interop and not long' --ignore=tests/processes $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m 'not interop and not long' --ignore=tests/processes --ignore=tests/spark $(ARGS)
 
 processes: $(VENV)/.test
 	$(BIN)/python -m pytest $(PARALLEL) -m 'not long' tests/processes $(ARGS)
+
+spark: $(VENV)/.test
+	$(BIN)/python -m pytest tests/spark $(ARGS)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

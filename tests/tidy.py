@@ -25,6 +25,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "client": frozenset({"protocol", "conf", "metadata"}),
     "replication": frozenset({"protocol", "conf", "metadata", "client"}),
     "log": frozenset({"protocol", "conf", "metadata", "client"}),
+    "pipeline": frozenset({"protocol", "conf", "metadata", "client", "replication", "log"}),
     "tools": frozenset({"protocol", "conf", "metadata", "bookie", "client", "replication", "log"}),
 }
 PACKAGES = tuple(ARROWS)
@@ -45,7 +46,7 @@ ROOMS: dict[str, dict[str, str]] = {
     "protocol": rows(
         "errors varint", "log_errors availability digest frames messages packets schema", "batch", "v2 v3", "wire"
     ),
-    "conf": rows("addresses known_keys options", "placement", "bookie client log properties", "samples"),
+    "conf": rows("addresses known_keys options", "placement", "bookie client log pipeline properties", "samples"),
     "metadata": rows("address clock ledger worker", "store", "records", "formats memory", "sqlite zk", "uri"),
     "bookie": {
         "files": "",
@@ -85,6 +86,7 @@ ROOMS: dict[str, dict[str, str]] = {
         *["core", "metrics store", "owner", "publish reader", "checks upkeep", "api", "appending", "handles"],
         "blocking aio",
     ),
+    "pipeline": rows("core java spark", "clients", "reading writing", "sources", "session discovered"),
     "tools": rows(
         "process_reactor", "daemons load terminal", "local_cluster", "commands", "failures", "main", "__main__ manual"
     ),
@@ -119,7 +121,10 @@ PURE_STANDARD = frozenset(
 )
 PURE_LIBRARIES = {"protocol": frozenset({"google", "crc32c"}), "core": frozenset[str]()}
 # the last is values and their invariants only
-PURE_NEIGHBOURS = ("quire.protocol", "quire.client.core", "quire.log.core", "quire.metadata.ledger")
+PURE_NEIGHBOURS = (
+    *("quire.protocol", "quire.client.core", "quire.log.core", "quire.pipeline.core"),
+    "quire.metadata.ledger",
+)
 
 CLOCKS = {
     "time": {

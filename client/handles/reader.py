@@ -124,11 +124,16 @@ class Reader:
 
     async def stream(self, first: int = 0, last: int | None = None) -> AsyncGenerator[list[Entry], None]:
         """Entries from `first` to `last` (None: to `last_entry_id`) in large lists, read ahead of the consumer."""
+        async for run in self.runs(first, last):
+            yield entries_of(self.id, run)
+
+    async def runs(self, first: int = 0, last: int | None = None) -> AsyncGenerator[PayloadRun, None]:
+        """As `stream`, in (first entry, payloads): no object for each entry."""
         end = self._end.lac if last is None else last
         if last is not None and last > self._end.lac:
             raise self._past_end(last)
         async for run in self._runs(first, end):
-            yield entries_of(self.id, run)
+            yield run
 
     async def tail(self, timeout: float, first: int = 0) -> AsyncGenerator[list[Entry], None]:
         """

@@ -4,7 +4,6 @@ What a reader is given: the records of one entry, as columns or as objects.
 Knows: how places in a ledger become places in the log.  Does not know: how entries are read.
 """
 
-from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -105,6 +104,18 @@ class LogBatch:
         return [None] * self.count if keys is None else keys[self._from :]
 
     @property
+    def times(self) -> list[int | None]:
+        """The writer's own time of each record, in ms since 1970, or None."""
+        times = self._batch.times
+        return [None] * self.count if times is None else list(times[self._from :])
+
+    @property
+    def headers(self) -> list[Headers]:
+        """Of each record."""
+        headers = self._batch.headers
+        return [()] * self.count if headers is None else list(headers[self._from :])
+
+    @property
     def positions(self) -> list[int]:
         """The byte position of each record in the log."""
         at = self._segment.at
@@ -112,17 +123,14 @@ class LogBatch:
 
     def records(self) -> list[Record]:
         """An object for each."""
-        batch, start = self._batch, self._from
-        times: Sequence[int | None] = batch.times or [None] * batch.count
-        headers: Sequence[Headers] = batch.headers or [()] * batch.count
         stamp = self.stamp_ms
         columns = zip(
             range(self.index, self.end),
             self.positions,
             self.values,
             self.keys,
-            times[start:],
-            headers[start:],
+            self.times,
+            self.headers,
             strict=True,
         )
         return [

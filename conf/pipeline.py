@@ -1,0 +1,135 @@
+"""
+The options of each Spark source and sink, as `.option(name, value)` gives them: text, names in any case.
+
+Knows: names, defaults, limits and meanings.  Does not know: Spark, where a value came from.
+"""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretBytes, ValidationError
+from pydantic.alias_generators import to_camel
+
+# SPDX-License-Identifier: Apache-2.0
+
+MIB = 1 << 20
+# What Spark itself takes from the same options.
+SPARKS = {"path", "checkpointlocation", "queryname", "outputmode", "mergeschema", "truncate"}
+
+
+class Options(BaseModel):
+    """What all of them have."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, hide_input_in_errors=True)
+
+    metadata: str = Field(description="URI of the metadata store, as zk://host:2181/ledgers")
+
+    @classmethod
+    def of(cls, given: Mapping[str, str], default_metadata: str | None = None) -> Self:
+        """`ValueError` names the option, what is wrong with it, and for an unknown one the nearest."""
+        names = {(field.alias or name).lower(): field.alias or name for name, field in cls.model_fields.items()}
+        found: dict[str, str] = {}
+        for name, value in given.items():
+            if name.lower() in names:
+                found[names[name.lower()]] = value
+            elif name.lower() not in SPARKS:
+                near = difflib.get_close_matches(name.lower(), names, 1)
+                hint = f"did you mean {names[near[0]]!r}?" if near else f"there are {', '.join(sorted(names.values()))}"
+                raise ValueError(f"option {name!r} is unknown: {hint}")
+        if default_metadata:
+            found.setdefault("metadata", default_metadata)
+        try:
+            return cls.model_validate(found)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            option = ".".join(map(str, first["loc"])) or "options"
+            if first["type"] == "missing":
+                raise ValueError(f"option {option!r} is missing: {cls._about(option)}") from None
+            raise ValueError(f"option {option!r}: {first['msg']}") from None
+
+    @classmethod
+    def _about(cls, alias: str) -> str:
+        return next((field.description or "" for field in cls.model_fields.values() if field.alias == alias), "")
+
+
+class Reading(Options):
+    """Of sources."""
+
+    split_bytes: int = Field(default=64 * MIB, ge=1, description="payload bytes that one task reads, about")
+    max_partitions: int = Field(default=10_000, ge=1, description="tasks of one plan at most")
+    batch_bytes: int = Field(default=2 * MIB, ge=1, le=1 << 30, description="payload bytes of one Arrow batch")
+    pushdown: bool = Field(
+        default=False,
+        description="whether conditions of the query reach the source; needs spark.sql.python.filterPushdown.enabled, "
+        "which `quire.pipeline.session` sets",
+    )
+    fail_on_data_loss: bool = Field(
+        default=True, description="whether rows that are gone (deleted, trimmed) fail the query"
+    )
+
+
+class Secret(BaseModel):
+    """How a ledger's password is given; it is in no message and no repr."""
+
+    password: SecretBytes | None = Field(default=None, description="the ledgers' password")
+    password_file: str | None = Field(
+        default=None, alias="passwordFile", description="a file on each machine that holds it"
+    )
+
+
+class LedgerReading(Reading, Secret):
+    """`format("ledger")` as a source."""
+
+    ledgers: str = Field(description="ledger ids and ranges of ids, as `7,9-20`, or `all`")
+    start_entry: int = Field(default=0, ge=0, description="the first entry of each ledger that is read")
+    end_entry: int | None = Field(default=None, ge=0, description="the last one")
+    open_ledgers: Literal["skip", "lac", "recover"] = Field(
+        default="lac",
+        description="ledgers that are still written: left out; read up to the last add confirmed; or fenced, recovered "
+        "and closed first, by which their writer loses them",
+    )
+    max_entries_per_trigger: int | None = Field(default=None, ge=1, description="entries of one batch of a stream")
+
+
+class LogReading(Reading):
+    """`format("log")` as a source."""
+
+    log: str = Field(description="the log's name")
+    start: str = Field(
+        default="begin", description="`begin`, `end`, an index, or a time with its zone as 2026-01-31T08:00:00+00:00"
+    )
+    end: str = Field(default="end", description="of a batch query: `end`, an index, or a time; that record is left out")
+    max_records_per_trigger: int | None = Field(default=None, ge=1, description="records of one batch of a stream")
+    max_bytes_per_trigger: int | None = Field(
+        default=None, ge=1, description="bytes of values of one batch of a stream, about"
+    )
+
+
+class LogWriting(Options):
+    """`format("log")` as a sink."""
+
+    log: str = Field(description="the log's name")
+    create: bool = Field(default=False, description="whether a log that is not there is created, with its defaults")
+    first_batch: int = Field(
+        default=0, ge=0, description="the batch with which a stream's checkpoint begins to write to this log"
+    )
+
+
+class LedgerWriting(Options, Secret):
+    """`format("ledger")` as a sink."""
+
+    ledger_id: int | None = Field(default=None, ge=0, description="the new ledger's id; by default the next free one")
+    ensemble: int = Field(default=3, ge=1, description="bookies that the ledger is spread over")
+    write_quorum: int = Field(default=3, ge=1, description="copies of each entry")
+    ack_quorum: int = Field(default=2, ge=1, description="copies on disk before an append is acknowledged")
+    digest: Literal["CRC32C", "CRC32", "MAC", "DUMMY"] = Field(default="CRC32C", description="the sum of each entry")
+
+
+def describe(model: type[Options]) -> list[tuple[str, str, Any, str]]:
+    """(name, type, default, meaning) of each option, for the manual."""
+    rows = []
+    for name, field in model.model_fields.items():
+        default = "" if field.is_required() else field.default
+        rows.append((field.alias or name, str(field.annotation), default, field.description or ""))
+    return rows

@@ -1,0 +1,16 @@
+"""
+Ledgers and named logs as Spark tables, through PySpark: `format("ledger")`, `format("log")`.
+
+    from quire.pipeline import session
+
+    spark = session()
+    rows = spark.read.format("log").option("metadata", "zk://127.0.0.1:2181/ledgers").option("log", "orders").load()
+
+Importing this package imports neither PySpark nor PyArrow.
+"""
+
+from quire.pipeline.session import session
+
+# SPDX-License-Identifier: Apache-2.0
+
+__all__ = ["session"]

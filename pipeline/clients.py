@@ -1,0 +1,77 @@
+"""
+One client for each cluster in a process: Spark's Python workers live on between tasks.
+
+Knows: the background reactor, and that neither it nor a client survives a fork.
+Does not know: what is asked of a cluster.
+"""
+
+import os
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import TypeVar
+
+from quire.client.api import Client
+from quire.client.api import connect as open_cluster
+from quire.client.background import reactor_thread
+from quire.client.gathering import pulled
+from quire.conf.client import ClientOptions
+from quire.conf.pipeline import Secret
+from quire.log.api import Logs
+
+# SPDX-License-Identifier: Apache-2.0
+
+T = TypeVar("T")
+
+
+class Cluster:
+    """A cluster's ledgers and logs, with ordinary calls around their asynchronous ones."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self._thread = reactor_thread()
+        self.client: Client = self._thread.wait(
+            lambda: open_cluster(self._thread.reactor, uri, ClientOptions()), Client.close
+        )
+        self.logs = Logs(self.client)
+
+    def new_id(self) -> str:
+        """A random one."""
+        return f"{self.client.random.getrandbits(128):032x}"
+
+    def wait(self, work: Callable[[], Awaitable[T]]) -> T:
+        """What it gives."""
+        return self._thread.wait(work)
+
+    def each(self, begin: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
+        """What it yields, the next one fetched while one is used."""
+        return pulled(self._thread, begin)
+
+
+def password(given: Secret) -> bytes:
+    """Of the ledgers.  `OSError` when its file can't be read."""
+    if given.password_file is not None:
+        with open(given.password_file, "rb") as file:
+            return file.read().rstrip(b"\r\n")
+    return b"" if given.password is None else given.password.get_secret_value()
+
+
+_lock = threading.Lock()
+_clusters: dict[tuple[int, str], Cluster] = {}
+
+
+def cluster(uri: str) -> Cluster:
+    """This process's.  `ValueError` for a URI of no known form; `MetaStore` when the store can't be reached."""
+    key = os.getpid(), uri
+    with _lock:
+        if key not in _clusters:
+            _clusters[key] = Cluster(uri)
+        return _clusters[key]
+
+
+def _in_child() -> None:
+    global _lock  # noqa: PLW0603  # another thread may have held it
+    _lock = threading.Lock()
+    _clusters.clear()
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -1,0 +1,9 @@
+"""
+Ledgers and logs as Arrow batches: what a plan reads of the metadata, and what a task reads of the bookies.
+
+Runs in Spark's Python workers and without Spark alike.
+
+In reading order: `columns`, `ledgers` (face), `logs` (face).
+"""
+
+# SPDX-License-Identifier: Apache-2.0

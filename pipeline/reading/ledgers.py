@@ -1,0 +1,179 @@
+"""
+Ledgers: what a plan finds out about them, and their entries as Arrow batches.
+
+Knows: metadata, the last add confirmed of open ledgers, entries.
+Does not know: Spark, how entries are divided among tasks (`core.ranges`).
+
+Safety: nothing is read past the last add confirmed, and a ledger is fenced only by `open_ledgers=recover`.  Entries of
+a range that do not follow each other end the read with an error.
+"""
+
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from itertools import accumulate
+from typing import Any
+
+import pyarrow as pa
+
+from quire.client.api import LEDGER_IDS_PER_PAGE
+from quire.client.api import Client as LedgerClient
+from quire.client.api import Reader as LedgerReader
+from quire.conf.pipeline import LedgerReading
+from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.store import at_once
+from quire.pipeline.clients import Cluster, password
+from quire.pipeline.core.filters import Bounds
+from quire.pipeline.core.ranges import Extent, Range
+from quire.pipeline.core.selection import Selection
+from quire.pipeline.reading import columns
+from quire.protocol.errors import NoSuchEntry, NoSuchLedger
+
+# SPDX-License-Identifier: Apache-2.0
+
+SCHEMA = {"ledger_id": "bigint", "entry_id": "bigint", "length": "bigint", "payload": "binary"}
+TYPES = {"ledger_id": pa.int64(), "entry_id": pa.int64(), "length": pa.int64(), "payload": pa.binary()}
+AT_ONCE = 64
+LISTED_FROM = 1000  # so many ids are looked for in the list of all, fewer each by itself
+
+
+class LedgersGone(NoSuchLedger):
+    """Ledgers that the query names are not there."""
+
+
+async def selected(client: LedgerClient, selection: Selection, bounds: Bounds) -> list[int]:
+    """The ids that are meant; those of a wide range only as far as there are such ledgers."""
+    low, high = bounds.span
+    if low > high:
+        return []
+    if selection.count <= LISTED_FROM:
+        return [ledger for ledger in selection if bounds.holds(ledger)]
+    found: list[int] = []
+    for first, last in selection.ranges:
+        after = max(first, low) - 1
+        end = min(last, high)
+        while after < end:
+            page = await client.ledger_ids(after, LEDGER_IDS_PER_PAGE)
+            if not page:
+                break
+            found += [ledger for ledger in page if ledger <= end and bounds.holds(ledger)]
+            after = page[-1]
+    return found
+
+
+async def planned(client: LedgerClient, options: LedgerReading, bounds: dict[str, Bounds]) -> list[Extent]:
+    """What is to be read of each ledger.  `LedgersGone` names those that are not there."""
+    selection = Selection.parse(options.ledgers)
+    ids = await selected(client, selection, bounds["ledger_id"])
+    low, high = bounds["entry_id"].span
+    first, last = max(low, options.start_entry), high if options.end_entry is None else min(high, options.end_entry)
+    found: list[Extent] = []
+    gone: list[int] = []
+    for start in range(0, len(ids), AT_ONCE):
+        some = ids[start : start + AT_ONCE]
+        looked = await at_once([extent_of(client, ledger, options) for ledger in some])
+        for ledger, extent in zip(some, looked, strict=True):
+            if extent is None:
+                gone.append(ledger)
+            elif (part := extent.narrowed(first, last)) is not None:
+                found.append(part)
+    if gone and options.fail_on_data_loss and selection.count <= LISTED_FROM:
+        raise LedgersGone(
+            f"there are no ledgers {', '.join(map(str, gone[:10]))}{' …' if len(gone) > 10 else ''}: "
+            "`quire ledger list` shows those that there are; failOnDataLoss=false reads the others"
+        )
+    return found
+
+
+async def extent_of(client: LedgerClient, ledger: int, options: LedgerReading) -> Extent | None:
+    """All that may be read of a ledger; None when there is no such ledger.  `entries` may be none."""
+    try:
+        metadata = await client.metadata(ledger)
+    except NoSuchLedger:
+        return None
+    if metadata.is_closed:
+        return closed_extent(ledger, metadata)
+    if options.open_ledgers == "skip":
+        return Extent(ledger, 0, -1, 0)
+    try:
+        reader = await client.open_ledger(ledger, password(options), options.open_ledgers == "recover")
+    except NoSuchLedger:
+        return None
+    try:
+        last = await reader.read_last_confirmed()
+        return Extent(ledger, 0, last, reader.length, cuts_of(reader.metadata))
+    finally:
+        await reader.close()
+
+
+def closed_extent(ledger: int, metadata: LedgerMetadata) -> Extent:
+    """Of a closed ledger."""
+    return Extent(ledger, 0, metadata.last_entry, metadata.length, cuts_of(metadata))
+
+
+def cuts_of(metadata: LedgerMetadata) -> tuple[int, ...]:
+    """Where its fragments begin."""
+    return tuple(fragment.first for fragment in metadata.fragments[1:])
+
+
+def batches(cluster: Cluster, ranges: Sequence[Range], names: Sequence[str], options: LedgerReading) -> Iterator[Any]:
+    """The entries of these ranges as Arrow batches of about `batch_bytes`."""
+    return cluster.each(lambda: _batches(cluster.client, ranges, names, options))
+
+
+async def _batches(
+    client: LedgerClient, ranges: Sequence[Range], names: Sequence[str], options: LedgerReading
+) -> AsyncGenerator[Any, None]:
+    secret = password(options)
+    for wanted in ranges:
+        try:
+            reader = await client.open_ledger(wanted.ledger, secret, False)
+        except NoSuchLedger:
+            if options.fail_on_data_loss:
+                raise
+            continue
+        try:
+            async for made in _of_range(reader, wanted, names, options.batch_bytes):
+                yield made
+        finally:
+            await reader.close()
+
+
+async def _of_range(
+    reader: LedgerReader, wanted: Range, names: Sequence[str], batch_bytes: int
+) -> AsyncGenerator[Any, None]:
+    reader.read_ahead(batch_bytes)
+    if reader.last_entry_id < wanted.last and not reader.closed:
+        await reader.read_last_confirmed()
+    length = await reader.offset_of(wanted.first) if "length" in names else 0
+    first, payloads, size = wanted.first, list[bytes](), 0
+    async for run in reader.runs(wanted.first, wanted.last):
+        if run.first != first + len(payloads):
+            raise gap(wanted, first + len(payloads), run.first - 1)
+        payloads += run.payloads
+        size += sum(map(len, run.payloads))
+        if size >= batch_bytes:
+            yield arrow(wanted.ledger, first, payloads, length, names)
+            first, length = first + len(payloads), length + size
+            payloads, size = [], 0
+    if first + len(payloads) <= wanted.last:
+        raise gap(wanted, first + len(payloads), wanted.last)
+    if payloads:
+        yield arrow(wanted.ledger, first, payloads, length, names)
+
+
+def gap(wanted: Range, first: int, last: int) -> NoSuchEntry:
+    """The error of entries that did not come."""
+    return NoSuchEntry(
+        f"ledger {wanted.ledger}: entries {first} to {last} are missing: `quire ledger check` finds out why"
+    )
+
+
+def arrow(ledger: int, first: int, payloads: list[bytes], length: int, names: Sequence[str]) -> Any:
+    """One batch of consecutive entries; `length`: payload bytes of the ledger before them."""
+    count = len(payloads)
+    makers: dict[str, columns.Column] = {
+        "ledger_id": lambda: columns.constant(ledger, count),
+        "entry_id": lambda: columns.integers(range(first, first + count)),
+        "length": lambda: columns.integers(list(accumulate(map(len, payloads), initial=length))[1:]),
+        "payload": lambda: columns.binary(payloads),
+    }
+    return columns.batch(names, makers, TYPES)

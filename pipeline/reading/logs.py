@@ -1,0 +1,150 @@
+"""
+Named logs: what a plan finds out about them, and their records as Arrow batches.
+
+Knows: segments, ends, records.  Does not know: Spark, how records are divided among tasks (`core.ranges`).
+
+Safety: only what the log's readers give is given, so published batches are there whole or not at all.
+"""
+
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from quire.conf.pipeline import LogReading
+from quire.log.api import LogBatch, Logs
+from quire.pipeline.clients import Cluster
+from quire.pipeline.core.ranges import Extent, Range
+from quire.pipeline.reading import columns
+from quire.protocol.log_errors import LogDamaged
+
+# SPDX-License-Identifier: Apache-2.0
+
+SCHEMA = {
+    "index": "bigint",
+    "stamp": "timestamp",
+    "key": "binary",
+    "time": "timestamp",
+    "headers": "array<struct<key:string,value:binary>>",
+    "value": "binary",
+}
+TYPES = {
+    "index": pa.int64(),
+    "stamp": columns.STAMP,
+    "key": pa.binary(),
+    "time": columns.STAMP,
+    "headers": columns.HEADERS,
+    "value": pa.binary(),
+}
+
+
+def place(text: str, option: str) -> int | datetime | Literal["begin", "end"]:
+    """An index, a time, `begin` or `end`; `ValueError` names the option."""
+    if text in ("begin", "end"):
+        return "begin" if text == "begin" else "end"
+    if text.isdecimal():
+        return int(text)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            f"option {option!r}: {text!r} is no index, no time as 2026-01-31T08:00:00+00:00, not `begin` and not `end`"
+        ) from None
+
+
+async def index_of(logs: Logs, name: str, where: int | datetime | Literal["begin", "end"]) -> int:
+    """The index that is meant.  `NoSuchLog`; `ValueError` for a time without a zone."""
+    reader = await logs.read(name, where)
+    try:
+        return reader.index
+    finally:
+        await reader.close()
+
+
+async def marks(logs: Logs, name: str, end: int) -> list[tuple[int, int]]:
+    """(index, byte position) at the borders of the segments, up to `end` at least."""
+    found: list[tuple[int, int]] = []
+    async for segment in logs.segments(name):
+        if not found:
+            found.append((segment.first, segment.at))
+        if not segment.is_open:
+            found.append((segment.end, segment.end_at))
+    found = found or [(0, 0)]
+    if found[-1][0] < end:  # an open segment: as if its records were as large as those before
+        index, position = found[-1]
+        each = max(1.0, (position - found[0][1]) / max(index - found[0][0], 1))
+        found.append((end, int(position + (end - index) * each)))
+    return found
+
+
+async def planned(logs: Logs, name: str, first: int, end: int) -> list[Extent]:
+    """The records from `first` to before `end`, by segments.  An extent's ledger is its segment's number."""
+    found: list[Extent] = []
+    async for segment in logs.segments(name):
+        last = end - 1 if segment.is_open else segment.end - 1
+        if last < segment.first:
+            continue
+        size = segment.bytes if segment.bytes is not None else last - segment.first + 1
+        part = Extent(segment.n, segment.first, last, size).narrowed(first, end - 1)
+        if part is not None:
+            found.append(part)
+    return found
+
+
+def batches(cluster: Cluster, ranges: Sequence[Range], names: Sequence[str], options: LogReading) -> Iterator[Any]:
+    """The records of these ranges of indexes as Arrow batches, one for each entry or several small ones."""
+    return cluster.each(lambda: _batches(cluster.logs, ranges, names, options))
+
+
+async def _batches(
+    logs: Logs, ranges: Sequence[Range], names: Sequence[str], options: LogReading
+) -> AsyncGenerator[Any, None]:
+    for wanted in ranges:
+        reader = await logs.read(options.log, wanted.first, on_trim="raise" if options.fail_on_data_loss else "skip")
+        expected, gathered, size = wanted.first, list[Any](), 0
+        try:
+            async for batch in reader.batches():
+                if batch.index > wanted.last:
+                    break
+                if batch.index != expected and options.fail_on_data_loss:
+                    raise gap(options.log, expected, batch.index - 1)
+                expected = batch.end
+                gathered.append(arrow(batch, min(batch.count, wanted.last + 1 - batch.index), names))
+                size += gathered[-1].nbytes
+                if size >= options.batch_bytes:
+                    yield joined(gathered)
+                    gathered, size = [], 0
+                if expected > wanted.last:
+                    break
+        finally:
+            await reader.close()
+        if expected <= wanted.last and options.fail_on_data_loss:
+            raise gap(options.log, expected, wanted.last)
+        if gathered:
+            yield joined(gathered)
+
+
+def joined(batches: list[Any]) -> Any:
+    """One batch of several."""
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def gap(log: str, first: int, last: int) -> LogDamaged:
+    """The error of records that did not come."""
+    return LogDamaged(
+        f"the log {log!r}: the records {first} to {last} are missing: `quire log check {log}` finds out why"
+    )
+
+
+def arrow(batch: LogBatch, count: int, names: Sequence[str]) -> Any:
+    """Its first `count` records."""
+    makers: dict[str, columns.Column] = {
+        "index": lambda: columns.integers(range(batch.index, batch.index + count)),
+        "stamp": lambda: columns.stamps([batch.stamp_ms] * count),
+        "key": lambda: columns.nullable_binary(batch.keys[:count]),
+        "time": lambda: columns.stamps(batch.times[:count]),
+        "headers": lambda: columns.headers(batch.headers[:count]),
+        "value": lambda: columns.binary(batch.values[:count]),
+    }
+    return columns.batch(names, makers, TYPES)

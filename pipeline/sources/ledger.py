@@ -1,0 +1,204 @@
+"""
+`format("ledger")`: entries of ledgers as rows, in batch queries and in streams; rows as the entries of one new ledger.
+
+Knows: PySpark's data source classes, and in which process each of their methods runs.
+Does not know: how entries are read or written.
+
+A plan with no entries has one empty task: Spark makes a task of `None` from an empty list.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from quire.conf.pipeline import LedgerReading, LedgerWriting
+from quire.pipeline.clients import cluster
+from quire.pipeline.core.filters import Bounds, bounded
+from quire.pipeline.core.offsets import advanced
+from quire.pipeline.core.ranges import Extent, Range, grouped
+from quire.pipeline.reading.ledgers import SCHEMA, batches, planned
+from quire.pipeline.sources.pushed import bounds_of
+from quire.pipeline.sources.schema import ddl, wanted
+from quire.pipeline.spark import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    StructType,
+    SupportsTriggerAvailableNow,
+    TaskContext,
+    WriterCommitMessage,
+)
+from quire.pipeline.writing import ledgers as writing
+from quire.pipeline.writing.rows import LEDGER_COLUMNS, check
+
+# SPDX-License-Identifier: Apache-2.0
+
+METADATA = "QUIRE_METADATA"  # of the environment, where the option is not given
+COLUMNS = ("ledger_id", "entry_id")
+
+
+@dataclass
+class LedgerTask(InputPartition):
+    """What one task reads."""
+
+    ranges: list[Range]
+
+
+class LedgerSource(DataSource):
+    """What Spark finds for `format("ledger")`."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(dict(options))
+        self._given = dict(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "ledger"
+
+    def schema(self) -> str:
+        return ddl(SCHEMA)
+
+    def reader(self, schema: StructType) -> "LedgerReader":
+        options = LedgerReading.of(self._given, os.environ.get(METADATA))
+        return (PushedLedgerReader if options.pushdown else LedgerReader)(options, wanted(schema, SCHEMA))
+
+    def streamReader(self, schema: StructType) -> "LedgerStream":
+        return LedgerStream(LedgerReading.of(self._given, os.environ.get(METADATA)), wanted(schema, SCHEMA))
+
+    def writer(self, schema: StructType, overwrite: bool) -> "LedgerWriter":
+        if overwrite:
+            raise ValueError('a ledger is written once: use mode("append"), which creates a new one')
+        check(schema.names, LEDGER_COLUMNS)
+        return LedgerWriter(LedgerWriting.of(self._given, os.environ.get(METADATA)))
+
+
+class LedgerReader(DataSourceReader):
+    """A batch query."""
+
+    def __init__(self, options: LedgerReading, names: Sequence[str]) -> None:
+        self._options = options
+        self._names = names
+        self._bounds = bounded((), COLUMNS)
+
+    def partitions(self) -> list[LedgerTask]:
+        options = self._options
+        ours = cluster(options.metadata)
+        extents = ours.wait(lambda: planned(ours.client, options, self._bounds))
+        return tasks(extents, options)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        if not isinstance(partition, LedgerTask):
+            return iter(())
+        return batches(cluster(self._options.metadata), partition.ranges, self._names, self._options)
+
+
+class PushedLedgerReader(LedgerReader):
+    """The same, with the query's conditions; a class of its own, for Spark refuses it while its setting is off."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._bounds = bounds_of(filters, COLUMNS)
+        return filters
+
+
+def tasks(extents: Sequence[Extent], options: LedgerReading) -> list[LedgerTask]:
+    return [LedgerTask(group) for group in grouped(extents, options.split_bytes, options.max_partitions)] or [
+        LedgerTask([])
+    ]
+
+
+class LedgerStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream: an offset is the next entry of each ledger."""
+
+    def __init__(self, options: LedgerReading, names: Sequence[str]) -> None:
+        self._options = options
+        self._names = names
+        self._frozen: dict[str, int] | None = None
+
+    def _extents(self) -> dict[int, Extent]:
+        ours, options, bounds = cluster(self._options.metadata), self._options, {name: Bounds() for name in COLUMNS}
+        return {each.ledger: each for each in ours.wait(lambda: planned(ours.client, options, bounds))}
+
+    def _ends(self) -> dict[str, int]:
+        return {str(ledger): extent.last + 1 for ledger, extent in self._extents().items()}
+
+    def initialOffset(self) -> dict[str, int]:
+        return dict.fromkeys(self._ends(), self._options.start_entry)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        most = self._options.max_entries_per_trigger
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._frozen = self._ends()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        ends = self._ends() if self._frozen is None else self._frozen
+        return advanced(start, ends, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+
+    def reportLatestOffset(self) -> dict[str, int]:
+        return self._ends()
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[LedgerTask]:
+        if start == end:
+            return []
+        known = self._extents()
+        found = []
+        for ledger in sorted(end, key=int):
+            first, last = start.get(ledger, 0), end[ledger] - 1
+            whole = known.get(int(ledger), Extent(int(ledger), 0, last, last + 1))
+            part = whole.narrowed(first, last)
+            if part is not None:
+                found.append(part)
+        return tasks(found, self._options)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        if not isinstance(partition, LedgerTask):
+            return iter(())
+        return batches(cluster(self._options.metadata), partition.ranges, self._names, self._options)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing is kept here: Spark's checkpoint has the offsets."""
+
+    def stop(self) -> None:
+        """The process ends with the query."""
+
+
+@dataclass
+class LedgerWritten(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    written: writing.Written
+
+
+class LedgerWriter(DataSourceArrowWriter):
+    """Rows of one task as one ledger."""
+
+    def __init__(self, options: LedgerWriting) -> None:
+        self._options = options
+        self._job = cluster(options.metadata).new_id()
+
+    def write(self, iterator: Iterator[Any]) -> LedgerWritten:
+        context = TaskContext.get()
+        if context is not None and context.partitionId() > 0:
+            first = next(iter(iterator), None)
+            if first is not None and first.num_rows:
+                raise ValueError('a ledger has one writer: put .coalesce(1) before .write, or use format("log")')
+            return LedgerWritten(writing.Written(None, 0))
+        return LedgerWritten(writing.write(cluster(self._options.metadata), self._options, self._job, iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """The ledger is closed already; `quire ledger list` shows it with the job's id in its custom metadata."""
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        ours = cluster(self._options.metadata)
+        for message in messages:
+            if isinstance(message, LedgerWritten) and message.written.ledger is not None:
+                ledger = message.written.ledger
+                ours.wait(lambda ledger=ledger: writing.discard(ours, ledger))  # type: ignore[misc]  # binds this turn's

@@ -1,0 +1,254 @@
+"""
+`format("log")`: records of a named log as rows, in batch queries and in streams; rows into a log, exactly once.
+
+Knows: PySpark's data source classes, and in which process each of their methods runs; that a stream's batch, query and
+run are local properties of a task.
+Does not know: how records are read, how a batch is published.
+
+A stream's writer is made anew for each batch and again for its commit, so everything goes by the tasks' messages.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from quire.conf.pipeline import LogReading, LogWriting
+from quire.pipeline.clients import cluster
+from quire.pipeline.core.filters import bounded
+from quire.pipeline.core.offsets import within_bytes
+from quire.pipeline.core.ranges import Range, grouped
+from quire.pipeline.reading import logs as reading
+from quire.pipeline.reading.logs import SCHEMA
+from quire.pipeline.sources.pushed import bounds_of
+from quire.pipeline.sources.schema import ddl, wanted
+from quire.pipeline.spark import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    StructType,
+    SupportsTriggerAvailableNow,
+    TaskContext,
+    WriterCommitMessage,
+)
+from quire.pipeline.writing import logs as writing
+from quire.pipeline.writing.rows import LOG_COLUMNS, check
+
+# SPDX-License-Identifier: Apache-2.0
+
+METADATA = "QUIRE_METADATA"  # of the environment, where the option is not given
+COLUMNS = ("index",)
+
+
+@dataclass
+class LogTask(InputPartition):
+    """What one task reads: ranges of indexes, each within a segment."""
+
+    ranges: list[Range]
+
+
+class LogSource(DataSource):
+    """What Spark finds for `format("log")`."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(dict(options))
+        self._given = dict(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "log"
+
+    def schema(self) -> str:
+        return ddl(SCHEMA)
+
+    def reader(self, schema: StructType) -> "LogReader":
+        options = LogReading.of(self._given, os.environ.get(METADATA))
+        return (PushedLogReader if options.pushdown else LogReader)(options, wanted(schema, SCHEMA))
+
+    def streamReader(self, schema: StructType) -> "LogStream":
+        return LogStream(LogReading.of(self._given, os.environ.get(METADATA)), wanted(schema, SCHEMA))
+
+    def writer(self, schema: StructType, overwrite: bool) -> "LogWriter":
+        if overwrite:
+            raise ValueError('a log is never overwritten: use mode("append")')
+        check(schema.names, LOG_COLUMNS)
+        return LogWriter(LogWriting.of(self._given, os.environ.get(METADATA)))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "LogStreamWriter":
+        if overwrite:
+            raise ValueError('a log is never overwritten: use outputMode("append")')
+        check(schema.names, LOG_COLUMNS)
+        return LogStreamWriter(LogWriting.of(self._given, os.environ.get(METADATA)))
+
+
+class Planning:
+    """What a plan asks of a log."""
+
+    def __init__(self, options: LogReading) -> None:
+        self.options = options
+
+    def index(self, text: str, option: str) -> int:
+        ours, where = cluster(self.options.metadata), reading.place(text, option)
+        return ours.wait(lambda: reading.index_of(ours.logs, self.options.log, where))
+
+    def tasks(self, first: int, end: int) -> list[LogTask]:
+        ours, options = cluster(self.options.metadata), self.options
+        extents = ours.wait(lambda: reading.planned(ours.logs, options.log, first, end))
+        groups = grouped(extents, options.split_bytes, options.max_partitions)
+        return [LogTask(group) for group in groups]
+
+    def limited(self, first: int, end: int, bytes_max: int) -> int:
+        ours = cluster(self.options.metadata)
+        marks = ours.wait(lambda: reading.marks(ours.logs, self.options.log, end))
+        return within_bytes(first, end, marks, bytes_max)
+
+    def read(self, partition: InputPartition, names: Sequence[str]) -> Iterator[Any]:
+        if not isinstance(partition, LogTask):
+            return iter(())
+        return reading.batches(cluster(self.options.metadata), partition.ranges, names, self.options)
+
+
+class LogReader(DataSourceReader):
+    """A batch query."""
+
+    def __init__(self, options: LogReading, names: Sequence[str]) -> None:
+        self._planning = Planning(options)
+        self._names = names
+        self._bounds = bounded((), COLUMNS)
+
+    def partitions(self) -> list[LogTask]:
+        options = self._planning.options
+        low, high = self._bounds["index"].span
+        first = max(self._planning.index(options.start, "start"), low)
+        end = min(self._planning.index(options.end, "end"), self._planning.index("end", "end"), high + 1)
+        return (self._planning.tasks(first, end) if first < end else []) or [LogTask([])]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return self._planning.read(partition, self._names)
+
+
+class PushedLogReader(LogReader):
+    """The same, with the query's conditions; a class of its own, for Spark refuses it while its setting is off."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._bounds = bounds_of(filters, COLUMNS)
+        return filters
+
+
+class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream: its offset is the next index."""
+
+    def __init__(self, options: LogReading, names: Sequence[str]) -> None:
+        self._planning = Planning(options)
+        self._names = names
+        self._frozen: int | None = None
+
+    def _end(self) -> int:
+        return self._planning.index("end", "end")
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"index": self._planning.index(self._planning.options.start, "start")}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        options = self._planning.options
+        if options.max_records_per_trigger is not None:
+            return ReadMaxRows(options.max_records_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._frozen = self._end()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        first = start["index"]
+        end = max(self._end() if self._frozen is None else self._frozen, first)
+        if isinstance(limit, ReadMaxRows):
+            end = min(end, first + limit.max_rows)
+        elif isinstance(limit, ReadMaxBytes) and end > first:
+            end = self._planning.limited(first, end, limit.max_bytes)
+        return {"index": end}
+
+    def reportLatestOffset(self) -> dict[str, int]:
+        return {"index": self._end()}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[LogTask]:
+        return self._planning.tasks(start["index"], end["index"]) if start["index"] < end["index"] else []
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return self._planning.read(partition, self._names)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing is kept here: Spark's checkpoint has the offset."""
+
+    def stop(self) -> None:
+        """The process ends with the query."""
+
+
+@dataclass
+class LogWritten(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    written: writing.Written
+
+
+def written(messages: Sequence[WriterCommitMessage | None]) -> list[writing.Written]:
+    """Of the tasks that told something."""
+    return [message.written for message in messages if isinstance(message, LogWritten)]
+
+
+class LogWriter(DataSourceArrowWriter):
+    """A batch query: a txn of one batch.  Spark gives this very object to tasks and commit."""
+
+    def __init__(self, options: LogWriting) -> None:
+        self._options = options
+        ours = cluster(options.metadata)
+        self._txn = ours.new_id()
+        writing.prepare(ours, options)
+
+    def write(self, iterator: Iterator[Any]) -> LogWritten:
+        context = TaskContext.get()
+        part, attempt = (0, 0) if context is None else (context.partitionId(), int(context.taskAttemptId()))
+        work = writing.Work(self._txn, self._txn, 0, part, attempt)
+        options = self._options.model_copy(update={"first_batch": 0})
+        return LogWritten(writing.write(cluster(options.metadata), options, work, iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        writing.publish(cluster(self._options.metadata), self._options, 0, written(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        writing.withdraw(cluster(self._options.metadata), self._options, 0, written(messages))
+
+
+class LogStreamWriter(DataSourceStreamArrowWriter):
+    """A stream: its query is the txn, each start of it a run."""
+
+    def __init__(self, options: LogWriting) -> None:
+        self._options = options
+        writing.prepare(cluster(options.metadata), options)
+
+    def write(self, iterator: Iterator[Any]) -> LogWritten:
+        context = TaskContext.get()
+        assert context is not None, "Spark calls this in a task"
+        query, run, batch = map(
+            context.getLocalProperty, ("sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId")
+        )
+        assert query
+        assert run
+        assert batch, "Spark tells a task of a stream its query, run and batch"
+        work = writing.Work(query, run, int(batch), context.partitionId(), int(context.taskAttemptId()))
+        return LogWritten(writing.write(cluster(self._options.metadata), self._options, work, iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        writing.publish(cluster(self._options.metadata), self._options, batchId, written(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        writing.withdraw(cluster(self._options.metadata), self._options, batchId, written(messages))

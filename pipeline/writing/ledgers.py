@@ -1,0 +1,63 @@
+"""
+Rows into one ledger, which a task creates, writes and closes.
+
+Knows: the client's writer.  Does not know: Spark, other tasks.
+
+Safety: a ledger whose task failed is deleted; one that is closed has every row.
+"""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from quire.conf.pipeline import LedgerWriting
+from quire.pipeline.clients import Cluster, password
+from quire.pipeline.writing.rows import rows
+
+# SPDX-License-Identifier: Apache-2.0
+
+TAG = "quire/job"  # custom metadata: which write made it
+
+
+class Written(NamedTuple):
+    """What a task tells the driver; `ledger` is None where there were no rows."""
+
+    ledger: int | None
+    entries: int
+
+
+def write(cluster: Cluster, options: LedgerWriting, job: str, batches: Iterable[Any]) -> Written:
+    """Its rows as the entries of a new ledger.  `NotEnoughBookies`, `LedgerExist`."""
+    secret = password(options)
+    writer = None
+    try:
+        for batch in batches:
+            for some in rows(batch):
+                if writer is None:
+                    writer = cluster.wait(
+                        lambda: cluster.client.create_ledger(
+                            ensemble_size=options.ensemble,
+                            write_quorum=options.write_quorum,
+                            ack_quorum=options.ack_quorum,
+                            password=secret,
+                            digest=options.digest,
+                            ledger_id=options.ledger_id,
+                            custom_metadata={TAG: job.encode()},
+                        )
+                    )
+                made = writer
+                cluster.wait(lambda some=some, made=made: made.append_many(some.values))  # type: ignore[misc]  # binds this turn's
+        if writer is None:
+            return Written(None, 0)
+        cluster.wait(writer.close)
+        return Written(writer.id, writer.last_add_confirmed + 1)
+    except BaseException:
+        if writer is not None:
+            ended = writer
+            cluster.wait(lambda: discard(cluster, ended.id))
+        raise
+
+
+async def discard(cluster: Cluster, ledger: int) -> None:
+    """Fenced first, so that nothing is acknowledged in a ledger that goes."""
+    await cluster.client.recover_ledger(ledger)
+    await cluster.client.delete_ledger(ledger)

@@ -1,0 +1,107 @@
+"""
+Exactly once into a named log: tasks write parts, the driver publishes them in one step.
+
+Knows: which txn, run and batch a task works for, and what the driver has to be told.
+Does not know: Spark; how a batch comes to be published once (docs/logs.md, "Publishing").
+
+Safety: a task's part names its run.  A batch that was published is told so and left; an abort looks first.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from quire.conf.pipeline import LogWriting
+from quire.log.api import Part, Receipt
+from quire.pipeline.clients import Cluster
+from quire.pipeline.writing.rows import rows
+from quire.protocol.log_errors import LogExists, LogFenced, NoSuchLog
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Work(NamedTuple):
+    """What a task does: a part of a batch of a run of a txn, for the so-manieth time."""
+
+    txn: str
+    run: str
+    batch: int
+    part: int
+    attempt: int
+
+
+class Written(NamedTuple):
+    """What a task tells the driver."""
+
+    work: Work
+    part: Part
+    records: int
+
+
+def prepare(cluster: Cluster, options: LogWriting) -> None:
+    """The log is there, or is created where that is wanted.  `NoSuchLog`."""
+
+    async def look() -> None:
+        try:
+            await cluster.logs.info(options.log)
+        except NoSuchLog:
+            if not options.create:
+                raise NoSuchLog(
+                    f"there is no log {options.log!r}: `quire log create {options.log}` makes it, or option create=true"
+                ) from None
+            try:
+                await cluster.logs.create(options.log)
+            except LogExists:  # another one was quicker
+                return
+
+    cluster.wait(look)
+
+
+def write(cluster: Cluster, options: LogWriting, work: Work, batches: Iterable[Any]) -> Written:
+    """
+    The rows of a task as a part.  `LogFenced` when its run is over.  When the rows end with an error the part is
+    deleted.
+    """
+    sink = cluster.wait(lambda: cluster.logs.sink(options.log, work.txn, work.run, first_batch=options.first_batch))
+    writer = cluster.wait(lambda: sink.part(work.batch, work.part, work.attempt))
+    count = 0
+    try:
+        for batch in batches:
+            for some in rows(batch):
+                count += len(some.values)
+                cluster.wait(
+                    lambda some=some: writer.append_many(  # type: ignore[misc]  # binds this turn's
+                        some.values, keys=some.keys, times_ms=some.times, headers=some.headers
+                    )
+                )
+        return Written(work, cluster.wait(writer.close), count)
+    except LogFenced:
+        raise
+    except BaseException:
+        cluster.wait(writer.discard)
+        raise
+
+
+def publish(cluster: Cluster, options: LogWriting, batch: int, written: Sequence[Written]) -> Receipt | None:
+    """Makes a batch visible, in the order of its parts; None when no task has told who it worked for."""
+    if not written:
+        return None
+    work = written[0].work
+    ordered = sorted(written, key=lambda each: each.work.part)
+    return cluster.wait(lambda: _publish(cluster, options, work, batch, [each.part for each in ordered]))
+
+
+async def _publish(cluster: Cluster, options: LogWriting, work: Work, batch: int, parts: Sequence[Part]) -> Receipt:
+    sink = await cluster.logs.sink(options.log, work.txn, work.run, first_batch=options.first_batch)
+    return await sink.commit(batch, parts)
+
+
+def withdraw(cluster: Cluster, options: LogWriting, batch: int, written: Sequence[Written]) -> None:
+    """Deletes what tasks of this run wrote for a batch, unless it was published."""
+    if written:
+        work = written[0].work
+
+        async def abort() -> None:
+            sink = await cluster.logs.sink(options.log, work.txn, work.run, first_batch=options.first_batch)
+            await sink.abort(batch, [each.part for each in written])
+
+        cluster.wait(abort)

@@ -1,0 +1,102 @@
+"""Entries of ledgers as Arrow batches, from real bookies."""
+
+from typing import Any
+
+import pytest
+
+from quire.conf.pipeline import LedgerReading
+from quire.pipeline.clients import Cluster
+from quire.pipeline.core.filters import bounded
+from quire.pipeline.core.ranges import Extent, Range
+from quire.pipeline.core.selection import Selection
+from quire.pipeline.reading.ledgers import SCHEMA, LedgersGone, batches, extent_of, planned, selected
+from quire.protocol.errors import LedgerError, NoSuchLedger, Read, UnauthorizedAccess
+from tests.pipeline.written import ledger
+
+# SPDX-License-Identifier: Apache-2.0
+
+PAYLOADS = [b"%d" % number + b"x" * (number % 7) for number in range(250)]
+ANY = bounded((), ("ledger_id", "entry_id"))
+
+
+def reading(ours: Cluster, **options: Any) -> LedgerReading:
+    return LedgerReading.of({"metadata": ours.uri, **{name: str(value) for name, value in options.items()}})
+
+
+def rows(ours: Cluster, ranges: list[Range], options: LedgerReading, names: list[str]) -> list[dict[str, Any]]:
+    return [row for batch in batches(ours, ranges, names, options) for row in batch.to_pylist()]
+
+
+def test_every_column(ours: Cluster) -> None:
+    """`length` is the ledger's up to an entry, also from the middle of it on."""
+    found = ledger(ours, PAYLOADS)
+    given = rows(ours, [Range(found, 100, 249)], reading(ours, ledgers=found, batchBytes=100), list(SCHEMA))
+    assert [list(row) for row in given] == [list(SCHEMA)] * 150
+    assert [tuple(row.values()) for row in given] == [
+        (found, entry, sum(map(len, PAYLOADS[: entry + 1])), PAYLOADS[entry]) for entry in range(100, 250)
+    ]
+
+
+def test_batches_have_the_size_wanted(ours: Cluster) -> None:
+    """About."""
+    found = ledger(ours, [bytes(40_000)] * 100)
+    made = list(batches(ours, [Range(found, 0, 99)], ["payload"], reading(ours, ledgers=found, batchBytes=100_000)))
+    assert len(made) >= 3
+    assert sum(batch.num_rows for batch in made) == 100
+
+
+def test_what_is_planned(ours: Cluster) -> None:
+    """Closed ledgers to their end, open ones to the last add confirmed, or not at all, or closed first."""
+    closed, still, empty = ledger(ours, PAYLOADS), ledger(ours, PAYLOADS[:10], close=False), ledger(ours, [])
+    ids = f"{closed},{still},{empty}"
+    found = ours.wait(lambda: planned(ours.client, reading(ours, ledgers=ids), ANY))
+    assert [(each.ledger, each.first, each.last) for each in found] == [(closed, 0, 249), (still, 0, 9)]
+    assert found[0].bytes == sum(map(len, PAYLOADS))
+    found = ours.wait(lambda: planned(ours.client, reading(ours, ledgers=ids, openLedgers="skip"), ANY))
+    assert [each.ledger for each in found] == [closed]
+    found = ours.wait(lambda: planned(ours.client, reading(ours, ledgers=ids, startEntry=5, endEntry=7), ANY))
+    assert [(each.first, each.last) for each in found] == [(5, 7), (5, 7)]
+    bounds = bounded([("ledger_id", "=", still), ("entry_id", ">", 7)], ("ledger_id", "entry_id"))
+    found = ours.wait(lambda: planned(ours.client, reading(ours, ledgers=ids), bounds))
+    assert [(each.ledger, each.first, each.last) for each in found] == [(still, 8, 9)]
+    assert not ours.wait(lambda: ours.client.is_closed(still))
+    ours.wait(lambda: extent_of(ours.client, still, reading(ours, ledgers=ids, openLedgers="recover")))
+    assert ours.wait(lambda: ours.client.is_closed(still))
+
+
+def test_wide_ranges_are_looked_up_in_the_list(ours: Cluster) -> None:
+    """Of a narrow one each id is asked for."""
+    there = ledger(ours, PAYLOADS[:1])
+    wide = ours.wait(lambda: selected(ours.client, Selection.parse("all"), ANY["ledger_id"]))
+    assert wide == ours.wait(lambda: ours.client.ledger_ids(-1, 10_000))
+    bounds = bounded([("ledger_id", "=", there)], ("ledger_id",))["ledger_id"]
+    assert ours.wait(lambda: selected(ours.client, Selection.parse("all"), bounds)) == [there]
+    assert ours.wait(lambda: selected(ours.client, Selection.parse("5-7"), ANY["ledger_id"])) == [5, 6, 7]
+
+
+def test_ledgers_that_are_not_there(ours: Cluster) -> None:
+    """Are named; left out where that is wanted."""
+    there = ledger(ours, PAYLOADS[:3])
+    with pytest.raises(LedgersGone, match=r"no ledgers 9999998, 9999999: `quire ledger list`"):
+        ours.wait(lambda: planned(ours.client, reading(ours, ledgers=f"{there},9999998-9999999"), ANY))
+    options = reading(ours, ledgers=f"{there},9999999", failOnDataLoss="false")
+    assert ours.wait(lambda: planned(ours.client, options, ANY)) == [Extent(there, 0, 2, 6)]
+    assert len(rows(ours, [Range(9_999_999, 0, 5), Range(there, 0, 2)], options, ["entry_id"])) == 3
+    with pytest.raises(NoSuchLedger):
+        rows(ours, [Range(9_999_999, 0, 5)], reading(ours, ledgers="1"), ["entry_id"])
+
+
+def test_entries_past_the_end_are_an_error(ours: Cluster) -> None:
+    """That names ledger and entries: a task never gives fewer rows than were planned."""
+    there = ledger(ours, PAYLOADS[:3])
+    with pytest.raises(Read, match=rf"ledger {there}: entry 9 is past 2"):
+        rows(ours, [Range(there, 0, 9)], reading(ours, ledgers=there), ["payload"])
+
+
+def test_a_password(ours: Cluster) -> None:
+    """Without the right one nothing is read."""
+    there = ledger(ours, PAYLOADS[:3], password=b"secret")
+    with pytest.raises(UnauthorizedAccess):
+        rows(ours, [Range(there, 0, 2)], reading(ours, ledgers=there), ["payload"])
+    assert len(rows(ours, [Range(there, 0, 2)], reading(ours, ledgers=there, password="secret"), ["payload"])) == 3
+    assert issubclass(UnauthorizedAccess, LedgerError)

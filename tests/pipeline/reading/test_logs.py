@@ -1,0 +1,85 @@
+"""Records of named logs as Arrow batches, from real bookies."""
+
+from typing import Any
+
+import pytest
+
+from quire.conf.pipeline import LogReading
+from quire.pipeline.clients import Cluster
+from quire.pipeline.core.ranges import Range, grouped
+from quire.pipeline.reading.logs import SCHEMA, batches, index_of, marks, place, planned
+from quire.protocol.log_errors import LogDamaged, LogTrimmed
+from tests.pipeline.written import log
+
+# SPDX-License-Identifier: Apache-2.0
+
+VALUES = [b"value %d" % number for number in range(42)]
+
+
+def reading(ours: Cluster, name: str, **options: Any) -> LogReading:
+    given = {option: str(value) for option, value in options.items()}
+    return LogReading.of({"metadata": ours.uri, "log": name, **given})
+
+
+def rows(ours: Cluster, ranges: list[Range], options: LogReading, names: list[str]) -> list[dict[str, Any]]:
+    return [row for batch in batches(ours, ranges, names, options) for row in batch.to_pylist()]
+
+
+def test_every_column(ours: Cluster) -> None:
+    """Over segments' borders, and from the middle of an entry on."""
+    keys: list[bytes | None] = [b"k%d" % number if number % 2 else None for number in range(42)]
+    times = [number * 1000 if number % 3 else None for number in range(42)]
+    headers = [[("n", b"%d" % number)] * (number % 3) for number in range(42)]
+    name = log(ours, VALUES, keys=keys, times_ms=times, headers=headers)
+    given = rows(ours, [Range(0, 3, 39)], reading(ours, name, batchBytes=1), list(SCHEMA))
+    assert [row["index"] for row in given] == list(range(3, 40))
+    assert [row["value"] for row in given] == VALUES[3:40]
+    assert [row["key"] for row in given] == keys[3:40]
+    assert [None if row["time"] is None else row["time"].timestamp() * 1000 for row in given] == times[3:40]
+    assert [[(each["key"], each["value"]) for each in row["headers"]] for row in given] == headers[3:40]
+    assert all(row["stamp"].year >= 2026 for row in given)
+
+
+def test_any_division_gives_each_record_once(ours: Cluster) -> None:
+    """In order within a task."""
+    name = log(ours, VALUES)
+    for split in (1, 5000, 8000, 1 << 20):
+        extents = ours.wait(lambda: planned(ours.logs, name, 2, 41))
+        groups = grouped(extents, split, 100)
+        options = reading(ours, name)
+        assert [row["value"] for group in groups for row in rows(ours, group, options, ["value"])] == VALUES[2:41]
+
+
+def test_places(ours: Cluster) -> None:
+    """An index, the begin, the end, a time."""
+    name = log(ours, VALUES)
+    for text, index in (("begin", 0), ("end", 42), ("7", 7), ("2000-01-01T00:00:00+00:00", 0)):
+        assert ours.wait(lambda text=text: index_of(ours.logs, name, place(text, "start"))) == index  # type: ignore[misc]
+    with pytest.raises(ValueError, match=r"option 'start': 'soon' is no index"):
+        place("soon", "start")
+
+
+def test_marks_lie_around_every_index(ours: Cluster) -> None:
+    """Also around one that is past the closed segments."""
+    name = log(ours, VALUES)
+    size = sum(map(len, VALUES))
+    found = ours.wait(lambda: marks(ours.logs, name, 42))
+    assert (found[0], found[-1]) == ((0, 0), (42, size))
+    assert ours.wait(lambda: marks(ours.logs, name, 50))[-1][0] == 50
+
+
+def test_trimmed_records(ours: Cluster) -> None:
+    """Are an error, or passed over."""
+    name = log(ours, VALUES)
+    ours.wait(lambda: ours.logs.trim(name, 20))
+    with pytest.raises(LogTrimmed):
+        rows(ours, [Range(0, 3, 25)], reading(ours, name), ["index"])
+    given = rows(ours, [Range(0, 3, 25)], reading(ours, name, failOnDataLoss="false"), ["index"])
+    assert [row["index"] for row in given] == list(range(20, 26))
+
+
+def test_records_past_the_end_are_an_error(ours: Cluster) -> None:
+    """That names them: a task never gives fewer rows than were planned."""
+    name = log(ours, VALUES)
+    with pytest.raises(LogDamaged, match=rf"'{name}': the records 42 to 50 are missing"):
+        rows(ours, [Range(0, 40, 50)], reading(ours, name), ["index"])

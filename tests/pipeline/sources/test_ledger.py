@@ -1,0 +1,107 @@
+"""`format("ledger")` as Spark calls it, without Spark."""
+
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
+
+from quire.pipeline.clients import Cluster
+from quire.pipeline.sources.ledger import LedgerSource, LedgerTask, LedgerWritten, PushedLedgerReader
+from quire.pipeline.sources.schema import ddl
+from quire.pipeline.spark import InputPartition, ReadAllAvailable, ReadMaxRows
+from tests.pipeline.sources.test_schema import structure
+from tests.pipeline.written import entries_of, ledger
+
+# SPDX-License-Identifier: Apache-2.0
+
+ALL = structure(ledger_id="bigint", entry_id="bigint", length="bigint", payload="binary")
+PAYLOADS = [b"%d" % number for number in range(40)]
+
+
+def source(ours: Cluster, **options: Any) -> LedgerSource:
+    return LedgerSource({"metadata": ours.uri, **{name: str(value) for name, value in options.items()}})
+
+
+def test_a_batch_query(ours: Cluster) -> None:
+    """What is planned and read goes between processes."""
+    there = ledger(ours, PAYLOADS)
+    found = source(ours, ledgers=there, splitBytes=1000)
+    assert LedgerSource.name() == "ledger"
+    assert found.schema() == ddl({field.name: field.dataType.simpleString() for field in ALL.fields})
+    reader = found.reader(ALL)
+    tasks = pickle.loads(pickle.dumps(reader.partitions()))
+    assert len(tasks) > 1
+    reader = pickle.loads(pickle.dumps(reader))
+    assert [row["payload"] for task in tasks for batch in reader.read(task) for row in batch.to_pylist()] == PAYLOADS
+
+
+def test_a_query_without_entries_has_one_empty_task(ours: Cluster) -> None:
+    """Spark would make one of its own, which reads nothing either."""
+    reader = source(ours, ledgers=ledger(ours, [])).reader(ALL)
+    assert reader.partitions() == [LedgerTask([])]
+    assert list(reader.read(LedgerTask([]))) == []
+    assert list(reader.read(InputPartition(None))) == []
+
+
+def test_conditions_reach_the_plan(ours: Cluster) -> None:
+    """Only where the option says so; Spark evaluates them again."""
+    there = ledger(ours, PAYLOADS)
+    assert not hasattr(source(ours, ledgers=there).reader(ALL), "_pushed")
+    reader = source(ours, ledgers=there, pushdown="true").reader(ALL)
+    assert isinstance(reader, PushedLedgerReader)
+    filters = [EqualTo(("ledger_id",), there), GreaterThanOrEqual(("entry_id",), 38)]
+    assert list(reader.pushFilters(list(filters))) == filters
+    assert reader.partitions()[0].ranges == [(there, 38, 39)]
+
+
+def test_a_stream(ours: Cluster) -> None:
+    """From offset to offset, within the limit, and to a frozen end when only what is available is wanted."""
+    one, two = ledger(ours, PAYLOADS), ledger(ours, PAYLOADS[:5], close=False)
+    stream = source(ours, ledgers=f"{one},{two}", maxEntriesPerTrigger=30, startEntry=1).streamReader(ALL)
+    start = stream.initialOffset()
+    assert start == {str(one): 1, str(two): 1}
+    limit = stream.getDefaultReadLimit()
+    assert limit == ReadMaxRows(30)
+    middle = stream.latestOffset(start, limit)
+    assert middle == {str(one): 31, str(two): 1}
+    end = stream.latestOffset(middle, ReadAllAvailable())
+    assert end == stream.reportLatestOffset() == {str(one): 40, str(two): 5}
+    rows = [
+        row["payload"]
+        for begin, finish in ((start, middle), (middle, end))
+        for task in stream.partitions(begin, finish)
+        for batch in stream.read(task)
+        for row in batch.to_pylist()
+    ]
+    assert rows == PAYLOADS[1:] + PAYLOADS[1:5]
+    assert stream.partitions(end, end) == []
+    stream.prepareForTriggerAvailableNow()
+    stream.commit(end)
+    stream.stop()
+    assert stream.latestOffset(start, ReadAllAvailable()) == end
+    assert isinstance(source(ours, ledgers=one).streamReader(ALL).getDefaultReadLimit(), ReadAllAvailable)
+
+
+def test_rows_become_a_ledger(ours: Cluster) -> None:
+    """Which an abort deletes."""
+    writer = source(ours).writer(structure(payload="binary"), overwrite=False)
+    batch = pa.RecordBatch.from_arrays([pa.array([b"a", b"b"])], names=["payload"])
+    message = pickle.loads(pickle.dumps(writer.write(iter([batch]))))
+    assert isinstance(message, LedgerWritten)
+    assert message.written.ledger is not None
+    writer.commit([message, None])
+    assert entries_of(ours, message.written.ledger) == [b"a", b"b"]
+    writer.abort([message, None])
+    assert message.written.ledger not in ours.wait(lambda: ours.client.ledger_ids(-1, 10_000))
+
+
+def test_what_can_not_be_written(ours: Cluster) -> None:
+    """Is named before anything is."""
+    with pytest.raises(ValueError, match="written once"):
+        source(ours).writer(structure(payload="binary"), overwrite=True)
+    with pytest.raises(ValueError, match="'colour' can't be written"):
+        source(ours).writer(structure(payload="binary", colour="string"), overwrite=False)
+    with pytest.raises(ValueError, match="'ledgers' is unknown"):
+        source(ours, ledgers="7").writer(structure(payload="binary"), overwrite=False)

@@ -1,0 +1,145 @@
+"""`format("log")` as Spark calls it, without Spark."""
+
+import pickle
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import LessThan
+
+from quire.pipeline.clients import Cluster
+from quire.pipeline.sources import log as module
+from quire.pipeline.sources.log import LogSource, LogTask, PushedLogReader
+from quire.pipeline.sources.schema import ddl
+from quire.pipeline.spark import InputPartition, ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+from tests.pipeline.sources.test_schema import structure
+from tests.pipeline.written import NAMES, log, values_of
+
+# SPDX-License-Identifier: Apache-2.0
+
+VALUES = [b"value %02d" % number for number in range(42)]
+SOME = structure(index="bigint", value="binary")
+TASKS = count()
+
+
+def source(ours: Cluster, name: str, **options: Any) -> LogSource:
+    return LogSource({"metadata": ours.uri, "log": name, **{key: str(value) for key, value in options.items()}})
+
+
+def batch(*values: bytes) -> Any:
+    return pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], names=["value"])
+
+
+def rows(reader: Any, tasks: list[LogTask]) -> list[bytes]:
+    return [row["value"] for task in tasks for found in reader.read(task) for row in found.to_pylist()]
+
+
+class Context:
+    """A task as Spark describes it."""
+
+    def __init__(self, query: str, run: str, number: int, part: int) -> None:
+        self._said = {
+            "sql.streaming.queryId": query,
+            "spark.jobGroup.id": run,
+            "streaming.sql.batchId": str(number),
+        }
+        self._part, self._attempt = part, next(TASKS)
+
+    def getLocalProperty(self, name: str) -> str | None:
+        return self._said.get(name)
+
+    def partitionId(self) -> int:
+        return self._part
+
+    def taskAttemptId(self) -> int:
+        return self._attempt
+
+
+def test_a_batch_query(ours: Cluster) -> None:
+    """All of it, or from one place to another; what is planned and read goes between processes."""
+    name = log(ours, VALUES)
+    assert LogSource.name() == "log"
+    assert "`headers` array<struct<key:string,value:binary>>" in ddl(module.SCHEMA) == source(ours, name).schema()
+    for options, values in (
+        ({"splitBytes": 4500}, VALUES),
+        ({"start": 5, "end": 40}, VALUES[5:40]),
+        ({"start": "end"}, []),
+        ({"end": 1000}, VALUES),
+        ({"start": "2000-01-01T00:00:00+00:00"}, VALUES),
+    ):
+        reader = source(ours, name, **options).reader(SOME)
+        assert rows(pickle.loads(pickle.dumps(reader)), pickle.loads(pickle.dumps(reader.partitions()))) == values
+    assert list(reader.read(InputPartition(None))) == []
+
+
+def test_conditions_reach_the_plan(ours: Cluster) -> None:
+    """Only where the option says so."""
+    reader = source(ours, log(ours, VALUES), pushdown="true").reader(SOME)
+    assert isinstance(reader, PushedLogReader)
+    assert len(list(reader.pushFilters([LessThan(("index",), 7)]))) == 1
+    assert rows(reader, reader.partitions()) == VALUES[:7]
+
+
+def test_a_stream(ours: Cluster) -> None:
+    """From offset to offset, limited by records or by bytes, and to a frozen end when only that is wanted."""
+    name = log(ours, VALUES)
+    stream = source(ours, name, maxRecordsPerTrigger=15).streamReader(SOME)
+    assert stream.getDefaultReadLimit() == ReadMaxRows(15)
+    assert isinstance(source(ours, name).streamReader(SOME).getDefaultReadLimit(), ReadAllAvailable)
+    limit = source(ours, name, maxBytesPerTrigger=90).streamReader(SOME).getDefaultReadLimit()
+    assert limit == ReadMaxBytes(90)
+    start = stream.initialOffset()
+    assert stream.latestOffset(start, ReadMaxRows(15)) == {"index": 15}
+    assert stream.latestOffset(start, limit) == {"index": 11}
+    end = stream.latestOffset(start, ReadAllAvailable())
+    assert end == stream.reportLatestOffset() == {"index": 42}
+    assert rows(stream, stream.partitions({"index": 7}, {"index": 23})) == VALUES[7:23]
+    assert stream.partitions(end, end) == []
+    stream.prepareForTriggerAvailableNow()
+    stream.commit(end)
+    stream.stop()
+    assert stream.latestOffset(start, ReadAllAvailable()) == end
+    assert stream.latestOffset({"index": 50}, ReadAllAvailable()) == {"index": 50}
+
+
+def test_a_batch_query_writes_one_batch(ours: Cluster) -> None:
+    """Tasks and commit have the same writer; an abort after the commit changes nothing."""
+    name = next(NAMES)
+    writer = source(ours, name, create="true").writer(SOME, overwrite=False)
+    messages = [pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(writer)).write(iter([batch(b"a"), batch(b"b")]))))]
+    assert values_of(ours, name) == []
+    writer.commit([*messages, None])
+    writer.abort([*messages, None])
+    assert values_of(ours, name) == [b"a", b"b"]
+
+
+def test_a_stream_writes_each_batch_once(ours: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written again and committed again by a new run, as after a driver that died between."""
+    name = log(ours, [])
+
+    def written(run: str, number: int, *values: bytes) -> Any:
+        monkeypatch.setattr(module.TaskContext, "get", lambda: Context("query", run, number, 0))
+        return source(ours, name).streamWriter(SOME, overwrite=False).write(iter([batch(*values)]))
+
+    def committed(number: int, message: Any) -> None:
+        source(ours, name).streamWriter(SOME, overwrite=False).commit([message], number)
+
+    committed(0, written("run 1", 0, b"a"))
+    lost = written("run 1", 1, b"b")
+    committed(1, lost)
+    committed(1, written("run 2", 1, b"b"))
+    aborted = written("run 2", 2, b"c")
+    source(ours, name).streamWriter(SOME, overwrite=False).abort([aborted, None], 2)
+    committed(2, written("run 3", 2, b"c"))
+    assert values_of(ours, name) == [b"a", b"b", b"c"]
+
+
+def test_what_can_not_be_written(ours: Cluster) -> None:
+    """Is named before anything is."""
+    name = log(ours, [])
+    for writer in (source(ours, name).writer, source(ours, name).streamWriter):
+        with pytest.raises(ValueError, match="never overwritten"):
+            writer(SOME, overwrite=True)
+        with pytest.raises(ValueError, match="'colour' can't be written"):
+            writer(structure(value="binary", colour="string"), overwrite=False)

@@ -1,0 +1,44 @@
+"""One client for each cluster in a process."""
+
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from quire.conf.pipeline import LedgerReading
+from quire.pipeline.clients import Cluster, cluster, password
+from quire.protocol.errors import MetaStore
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def test_it_is_made_once(uri: str, ours: Cluster) -> None:
+    """And serves every task."""
+    assert cluster(uri) is ours
+    assert ours.new_id() != ours.new_id()
+
+
+def in_child(uri: str) -> int:
+    return len(cluster(uri).wait(lambda: cluster(uri).client.ledger_ids(-1, 10)))
+
+
+def test_a_spawned_process_has_its_own(uri: str, ours: Cluster) -> None:
+    """As Spark's workers."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(in_child, (uri,)) == len(ours.wait(lambda: ours.client.ledger_ids(-1, 10)))
+
+
+def test_a_store_that_is_not_there(tmp_path: Path) -> None:
+    """Is named, and asked again the next time."""
+    for _ in range(2):
+        with pytest.raises(MetaStore, match="quire metadata init"):
+            cluster(f"sqlite://{tmp_path}/none.db")
+
+
+def test_a_password(tmp_path: Path) -> None:
+    """By itself, or in a file without its line's end; none is empty."""
+    given = {"metadata": "x", "ledgers": "1"}
+    (tmp_path / "file").write_bytes(b"secret\n")
+    assert password(LedgerReading.of(given)) == b""
+    assert password(LedgerReading.of({**given, "password": "ä"})) == "ä".encode()
+    assert password(LedgerReading.of({**given, "passwordFile": str(tmp_path / "file")})) == b"secret"

@@ -1,0 +1,56 @@
+"""Rows as one ledger, on real bookies."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from quire.conf.pipeline import LedgerWriting
+from quire.pipeline.clients import Cluster
+from quire.pipeline.writing.ledgers import TAG, discard, write
+from quire.protocol.errors import LedgerExist, NoSuchLedger
+from tests.pipeline.written import entries_of, ledger
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def arrow(*values: bytes) -> Any:
+    return pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], names=["value"])
+
+
+def test_its_entries_are_the_rows(ours: Cluster) -> None:
+    """In their order; the ledger is closed and says which job made it."""
+    options = LedgerWriting.of({"metadata": ours.uri, "ensemble": "2", "writeQuorum": "2", "digest": "CRC32"})
+    done = write(ours, options, "a job", [arrow(b"a", b"b"), arrow(), arrow(b"c")])
+    assert done.ledger is not None
+    assert done.entries == 3
+    assert entries_of(ours, done.ledger) == [b"a", b"b", b"c"]
+    metadata = ours.wait(lambda: ours.client.metadata(done.ledger or 0))
+    assert metadata.is_closed
+    assert metadata.custom[TAG] == b"a job"
+    assert metadata.ensemble_size == 2
+
+
+def test_without_rows_there_is_no_ledger(ours: Cluster) -> None:
+    """An empty one would mean nothing."""
+    assert write(ours, LedgerWriting.of({"metadata": ours.uri}), "", [arrow()]).ledger is None
+
+
+def test_a_task_that_fails_leaves_no_ledger(ours: Cluster) -> None:
+    """And its error goes on; a taken id is an error at once."""
+
+    def broken() -> Iterator[Any]:
+        yield arrow(b"a")
+        raise OSError("the rows end here")
+
+    before = ours.wait(lambda: ours.client.ledger_ids(-1, 10_000))
+    with pytest.raises(OSError, match="the rows end here"):
+        write(ours, LedgerWriting.of({"metadata": ours.uri}), "", broken())
+    assert ours.wait(lambda: ours.client.ledger_ids(-1, 10_000)) == before
+    taken = ledger(ours, [b"x"])
+    with pytest.raises(LedgerExist):
+        write(ours, LedgerWriting.of({"metadata": ours.uri, "ledgerId": str(taken)}), "", [arrow(b"a")])
+    ours.wait(lambda: discard(ours, taken))
+    with pytest.raises(NoSuchLedger):
+        ours.wait(lambda: ours.client.metadata(taken))

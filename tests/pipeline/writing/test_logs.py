@@ -1,0 +1,85 @@
+"""Rows into a log, as tasks and drivers do it, with a log on real bookies."""
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from quire.conf.pipeline import LogWriting
+from quire.pipeline.clients import Cluster
+from quire.pipeline.writing.logs import Work, Written, prepare, publish, withdraw, write
+from quire.protocol.log_errors import LogFenced, NoSuchLog
+from tests.pipeline.written import NAMES, log, values_of
+
+# SPDX-License-Identifier: Apache-2.0
+
+ATTEMPTS = count()
+
+
+def writing(ours: Cluster, name: str, **options: str) -> LogWriting:
+    return LogWriting.of({"metadata": ours.uri, "log": name, **options})
+
+
+def arrow(*values: bytes) -> Any:
+    return pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], names=["value"])
+
+
+def task(ours: Cluster, options: LogWriting, batch: int, part: int, *values: bytes, run: str = "run") -> Written:
+    work = Work("txn", run, batch, part, next(ATTEMPTS))
+    return write(ours, options, work, [arrow(value) for value in values])
+
+
+def test_parts_are_published_in_their_order(ours: Cluster) -> None:
+    """However the tasks' messages come; a task without rows has its part; again it changes nothing."""
+    options = writing(ours, log(ours, [b"before"]))
+    parts = [task(ours, options, 0, 1, b"c"), task(ours, options, 0, 2), task(ours, options, 0, 0, b"a", b"b")]
+    assert values_of(ours, options.log) == [b"before"]
+    for again in (False, True):
+        receipt = publish(ours, options, 0, parts)
+        assert receipt is not None
+        assert (receipt.first, receipt.end, receipt.again) == (1, 4, again)
+    assert values_of(ours, options.log) == [b"before", b"a", b"b", b"c"]
+    assert publish(ours, options, 1, []) is None
+
+
+def test_what_is_withdrawn_is_gone(ours: Cluster) -> None:
+    """Unless it was published: an abort after a commit whose answer was lost touches nothing."""
+    options = writing(ours, log(ours, []))
+    first = [task(ours, options, 0, 0, b"a")]
+    publish(ours, options, 0, first)
+    withdraw(ours, options, 0, first)
+    second = [task(ours, options, 1, 0, b"b")]
+    withdraw(ours, options, 1, second)
+    withdraw(ours, options, 2, [])
+    assert values_of(ours, options.log) == [b"a"]
+    third = [task(ours, options, 1, 0, b"c", run="next run")]
+    publish(ours, options, 1, third)
+    assert values_of(ours, options.log) == [b"a", b"c"]
+    with pytest.raises(LogFenced):
+        task(ours, options, 2, 0, b"d")
+
+
+def test_a_task_that_fails_leaves_nothing(ours: Cluster) -> None:
+    """Its part is deleted, and its error goes on."""
+    options = writing(ours, log(ours, []))
+
+    def broken() -> Iterator[Any]:
+        yield arrow(b"a")
+        raise OSError("the rows end here")
+
+    before = ours.wait(lambda: ours.client.ledger_ids(-1, 10_000))
+    with pytest.raises(OSError, match="the rows end here"):
+        write(ours, options, Work("txn", "run", 0, 0, 0), broken())
+    assert ours.wait(lambda: ours.client.ledger_ids(-1, 10_000)) == before
+
+
+def test_a_log_that_is_not_there(ours: Cluster) -> None:
+    """Is an error that names the command, or is created."""
+    name = next(NAMES)
+    with pytest.raises(NoSuchLog, match="quire log create"):
+        prepare(ours, writing(ours, name))
+    for _ in range(2):
+        prepare(ours, writing(ours, name, create="true"))
+    assert values_of(ours, name) == []

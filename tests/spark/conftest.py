@@ -1,0 +1,36 @@
+"""One Spark session and one cluster for all of these tests: a session costs ten seconds."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from quire.pipeline import session
+from quire.pipeline.clients import Cluster, cluster
+from quire.pipeline.spark import SparkSession
+from quire.tools.local_cluster.cluster import LocalCluster
+from tests.tools.conftest import SMALL
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+@pytest.fixture(scope="session")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of four bookies with ZooKeeper."""
+    with LocalCluster(tmp_path_factory.mktemp("cluster"), 4, "zookeeper", SMALL) as made:
+        yield made.uri
+
+
+@pytest.fixture
+def ours(uri: str) -> Cluster:
+    """This process's client."""
+    return cluster(uri)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """On two cores of this machine."""
+    place: Path = tmp_path_factory.mktemp("spark")
+    made = session("local[2]", log_directory=place, config={"spark.sql.shuffle.partitions": "2"})
+    yield made
+    made.stop()
