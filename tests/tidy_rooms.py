@@ -103,8 +103,9 @@ def unlisted(files: Iterable[Source]) -> list[str]:
         if listed is None:
             found.append(f'{file.path} has no line "In reading order: `module` (face), …."')
             continue
-        found += [f"{file.path} does not list {name}" for name in names.get(folder, ()) if name not in listed]
-        found += [f"{file.path} lists {name}, which is not there" for name in listed if name not in names.get(folder, ())]
+        there = names.get(folder, ())
+        found += [f"{file.path} does not list {name}" for name in there if name not in listed]
+        found += [f"{file.path} lists {name}, which is not there" for name in listed if name not in there]
     return found
 
 
