@@ -19,11 +19,9 @@ SPARKS = {"path", "checkpointlocation", "queryname", "outputmode", "mergeschema"
 
 
 class Options(BaseModel):
-    """What all of them have."""
+    """How all of them are read."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, hide_input_in_errors=True)
-
-    metadata: str = Field(description="URI of the metadata store, as zk://host:2181/ledgers")
 
     @classmethod
     def of(cls, given: Mapping[str, str], default_metadata: str | None = None) -> Self:
@@ -37,7 +35,7 @@ class Options(BaseModel):
                 near = difflib.get_close_matches(name.lower(), names, 1)
                 hint = f"did you mean {names[near[0]]!r}?" if near else f"there are {', '.join(sorted(names.values()))}"
                 raise ValueError(f"option {name!r} is unknown: {hint}")
-        if default_metadata:
+        if default_metadata and "metadata" in cls.model_fields:
             found.setdefault("metadata", default_metadata)
         try:
             return cls.model_validate(found)
@@ -53,12 +51,23 @@ class Options(BaseModel):
         return next((field.description or "" for field in cls.model_fields.values() if field.alias == alias), "")
 
 
-class Reading(Options):
-    """Of sources."""
+class InCluster(Options):
+    """Where the ledgers are."""
+
+    metadata: str = Field(description="URI of the metadata store, as zk://host:2181/ledgers")
+
+
+class Tasks(Options):
+    """How a source divides its work."""
 
     split_bytes: int = Field(default=64 * MIB, ge=1, description="payload bytes that one task reads, about")
     max_partitions: int = Field(default=10_000, ge=1, description="tasks of one plan at most")
     batch_bytes: int = Field(default=2 * MIB, ge=1, le=1 << 30, description="payload bytes of one Arrow batch")
+
+
+class Reading(InCluster, Tasks):
+    """Of sources."""
+
     pushdown: bool = Field(
         default=False,
         description="whether conditions of the query reach the source; needs spark.sql.python.filterPushdown.enabled, "
@@ -106,7 +115,7 @@ class LogReading(Reading):
     )
 
 
-class LogWriting(Options):
+class LogWriting(InCluster):
     """`format("log")` as a sink."""
 
     log: str = Field(description="the log's name")
@@ -116,7 +125,7 @@ class LogWriting(Options):
     )
 
 
-class LedgerWriting(Options, Secret):
+class LedgerWriting(InCluster, Secret):
     """`format("ledger")` as a sink."""
 
     ledger_id: int | None = Field(default=None, ge=0, description="the new ledger's id; by default the next free one")
@@ -124,6 +133,16 @@ class LedgerWriting(Options, Secret):
     write_quorum: int = Field(default=3, ge=1, description="copies of each entry")
     ack_quorum: int = Field(default=2, ge=1, description="copies on disk before an append is acknowledged")
     digest: Literal["CRC32C", "CRC32", "MAC", "DUMMY"] = Field(default="CRC32C", description="the sum of each entry")
+
+
+class FileReading(Tasks, Secret):
+    """`format("bookiefiles")` as a source."""
+
+    path: str = Field(description="a directory of a stopped bookie, or one of its files; several with commas between")
+    kinds: str = Field(default="entrylog,journal,index", description="which files: `entrylog`, `journal`, `index`")
+    digest: Literal["auto", "CRC32C", "CRC32", "MAC", "DUMMY"] = Field(
+        default="auto", description="the sum that entries are checked by; `auto` finds it out, MAC with a password only"
+    )
 
 
 def describe(model: type[Options]) -> list[tuple[str, str, Any, str]]:

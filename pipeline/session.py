@@ -94,11 +94,12 @@ def session(
 
 def register(spark: "SparkSession") -> None:
     """
-    Makes `format("ledger")` and `format("log")` known to a session: one in which they were not found, for the package
-    is not installed but shipped with the job.
+    Makes `format("ledger")`, `format("log")` and `format("bookiefiles")` known to a session: one in which they were not
+    found, for the package is not installed but shipped with the job.
     """
+    from quire.pipeline.sources.files import FileSource
     from quire.pipeline.sources.ledger import LedgerSource
     from quire.pipeline.sources.log import LogSource
 
-    for source in (LedgerSource, LogSource):
+    for source in (LedgerSource, LogSource, FileSource):
         spark.dataSource.register(source)

@@ -25,7 +25,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "client": frozenset({"protocol", "conf", "metadata"}),
     "replication": frozenset({"protocol", "conf", "metadata", "client"}),
     "log": frozenset({"protocol", "conf", "metadata", "client"}),
-    "pipeline": frozenset({"protocol", "conf", "metadata", "client", "replication", "log"}),
+    "pipeline": frozenset({"protocol", "conf", "metadata", "bookie", "client", "replication", "log"}),
     "tools": frozenset({"protocol", "conf", "metadata", "bookie", "client", "replication", "log"}),
 }
 PACKAGES = tuple(ARROWS)

@@ -42,9 +42,10 @@ class LogWalk:
         body_bytes_max: int,
         pause: Callable[[], None] = lambda: None,
         block_bytes: int = BLOCK_BYTES,
+        begin: int = HEADER_BYTES,
     ) -> None:
-        """`pause` is called between any two steps."""
-        self.end = HEADER_BYTES
+        """`pause` is called between any two steps; `begin` is where a record begins."""
+        self.end = begin
         self.problem: str | None = None
         self.cut = False
         self.path = path
@@ -72,7 +73,7 @@ class LogWalk:
         (ledger, entry, offset of the record, size of the body), without reading bodies; the last record may be cut
         off.  Zeros are passed over, as Apache does.  Raises `OSError`.
         """
-        at = HEADER_BYTES
+        at = self.end
         while at + SIZE.size <= self._size:
             self._pause()
             (size,) = SIZE.unpack(self._bytes(at, SIZE.size))

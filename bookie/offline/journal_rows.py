@@ -56,15 +56,15 @@ APACHE_KINDS = {APACHE_KEY: "key", APACHE_FENCE: "fence", APACHE_LAC: "explicit-
 Row = dict[str, Any]
 
 
-def journal(files: Files, path: str) -> Iterator[Row]:
+def journal(files: Files, path: str, bodies_wanted: bool = False) -> Iterator[Row]:
     """
     The blocks of one of our segments (`*.qj`), or the records of an Apache journal file (`*.txn`): offset, kind,
-    ledger, and for entries the first id and their count.  Groups of ours that are stale, or of the file's earlier use,
-    are passed over.  Raises `StorageError`, `OSError`.
+    ledger, and for entries the first id and their count, with `bodies` if they are wanted.  Groups of ours that are
+    stale, or of the file's earlier use, are passed over.  Raises `StorageError`, `OSError`.
     """
     name = os.path.basename(path)
     if name.endswith(APACHE_SUFFIX):
-        yield from _apache_journal(files, path)
+        yield from _apache_journal(files, path, bodies_wanted)
         return
     start = segment_start(name)
     if start is None:
@@ -93,6 +93,8 @@ def journal(files: Files, path: str) -> Iterator[Row]:
                     split_frames(data, begin, end, count) if kind == FRAMES else split_bodies(data, begin, end, count)
                 )
                 row |= {"first": entry_id(bodies[0]) if bodies else None, "count": count}
+                if bodies_wanted:
+                    row["bodies"] = bodies
             yield row
         if empty:
             yield {**common, "kind": "seal"}
@@ -100,7 +102,7 @@ def journal(files: Files, path: str) -> Iterator[Row]:
     yield {"offset": offset, "kind": "end of what was written"}
 
 
-def _apache_journal(files: Files, path: str) -> Iterator[Row]:
+def _apache_journal(files: Files, path: str, bodies_wanted: bool) -> Iterator[Row]:
     stem = os.path.basename(path).removesuffix(APACHE_SUFFIX)
     opened = JournalFile(files, os.path.dirname(path), int(stem, 16))
     try:
@@ -108,7 +110,7 @@ def _apache_journal(files: Files, path: str) -> Iterator[Row]:
         for offset, payload in opened.records():
             ledger, entry = IDS.unpack_from(payload)
             if entry >= 0:
-                yield {
+                row = {
                     "offset": offset,
                     "kind": "adds",
                     "ledger": ledger,
@@ -116,6 +118,7 @@ def _apache_journal(files: Files, path: str) -> Iterator[Row]:
                     "count": 1,
                     "bytes": len(payload),
                 }
+                yield {**row, "bodies": [payload]} if bodies_wanted else row
             else:
                 yield {
                     "offset": offset,

@@ -8,7 +8,7 @@ Safety: nothing is read past the last add confirmed, and a ledger is fenced only
 a range that do not follow each other end the read with an error.
 """
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -22,7 +22,7 @@ from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import at_once
 from quire.pipeline.clients import Cluster, password
 from quire.pipeline.core.filters import Bounds
-from quire.pipeline.core.ranges import Extent, Range
+from quire.pipeline.core.ranges import Extent, Range, grouped
 from quire.pipeline.core.selection import Selection
 from quire.pipeline.reading import columns
 from quire.protocol.errors import NoSuchEntry, NoSuchLedger
@@ -102,6 +102,27 @@ async def extent_of(client: LedgerClient, ledger: int, options: LedgerReading) -
         return Extent(ledger, 0, last, reader.length, cuts_of(reader.metadata))
     finally:
         await reader.close()
+
+
+def divided(extents: Iterable[Extent], options: LedgerReading) -> list[list[Range]]:
+    """What each task reads."""
+    return grouped(extents, options.split_bytes, options.max_partitions)
+
+
+async def between(
+    client: LedgerClient, start: Mapping[str, int], end: Mapping[str, int], options: LedgerReading
+) -> list[Extent]:
+    """The entries of each ledger from one offset of a stream to the next."""
+    ids = sorted(map(int, end))
+    found: list[Extent] = []
+    for at in range(0, len(ids), AT_ONCE):
+        some = ids[at : at + AT_ONCE]
+        for ledger, known in zip(some, await at_once([extent_of(client, each, options) for each in some]), strict=True):
+            first, last = start.get(str(ledger), 0), end[str(ledger)] - 1
+            part = (known or Extent(ledger, 0, last, last + 1)).narrowed(first, last)
+            if part is not None:
+                found.append(part)
+    return found
 
 
 def closed_extent(ledger: int, metadata: LedgerMetadata) -> Extent:

@@ -6,7 +6,7 @@ Knows: segments, ends, records.  Does not know: Spark, how records are divided a
 Safety: only what the log's readers give is given, so published batches are there whole or not at all.
 """
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
@@ -15,7 +15,8 @@ import pyarrow as pa
 from quire.conf.pipeline import LogReading
 from quire.log.api import LogBatch, Logs
 from quire.pipeline.clients import Cluster
-from quire.pipeline.core.ranges import Extent, Range
+from quire.pipeline.core.offsets import within_bytes
+from quire.pipeline.core.ranges import Extent, Range, grouped
 from quire.pipeline.reading import columns
 from quire.protocol.log_errors import LogDamaged
 
@@ -76,6 +77,16 @@ async def marks(logs: Logs, name: str, end: int) -> list[tuple[int, int]]:
         each = max(1.0, (position - found[0][1]) / max(index - found[0][0], 1))
         found.append((end, int(position + (end - index) * each)))
     return found
+
+
+async def limited(logs: Logs, name: str, first: int, end: int, bytes_max: int) -> int:
+    """The index up to which about so many bytes follow `first`."""
+    return within_bytes(first, end, await marks(logs, name, end), bytes_max)
+
+
+def divided(extents: Iterable[Extent], options: LogReading) -> list[list[Range]]:
+    """What each task reads."""
+    return grouped(extents, options.split_bytes, options.max_partitions)
 
 
 async def planned(logs: Logs, name: str, first: int, end: int) -> list[Extent]:

@@ -14,11 +14,11 @@ from typing import Any
 
 from quire.conf.pipeline import LedgerReading, LedgerWriting
 from quire.pipeline.clients import cluster
-from quire.pipeline.core.filters import Bounds, bounded
 from quire.pipeline.core.offsets import advanced
-from quire.pipeline.core.ranges import Extent, Range, grouped
-from quire.pipeline.reading.ledgers import SCHEMA, batches, planned
-from quire.pipeline.sources.pushed import bounds_of
+from quire.pipeline.core.ranges import Range
+from quire.pipeline.reading import ledgers as reading
+from quire.pipeline.reading.ledgers import SCHEMA
+from quire.pipeline.sources.pushed import all_of, bounds_of
 from quire.pipeline.sources.schema import ddl, wanted
 from quire.pipeline.spark import (
     DataSource,
@@ -36,7 +36,6 @@ from quire.pipeline.spark import (
     WriterCommitMessage,
 )
 from quire.pipeline.writing import ledgers as writing
-from quire.pipeline.writing.rows import LEDGER_COLUMNS, check
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -75,7 +74,7 @@ class LedgerSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> "LedgerWriter":
         if overwrite:
             raise ValueError('a ledger is written once: use mode("append"), which creates a new one')
-        check(schema.names, LEDGER_COLUMNS)
+        writing.check_columns(schema.names)
         return LedgerWriter(LedgerWriting.of(self._given, os.environ.get(METADATA)))
 
 
@@ -85,18 +84,18 @@ class LedgerReader(DataSourceReader):
     def __init__(self, options: LedgerReading, names: Sequence[str]) -> None:
         self._options = options
         self._names = names
-        self._bounds = bounded((), COLUMNS)
+        self._bounds = all_of(COLUMNS)
 
     def partitions(self) -> list[LedgerTask]:
         options = self._options
         ours = cluster(options.metadata)
-        extents = ours.wait(lambda: planned(ours.client, options, self._bounds))
-        return tasks(extents, options)
+        extents = ours.wait(lambda: reading.planned(ours.client, options, self._bounds))
+        return tasks(reading.divided(extents, options))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if not isinstance(partition, LedgerTask):
             return iter(())
-        return batches(cluster(self._options.metadata), partition.ranges, self._names, self._options)
+        return reading.batches(cluster(self._options.metadata), partition.ranges, self._names, self._options)
 
 
 class PushedLedgerReader(LedgerReader):
@@ -107,10 +106,8 @@ class PushedLedgerReader(LedgerReader):
         return filters
 
 
-def tasks(extents: Sequence[Extent], options: LedgerReading) -> list[LedgerTask]:
-    return [LedgerTask(group) for group in grouped(extents, options.split_bytes, options.max_partitions)] or [
-        LedgerTask([])
-    ]
+def tasks(groups: Iterable[list[Range]]) -> list[LedgerTask]:
+    return [LedgerTask(group) for group in groups] or [LedgerTask([])]
 
 
 class LedgerStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -121,12 +118,10 @@ class LedgerStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._names = names
         self._frozen: dict[str, int] | None = None
 
-    def _extents(self) -> dict[int, Extent]:
-        ours, options, bounds = cluster(self._options.metadata), self._options, {name: Bounds() for name in COLUMNS}
-        return {each.ledger: each for each in ours.wait(lambda: planned(ours.client, options, bounds))}
-
     def _ends(self) -> dict[str, int]:
-        return {str(ledger): extent.last + 1 for ledger, extent in self._extents().items()}
+        ours, options = cluster(self._options.metadata), self._options
+        extents = ours.wait(lambda: reading.planned(ours.client, options, all_of(COLUMNS)))
+        return {str(extent.ledger): extent.last + 1 for extent in extents}
 
     def initialOffset(self) -> dict[str, int]:
         return dict.fromkeys(self._ends(), self._options.start_entry)
@@ -148,20 +143,14 @@ class LedgerStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[LedgerTask]:
         if start == end:
             return []
-        known = self._extents()
-        found = []
-        for ledger in sorted(end, key=int):
-            first, last = start.get(ledger, 0), end[ledger] - 1
-            whole = known.get(int(ledger), Extent(int(ledger), 0, last, last + 1))
-            part = whole.narrowed(first, last)
-            if part is not None:
-                found.append(part)
-        return tasks(found, self._options)
+        ours, options = cluster(self._options.metadata), self._options
+        extents = ours.wait(lambda: reading.between(ours.client, start, end, options))
+        return tasks(reading.divided(extents, options))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if not isinstance(partition, LedgerTask):
             return iter(())
-        return batches(cluster(self._options.metadata), partition.ranges, self._names, self._options)
+        return reading.batches(cluster(self._options.metadata), partition.ranges, self._names, self._options)
 
     def commit(self, end: dict[str, int]) -> None:
         """Nothing is kept here: Spark's checkpoint has the offsets."""

@@ -15,12 +15,10 @@ from typing import Any
 
 from quire.conf.pipeline import LogReading, LogWriting
 from quire.pipeline.clients import cluster
-from quire.pipeline.core.filters import bounded
-from quire.pipeline.core.offsets import within_bytes
-from quire.pipeline.core.ranges import Range, grouped
+from quire.pipeline.core.ranges import Range
 from quire.pipeline.reading import logs as reading
 from quire.pipeline.reading.logs import SCHEMA
-from quire.pipeline.sources.pushed import bounds_of
+from quire.pipeline.sources.pushed import all_of, bounds_of
 from quire.pipeline.sources.schema import ddl, wanted
 from quire.pipeline.spark import (
     DataSource,
@@ -40,7 +38,6 @@ from quire.pipeline.spark import (
     WriterCommitMessage,
 )
 from quire.pipeline.writing import logs as writing
-from quire.pipeline.writing.rows import LOG_COLUMNS, check
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -79,13 +76,13 @@ class LogSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> "LogWriter":
         if overwrite:
             raise ValueError('a log is never overwritten: use mode("append")')
-        check(schema.names, LOG_COLUMNS)
+        writing.check_columns(schema.names)
         return LogWriter(LogWriting.of(self._given, os.environ.get(METADATA)))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "LogStreamWriter":
         if overwrite:
             raise ValueError('a log is never overwritten: use outputMode("append")')
-        check(schema.names, LOG_COLUMNS)
+        writing.check_columns(schema.names)
         return LogStreamWriter(LogWriting.of(self._given, os.environ.get(METADATA)))
 
 
@@ -102,13 +99,11 @@ class Planning:
     def tasks(self, first: int, end: int) -> list[LogTask]:
         ours, options = cluster(self.options.metadata), self.options
         extents = ours.wait(lambda: reading.planned(ours.logs, options.log, first, end))
-        groups = grouped(extents, options.split_bytes, options.max_partitions)
-        return [LogTask(group) for group in groups]
+        return [LogTask(group) for group in reading.divided(extents, options)]
 
     def limited(self, first: int, end: int, bytes_max: int) -> int:
         ours = cluster(self.options.metadata)
-        marks = ours.wait(lambda: reading.marks(ours.logs, self.options.log, end))
-        return within_bytes(first, end, marks, bytes_max)
+        return ours.wait(lambda: reading.limited(ours.logs, self.options.log, first, end, bytes_max))
 
     def read(self, partition: InputPartition, names: Sequence[str]) -> Iterator[Any]:
         if not isinstance(partition, LogTask):
@@ -122,7 +117,7 @@ class LogReader(DataSourceReader):
     def __init__(self, options: LogReading, names: Sequence[str]) -> None:
         self._planning = Planning(options)
         self._names = names
-        self._bounds = bounded((), COLUMNS)
+        self._bounds = all_of(COLUMNS)
 
     def partitions(self) -> list[LogTask]:
         options = self._planning.options

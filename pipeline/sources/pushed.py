@@ -22,6 +22,11 @@ OPERATORS: dict[type[Filter], str] = {
 }
 
 
+def all_of(columns: Sequence[str]) -> dict[str, Bounds]:
+    """Without any condition."""
+    return bounded((), columns)
+
+
 def bounds_of(filters: Iterable[Filter], columns: Sequence[str]) -> dict[str, Bounds]:
     """Of these columns, by the filters that can be used.  Spark evaluates all of them again."""
     conditions: list[tuple[str, str, Any]] = []

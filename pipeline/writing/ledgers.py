@@ -6,12 +6,12 @@ Knows: the client's writer.  Does not know: Spark, other tasks.
 Safety: a ledger whose task failed is deleted; one that is closed has every row.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from quire.conf.pipeline import LedgerWriting
 from quire.pipeline.clients import Cluster, password
-from quire.pipeline.writing.rows import rows
+from quire.pipeline.writing.rows import LEDGER_COLUMNS, check, rows
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -23,6 +23,11 @@ class Written(NamedTuple):
 
     ledger: int | None
     entries: int
+
+
+def check_columns(names: Sequence[str]) -> None:
+    """`ValueError` names the column that can't be written."""
+    check(names, LEDGER_COLUMNS)
 
 
 def write(cluster: Cluster, options: LedgerWriting, job: str, batches: Iterable[Any]) -> Written:

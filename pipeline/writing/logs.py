@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from quire.conf.pipeline import LogWriting
 from quire.log.api import Part, Receipt
 from quire.pipeline.clients import Cluster
-from quire.pipeline.writing.rows import rows
+from quire.pipeline.writing.rows import LOG_COLUMNS, check, rows
 from quire.protocol.log_errors import LogExists, LogFenced, NoSuchLog
 
 # SPDX-License-Identifier: Apache-2.0
@@ -35,6 +35,11 @@ class Written(NamedTuple):
     work: Work
     part: Part
     records: int
+
+
+def check_columns(names: Sequence[str]) -> None:
+    """`ValueError` names the column that can't be written."""
+    check(names, LOG_COLUMNS)
 
 
 def prepare(cluster: Cluster, options: LogWriting) -> None:

@@ -1,0 +1,110 @@
+"""
+Every entry that can be had of an entry log, also behind damage: for an operator, or a job, in search of what is left.
+
+Knows: where a record can begin again behind bytes that are none.
+Does not know: digests; `opened` tells whether bytes are an entry.
+Safety: nothing is changed.  A place where no record begins is told as a hole with its offset and length, and what
+comes behind it is taken only when `opened` says that it is an entry.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from quire.bookie.files import Files
+from quire.bookie.logs.format import HEADER_BYTES, IDS, SIZE
+from quire.bookie.logs.walk import RECORD_BYTES_MAX, LogWalk
+
+# SPDX-License-Identifier: Apache-2.0
+
+WINDOW_BYTES = 8 << 20  # looked at once in search of a record
+# A size below 64 MiB, then a ledger and an entry below 2^40.
+LOOKS_LIKE_ONE = re.compile(rb"(?s)(?=[\x00-\x03].{3}\x00{3}.{5}\x00{3})")
+
+
+class Found(NamedTuple):
+    """
+    A record at `offset` with a body of `size` bytes, and its payload, None where its sum does not hold; or a hole of
+    `size` bytes, which has no body.
+    """
+
+    offset: int
+    size: int
+    body: bytes | None
+    payload: bytes | None
+
+
+# (ledger, entry, body) -> the payload, None when the sum does not hold.
+Opened = Callable[[int, int, bytes], bytes | None]
+
+
+def bounds(files: Files, path: str, split_bytes: int) -> list[tuple[int, int]]:
+    """Where an entry log can be divided: (begin, end) of pieces of about that size; a damaged rest is one piece."""
+    handle = files.open(path)
+    try:
+        size = files.size(handle)
+        walk = LogWalk(lambda offset, count: files.read(handle, count, offset), size, path, RECORD_BYTES_MAX)
+        cuts = [HEADER_BYTES]
+        for _ledger, _entry, offset, _size in walk.heads():
+            if offset - cuts[-1] >= split_bytes:
+                cuts.append(offset)
+        return list(zip(cuts, [*cuts[1:], max(size, HEADER_BYTES)], strict=True))
+    finally:
+        files.close(handle)
+
+
+def entries(files: Files, path: str, begin: int, end: int, opened: Opened) -> Iterator[Found]:
+    """
+    The records from `begin`, where one begins, to `end`, and the holes between them.  A record whose sum does not hold
+    is told as a hole when another one begins in it: then its size is wrong.
+    """
+    handle = files.open(path)
+
+    def read(offset: int, count: int) -> bytes:
+        return files.read(handle, min(count, end - offset), offset) if offset < end else b""
+
+    try:
+        at = begin
+        while at < end:
+            walk = LogWalk(read, end, path, RECORD_BYTES_MAX, begin=at)
+            for ledger, entry, offset, body in walk.records():
+                payload = opened(ledger, entry, body)
+                at = offset + SIZE.size + len(body)
+                if payload is None:
+                    place = behind(read, offset, at, opened)
+                    if place < at:
+                        yield Found(offset, place - offset, None, None)
+                        at = place
+                        break
+                yield Found(offset, len(body), body, payload)
+            else:
+                if walk.problem is None:
+                    return
+                damage, at = at, behind(read, at, end, opened)
+                yield Found(damage, at - damage, None, None)
+    finally:
+        files.close(handle)
+
+
+def behind(read: Callable[[int, int], bytes], damage: int, end: int, opened: Opened) -> int:
+    """Where a record begins behind the one at `damage` and before `end`; `end` when none does."""
+    start = damage + 1
+    while start < end:
+        window = read(start, min(WINDOW_BYTES, end - start) + SIZE.size + IDS.size)
+        for match in LOOKS_LIKE_ONE.finditer(window):
+            place = match.start()
+            if place >= min(WINDOW_BYTES, end - start):
+                break
+            (size,) = SIZE.unpack_from(window, place)
+            if IDS.size <= size <= RECORD_BYTES_MAX:
+                body = read(start + place + SIZE.size, size)
+                if len(body) == size and opened(*ids(body), body) is not None:
+                    return start + place
+        start += WINDOW_BYTES
+    return end
+
+
+def ids(body: bytes) -> tuple[int, int]:
+    """Ledger and entry."""
+    ledger, entry = IDS.unpack_from(body)
+    return ledger, entry

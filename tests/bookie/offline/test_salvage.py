@@ -1,0 +1,103 @@
+"""Entries of a damaged entry log."""
+
+import pathlib
+import struct
+from random import Random
+
+import pytest
+
+from quire.bookie.files import Files
+from quire.bookie.logs.format import HEADER, HEADER_BYTES, MAGIC, SIZE
+from quire.bookie.offline.salvage import Found, bounds, entries
+from quire.protocol.digest import Digest, DigestType
+from quire.protocol.errors import DigestMatch
+
+# SPDX-License-Identifier: Apache-2.0
+
+FILES = Files()
+SUM = Digest(DigestType.CRC32C, b"")
+PAYLOADS = [b"payload %d" % number * (number % 30) for number in range(300)]
+BODIES = [SUM.entry(7, number, number - 1, 10 * number, payload) for number, payload in enumerate(PAYLOADS)]
+OFFSETS = [HEADER_BYTES + sum(SIZE.size + len(body) for body in BODIES[:number]) for number in range(301)]
+
+
+def opened(ledger: int, entry: int, body: bytes) -> bytes | None:
+    try:
+        return SUM.open(ledger, entry, body)
+    except DigestMatch:
+        return None
+
+
+def whole(number: int) -> Found:
+    return Found(OFFSETS[number], len(BODIES[number]), BODIES[number], PAYLOADS[number])
+
+
+@pytest.fixture
+def log(tmp_path: pathlib.Path) -> pathlib.Path:
+    """One ledger's entries."""
+    data = HEADER.pack(MAGIC, 1, 0, 0).ljust(HEADER_BYTES, b"\0")
+    data += b"".join(SIZE.pack(len(body)) + body for body in BODIES)
+    (tmp_path / "0.log").write_bytes(data)
+    return tmp_path / "0.log"
+
+
+def read(log: pathlib.Path, pieces: list[tuple[int, int]]) -> list[Found]:
+    return [each for begin, end in pieces for each in entries(FILES, str(log), begin, end, opened)]
+
+
+def damaged(log: pathlib.Path, at: int, data: bytes) -> None:
+    there = bytearray(log.read_bytes())
+    there[at : at + len(data)] = data
+    log.write_bytes(there)
+
+
+@pytest.mark.parametrize("split", [1, 300, 5000, 1 << 30])
+def test_any_division_gives_each_record_once(log: pathlib.Path, split: int) -> None:
+    """In order, with its place."""
+    pieces = bounds(FILES, str(log), split)
+    assert (pieces[0][0], pieces[-1][1]) == (HEADER_BYTES, log.stat().st_size)
+    assert read(log, pieces) == [whole(number) for number in range(300)]
+
+
+@pytest.mark.parametrize(
+    "bytes_there", [struct.pack(">i", -1), struct.pack(">i", 1 << 30), struct.pack(">i", 3), b"\xff" * 40]
+)
+def test_a_size_that_can_be_none(log: pathlib.Path, bytes_there: bytes) -> None:
+    """The hole goes to where the next entry begins that holds its sum."""
+    damaged(log, OFFSETS[100], bytes_there)
+    found = read(log, bounds(FILES, str(log), 1 << 30))
+    behind = next(at for at in OFFSETS if at >= OFFSETS[100] + max(len(bytes_there), 5))
+    assert Found(OFFSETS[100], behind - OFFSETS[100], None, None) in found
+    bodies = {each.body for each in found}
+    assert set(BODIES[:100]) <= bodies
+    assert {body for at, body in zip(OFFSETS, BODIES, strict=False) if at >= behind} <= bodies
+
+
+def test_a_page_of_zeros(log: pathlib.Path) -> None:
+    """As a disk leaves that lost it."""
+    damaged(log, OFFSETS[50] + 2, bytes(4096))
+    bodies = {each.body for each in read(log, bounds(FILES, str(log), 1 << 30))}
+    assert {body for at, body in zip(OFFSETS, BODIES, strict=False) if at > OFFSETS[50] + 4100} <= bodies
+
+
+def test_a_torn_end(log: pathlib.Path) -> None:
+    """A hole to the end of the file."""
+    data = log.read_bytes()
+    log.write_bytes(data[: OFFSETS[300] - 3])
+    found = read(log, bounds(FILES, str(log), 1 << 30))
+    assert [each.body for each in found[:-1]] == BODIES[:-1]
+    assert found[-1] == Found(OFFSETS[299], OFFSETS[300] - 3 - OFFSETS[299], None, None)
+
+
+def test_any_damage_loses_only_what_it_hit(log: pathlib.Path) -> None:
+    """At random places and of random lengths: each entry that was not hit is found, and no other."""
+    data = log.read_bytes()
+    for seed in range(60):
+        rng = Random(seed)
+        at = rng.randrange(HEADER_BYTES, len(data) - 100)
+        size = rng.choice((1, 3, 30, 700))
+        log.write_bytes(data)
+        damaged(log, at, rng.randbytes(min(size, len(data) - at)))
+        bodies = [each.body for each in read(log, bounds(FILES, str(log), 1 << 30)) if each.body is not None]
+        hit = {number for number in range(300) if OFFSETS[number] < at + size and at < OFFSETS[number + 1]}
+        assert set(bodies) >= {body for number, body in enumerate(BODIES) if number not in hit}, f"seed {seed}"
