@@ -10,13 +10,14 @@ PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 # The suite starts hundreds of processes; each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test processes spark lint simulate mutants crash survive interop bench sizes manual clean
+.PHONY: help demo test processes spark pipeline lint simulate mutants crash survive interop bench sizes manual clean
 
 help:
 	@echo "make demo [FILE=path]   append a real file to a ledger while a bookie is killed, read it back, compare"
 	@echo "make test [ARGS=...]    the test suite"
 	@echo "make processes          SIGKILL, SIGSTOP and cut connections for real processes: a minute"
 	@echo "make spark              ledgers and logs as tables of real Spark sessions: minutes"
+	@echo "make pipeline           a worked example: this repository's history through a log and Spark, with a chart"
 	@echo "make lint               ruff and strict mypy"
 	@echo "make simulate [SECONDS=600]  a simulated cluster under faults, from fresh seeds; [ARGS='--seed N --trace'] one history again"
 	@echo "make mutants            guards taken away in turn: the simulator must catch each"
@@ -40,6 +41,10 @@ $(VENV)/.test: $(VENV)/.made $(SETUP)
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	@touch $@ $(VENV)/.run
 
+$(VENV)/.pipeline: $(VENV)/.made $(SETUP)
+	$(BIN)/python -m pip install --quiet --editable '.[pipeline]'
+	@touch $@ $(VENV)/.run
+
 demo: $(VENV)/.run
 	$(BIN)/quire demo $(FILE)
 
@@ -51,6 +56,9 @@ processes: $(VENV)/.test
 
 spark: $(VENV)/.test
 	$(BIN)/python -m pytest tests/spark $(ARGS)
+
+pipeline: $(VENV)/.pipeline
+	$(BIN)/python docs/examples/history.py $(ARGS)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
