@@ -1,0 +1,228 @@
+"""
+The sink of a stream under a scheduler that lets everything go wrong that Spark can: tasks that fail, run twice or too
+late, commits that fail before or after they took effect, drivers that die or are there twice, lost checkpoints.
+
+`Scheduler` calls the writer as Spark does, each time a new one; the log is compared record by record.  On real bookies.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from itertools import count
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from quire.pipeline.clients import Cluster
+from quire.pipeline.sources import log as module
+from quire.pipeline.sources.log import LogSource, LogWritten
+from quire.protocol.log_errors import LogFenced, PublishRefused
+from tests.pipeline.sources.test_log import Context
+from tests.pipeline.sources.test_schema import structure
+from tests.pipeline.written import NAMES, values_of
+
+# SPDX-License-Identifier: Apache-2.0
+
+SCHEMA = structure(value="binary")
+PARTS = 3
+ROUNDS = int(os.environ.get("ROUNDS", "40"))
+FRESH = Random()  # each run of the suite draws other rounds, and says which
+
+
+class Failed(Exception):
+    """What a task's rows end with."""
+
+
+class Scheduler:
+    """One stream into one log.  `wanted`: what the log has to hold."""
+
+    def __init__(self, ours: Cluster, use: Callable[[Context], None], dice: Random) -> None:
+        self.ours, self.use, self.dice = ours, use, dice
+        self.name = next(NAMES)
+        self.queries, self.runs = count(), count()
+        self.wanted: list[bytes] = []
+        self.lose_checkpoint()
+
+    def lose_checkpoint(self) -> None:
+        """Another query, which begins with batch 0."""
+        self.query, self.batch = f"query-{next(self.queries)}", 0
+        self.start()
+
+    def start(self) -> None:
+        """The query's driver, made anew."""
+        self.run = f"run-{next(self.runs)}"
+
+    def writer(self) -> Any:
+        source = LogSource({"metadata": self.ours.uri, "log": self.name, "create": "true"})
+        return source.streamWriter(SCHEMA, overwrite=False)
+
+    def rows(self, part: int) -> list[bytes]:
+        """Sometimes the last part has none, and then neither a ledger nor a claim."""
+        dice = Random(f"{self.query}/{self.batch}/{part}")
+        rows = dice.choice((1, 3, 12) if part < PARTS - 1 else (0, 1, 3, 12))
+        return [f"{self.query} {self.batch} {part} {row}".encode() for row in range(rows)]
+
+    def task(self, part: int, run: str = "", fails: bool = False) -> LogWritten:
+        self.use(Context(self.query, run or self.run, self.batch, part))
+
+        def batches() -> Iterator[Any]:
+            rows = self.rows(part)
+            for start in range(0, len(rows), 5):
+                yield pa.RecordBatch.from_arrays([pa.array(rows[start : start + 5], pa.binary())], names=["value"])
+            if fails:
+                raise Failed
+
+        found = self.writer().write(batches())
+        assert isinstance(found, LogWritten)
+        return found
+
+    def tasks(self) -> list[LogWritten | None]:
+        return [self.task(part) for part in range(PARTS)]
+
+    def commit(self, messages: list[LogWritten | None]) -> None:
+        self.writer().commit(messages, self.batch)
+
+    def abort(self, messages: list[LogWritten | None]) -> None:
+        self.writer().abort(messages, self.batch)
+
+    def done(self) -> None:
+        """Spark's own log of commits has the batch."""
+        self.wanted += [row for part in range(PARTS) for row in self.rows(part)]
+        self.batch += 1
+
+    def again(self) -> None:
+        """The query is started again, and does the batch again."""
+        self.start()
+        self.commit(self.tasks())
+        self.done()
+
+    # What happens to a batch.
+
+    def nothing(self) -> None:
+        self.commit(self.tasks())
+        self.done()
+
+    def task_fails(self) -> None:
+        with pytest.raises(Failed):
+            self.task(1, fails=True)
+        self.nothing()
+
+    def speculation(self) -> None:
+        """Two attempts of each task finish; the driver is told one of each."""
+        pairs = zip(self.tasks(), self.tasks(), strict=True)
+        self.commit([self.dice.choice(pair) for pair in pairs])
+        self.done()
+
+    def batch_fails(self) -> None:
+        """A task fails for good: the driver aborts with the messages that it has."""
+        messages: list[LogWritten | None] = [self.task(0), None, self.task(2)]
+        self.abort(messages)
+        self.again()
+
+    def commit_fails_before(self) -> None:
+        self.abort(self.tasks())
+        self.again()
+
+    def commit_fails_after(self) -> None:
+        """It had taken effect: the abort deletes nothing, and the batch that is written again is not published."""
+        messages = self.tasks()
+        self.commit(messages)
+        self.abort(messages)
+        self.again()
+
+    def driver_dies_before(self) -> None:
+        self.tasks()
+        self.again()
+
+    def driver_dies_after(self) -> None:
+        self.commit(self.tasks())
+        self.again()
+
+    def two_drivers(self) -> None:
+        """The earlier one wakes after the later one has done the batch."""
+        old, messages = self.run, self.tasks()
+        self.start()
+        self.commit(self.tasks())
+        with pytest.raises(LogFenced):
+            self.commit(messages)
+        self.abort(messages)  # of what was published: it touches nothing
+        with pytest.raises(LogFenced):
+            self.task(0, old)
+        self.done()
+
+    def zombie(self) -> None:
+        """A task of a run that is over begins, beside the tasks of the present one."""
+        old = self.run
+        self.start()
+        messages: list[LogWritten | None] = [self.task(0)]
+        with pytest.raises(LogFenced):
+            self.task(1, old)
+        self.commit([*messages, self.task(1), self.task(2)])
+        self.done()
+
+    def recovered(self) -> None:
+        """A part's ledger is gone when the commit looks: nothing of the batch is published."""
+        messages = self.tasks()
+        ledgers = [each.ledger for message in messages if message for each in message.written.part.ledgers]
+        self.ours.wait(lambda: self.ours.client.delete_ledger(ledgers[0]))
+        with pytest.raises(PublishRefused, match=str(ledgers[0])):
+            self.commit(messages)
+        self.abort(messages)
+        self.again()
+
+    def checkpoint_lost(self) -> None:
+        self.lose_checkpoint()
+        self.nothing()
+
+
+CASES = [
+    *("nothing", "task_fails", "speculation", "batch_fails", "commit_fails_before", "commit_fails_after"),
+    *("driver_dies_before", "driver_dies_after", "two_drivers", "zombie", "recovered", "checkpoint_lost"),
+]
+
+
+def played(ours: Cluster, monkeypatch: pytest.MonkeyPatch, seed: int, cases: list[str]) -> None:
+    """These batches, one after the other; then what the log holds, and what is left besides."""
+
+    def use(context: Context) -> None:
+        monkeypatch.setattr(module.TaskContext, "get", lambda: context)
+
+    story = Scheduler(ours, use, Random(seed))
+    for number, case in enumerate(cases):
+        try:
+            getattr(story, case)()
+        except BaseException as error:
+            raise AssertionError(f"seed {seed}, batch {number}, {case}: {error!r}") from error
+    assert values_of(ours, story.name) == story.wanted, f"seed {seed}: {cases}"
+    story.start()
+    story.nothing()
+    ours.wait(lambda: clean(ours, story.name, story.query))
+
+
+async def clean(ours: Cluster, name: str, txn: str) -> None:
+    """No part that was not published is left."""
+    async for each in ours.logs.txns(name):
+        sink = await ours.logs.sink(name, each.txn, "janitor")
+        await sink.janitor()
+    log = (await ours.logs.info(name)).id
+    named = {segment.ledger async for segment in ours.logs.segments(name)}
+    there = set()
+    for ledger in await ours.client.ledger_ids(-1, 100_000):
+        metadata = await ours.client.metadata(ledger)
+        if metadata.custom.get("quire/log") == log.encode():
+            there.add(ledger)
+    assert there == named
+
+
+def test_each_case(ours: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After one another in one log."""
+    played(ours, monkeypatch, 1, CASES)
+
+
+def test_any_mixture(ours: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawn anew each time; `ROUNDS=10000` in the environment makes it long."""
+    seed = FRESH.randrange(1 << 30)
+    print(f"seed {seed}")
+    dice = Random(seed)
+    played(ours, monkeypatch, seed, [dice.choice(CASES) for _ in range(ROUNDS)])
