@@ -44,6 +44,7 @@ COVERED = {
         "tests/log/core/test_ownership.py",
         "values only: inputs and effects of the machine",
     ),
+    "pipeline/jobs/running.py": ("tests/spark/test_jobs.py", "needs a Spark session"),
     "tools/__main__.py": ("tests/tools/test_main.py", "one line: calls main"),
     "tools/process_reactor.py": ("tests/tools/terminal/test_running.py", "types only: the reactor of a command"),
 }

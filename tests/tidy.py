@@ -26,7 +26,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "replication": frozenset({"protocol", "conf", "metadata", "client"}),
     "log": frozenset({"protocol", "conf", "metadata", "client"}),
     "pipeline": frozenset({"protocol", "conf", "metadata", "bookie", "client", "replication", "log"}),
-    "tools": frozenset({"protocol", "conf", "metadata", "bookie", "client", "replication", "log"}),
+    "tools": frozenset({"protocol", "conf", "metadata", "bookie", "client", "replication", "log", "pipeline"}),
 }
 PACKAGES = tuple(ARROWS)
 
@@ -86,7 +86,7 @@ ROOMS: dict[str, dict[str, str]] = {
         *["core", "metrics store", "owner", "publish reader", "checks upkeep", "api", "appending", "handles"],
         "blocking aio",
     ),
-    "pipeline": rows("core java spark", "clients", "reading writing", "sources", "session discovered"),
+    "pipeline": rows("core java spark", "clients", "reading writing", "sources", "session discovered", "jobs"),
     "tools": rows(
         "process_reactor", "daemons load terminal", "local_cluster", "commands", "failures", "main", "__main__ manual"
     ),

@@ -39,6 +39,7 @@ COMMANDS: dict[str, Command] = {
         "quire.tools.commands.ledger", "app", "write, read, follow, show, list, delete, recover, check ledgers"
     ),
     "log": Command("quire.tools.commands.log.group", "app", "named logs: append, read, follow, own, list, delete"),
+    "pipeline": Command("quire.tools.commands.pipeline", "app", "Spark jobs over ledgers and logs: export, import"),
     "recover": Command("quire.tools.commands.recover", "recover_app", "copy what a lost bookie held to others"),
     "decommission": Command(
         "quire.tools.commands.recover", "decommission_app", "drain a bookie that is down, for good"

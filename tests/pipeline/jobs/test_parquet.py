@@ -1,0 +1,26 @@
+"""What an import takes of a file; `tests/spark/test_jobs.py` has exports and imports."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+
+from quire.pipeline.jobs.parquet import rows_of, written
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def test_columns() -> None:
+    """Those that a log takes; of two values the one that is named so."""
+    assert written(["index", "stamp", "key", "value"]) == ["key", "value"]
+    assert written(["ledger_id", "entry_id", "payload"]) == ["payload"]
+    assert written(["payload", "value"]) == ["value"]
+    with pytest.raises(ValueError, match="no column `value` or `payload`, only key, colour"):
+        written(["key", "colour"])
+
+
+def test_rows_of_a_file(tmp_path: Path) -> None:
+    """As its foot says."""
+    parquet.write_table(pa.table({"value": [b"a", b"b", b"c"]}), tmp_path / "x.parquet")
+    assert rows_of(tmp_path / "x.parquet") == 3
