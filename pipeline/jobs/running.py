@@ -4,8 +4,8 @@ Work of a Spark session, with how far it is.
 Knows: Spark's own count of tasks.  Does not know: what is done.
 """
 
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, TimeoutError
 from typing import TypeVar
 
 from quire.pipeline.spark import SparkSession
@@ -18,26 +18,28 @@ T = TypeVar("T")
 
 
 def watched(spark: SparkSession, work: Callable[[], T], told: Callable[[int, int], object]) -> T:
-    """What `work` gives; `told(done, total)` hears of its tasks meanwhile, and once at the end."""
+    """
+    What `work` gives; `told(done, known)` hears of its tasks meanwhile, from a thread of its own, and at the end.
+    """
+    spark.sparkContext.setJobGroup(GROUP, GROUP, interruptOnCancel=True)
+    over = threading.Event()
 
-    def begin() -> T:
-        spark.sparkContext.setJobGroup(GROUP, GROUP, interruptOnCancel=True)
-        return work()
+    def look() -> None:
+        while not over.wait(LOOK_S):
+            told(*tasks(spark))
 
-    with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(begin)
-        try:
-            while True:
-                try:
-                    found = future.result(LOOK_S)
-                except TimeoutError:
-                    told(*tasks(spark))
-                else:
-                    told(*tasks(spark))
-                    return found
-        except BaseException:
-            spark.sparkContext.cancelJobGroup(GROUP)
-            raise
+    looking = threading.Thread(target=look, name="quire-progress", daemon=True)
+    looking.start()
+    try:
+        found = work()  # in this thread: Spark looks for data sources in the session of the thread that asks
+    except BaseException:
+        spark.sparkContext.cancelJobGroup(GROUP)
+        raise
+    finally:
+        over.set()
+        looking.join()
+    told(*tasks(spark))
+    return found
 
 
 def tasks(spark: SparkSession) -> tuple[int, int]:

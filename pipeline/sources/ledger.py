@@ -171,7 +171,7 @@ class LedgerWriter(DataSourceArrowWriter):
 
     def __init__(self, options: LedgerWriting) -> None:
         self._options = options
-        self._job = cluster(options.metadata).new_id()
+        self._job = writing.begin(cluster(options.metadata), options)
 
     def write(self, iterator: Iterator[Any]) -> LedgerWritten:
         context = TaskContext.get()
@@ -186,8 +186,4 @@ class LedgerWriter(DataSourceArrowWriter):
         """The ledger is closed already; `quire ledger list` shows it with the job's id in its custom metadata."""
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        ours = cluster(self._options.metadata)
-        for message in messages:
-            if isinstance(message, LedgerWritten) and message.written.ledger is not None:
-                ledger = message.written.ledger
-                ours.wait(lambda ledger=ledger: writing.discard(ours, ledger))  # type: ignore[misc]  # binds this turn's
+        writing.withdraw(cluster(self._options.metadata), self._job)

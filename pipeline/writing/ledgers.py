@@ -7,15 +7,46 @@ Safety: a ledger whose task failed is deleted; one that is closed has every row.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
+from quire.client.api import LEDGER_IDS_PER_PAGE
 from quire.conf.pipeline import LedgerWriting
 from quire.pipeline.clients import Cluster, password
 from quire.pipeline.writing.rows import LEDGER_COLUMNS, check, rows
+from quire.protocol.errors import NoSuchLedger
 
 # SPDX-License-Identifier: Apache-2.0
 
 TAG = "quire/job"  # custom metadata: which write made it
+
+
+class Job(NamedTuple):
+    """One write of a frame; its ledgers have ids from `first` on, unless the user chose one."""
+
+    id: str
+    first: int
+
+
+def begin(cluster: Cluster, options: LedgerWriting) -> Job:
+    """In the driver, before any task."""
+    progress = cluster.wait(cluster.client.store.progress)
+    return Job(cluster.new_id(), progress.next_ledger if options.ledger_id is None else options.ledger_id)
+
+
+def withdraw(cluster: Cluster, job: Job) -> None:
+    """Deletes what its tasks wrote, also what they could not tell."""
+
+    async def delete() -> None:
+        after = job.first - 1
+        while page := await cluster.client.ledger_ids(after, LEDGER_IDS_PER_PAGE):
+            after = page[-1]
+            for ledger in page:
+                with suppress(NoSuchLedger):
+                    if (await cluster.client.metadata(ledger)).custom.get(TAG) == job.id.encode():
+                        await discard(cluster, ledger)
+
+    cluster.wait(delete)
 
 
 class Written(NamedTuple):
@@ -30,7 +61,7 @@ def check_columns(names: Sequence[str]) -> None:
     check(names, LEDGER_COLUMNS)
 
 
-def write(cluster: Cluster, options: LedgerWriting, job: str, batches: Iterable[Any]) -> Written:
+def write(cluster: Cluster, options: LedgerWriting, job: Job, batches: Iterable[Any]) -> Written:
     """Its rows as the entries of a new ledger.  `NotEnoughBookies`, `LedgerExist`."""
     secret = password(options)
     writer = None
@@ -46,7 +77,7 @@ def write(cluster: Cluster, options: LedgerWriting, job: str, batches: Iterable[
                             password=secret,
                             digest=options.digest,
                             ledger_id=options.ledger_id,
-                            custom_metadata={TAG: job.encode()},
+                            custom_metadata={TAG: job.id.encode()},
                         )
                     )
                 made = writer

@@ -75,7 +75,6 @@ def test_tables_into_tables(spark: SparkSession, uri: str, ours: Cluster) -> Non
     assert entries_of(ours, made) == VALUES
     with pytest.raises(Exception, match=r"coalesce\(1\)"):
         frame.write.format("ledger").options(metadata=uri).mode("append").save()
-    assert set(ours.wait(lambda: ours.client.ledger_ids(-1, 10_000))) == before | {made}
 
 
 def test_a_task_that_fails_writes_nothing(spark: SparkSession, uri: str, ours: Cluster) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from quire.conf.pipeline import LedgerWriting
 from quire.pipeline.clients import Cluster
-from quire.pipeline.writing.ledgers import TAG, discard, write
+from quire.pipeline.writing.ledgers import TAG, Job, begin, discard, withdraw, write
 from quire.protocol.errors import LedgerExist, NoSuchLedger
 from tests.pipeline.written import entries_of, ledger
 
@@ -22,7 +22,7 @@ def arrow(*values: bytes) -> Any:
 def test_its_entries_are_the_rows(ours: Cluster) -> None:
     """In their order; the ledger is closed and says which job made it."""
     options = LedgerWriting.of({"metadata": ours.uri, "ensemble": "2", "writeQuorum": "2", "digest": "CRC32"})
-    done = write(ours, options, "a job", [arrow(b"a", b"b"), arrow(), arrow(b"c")])
+    done = write(ours, options, Job("a job", 0), [arrow(b"a", b"b"), arrow(), arrow(b"c")])
     assert done.ledger is not None
     assert done.entries == 3
     assert entries_of(ours, done.ledger) == [b"a", b"b", b"c"]
@@ -34,7 +34,7 @@ def test_its_entries_are_the_rows(ours: Cluster) -> None:
 
 def test_without_rows_there_is_no_ledger(ours: Cluster) -> None:
     """An empty one would mean nothing."""
-    assert write(ours, LedgerWriting.of({"metadata": ours.uri}), "", [arrow()]).ledger is None
+    assert write(ours, LedgerWriting.of({"metadata": ours.uri}), Job("", 0), [arrow()]).ledger is None
 
 
 def test_a_task_that_fails_leaves_no_ledger(ours: Cluster) -> None:
@@ -46,11 +46,24 @@ def test_a_task_that_fails_leaves_no_ledger(ours: Cluster) -> None:
 
     before = ours.wait(lambda: ours.client.ledger_ids(-1, 10_000))
     with pytest.raises(OSError, match="the rows end here"):
-        write(ours, LedgerWriting.of({"metadata": ours.uri}), "", broken())
+        write(ours, LedgerWriting.of({"metadata": ours.uri}), Job("", 0), broken())
     assert ours.wait(lambda: ours.client.ledger_ids(-1, 10_000)) == before
     taken = ledger(ours, [b"x"])
     with pytest.raises(LedgerExist):
-        write(ours, LedgerWriting.of({"metadata": ours.uri, "ledgerId": str(taken)}), "", [arrow(b"a")])
+        write(ours, LedgerWriting.of({"metadata": ours.uri, "ledgerId": str(taken)}), Job("", 0), [arrow(b"a")])
     ours.wait(lambda: discard(ours, taken))
     with pytest.raises(NoSuchLedger):
         ours.wait(lambda: ours.client.metadata(taken))
+
+
+def test_what_a_job_wrote_is_found_again(ours: Cluster) -> None:
+    """By what its ledgers are tagged with, whoever heard of them; those of other jobs stay."""
+    options = LedgerWriting.of({"metadata": ours.uri})
+    one, other = begin(ours, options), begin(ours, options)
+    mine, theirs = (write(ours, options, job, [arrow(b"a")]).ledger for job in (one, other))
+    withdraw(ours, one)
+    left = ours.wait(lambda: ours.client.ledger_ids(-1, 10_000))
+    assert mine not in left
+    assert theirs in left
+    chosen = begin(ours, LedgerWriting.of({"metadata": ours.uri, "ledgerId": "77777"}))
+    assert chosen.first == 77_777
