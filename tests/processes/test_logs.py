@@ -116,7 +116,8 @@ def fight(story, takeovers):
     """Two processes take the log from each other so many times."""
     both = [story.worker("fighter"), story.worker("fighter")]
     for each in both:
-        each.until("owner", takeovers)
+        for number in range(takeovers):  # each has its time
+            each.until("owner", number + 1)
     for each in both:
         each.more("acked", 1)
     for each in both:
