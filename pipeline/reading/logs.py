@@ -18,7 +18,7 @@ from quire.pipeline.clients import Cluster
 from quire.pipeline.core.offsets import within_bytes
 from quire.pipeline.core.ranges import Extent, Range, grouped
 from quire.pipeline.reading import columns
-from quire.protocol.log_errors import LogDamaged
+from quire.protocol.log_errors import LogDamaged, LogTrimmed
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -89,10 +89,22 @@ def divided(extents: Iterable[Extent], options: LogReading) -> list[list[Range]]
     return grouped(extents, options.split_bytes, options.max_partitions)
 
 
-async def planned(logs: Logs, name: str, first: int, end: int) -> list[Extent]:
-    """The records from `first` to before `end`, by segments.  An extent's ledger is its segment's number."""
+async def planned(logs: Logs, options: LogReading, first: int, end: int) -> list[Extent]:
+    """
+    The records from `first` to before `end`, by segments.  An extent's ledger is its segment's number.  `LogTrimmed`
+    for those that are gone, unless that is passed over.
+    """
     found: list[Extent] = []
-    async for segment in logs.segments(name):
+    begin = (await logs.info(options.log)).begin
+    if first < begin and options.fail_on_data_loss:
+        error = LogTrimmed(
+            f"the log {options.log!r} begins at index {begin}: records from {first} on were trimmed; "
+            "failOnDataLoss=false passes over them"
+        )
+        error.begin = begin
+        raise error
+    first = max(first, begin)
+    async for segment in logs.segments(options.log):
         last = end - 1 if segment.is_open else segment.end - 1
         if last < segment.first:
             continue
@@ -112,7 +124,8 @@ async def _batches(
     logs: Logs, ranges: Sequence[Range], names: Sequence[str], options: LogReading
 ) -> AsyncGenerator[Any, None]:
     for wanted in ranges:
-        reader = await logs.read(options.log, wanted.first, on_trim="raise" if options.fail_on_data_loss else "skip")
+        what_is_gone: Literal["raise", "skip"] = "raise" if options.fail_on_data_loss else "skip"
+        reader = await logs.read(options.log, wanted.first, on_trim=what_is_gone, on_loss=what_is_gone)
         expected, gathered, size = wanted.first, list[Any](), 0
         try:
             async for batch in reader.batches():

@@ -123,6 +123,10 @@ class LedgerStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         extents = ours.wait(lambda: reading.planned(ours.client, options, all_of(COLUMNS)))
         return {str(extent.ledger): extent.last + 1 for extent in extents}
 
+    def _from(self, start: dict[str, int], ends: dict[str, int]) -> dict[str, int]:
+        """Also of ledgers that had no entry yet when the stream began."""
+        return {ledger: start.get(ledger, self._options.start_entry) for ledger in {**start, **ends}}
+
     def initialOffset(self) -> dict[str, int]:
         return dict.fromkeys(self._ends(), self._options.start_entry)
 
@@ -135,7 +139,7 @@ class LedgerStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         ends = self._ends() if self._frozen is None else self._frozen
-        return advanced(start, ends, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        return advanced(self._from(start, ends), ends, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
 
     def reportLatestOffset(self) -> dict[str, int]:
         return self._ends()
@@ -144,7 +148,8 @@ class LedgerStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start == end:
             return []
         ours, options = cluster(self._options.metadata), self._options
-        extents = ours.wait(lambda: reading.between(ours.client, start, end, options))
+        begin = self._from(start, end)
+        extents = ours.wait(lambda: reading.between(ours.client, begin, end, options))
         return tasks(reading.divided(extents, options))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

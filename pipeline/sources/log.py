@@ -98,7 +98,7 @@ class Planning:
 
     def tasks(self, first: int, end: int) -> list[LogTask]:
         ours, options = cluster(self.options.metadata), self.options
-        extents = ours.wait(lambda: reading.planned(ours.logs, options.log, first, end))
+        extents = ours.wait(lambda: reading.planned(ours.logs, options, first, end))
         return [LogTask(group) for group in reading.divided(extents, options)]
 
     def limited(self, first: int, end: int, bytes_max: int) -> int:

@@ -43,10 +43,10 @@ def test_every_column(ours: Cluster) -> None:
 def test_any_division_gives_each_record_once(ours: Cluster) -> None:
     """In order within a task."""
     name = log(ours, VALUES)
+    options = reading(ours, name)
+    extents = ours.wait(lambda: planned(ours.logs, options, 2, 41))
     for split in (1, 5000, 8000, 1 << 20):
-        extents = ours.wait(lambda: planned(ours.logs, name, 2, 41))
         groups = grouped(extents, split, 100)
-        options = reading(ours, name)
         assert [row["value"] for group in groups for row in rows(ours, group, options, ["value"])] == VALUES[2:41]
 
 
@@ -74,7 +74,11 @@ def test_trimmed_records(ours: Cluster) -> None:
     ours.wait(lambda: ours.logs.trim(name, 20))
     with pytest.raises(LogTrimmed):
         rows(ours, [Range(0, 3, 25)], reading(ours, name), ["index"])
-    given = rows(ours, [Range(0, 3, 25)], reading(ours, name, failOnDataLoss="false"), ["index"])
+    with pytest.raises(LogTrimmed, match=r"begins at index 20: records from 3 on were trimmed; failOnDataLoss=false"):
+        ours.wait(lambda: planned(ours.logs, reading(ours, name), 3, 42))
+    options = reading(ours, name, failOnDataLoss="false")
+    assert ours.wait(lambda: planned(ours.logs, options, 3, 42))[0].first == 20
+    given = rows(ours, [Range(0, 3, 25)], options, ["index"])
     assert [row["index"] for row in given] == list(range(20, 26))
 
 

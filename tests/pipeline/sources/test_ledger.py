@@ -84,6 +84,28 @@ def test_a_stream(ours: Cluster) -> None:
     assert isinstance(source(ours, ledgers=one).streamReader(ALL).getDefaultReadLimit(), ReadAllAvailable)
 
 
+def test_a_stream_of_a_ledger_that_has_no_entry_yet(ours: Cluster) -> None:
+    """Begins with the entry that the option says, once there is one."""
+
+    async def begun() -> Any:
+        return await ours.client.create_ledger()
+
+    writer = ours.wait(begun)
+    stream = source(ours, ledgers=writer.id, startEntry=3).streamReader(ALL)
+    start = stream.initialOffset()
+    assert start == stream.latestOffset(start, ReadAllAvailable()) == {}
+
+    async def more() -> None:
+        await writer.append_many(PAYLOADS[:5])
+        await writer.close()
+
+    ours.wait(more)
+    end = stream.latestOffset(start, ReadAllAvailable())
+    assert end == {str(writer.id): 5}
+    tasks = stream.partitions(start, end)
+    assert [row["entry_id"] for task in tasks for batch in stream.read(task) for row in batch.to_pylist()] == [3, 4]
+
+
 def test_rows_become_a_ledger(ours: Cluster) -> None:
     """Which an abort deletes."""
     writer = source(ours).writer(structure(payload="binary"), overwrite=False)
