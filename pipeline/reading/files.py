@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from quire.bookie.files import Files, StorageError
 from quire.bookie.layout import LEDGERS, LOCATIONS, ROCKSDB_FILE, RUNS, SECOND_RUNS
+from quire.bookie.logs.format import log_id
 from quire.bookie.offline import index_rows, journal_rows, salvage
 from quire.conf.pipeline import FileReading
 from quire.pipeline.clients import password
@@ -72,7 +73,7 @@ def kind_of(path: str) -> str | None:
     name = os.path.basename(path)
     if name.endswith((".qj", ".txn")):
         return "journal"
-    if name.endswith(".log"):
+    if log_id(name) is not None:  # a bookie's own messages may be in a file with that ending, too
         return "entrylog"
     return "index" if name.endswith(".idx") else None
 

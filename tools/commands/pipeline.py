@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quire.tools.terminal import output
-from quire.tools.terminal.options import Json, Metadata, Usage, group, metadata_uri
+from quire.tools.terminal.options import Json, Metadata, Usage, group, metadata_uri, refused
 
 if TYPE_CHECKING:
     from quire.pipeline.spark import SparkSession
@@ -45,8 +45,12 @@ def progress(title: str) -> Iterator[Callable[[int, int], object]]:
 def session(master: str | None) -> Iterator["SparkSession"]:
     """A Spark session for one command."""
     from quire.pipeline import session as begin
+    from quire.pipeline.java import JavaMissing
 
-    spark = begin(master)
+    try:
+        spark = begin(master)
+    except (ImportError, JavaMissing) as error:
+        raise refused(str(error)) from None
     try:
         yield spark
     finally:
@@ -71,14 +75,14 @@ def export(
     Example:
       quire pipeline export /backup/orders --log orders --chart orders.html
     """
-    from quire.pipeline.jobs import chart as charts
-    from quire.pipeline.jobs import parquet
-
     if (log is None) == (ledgers is None):
         raise Usage("name what is exported: either --log NAME or --ledgers IDS")
     kind, what = ("log", {"log": log}) if log is not None else ("ledger", {"ledgers": ledgers})
     options = {"metadata": metadata_uri(metadata), **{name: str(value) for name, value in what.items()}}
     with session(master) as spark, progress("export") as told:
+        from quire.pipeline.jobs import chart as charts
+        from quire.pipeline.jobs import parquet
+
         done = parquet.export(spark, kind, options, to, overwrite, told)
     if chart is not None:
         facts = [("rows", f"{done.rows:,}"), ("bytes", f"{done.bytes:,}"), ("files", str(done.files))]
@@ -108,10 +112,10 @@ def import_(
     Example:
       quire pipeline import /backup/orders --log orders-again --create
     """
-    from quire.pipeline.jobs import parquet
-
     options = {"metadata": metadata_uri(metadata), "log": log, "create": str(create)}
     with session(master) as spark, progress("import") as told:
+        from quire.pipeline.jobs import parquet
+
         rows = parquet.import_(spark, source, options, dry_run, told)
     output.document(
         json_wanted,
