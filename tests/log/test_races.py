@@ -9,8 +9,8 @@ from twisted.internet.task import deferLater
 
 from quire.log.core.manifest import Manifest
 from quire.metadata.records import RecordChanged, Write
-from quire.protocol.errors import MetaStore
-from quire.protocol.log_errors import LogFenced, NotOwner
+from quire.protocol.errors import LedgerError, MetaStore
+from quire.protocol.log_errors import LogFenced, LogTrimmed, NoSuchLog, NotOwner
 from tests.log.fakes.cluster import cluster, values
 from tests.log.publish.test_sink import written
 from tests.metadata.stories import failing
@@ -227,5 +227,66 @@ def test_r11_an_edit_whose_answer_is_lost(tmp_path, first):
             assert await values(await other.read("a"), 2) == [b"0", b"1"]
             await owner.close()
             await named_only(other)
+
+    run(story)
+
+
+@pytest.mark.parametrize("first", ["reader", "trim"])
+def test_r16_a_trim_and_a_reader_inside_the_segment(tmp_path, first):
+    """One that has read it goes on behind it; one that has not is told what was trimmed, not what a bookie lacks."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            one, two = [await world.logs() for _ in range(2)]
+            await one.create("a", roll_records=4)
+            owner = await one.own("a")
+            for number in range(12):
+                await owner.append(b"%d" % number)
+            reader = await two.read("a", 0 if first == "reader" else 2)
+            if first == "reader":
+                assert await values(reader, 5) == [b"%d" % number for number in range(5)]
+            await one.trim("a", 8)
+            await one.tidy("a")
+            if first == "reader":
+                reader.index = 8
+                assert await values(reader, 4) == [b"%d" % number for number in range(8, 12)]
+            else:
+                assert (await failing(Deferred.fromCoroutine(values(reader)), LogTrimmed)).begin == 8
+            await reader.close()
+            await owner.close()
+
+    run(story)
+
+
+@pytest.mark.parametrize("first", ["part", "delete"])
+def test_r21_a_delete_and_a_part(tmp_path, first):
+    """
+    A part that was begun before the log was deleted goes with it, and its task is told; one that begins after finds no
+    log.  Nothing is left either way.
+    """
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            one, two = [await world.logs() for _ in range(2)]
+            await one.create("a")
+            path = (await manifest_of(one)).id
+            sink = await one.sink("a", "txn", "run")
+            if first == "part":
+                part = await sink.part(0, 0, 0)
+                await part.append_many([b"0"])
+            await two.delete("a")
+            await two.tidy()
+            if first == "part":
+                await failing(Deferred.fromCoroutine(part.append_many([b"1"])), LedgerError)
+            else:
+
+                async def begin():
+                    await (await sink.part(0, 0, 0)).append_many([b"1"])
+
+                await failing(Deferred.fromCoroutine(begin()), NoSuchLog)
+            async for _orphan in two.orphans(delete=True, really=True, grace_s=0.0):
+                pass
+            assert await two.bk.ledger_ids() == []
+            assert path not in await two.bk.store.records.children(f"logs/{path[:2]}")
 
     run(story)
