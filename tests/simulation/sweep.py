@@ -47,6 +47,7 @@ MIXED = (
     "log takeover",
     "log publish",
     "log late",
+    "log end",
     "log trim",
 )
 ENOUGH = 10_000  # histories after which every rare case must have been met
