@@ -1,26 +1,32 @@
 """
 The sink of a stream under a scheduler that lets everything go wrong that Spark can: tasks that fail, run twice or too
-late, commits that fail before or after they took effect, drivers that die or are there twice, lost checkpoints.
+late, commits that fail before or after they took effect, drivers that die or are there twice, lost checkpoints; and a
+bookie that is killed while a task writes, a metadata store whose answer to a commit is lost.
 
 `Scheduler` calls the writer as Spark does, each time a new one; the log is compared record by record.  On real bookies.
 """
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from twisted.internet.defer import Deferred
 
-from quire.pipeline.clients import Cluster
+from quire.pipeline.clients import Cluster, cluster
 from quire.pipeline.sources import log as module
 from quire.pipeline.sources.log import LogSource, LogWritten
+from quire.protocol.errors import MetaStore
 from quire.protocol.log_errors import LogFenced, PublishRefused
+from quire.tools.local_cluster.cluster import LocalCluster
 from tests.pipeline.sources.test_log import Context
 from tests.pipeline.sources.test_schema import structure
 from tests.pipeline.written import NAMES, values_of
+from tests.tools.conftest import SMALL
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -30,6 +36,19 @@ ROUNDS = int(os.environ.get("ROUNDS", "40"))
 FRESH = Random()  # each run of the suite draws other rounds, and says which
 
 
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Bookies of these tests alone, one of which may be killed."""
+    with LocalCluster(tmp_path_factory.mktemp("four"), 4, options=SMALL) as made:
+        yield made
+
+
+@pytest.fixture
+def ours(four: LocalCluster) -> Cluster:
+    """This process's client of theirs."""
+    return cluster(four.uri)
+
+
 class Failed(Exception):
     """What a task's rows end with."""
 
@@ -37,8 +56,8 @@ class Failed(Exception):
 class Scheduler:
     """One stream into one log.  `wanted`: what the log has to hold."""
 
-    def __init__(self, ours: Cluster, use: Callable[[Context], None], dice: Random) -> None:
-        self.ours, self.use, self.dice = ours, use, dice
+    def __init__(self, ours: Cluster, bookies: LocalCluster, use: Callable[[Context], None], dice: Random) -> None:
+        self.ours, self.bookies, self.use, self.dice = ours, bookies, use, dice
         self.name = next(NAMES)
         self.queries, self.runs = count(), count()
         self.wanted: list[bytes] = []
@@ -63,13 +82,16 @@ class Scheduler:
         rows = dice.choice((1, 3, 12) if part < PARTS - 1 else (0, 1, 3, 12))
         return [f"{self.query} {self.batch} {part} {row}".encode() for row in range(rows)]
 
-    def task(self, part: int, run: str = "", fails: bool = False) -> LogWritten:
+    def task(
+        self, part: int, run: str = "", fails: bool = False, meanwhile: Callable[[], object] = lambda: None
+    ) -> LogWritten:
         self.use(Context(self.query, run or self.run, self.batch, part))
 
         def batches() -> Iterator[Any]:
             rows = self.rows(part)
             for start in range(0, len(rows), 5):
                 yield pa.RecordBatch.from_arrays([pa.array(rows[start : start + 5], pa.binary())], names=["value"])
+                meanwhile()
             if fails:
                 raise Failed
 
@@ -154,6 +176,7 @@ class Scheduler:
     def zombie(self) -> None:
         """A task of a run that is over begins, beside the tasks of the present one."""
         old = self.run
+        self.task(0)  # a run that did nothing yet is no former one
         self.start()
         messages: list[LogWritten | None] = [self.task(0)]
         with pytest.raises(LogFenced):
@@ -171,6 +194,54 @@ class Scheduler:
         self.abort(messages)
         self.again()
 
+    def bookie_killed(self) -> None:
+        """While a task writes: its ledger's ensemble changes, and nobody has to know."""
+        bookie = self.dice.choice(self.bookies.ids)
+
+        def kill() -> None:
+            if self.bookies.bookie(bookie).pid is not None:
+                self.bookies.kill(bookie)
+
+        try:
+            self.commit([self.task(0, meanwhile=kill), self.task(1), self.task(2)])
+        finally:
+            kill()  # also where the part had no row
+            self.bookies.restart(bookie)
+        self.done()
+
+    def answer_lost(self) -> None:
+        """The store carries out a commit, or does not, and its answer does not come."""
+        messages = self.tasks()
+        with self.losing(self.dice.random() < 0.5):
+            try:
+                self.commit(messages)
+            except MetaStore:
+                self.abort(messages)
+                self.again()
+            else:
+                self.done()
+
+    @contextmanager
+    def losing(self, takes_effect: bool) -> Iterator[None]:
+        """The answer of the first change of several records."""
+        records = self.ours.client.store.records  # type: ignore[attr-defined]  # every store of a cluster has them
+        whole, lost = records.multi, []
+
+        async def without_answer(steps: Any) -> Any:
+            if lost:
+                return await whole(steps)
+            lost.append(steps)
+            if takes_effect:
+                await whole(steps)
+            raise MetaStore("the answer was lost")
+
+        records.multi = lambda steps: Deferred.fromCoroutine(without_answer(steps))
+        try:
+            yield
+        finally:
+            records.multi = whole
+        assert lost, "the commit changed nothing"
+
     def checkpoint_lost(self) -> None:
         self.lose_checkpoint()
         self.nothing()
@@ -179,16 +250,19 @@ class Scheduler:
 CASES = [
     *("nothing", "task_fails", "speculation", "batch_fails", "commit_fails_before", "commit_fails_after"),
     *("driver_dies_before", "driver_dies_after", "two_drivers", "zombie", "recovered", "checkpoint_lost"),
+    *("bookie_killed", "answer_lost"),
 ]
 
 
-def played(ours: Cluster, monkeypatch: pytest.MonkeyPatch, seed: int, cases: list[str]) -> None:
+def played(
+    ours: Cluster, bookies: LocalCluster, monkeypatch: pytest.MonkeyPatch, seed: int, cases: list[str]
+) -> None:
     """These batches, one after the other; then what the log holds, and what is left besides."""
 
     def use(context: Context) -> None:
         monkeypatch.setattr(module.TaskContext, "get", lambda: context)
 
-    story = Scheduler(ours, use, Random(seed))
+    story = Scheduler(ours, bookies, use, Random(seed))
     for number, case in enumerate(cases):
         try:
             getattr(story, case)()
@@ -215,14 +289,14 @@ async def clean(ours: Cluster, name: str, txn: str) -> None:
     assert there == named
 
 
-def test_each_case(ours: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_case(ours: Cluster, four: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """After one another in one log."""
-    played(ours, monkeypatch, 1, CASES)
+    played(ours, four, monkeypatch, 1, CASES)
 
 
-def test_any_mixture(ours: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_mixture(ours: Cluster, four: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawn anew each time; `ROUNDS=10000` in the environment makes it long."""
     seed = FRESH.randrange(1 << 30)
     print(f"seed {seed}")
     dice = Random(seed)
-    played(ours, monkeypatch, seed, [dice.choice(CASES) for _ in range(ROUNDS)])
+    played(ours, four, monkeypatch, seed, [dice.choice(CASES) for _ in range(ROUNDS)])

@@ -1,0 +1,322 @@
+"""
+`python -m bench.spark`: Spark's tables of ledgers and logs beside plain client processes on the same bookies; rows of
+`make bench` whose names begin with "spark".
+
+    python -m bench.spark                                  three bookies with ZooKeeper of its own, all rows
+    python -m bench.spark --only 'spark read' --pairs 7    rows whose name contains the words
+    python -m bench.spark --quick --pairs 2                a tenth of the work: shows that it runs, not how fast
+
+One session on two cores, warmed up by a first run of each row that is not counted.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from bench.ratios import Comparison
+from bench.sides import Quire
+from quire.client.api import Client
+from quire.metadata.store import at_once
+from quire.pipeline import session
+from quire.pipeline.clients import Cluster, cluster
+from quire.pipeline.sources.ledger import LedgerSource
+from quire.pipeline.spark import SparkSession
+
+# SPDX-License-Identifier: Apache-2.0
+
+ENTRY = 1024
+LISTS = 250  # entries of one call of a plain client
+CALLS_UNDER_WAY = 4
+AHEAD = 2 << 20  # as the source's `batchBytes`
+READERS = 2  # plain client processes
+Pair = tuple[float, float]
+
+
+class Rows:
+    """The rows, each measured when it is wanted.  `share`: of the work of a full run."""
+
+    def __init__(self, uri: str, pairs: int, share: float, wanted: Callable[[str], bool]) -> None:
+        self.rows: list[Comparison] = []
+        self._uri = uri
+        self._ours: Cluster = cluster(uri)
+        self._pairs = pairs
+        self._share = share
+        self._wanted = wanted
+        self._names = iter(f"bench-spark-{time.time_ns()}-{number}" for number in range(1 << 30))
+        self._session: SparkSession | None = None
+
+    @property
+    def _spark(self) -> SparkSession:
+        if self._session is None:
+            self._session = session("local[2]", config={"spark.sql.shuffle.partitions": "2"})
+        return self._session
+
+    def _table(self, kind: str, **options: object) -> Any:
+        return self._spark.read.format(kind).options(metadata=self._uri, **options).load()
+
+    def _row(self, name: str, goal: float, unit: str, pair: Callable[[], Pair], at_most: bool = False) -> None:
+        found = []
+        pair()  # the first run of a session pays for workers and code that the next ones have
+        for number in range(1, self._pairs + 1):
+            found.append(pair())
+            ours, theirs = found[-1]
+            print(f"  {name} {number}/{self._pairs}   {ours:,.2f} beside {theirs:,.2f} {unit}", file=sys.stderr)
+        mine, others = zip(*found, strict=True)
+        self.rows.append(Comparison(name, mine, others, goal, at_most=at_most, unit=unit))
+
+    def all(self) -> None:
+        """Every row that is wanted."""
+        self.reads()
+        self.writes()
+        self.micro_batches()
+        self.plan()
+        if self._session is not None:
+            self._session.stop()
+
+    def reads(self) -> None:
+        """All columns of closed ledgers, into nothing."""
+        name = f"spark read, entries of 1 KiB / {READERS} plain clients"
+        if not self._wanted(name):
+            return
+        entries = int(250_000 * self._share)
+        ledgers = [self._ours.wait(lambda: written(self._ours.client, entries)) for _ in range(2 * READERS)]
+        total = entries * len(ledgers)
+
+        def pair() -> Pair:
+            with Took() as spark:
+                table = self._table("ledger", ledgers=",".join(map(str, ledgers)))
+                table.write.format("noop").mode("overwrite").save()
+            groups = [ledgers[number::READERS] for number in range(READERS)]
+            return total / spark.seconds, total / plain(self._uri, [["--read", *map(str, each)] for each in groups])
+
+        self._row(name, 0.9, "entries/s", pair)
+
+    def writes(self) -> None:
+        """Rows into a log exactly once, beside as many appends of one plain client."""
+        rows = int(100_000 * self._share)
+        name = f"spark write, {rows:,} rows of 1 KiB in one batch / plain client"
+        if not self._wanted(name):
+            return
+        frame = self._spark.range(0, rows, 1, 2).selectExpr(f"cast(repeat('x', {ENTRY}) as binary) as value").cache()
+        frame.count()
+
+        def pair() -> Pair:
+            with Took() as spark:
+                frame.write.format("log").mode("append").options(
+                    metadata=self._uri, log=next(self._names), create=True
+                ).save()
+            return rows / spark.seconds, rows / plain(self._uri, [["--append", str(rows)]])
+
+        self._row(name, 0.8, "rows/s", pair)
+
+    def micro_batches(self) -> None:
+        """A stream from a log into a log."""
+        name = "spark micro-batch of 1,000 rows, log to log / 400 ms"
+        if not self._wanted(name):
+            return
+        source, batches = next(self._names), max(6, int(30 * self._share))
+        self._ours.wait(lambda: self._appended(source, 1000 * batches))
+
+        def pair() -> Pair:
+            with tempfile.TemporaryDirectory() as checkpoint:
+                stream = self._spark.readStream.format("log").options(
+                    metadata=self._uri, log=source, maxRecordsPerTrigger=1000
+                )
+                query = (
+                    stream.load()
+                    .select("value")
+                    .writeStream.format("log")
+                    .options(metadata=self._uri, log=next(self._names), create=True, checkpointLocation=checkpoint)
+                    .trigger(availableNow=True)
+                    .start()
+                )
+                query.awaitTermination()
+                took = [each["durationMs"]["triggerExecution"] for each in query.recentProgress if each["numInputRows"]]
+            assert len(took) == batches
+            return statistics.median(took[2:]), 400.0
+
+        self._row(name, 1.0, "ms", pair, at_most=True)
+
+    async def _appended(self, log: str, rows: int) -> None:
+        await self._ours.logs.create(log)
+        owner = await self._ours.logs.own(log)
+        for _ in range(rows // 1000):
+            await owner.append_many([bytes(100)] * 1000)
+        await owner.close()
+
+    def plan(self) -> None:
+        """The driver's part of a query over many ledgers."""
+        count = int(100_000 * self._share)
+        name = f"spark plan of {count:,} ledgers / 30 s of 100,000"
+        if not self._wanted(name):
+            return
+        first, last = self._ours.wait(lambda: many_ledgers(self._ours.client, count))
+        source = LedgerSource({"metadata": self._uri, "ledgers": f"{first}-{last}"})
+
+        def pair() -> Pair:
+            with Took() as plan:
+                tasks = source.reader(source_schema()).partitions()
+            assert len({each.ledger for task in tasks for each in task.ranges}) == count
+            return plan.seconds, 30.0 * count / 100_000
+
+        self._row(name, 1.0, "s", pair, at_most=True)
+
+
+def source_schema() -> Any:
+    """All columns of `format("ledger")`."""
+    from pyspark.sql.types import BinaryType, LongType, StructType
+
+    made = StructType()
+    for name in ("ledger_id", "entry_id", "length"):
+        made = made.add(name, LongType())
+    return made.add("payload", BinaryType())
+
+
+class Took:
+    """Seconds from `with` to its end."""
+
+    def __enter__(self) -> "Took":
+        self._begun = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.perf_counter() - self._begun
+
+
+# -- what runs in plain client processes -------------------------------------------------------------------------------
+
+
+def plain(uri: str, works: Sequence[Sequence[str]]) -> float:
+    """Seconds until all these processes, which connected before, have done their work."""
+    with started(uri, works) as children:
+        for child in children:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n", "a plain client did not start"
+        with Took() as took:
+            for child in children:
+                assert child.stdin is not None
+                child.stdin.write("go\n")
+                child.stdin.flush()
+            for child in children:
+                assert child.stdout is not None
+                assert child.stdout.readline() == "done\n", "a plain client failed"
+    return took.seconds
+
+
+@contextmanager
+def started(uri: str, works: Sequence[Sequence[str]]) -> Iterator[list["subprocess.Popen[str]"]]:
+    """Processes of this module; they have ended when the block has."""
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-m", "bench.spark", "--metadata", uri, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for words in works
+    ]
+    try:
+        yield children
+    finally:
+        for child in children:
+            child.communicate()
+
+
+def client_process(uri: str, work: Callable[[Cluster], None]) -> None:
+    """Connects, waits for the word, works, and says so."""
+    ours = cluster(uri)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    work(ours)
+    print("done", flush=True)
+
+
+async def written(client: Client, entries: int) -> int:
+    """The id of a closed ledger with so many entries of 1 KiB."""
+    writer = await client.create_ledger()
+    under_way = []
+    for _ in range(entries // LISTS):
+        if len(under_way) == CALLS_UNDER_WAY:
+            await under_way.pop(0)
+        under_way.append(writer.append_many([bytes(ENTRY)] * LISTS))
+    for each in under_way:
+        await each
+    await writer.close()
+    return writer.id
+
+
+async def read(client: Client, ledgers: Sequence[int]) -> None:
+    """All entries of these, one ledger after the other."""
+    for ledger in ledgers:
+        reader = await client.open_ledger(ledger, b"", recover=False)
+        reader.read_ahead(AHEAD)
+        async for _run in reader.runs(0, reader.last_entry_id):
+            pass
+        await reader.close()
+
+
+async def many_ledgers(client: Client, count: int) -> tuple[int, int]:
+    """The ids of so many closed ledgers: metadata alone."""
+    metadata = await client.metadata(await written(client, LISTS))
+    first = 1 << 32
+    for start in range(first, first + count, 500):
+        some = range(start, min(start + 500, first + count))
+        await at_once([created(client, ledger, metadata) for ledger in some])
+    return first, first + count - 1
+
+
+async def created(client: Client, ledger: int, metadata: Any) -> None:
+    """One more name for the same metadata."""
+    await client.store.create_ledger(ledger, metadata)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.spark", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--metadata", help="of bookies that run (default: three of its own, with ZooKeeper)")
+    parser.add_argument("--pairs", type=int, default=5, help="rounds of each row (default 5)")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work")
+    parser.add_argument("--only", action="append", default=[], metavar="WORDS", help="rows whose name contains them")
+    parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
+    parser.add_argument("--read", type=int, nargs="+", help=argparse.SUPPRESS)  # what a plain client does
+    parser.add_argument("--append", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.read:
+        client_process(options.metadata, lambda ours: ours.wait(lambda: read(ours.client, options.read)))
+        return 0
+    if options.append:
+        client_process(options.metadata, lambda ours: ours.wait(lambda: written(ours.client, options.append)) and None)
+        return 0
+    if options.metadata is not None:
+        return run(options, options.metadata)
+    with Quire(None, "zookeeper") as bookies:
+        return run(options, bookies.uri)
+
+
+def run(options: argparse.Namespace, uri: str) -> int:
+    """All that is wanted on these bookies; the exit status."""
+
+    def wanted(name: str) -> bool:
+        return not options.only or any(word in name for word in options.only)
+
+    found = Rows(uri, options.pairs, 0.1 if options.quick else 1.0, wanted)
+    found.all()
+    if options.json:
+        print(json.dumps([row.as_json() for row in found.rows]))
+        return 0
+    for row in found.rows:
+        bound = f"{'<=' if row.at_most else '>='} {row.goal:.2f}"
+        print(f"{row.name:<70} {row.median:>8.2f}  must be {bound}  {'pass' if row.passed else 'MISS'}")
+    return 0 if all(row.passed for row in found.rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
