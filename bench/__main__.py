@@ -26,9 +26,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from bench.logs import measured
 from bench.ratios import Comparison
-from bench.sides import Java, Load, Quire, Yardstick, flushes, resident_mb, rounds
+from bench.sides import Java, Load, Quire, Yardstick, flushes, measured, resident_mb, rounds
 
 PAIRS = 5
 RESIDENT_MB_MAX = 80.0
@@ -181,11 +180,14 @@ class Bench:
             found = [resident_mb(pid) for pid in self.quire.pids]
             self.rows.append(Comparison(name, found, [RESIDENT_MB_MAX] * len(found), 1.0, at_most=True, unit="MB"))
 
-    def logs(self) -> None:
-        """Named logs beside plain ledgers, in a process of its own, on the bookies of this checkout."""
-        words = [word for word in self.options.only or ["log"] if word.startswith("log")]
-        if words:
-            self.rows += measured(self.quire.uri, self.options.pairs, self.options.quick, words)
+    def others(self) -> None:
+        """Named logs on the bookies of this checkout, and Spark's tables, each in a process of its own."""
+        words = [f"--pairs={self.options.pairs}", *(["--quick"] if self.options.quick else [])]
+        for module, first in (("logs", "log"), ("spark", "spark")):
+            wanted = [f"--only={word}" for word in self.options.only or [first] if word.startswith(first)]
+            if wanted:
+                where = [f"--metadata={self.quire.uri}"] if module == "logs" else []
+                self.rows += measured(module, *words, *where, *wanted)
 
     def two_checkouts(self) -> None:
         """Both clients on both kinds of bookies would mix what is compared: each checkout is measured as a whole."""
@@ -267,7 +269,7 @@ class Bench:
             self.client_cpu()
             self.java_on_quire(100, 200_000)
             self.java_on_quire(1024, 100_000)
-            self.logs()
+            self.others()
 
     def table(self) -> str:
         lines = [f"{'row':<52} {'quire':>12} {'beside':>12} {'ratio':>7} {'95 %':>15} {'must be':>9}"]
@@ -303,7 +305,8 @@ def main() -> int:
         "--only",
         action="append",
         metavar="WORD",
-        help="rows whose name contains WORD: 'append 100', yardstick, java, one, CPU, resident, flush, log, 'log tail'",
+        help="rows whose name contains WORD: 'append 100', yardstick, java, one, CPU, resident, flush, log, 'log tail', "
+        "spark, 'spark read'",
     )
     parser.add_argument(
         "--against",

@@ -12,9 +12,8 @@ itself, what is beside it is the bound.
 
 import argparse
 import json
-import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from twisted.internet import task
@@ -266,17 +265,6 @@ class Rows:
                 return microseconds(lambda: encoder.encode(Records(values, keys), 1), 256), most
 
             await self._row(name, 1.0, "us", cost, at_most=True)
-
-
-def measured(uri: str, pairs: int, quick: bool, only: list[str]) -> Iterator[Comparison]:
-    """The rows that are wanted, measured in a process of its own."""
-    words = [f"--metadata={uri}", f"--pairs={pairs}", *(["--quick"] if quick else [])]
-    words += [f"--only={word}" for word in only]
-    command = [sys.executable, "-m", "bench.logs", "--json", *words]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    for row in json.loads(done.stdout):
-        keys = ("name", "ours", "theirs", "goal", "at_most", "unit")
-        yield Comparison(**{key: row[key] for key in keys})
 
 
 def main() -> int:

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bench.ratios import Comparison
 from bench.yardstick import BareCluster
 
 SYNC_EVENTS = ("syscalls:sys_enter_fdatasync", "syscalls:sys_enter_fsync", "syscalls:sys_enter_sync_file_range")
@@ -267,3 +268,12 @@ def rounds(count: int, *runs: Callable[[], dict[str, Any]]) -> Iterator[list[dic
         order = list(range(len(runs))) if number % 2 == 0 else list(reversed(range(len(runs))))
         found = {index: runs[index]() for index in order}
         yield [found[index] for index in range(len(runs))]
+
+
+def measured(module: str, *words: str) -> Iterator[Comparison]:
+    """The rows of `bench.logs` or `bench.spark`, measured in a process of its own."""
+    command = [sys.executable, "-m", f"bench.{module}", "--json", *words]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    for row in json.loads(done.stdout):
+        keys = ("name", "ours", "theirs", "goal", "at_most", "unit")
+        yield Comparison(**{key: row[key] for key in keys})
