@@ -305,8 +305,8 @@ def main() -> int:
         "--only",
         action="append",
         metavar="WORD",
-        help="rows whose name contains WORD: 'append 100', yardstick, java, one, CPU, resident, flush, log, 'log tail', "
-        "spark, 'spark read'",
+        help="rows whose name contains WORD: 'append 100', yardstick, java, one, CPU, resident, flush, log, 'log tail',"
+        " spark, 'spark read'",
     )
     parser.add_argument(
         "--against",
