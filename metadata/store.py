@@ -316,6 +316,22 @@ class MetadataStore(ABC):
         shortens the list.  `IncorrectParameter` for a limit below 1.
         """
 
+    def read_ledgers(self, ledgers: Sequence[int]) -> Deferred[list[Versioned[LedgerMetadata] | None]]:
+        """
+        Of many ledgers, in their order; None for one that definitely does not exist.  Each is read by itself, not all
+        at one moment.
+        """
+        return Deferred.fromCoroutine(self._read_ledgers(ledgers))
+
+    async def _read_ledgers(self, ledgers: Sequence[int]) -> list[Versioned[LedgerMetadata] | None]:
+        async def found(ledger: int) -> Versioned[LedgerMetadata] | None:
+            try:
+                return await self.read_ledger(ledger)
+            except NoSuchLedgerExistsOnMetadataServer:
+                return None
+
+        return await at_once([found(ledger) for ledger in ledgers])
+
     def absent_ledgers(self, ledgers: Sequence[int]) -> Deferred[list[int]]:
         """
         Those of a few ledgers that definitely do not exist: each is read by itself, and anything but a definite word
@@ -324,15 +340,8 @@ class MetadataStore(ABC):
         return Deferred.fromCoroutine(self._absent_ledgers(ledgers))
 
     async def _absent_ledgers(self, ledgers: Sequence[int]) -> list[int]:
-        async def is_absent(ledger: int) -> bool:
-            try:
-                await self.read_ledger(ledger)
-            except NoSuchLedgerExistsOnMetadataServer:
-                return True
-            return False
-
-        found = await at_once([is_absent(ledger) for ledger in ledgers])
-        return [ledger for ledger, absent in zip(ledgers, found, strict=True) if absent]
+        found = await self.read_ledgers(ledgers)
+        return [ledger for ledger, metadata in zip(ledgers, found, strict=True) if metadata is None]
 
     def ledger_deletions(self) -> Deferred[int | None]:
         """

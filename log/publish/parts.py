@@ -7,9 +7,12 @@ Does not know: what is published, other parts.
 Safety: a ledger's intent is made before the ledger; a writer whose intent is gone deletes its ledger and ends.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from crc32c import crc32c
+from twisted.internet.defer import Deferred
 
 from quire.client.api import Client, Writer
 from quire.conf.log import LogOptions, LogSettings
@@ -21,6 +24,8 @@ from quire.log.publish.txns import Txns
 from quire.log.store.ledgers import LogLedgers, Tags
 
 # SPDX-License-Identifier: Apache-2.0
+
+UNDER_WAY = 8  # entries of one call that have no acknowledgement yet
 
 
 class PartWriter:
@@ -72,19 +77,33 @@ class PartWriter:
             raise ValueError("this part was closed")
         records = Records(list(values), keys, times_ms, headers)
         check(records)
-        for piece in cut(records, self._options.batch_bytes) if records.values else ():
-            if self._encoder is not None and self._encoder.offset >= self._settings.roll_bytes:
-                await self._end_ledger()
-            if self._writer is None:
-                await self._begin_ledger()
-            assert self._encoder is not None
-            assert self._writer is not None
-            entries, _ = self._encoder.encode(piece, self._txns.log.now_ms())
-            await self._txns.written(str(self._name), self._txn, self._writer.append_many(entries))
-            for value in piece.values:
-                self._crc = crc32c(value, self._crc)
-            self._records += len(piece.values)
+        under_way: deque[Deferred[Any]] = deque()
+        try:
+            for piece in cut(records, self._options.batch_bytes) if records.values else ():
+                if self._encoder is not None and self._encoder.offset >= self._settings.roll_bytes:
+                    await self._acknowledged(under_way)
+                    await self._end_ledger()
+                if self._writer is None:
+                    await self._begin_ledger()
+                assert self._encoder is not None
+                assert self._writer is not None
+                await self._txns.written(str(self._name), self._txn, self._writer.ready())
+                entries, _ = self._encoder.encode(piece, self._txns.log.now_ms())
+                under_way.append(self._writer.append_many(entries))
+                for value in piece.values:
+                    self._crc = crc32c(value, self._crc)
+                self._records += len(piece.values)
+                await self._acknowledged(under_way, UNDER_WAY - 1)
+            await self._acknowledged(under_way)
+        finally:
+            for each in under_way:
+                each.addErrback(lambda _failure: None)  # the first one was told
         return self._records
+
+    async def _acknowledged(self, under_way: "deque[Deferred[Any]]", left: int = 0) -> None:
+        """Returns when so many have no acknowledgement yet, the latest ones."""
+        while len(under_way) > left:
+            await self._txns.written(str(self._name), self._txn, under_way.popleft())
 
     async def _begin_ledger(self) -> None:
         ledger = await self._client.store.new_ledger_id()

@@ -235,6 +235,22 @@ class SQLiteStore(RecordStore):
             lambda connection: ledger_codec.decode_stored(ledger, *tables.read_ledger(connection, self.uri, ledger))
         )
 
+    def read_ledgers(self, ledgers: Sequence[int]) -> Deferred[list[Versioned[LedgerMetadata] | None]]:
+        try:
+            for ledger in ledgers:
+                check_ledger_id(ledger)
+        except LedgerError as error:
+            return fail(error)
+
+        def read(connection: Connection) -> list[Versioned[LedgerMetadata] | None]:
+            stored = tables.read_ledgers(connection, self.uri, ledgers)
+            return [
+                None if ledger not in stored else ledger_codec.decode_stored(ledger, *stored[ledger])
+                for ledger in ledgers
+            ]
+
+        return self.run(read)
+
     def write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> Deferred[Versioned[LedgerMetadata]]:
         try:
             check_ledger_id(ledger)

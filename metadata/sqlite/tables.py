@@ -208,6 +208,19 @@ def read_ledger(connection: Connection, uri: str, ledger: int) -> tuple[bytes, i
     return row[0], row[1]
 
 
+def read_ledgers(connection: Connection, uri: str, ledgers: Sequence[int]) -> dict[int, tuple[bytes, int]]:
+    """The stored bytes and versions of those that exist; `NoCluster`."""
+    cluster(connection, uri)
+    found: dict[int, tuple[bytes, int]] = {}
+    for start in range(0, len(ledgers), VALUES_MAX):
+        some = ledgers[start : start + VALUES_MAX]
+        rows = connection.execute(
+            f"SELECT id, data, version FROM ledgers WHERE id IN ({', '.join('?' * len(some))})", some
+        ).fetchall()
+        found.update((ledger, (data, version)) for ledger, data, version in rows)
+    return found
+
+
 def write_ledger(connection: Connection, uri: str, ledger: int, data: bytes, version: int) -> None:
     """Replaces the bytes of that version; `MetadataVersion`, `NoSuchLedgerExistsOnMetadataServer`."""
     changed = connection.execute(

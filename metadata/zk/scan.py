@@ -1,5 +1,5 @@
 """
-Walks over ZooKeeper's trees: all ledgers in ascending order, and the removal of whole trees.
+Walks over ZooKeeper's trees: all ledgers in ascending order, many of them at once, and the removal of whole trees.
 
 Knows: in which order to list what (metadata-rules.md 3.4).  Does not know: what ledgers hold.
 
@@ -8,10 +8,13 @@ empty; any other trouble ends the walk, for garbage collection would take a miss
 """
 
 import re
+from collections.abc import Sequence
 
 from twisted.internet.defer import Deferred
 
-from quire.metadata.store import LEDGER_ID_MAX, no_cluster
+from quire.metadata.formats import ledger_codec
+from quire.metadata.ledger import LedgerMetadata, check_ledger_id
+from quire.metadata.store import LEDGER_ID_MAX, Versioned, no_cluster
 from quire.metadata.zk.layout import LedgerPaths
 from quire.metadata.zk.node_errors import NoNode, NotEmpty
 from quire.metadata.zk.session import ZooKeeperSession, together
@@ -20,6 +23,24 @@ from quire.protocol.errors import MetaStore
 # SPDX-License-Identifier: Apache-2.0
 
 REMOVALS_MAX = 100  # nodes under removal at once, per directory
+READ_AT_ONCE = 500  # ledgers
+
+
+async def read_many(
+    session: ZooKeeperSession, paths: LedgerPaths, ledgers: Sequence[int]
+) -> list[Versioned[LedgerMetadata] | None]:
+    """The metadata of each, in order; None for a ledger that does not exist."""
+    for ledger in ledgers:
+        check_ledger_id(ledger)
+    found: list[Versioned[LedgerMetadata] | None] = []
+    for start in range(0, len(ledgers), READ_AT_ONCE):
+        some = ledgers[start : start + READ_AT_ONCE]
+        nodes = await session.get_each([paths.path_of(ledger) for ledger in some])
+        found += [
+            None if node is None else ledger_codec.decode_stored(ledger, node[0], node[1].version)
+            for ledger, node in zip(some, nodes, strict=True)
+        ]
+    return found
 
 
 class LedgerScan:

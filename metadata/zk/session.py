@@ -18,30 +18,13 @@ moment in which kazoo sends it.  kazoo reports a session's end before it drops w
 again after that; a bound call is handed to it under the lock under which that news is noted.
 """
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import (
-    BadVersionError,
-    ConnectionClosedError,
-    ConnectionLoss,
-    KazooException,
-    NoChildrenForEphemeralsError,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
-    OperationTimeoutError,
-    RolledBackError,
-    RuntimeInconsistency,
-    SessionExpiredError,
-    SessionMovedError,
-)
+from kazoo.exceptions import KazooException, NoNodeError, RolledBackError, RuntimeInconsistency
 from kazoo.handlers.threading import AsyncResult
-from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
 from twisted.internet.defer import CancelledError, Deferred, DeferredList
 from twisted.logger import Logger
@@ -51,7 +34,8 @@ from quire.metadata.clock import Reactor, pause
 from quire.metadata.records import Create, Delete, Step, Write
 from quire.metadata.store import CLOSED_MESSAGE
 from quire.metadata.worker import Worker
-from quire.metadata.zk.node_errors import BadVersion, NodeError, NodeExists, NoNode, NotEmpty, SessionOver
+from quire.metadata.zk.kazoo_client import TRANSIENT, Client, Hop, Wake, all_answered, answered, refusal
+from quire.metadata.zk.node_errors import NodeError, NoNode, SessionOver
 from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
@@ -60,58 +44,6 @@ T = TypeVar("T")
 log = Logger()
 
 RETRY_PAUSE_S = 0.02
-# Otherwise Python prints kazoo's warnings of every reconnection on standard error.
-KAZOO_LOG = logging.getLogger("quire.metadata.kazoo")
-KAZOO_LOG.addHandler(logging.NullHandler())
-
-TRANSIENT = (ConnectionLoss, ConnectionClosedError, OperationTimeoutError, SessionExpiredError, SessionMovedError)
-
-Wake = Callable[[], None]
-
-
-KINDS: tuple[tuple[type[Exception], type[NodeError]], ...] = (
-    (NoNodeError, NoNode),
-    (NoChildrenForEphemeralsError, NoNode),
-    (NodeExistsError, NodeExists),
-    (BadVersionError, BadVersion),
-    (NotEmptyError, NotEmpty),
-)
-
-
-@dataclass(frozen=True)
-class Hop:
-    """
-    A watcher as kazoo keeps it.  Two that wake the same are one to kazoo, so that it keeps one, however often it is
-    given.
-    """
-
-    reactor: Reactor
-    wake: Wake
-
-    def __call__(self, _event: WatchedEvent) -> None:
-        self.reactor.callFromThread(self.wake)
-
-
-class Connection(ConnectionHandler):
-    """
-    kazoo's, which notes in its client how long the server lets the session live: one and a half times the time-out for
-    reading that it makes of that.
-    """
-
-    def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]:
-        read_ms, connect_ms = super()._connect(host, hostip, port)
-        self.client.granted_s = read_ms * 1.5 / 1000
-        return read_ms, connect_ms
-
-
-class Client(KazooClient):
-    """kazoo's, which knows how long its session lives without a word."""
-
-    def __init__(self, hosts: str, timeout_s: float) -> None:
-        retry = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
-        super().__init__(hosts=hosts, timeout=timeout_s, connection_retry=retry, logger=KAZOO_LOG)
-        self.granted_s = timeout_s  # known with the first answer: the server makes it two of its ticks at least
-        self._connection = Connection(self, self._conn_retry.copy(), logger=KAZOO_LOG)
 
 
 class ZooKeeperSession:
@@ -306,6 +238,32 @@ class ZooKeeperSession:
         """`NoNode`.  `watch` is called once, when the node changes or the watch is lost."""
         return self._call(path, lambda client: client.get_async(path, watch=self._watcher(watch)))
 
+    def get_each(self, paths: Sequence[str]) -> "Deferred[list[tuple[bytes, ZnodeStat] | None]]":
+        """Of many nodes, in their order, with one hop to the reactor for all; None where there is no node."""
+        return Deferred.fromCoroutine(self._get_each(paths))
+
+    async def _get_each(self, paths: Sequence[str]) -> list[tuple[bytes, ZnodeStat] | None]:
+        deadline = self._reactor.seconds() + self.timeout_s
+        found: dict[int, tuple[bytes, ZnodeStat] | None] = {}
+        left = list(range(len(paths)))
+        while left:
+            await self._connection(deadline)
+            asked = {number: self._client.get_async(paths[number]) for number in left}
+            await self._until(deadline, all_answered(self._reactor, list(asked.values())))
+            left = []
+            for number, answer in asked.items():
+                if answer.exception is None:
+                    found[number] = answer.value
+                elif isinstance(answer.exception, NoNodeError):
+                    found[number] = None
+                elif isinstance(answer.exception, TRANSIENT):
+                    left.append(number)
+                else:
+                    raise self._error(paths[number], answer.exception, False)
+            if left:
+                await pause(self._reactor, RETRY_PAUSE_S)
+        return [found[number] for number in range(len(paths))]
+
     def exists(self, path: str, watch: Wake | None = None) -> "Deferred[ZnodeStat | None]":
         """
         What the node is, or None.  `watch` is called once, when the node appears, changes or goes, or the watch is
@@ -389,36 +347,16 @@ class ZooKeeperSession:
             if submitted is None:  # the news is under way
                 await pause(self._reactor, RETRY_PAUSE_S)
                 continue
-            answer: Deferred[Any] = Deferred()
-            submitted.rawlink(self._hop_answer(answer))
             try:
-                return await self._until(deadline, answer), retried
+                return await self._until(deadline, answered(self._reactor, submitted)), retried
             except TRANSIENT:
                 retried = True
                 await pause(self._reactor, RETRY_PAUSE_S)
             except KazooException as error:
                 raise self._error(path, error, retried) from error
 
-    def _hop_answer(self, answer: "Deferred[Any]") -> Callable[[AsyncResult], None]:
-        def arrived(result: AsyncResult) -> None:
-            if not answer.called:  # kazoo may say twice that the connection is closed
-                if result.exception is None:
-                    answer.callback(result.value)
-                else:
-                    answer.errback(result.exception)
-
-        def hop(result: AsyncResult) -> None:
-            self._reactor.callFromThread(arrived, result)
-
-        return hop
-
-    def _error(self, path: str, error: Exception, retried: bool) -> MetaStore:
-        for theirs, ours in KINDS:
-            if isinstance(error, theirs):
-                made = ours(f"ZooKeeper at {self.uri}: {type(error).__name__} for {path}")
-                made.retried = retried
-                return made
-        return MetaStore(f"ZooKeeper at {self.uri}: {error!r} for {path}")
+    def _error(self, path: str, error: BaseException, retried: bool) -> MetaStore:
+        return refusal(self.uri, path, error, retried)
 
 
 def _nothing() -> None:

@@ -10,7 +10,7 @@ token; a repair lock is given back only in the session that took it.
 """
 
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from random import Random
@@ -46,7 +46,7 @@ from quire.metadata.zk.layout import Layout, LedgerPaths, records_root
 from quire.metadata.zk.node_errors import BadVersion, NodeExists, NoNode
 from quire.metadata.zk.records import ZooKeeperRecords
 from quire.metadata.zk.registry import BookieRegistry
-from quire.metadata.zk.scan import LedgerScan
+from quire.metadata.zk.scan import LedgerScan, read_many
 from quire.metadata.zk.session import ZooKeeperSession
 from quire.metadata.zk.watches import LedgerWatches
 from quire.protocol.errors import (
@@ -275,6 +275,13 @@ class ZooKeeperStore(RecordStore):
         except NoNode:
             raise self._no_ledger(ledger) from None
         return ledger_codec.decode_stored(ledger, data, stat.version)
+
+    def read_ledgers(self, ledgers: Sequence[int]) -> "Deferred[list[Versioned[LedgerMetadata] | None]]":
+        return _run(self._read_many(ledgers))
+
+    async def _read_many(self, ledgers: Sequence[int]) -> list[Versioned[LedgerMetadata] | None]:
+        paths, _ = await self._cluster.layout()
+        return await read_many(self.session, paths, ledgers)
 
     def _no_ledger(self, ledger: int) -> NoSuchLedgerExistsOnMetadataServer:
         return NoSuchLedgerExistsOnMetadataServer(

@@ -31,7 +31,8 @@ from quire.protocol.errors import NoSuchEntry, NoSuchLedger
 
 SCHEMA = {"ledger_id": "bigint", "entry_id": "bigint", "length": "bigint", "payload": "binary"}
 TYPES = {"ledger_id": pa.int64(), "entry_id": pa.int64(), "length": pa.int64(), "payload": pa.binary()}
-AT_ONCE = 64
+AT_ONCE = 64  # open ledgers, each of which is opened
+PAGE = 1000  # ledgers whose metadata is read together
 LISTED_FROM = 1000  # so many ids are looked for in the list of all, fewer each by itself
 
 
@@ -67,10 +68,9 @@ async def planned(client: LedgerClient, options: LedgerReading, bounds: dict[str
     first, last = max(low, options.start_entry), high if options.end_entry is None else min(high, options.end_entry)
     found: list[Extent] = []
     gone: list[int] = []
-    for start in range(0, len(ids), AT_ONCE):
-        some = ids[start : start + AT_ONCE]
-        looked = await at_once([extent_of(client, ledger, options) for ledger in some])
-        for ledger, extent in zip(some, looked, strict=True):
+    for start in range(0, len(ids), PAGE):
+        some = ids[start : start + PAGE]
+        for ledger, extent in zip(some, await extents_of(client, some, options), strict=True):
             if extent is None:
                 gone.append(ledger)
             elif (part := extent.narrowed(first, last)) is not None:
@@ -83,16 +83,29 @@ async def planned(client: LedgerClient, options: LedgerReading, bounds: dict[str
     return found
 
 
-async def extent_of(client: LedgerClient, ledger: int, options: LedgerReading) -> Extent | None:
-    """All that may be read of a ledger; None when there is no such ledger.  `entries` may be none."""
-    try:
-        metadata = await client.metadata(ledger)
-    except NoSuchLedger:
-        return None
-    if metadata.is_closed:
-        return closed_extent(ledger, metadata)
+async def extents_of(client: LedgerClient, ledgers: Sequence[int], options: LedgerReading) -> list[Extent | None]:
+    """All that may be read of each ledger; None when there is no such ledger.  `entries` may be none."""
+    found: list[Extent | None] = []
+    still_open: list[int] = []  # their places
+    stored = await client.store.read_ledgers(ledgers)
+    for ledger, each in zip(ledgers, stored, strict=True):
+        if each is not None and not each.value.is_closed:
+            still_open.append(len(found))
+            found.append(Extent(ledger, 0, -1, 0))
+        else:
+            found.append(None if each is None else closed_extent(ledger, each.value))
     if options.open_ledgers == "skip":
-        return Extent(ledger, 0, -1, 0)
+        return found
+    for start in range(0, len(still_open), AT_ONCE):
+        some = still_open[start : start + AT_ONCE]
+        looked = await at_once([open_extent(client, ledgers[at], options) for at in some])
+        for at, extent in zip(some, looked, strict=True):
+            found[at] = extent
+    return found
+
+
+async def open_extent(client: LedgerClient, ledger: int, options: LedgerReading) -> Extent | None:
+    """Of one that was not closed when its metadata was read."""
     try:
         reader = await client.open_ledger(ledger, password(options), options.open_ledgers == "recover")
     except NoSuchLedger:
@@ -115,9 +128,9 @@ async def between(
     """The entries of each ledger from one offset of a stream to the next."""
     ids = sorted(map(int, end))
     found: list[Extent] = []
-    for at in range(0, len(ids), AT_ONCE):
-        some = ids[at : at + AT_ONCE]
-        for ledger, known in zip(some, await at_once([extent_of(client, each, options) for each in some]), strict=True):
+    for at in range(0, len(ids), PAGE):
+        some = ids[at : at + PAGE]
+        for ledger, known in zip(some, await extents_of(client, some, options), strict=True):
             first, last = start.get(str(ledger), 0), end[str(ledger)] - 1
             part = (known or Extent(ledger, 0, last, last + 1)).narrowed(first, last)
             if part is not None:

@@ -774,6 +774,26 @@ def test_one_at_a_time_repairs_a_ledger(place):
     run(story)
 
 
+def test_many_ledgers_are_read_at_once(place):
+    """In the order that is asked for, with their versions; None for those that do not exist."""
+
+    async def story():
+        store = await place.open()
+        await store.init_cluster()
+        made = [await store.create_ledger(number, ledger()) for number in (1, 3, 1200)]
+        made[1] = await store.write_ledger(3, made[1].value, made[1].version)
+        ids = [3, 2, 1200, *range(4, 1100), 1, 3]
+        found = await store.read_ledgers(ids)
+        there = dict(zip((1, 3, 1200), made, strict=True))
+        assert found == [there.get(number) for number in ids]
+        assert await store.read_ledgers([]) == []
+        await failing(store.read_ledgers([1, -1]), IncorrectParameter)
+        await store.close()
+        await failing(store.read_ledgers([1]), MetaStore)
+
+    run(story)
+
+
 def test_absent_ledgers(place):
     """Exactly those that do not exist; without a cluster there is no word about any."""
 

@@ -4,6 +4,8 @@ import pytest
 from crc32c import crc32c
 from twisted.internet.defer import Deferred
 
+from quire.client.handles.writer import Writer
+from quire.log.publish.parts import UNDER_WAY
 from quire.protocol.errors import NoSuchLedger
 from quire.protocol.log_errors import LogFenced
 from tests.log.fakes.cluster import cluster
@@ -51,6 +53,35 @@ def test_ledgers_of_a_part(tmp_path):
             assert (metadata.custom["quire/name"], metadata.custom["quire/txn"]) == (b"a", b"facts")
             for late in (part.append_many([b"x"]), part.discard()):
                 await failing(story_of(late), ValueError)
+
+    run(story)
+
+
+def test_entries_of_one_call_are_under_way_together(tmp_path, monkeypatch):
+    """Up to a bound, with the ledger's roll in between; the call is answered when all are acknowledged."""
+    under_way = []
+    most = []
+    append_many = Writer.append_many
+
+    def counted(writer, entries):
+        done = append_many(writer, entries)
+        under_way.append(done)
+        most.append(len(under_way))
+        return done.addBoth(lambda result: (under_way.remove(done), result)[1])
+
+    monkeypatch.setattr(Writer, "append_many", counted)
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs(batch_bytes=100)
+            await logs.create("a", roll_bytes=2500)
+            part = await (await logs.sink("a", "facts", "run")).part(0, 0, 0)
+            values = [b"%050d" % number for number in range(100)]
+            assert await part.append_many(values) == 100
+            assert not under_way
+            made = await part.close()
+            assert [each.entries for each in made.ledgers] == [25, 25]
+            assert 1 < max(most) <= UNDER_WAY
 
     run(story)
 

@@ -9,7 +9,7 @@ from quire.pipeline.clients import Cluster
 from quire.pipeline.core.filters import bounded
 from quire.pipeline.core.ranges import Extent, Range
 from quire.pipeline.core.selection import Selection
-from quire.pipeline.reading.ledgers import SCHEMA, LedgersGone, batches, extent_of, planned, selected
+from quire.pipeline.reading.ledgers import SCHEMA, LedgersGone, batches, extents_of, planned, selected
 from quire.protocol.errors import LedgerError, NoSuchLedger, Read, UnauthorizedAccess
 from tests.pipeline.written import ledger
 
@@ -60,7 +60,7 @@ def test_what_is_planned(ours: Cluster) -> None:
     found = ours.wait(lambda: planned(ours.client, reading(ours, ledgers=ids), bounds))
     assert [(each.ledger, each.first, each.last) for each in found] == [(still, 8, 9)]
     assert not ours.wait(lambda: ours.client.is_closed(still))
-    ours.wait(lambda: extent_of(ours.client, still, reading(ours, ledgers=ids, openLedgers="recover")))
+    ours.wait(lambda: extents_of(ours.client, [still], reading(ours, ledgers=ids, openLedgers="recover")))
     assert ours.wait(lambda: ours.client.is_closed(still))
 
 
