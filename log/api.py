@@ -414,7 +414,8 @@ class Logs:
         The ledgers that were made for logs and that none names.  `delete`: those older than `grace_s` are deleted.
         `LogError` when more than 10,000, or a fifth of all, would be deleted and it is not `really` wanted.
         """
-        search = Orphans(self.bk, self._ledgers, self._uncounted, self._now, self._reached)
+        left = self.metrics.found_orphans
+        search = Orphans(self.bk, self._ledgers, self._uncounted, self._now, self._reached, left)
         return search.run(delete, really, grace_s)
 
     async def segments(self, name: str) -> AsyncGenerator[Segment, None]:
