@@ -22,8 +22,9 @@ from quire.client.api import connect
 from quire.conf.client import ClientOptions
 from quire.conf.log import LogOptions
 from quire.log.api import Logs
+from quire.log.store.ledgers import log_of
 from quire.log.store.paths import log_path
-from quire.protocol.errors import LedgerError
+from quire.protocol.errors import LedgerError, NoSuchLedger
 from tests.metadata.stories import Heard
 from tests.reactor import reactor, run
 
@@ -246,6 +247,27 @@ class Story:
             await (await self.logs.own(self.name)).close()
 
         run(settle)
+
+    def tidied(self):
+        """After a round of upkeep and a search for orphans its ledgers are those that it names, and all are there."""
+
+        async def tidy():
+            assert not (await self.logs.tidy(self.name)).stayed
+            log = (await self.logs.info(self.name)).id
+            orphans = [each async for each in self.logs.orphans(True, really=True, grace_s=0.0) if each.log == log]
+            assert all(each.deleted for each in orphans)
+            assert [each async for each in self.logs.check(self.name)] == []
+            named = [segment.ledger async for segment in self.logs.segments(self.name)]
+            there = [each for each in await self.logs.bk.ledger_ids() if await self._is_of(each, log)]
+            assert there == sorted(named)
+            print(f"{len(named)} segments, {len(orphans)} orphans deleted")
+
+        run(tidy)
+
+    async def _is_of(self, ledger, log):
+        with suppress(NoSuchLedger):
+            return log_of(await self.logs.bk.metadata(ledger)) == log
+        return False
 
     def judge(self):
         """What every owner was told is true, and the reader that followed saw what the log holds."""
