@@ -38,7 +38,7 @@ from quire.log.store.editing import Edited, LogRecords, LookUp
 from quire.log.store.ledgers import LogLedgers, Tags
 from quire.metadata.clock import Clock, pause
 from quire.metadata.ledger import LedgerMetadata, LedgerState
-from quire.metadata.records import RecordError
+from quire.metadata.records import NoRecord, RecordError
 from quire.metadata.store import Versioned, Watch
 from quire.protocol.errors import MetaStore, NoSuchLedger
 from quire.protocol.log_errors import LogError
@@ -138,10 +138,13 @@ class OwnerDriver:
         if self.ended:
             return
         self._manifest_watch = self._records.records.watch(self._records.path, self._seen)
-        if force:
-            await self.claims.force()
         self.patience.begin(wait_s, self._poll_s, self.claims.look)
-        await self.claims.register()
+        try:
+            if force:
+                await self.claims.force()
+            await self.claims.register()
+        except NoRecord:  # the log was deleted since it was read
+            raise self._records.gone() from None
         if not self.ended:
             self._reached("claim.registered")
             self._tick()

@@ -10,8 +10,10 @@ from twisted.internet.task import deferLater
 from quire.log.core.manifest import Manifest
 from quire.metadata.records import RecordChanged, Write
 from quire.protocol.errors import LedgerError, MetaStore
-from quire.protocol.log_errors import LogFenced, LogTrimmed, NoSuchLog, NotOwner
+from quire.protocol.log_errors import LogFenced, LogTrimmed, NoSuchLog, NotOwner, SegmentLost
 from tests.log.fakes.cluster import cluster, values
+from tests.log.fakes.gate import Gate as HeldBack
+from tests.log.fakes.killed import kill
 from tests.log.publish.test_sink import written
 from tests.metadata.stories import failing
 from tests.reactor import reactor, run
@@ -288,5 +290,47 @@ def test_r21_a_delete_and_a_part(tmp_path, first):
                 pass
             assert await two.bk.ledger_ids() == []
             assert path not in await two.bk.store.records.children(f"logs/{path[:2]}")
+
+    run(story)
+
+
+@pytest.mark.parametrize("by", ["a publisher", "hand"])
+def test_r25_a_named_ledger_that_vanished(tmp_path, by):
+    """
+    While a takeover is about to recover it: settled and deleted by a publisher it is no loss, and the new owner goes
+    on; deleted by hand it is one, which is said with the segment and the next command, and given up it is passed over.
+    """
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            one, two, three = [await world.logs() for _ in range(3)]
+            await one.create("a", roll_records=1000)
+            owner = await one.own("a")
+            await owner.barrier()  # a segment is open, and empty
+            ledger = (await one.info("a")).ledger
+            kill(one)
+            gate = HeldBack(two.bk, "recover_ledger")
+            owning = Deferred.fromCoroutine(two.own("a", wait_s=60))
+            await gate.reached
+            if by == "hand":
+                await three.bk.delete_ledger(ledger)
+                gate.open()
+                error = await failing(owning, SegmentLost)
+                assert "segment 0" in str(error)
+                assert "`quire log give-up a 0`" in str(error)
+                assert await three.give_up("a", 0) == range(1000)
+                successor = await two.own("a", wait_s=60)
+                assert (await successor.append(b"1")).index == 1000  # none that anybody may have been told
+                assert await values(await three.read("a", 1000), 1) == [b"1"]
+            else:
+                sink = await three.sink("a", "facts", "run")
+                await sink.commit(0, [await written(sink, 0, 0, [b"part"])])
+                await three.tidy("a")
+                assert ledger not in await three.bk.ledger_ids()
+                gate.open()
+                successor = await owning
+                assert (await successor.append(b"1")).index == 1
+                assert await values(await three.read("a"), 2) == [b"part", b"1"]
+            await successor.close()
 
     run(story)
