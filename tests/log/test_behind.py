@@ -1,4 +1,4 @@
-"""R32: on a metadata server that is behind, nothing that is there is judged to be missing, and nothing is done twice."""
+"""On a metadata server that is behind nothing that is there is judged to be missing, and nothing is done twice."""
 
 import pytest
 from twisted.internet.defer import Deferred

@@ -1,6 +1,7 @@
 """
 Two who change one log at the same time, by name and in both orders: a takeover and a rollover, a recovery of the open
-ledger, a publish and a rollover, an answer that is lost and a change that lands late.
+ledger, a publish and a rollover, another publish or a takeover, an answer that is lost and a change that lands late, a
+trim and a reader, a delete and a part, a ledger that vanishes.
 """
 
 import pytest
@@ -197,6 +198,73 @@ def test_r8_a_publish_and_a_rollover(tmp_path, first, appends):
             assert await values(await looking.read("a"), len(expected)) == expected
             await owner.close()
             await named_only(looking)
+
+    run(story)
+
+
+@pytest.mark.parametrize("owned", [True, False])
+def test_r9_two_publishes(tmp_path, owned):
+    """One version wins; the other one is made again and comes behind, and what an owner had open is settled once."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            one, two, three = [await world.logs() for _ in range(3)]
+            await three.create("a")
+            before = []
+            if owned:
+                owner = await three.own("a")
+                await owner.append(b"0")
+                before = [b"0"]
+            sinks = [await logs.sink("a", f"facts {number}", "run") for number, logs in enumerate((one, two))]
+            parts = [await written(sink, 0, 0, [b"part %d" % number]) for number, sink in enumerate(sinks)]
+            gate = Gate(two, lambda manifest: manifest.next > len(before))
+            late = Deferred.fromCoroutine(sinks[1].commit(0, [parts[1]]))
+            await gate.met
+            first = await sinks[0].commit(0, [parts[0]])
+            gate.open()
+            assert (first.first, (await late).first) == (len(before), len(before) + 1)
+            expected = [*before, b"part 0", b"part 1"]
+            if owned:
+                assert (await owner.append(b"1")).index == 3
+                await owner.close()
+                expected.append(b"1")
+            assert await values(await one.read("a")) == expected
+            await named_only(one)
+
+    run(story)
+
+
+@pytest.mark.parametrize("first", ["takeover", "publish"])
+def test_r10_a_publish_and_a_takeover(tmp_path, first):
+    """Both recover the dead owner's ledger; who edits first closes its segment, the other one goes on behind it."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            one, two, three = [await world.logs() for _ in range(3)]
+            await one.create("a")
+            await (await one.own("a")).append(b"0")
+            kill(one)
+            sink = await two.sink("a", "facts", "run")
+            part = await written(sink, 0, 0, [b"part"])
+            if first == "takeover":
+                gate = Gate(two, lambda manifest: manifest.next > 1)
+                publishing = Deferred.fromCoroutine(sink.commit(0, [part]))
+                await gate.met
+                owner = await three.own("a", wait_s=60)
+                gate.open()
+                await publishing
+            else:
+                gate = Gate(three, lambda manifest: manifest.epoch == 2 and manifest.open_segment is None)
+                owning = Deferred.fromCoroutine(three.own("a", wait_s=60))
+                await gate.met
+                await sink.commit(0, [part])
+                gate.open()
+                owner = await owning
+            assert owner.epoch == 2
+            assert (await owner.append(b"1")).index == 2
+            await owner.close()
+            assert await values(await two.read("a")) == [b"0", b"part", b"1"]
+            await named_only(two)
 
     run(story)
 
