@@ -29,6 +29,7 @@ from quire.log.metrics import LogMetrics
 from quire.log.owner.appends import Appended, Position
 from quire.log.owner.claims import Candidate, candidates_of
 from quire.log.owner.encoder import Hook, Prepared
+from quire.log.owner.patience import told
 from quire.log.publish.adopting import Adopting
 from quire.log.publish.parts import PartWriter
 from quire.log.publish.plain_ledgers import PlainLedgers
@@ -347,26 +348,27 @@ class Logs:
         before_append: Hook | None = None,
     ) -> Owner:
         """
-        The log's owner, once this handle is.  `wait_s`: `NotOwner` when others have had the claim for so long, None:
-        waits on.  `LogFenced` when another took over before that; `LogTerminated`, `NoSuchLog`, `NotEnoughBookies`,
-        `SegmentLost`.
+        The log's owner, once this handle is.  `wait_s`: `NotOwner` when others have had the claim for so long,
+        `MetaStore` when the store fails to answer after it, None: waits on.  `LogFenced` when another took over before
+        that; `LogTerminated`, `NoSuchLog`, `NotEnoughBookies`, `SegmentLost`.
         """
-        owner = Owner(
-            await self._kept(name),
-            name,
-            priority=priority,
-            address=address,
-            host=f"{socket.gethostname()}",
-            before_append=before_append,
-            on_end=lambda owner: self._owners.pop(owner, None),
-        )
-        self._owners[owner] = None
-        try:
-            await owner.start(force, wait_s)
-        except CancelledError:  # no caller is left who would close it
-            owner.close()
-            raise
-        return owner
+        with told(name):
+            owner = Owner(
+                await self._kept(name),
+                name,
+                priority=priority,
+                address=address,
+                host=f"{socket.gethostname()}",
+                before_append=before_append,
+                on_end=lambda owner: self._owners.pop(owner, None),
+            )
+            self._owners[owner] = None
+            try:
+                await owner.start(force, wait_s)
+            except CancelledError:  # no caller is left who would close it
+                owner.close()
+                raise
+            return owner
 
     async def read(
         self, name: str, start: Start = "begin", *, on_trim: OrSkip = "raise", on_loss: OrSkip = "raise"
@@ -412,7 +414,8 @@ class Logs:
         The ledgers that were made for logs and that none names.  `delete`: those older than `grace_s` are deleted.
         `LogError` when more than 10,000, or a fifth of all, would be deleted and it is not `really` wanted.
         """
-        search = Orphans(self.bk, self._ledgers, self._uncounted, self._now, self._reached)
+        left = self.metrics.found_orphans
+        search = Orphans(self.bk, self._ledgers, self._uncounted, self._now, self._reached, left)
         return search.run(delete, really, grace_s)
 
     async def segments(self, name: str) -> AsyncGenerator[Segment, None]:

@@ -134,9 +134,9 @@ class Logs(Handle):
         before_append: Hook | None = None,
     ) -> Owner:
         """
-        The log's owner, once this handle is.  `wait_s`: `NotOwner` when another one has it after so many seconds, None:
-        waits on.  `before_append` is called on the reactor's thread.  `LogTerminated`, `NoSuchLog`, `NotEnoughBookies`,
-        `SegmentLost`.
+        The log's owner, once this handle is.  `wait_s`: `NotOwner` when another one has it after so many seconds,
+        `MetaStore` when the store fails to answer then, None: waits on.  `before_append` is called on the reactor's
+        thread.  `LogTerminated`, `NoSuchLog`, `NotEnoughBookies`, `SegmentLost`.
         """
         owner = self._thread.wait(
             lambda: self._logs.own(

@@ -9,7 +9,8 @@ Does not know: who counts (`core.counters`).  prometheus_client is imported at t
 without scrapes stays small.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from quire.log.core.counters import Histogram, LogCounters
@@ -27,6 +28,7 @@ COUNTERS = {
     "append_bytes": "bytes of their values",
     "fences": "ledgers of an owner that ended without it, and without a new owner",
     "takeovers": "times that a handle became the owner",
+    "hook_slow": "calls of before_append above 100 ms, in which the process did nothing else",
     "edit_conflicts": "tries of edits that met another's",
     "published_ledgers": "ledgers that were published",
     "janitor_ledgers": "ledgers that were written to be published and can't be any more, deleted",
@@ -67,6 +69,7 @@ class LogMetrics:
         self._labelled_max = labelled_max
         self._logs: dict[str, LogCounters] = {}  # by name
         self._others = LogCounters()
+        self._orphans: Mapping[str, int] = {}  # of the last search, by the name of their log
 
     def of(self, name: str) -> LogCounters:
         """Those of the log with that name; a handle keeps them when its log is renamed."""
@@ -76,6 +79,10 @@ class LogMetrics:
                 return self._others
             found = self._logs[name] = LogCounters()
         return found
+
+    def found_orphans(self, left: Mapping[str, int]) -> None:
+        """A search for ledgers that no log names found so many, by the name of their log."""
+        self._orphans = left
 
     def collect(self) -> Iterator["Metric"]:
         """What a registry asks for."""
@@ -109,6 +116,19 @@ class LogMetrics:
                 gauge.add_metric((log,), getattr(counters, name))
             yield gauge
         yield from self._under_way()
+        yield self._orphaned()
+
+    def _orphaned(self) -> "Metric":
+        from prometheus_client.metrics_core import GaugeMetricFamily
+
+        meaning = "ledgers of logs that no log named, found by the last search of this process and not deleted by it"
+        gauge = GaugeMetricFamily(f"{PREFIX}orphans", meaning, labels=("log",))
+        sums: Counter[str] = Counter()
+        for log, count in self._orphans.items():
+            sums[log if log in self._logs else ""] += count
+        for label, count in sums.items():
+            gauge.add_metric((label,), count)
+        return gauge
 
     def _under_way(self) -> Iterator["Metric"]:
         from prometheus_client.metrics_core import GaugeMetricFamily

@@ -7,6 +7,7 @@ Does not know: what the jobs do.
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar, cast
 
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -49,7 +50,8 @@ class PoolWorkers:
         try:
             self._pool.start()
         except RuntimeError as error:
-            self._pool.stop()
+            with suppress(RuntimeError):  # it waits for those that did not start, too
+                self._pool.stop()
             raise StorageError(
                 f"the threads of the storage can't be started ({error}); see the limit of processes (ulimit -u)"
             ) from error

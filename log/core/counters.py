@@ -47,6 +47,7 @@ class LogCounters:
         self.append_seconds = Histogram(SECONDS)  # of an entry, from when it was handed over to its acknowledgement
         self.batch_records = Histogram(RECORDS)
         self.rolls: dict[tuple[str, ...], int] = {}  # by why
+        self.hook_slow = 0
         self.fences = 0
         self.takeovers = 0
         self.takeover_seconds = Histogram(SECONDS)

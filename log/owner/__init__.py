@@ -2,5 +2,5 @@
 Owning a log: claims, the machine's driver, and what a user appends.
 
 In reading order: `handle` (face), `appends` (face), `preparing`, `driver`, `rolling`, `ledger_effects`,
-`claims` (face), `news`, `timers`, `encoder` (face).
+`patience` (face), `claims` (face), `news`, `timers`, `encoder` (face).
 """

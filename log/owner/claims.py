@@ -42,7 +42,8 @@ class Candidate(NamedTuple):
 class Claims:
     """
     `free`, `mine`, `gone` and `taken(token)` are called as the claim is seen: nobody's; this handle's; no longer this
-    handle's, and nobody's; another's.  `about`: what the claim says beside the token.
+    handle's, and nobody's; another's.  `unanswered(error)`: the store failed, and is asked again.  `about`: what the
+    claim says beside the token.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Claims:
         mine: Callable[[], None],
         gone: Callable[[], None],
         taken: Callable[[str], None],
+        unanswered: Callable[[MetaStore], None],
     ) -> None:
         self._records = records
         self._clock = clock
@@ -71,6 +73,7 @@ class Claims:
         self._about = about
         self._poll_s = poll_s
         self._free, self._mine, self._gone, self._taken = free, mine, gone, taken
+        self._failed = unanswered
         self._held = False
         self._timer: Timer | None = None
         self._watch: Watch | None = None
@@ -138,7 +141,8 @@ class Claims:
                     with suppress(NoRecord):  # the log is gone, which its manifest says
                         await self._create(self._owner)
                         found = await self._look()
-                except MetaStore:
+                except MetaStore as error:
+                    self._failed(error)
                     await pause(self._clock, self._poll_s)
                     continue
                 if found is not None:
@@ -156,11 +160,17 @@ class Claims:
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         wait = seconds or self._random.uniform(0.5, 1.5) * IDLE_LOOK_S
-        self._timer = self._clock.callLater(wait, lambda: Deferred.fromCoroutine(self._look_again()))
+        self._timer = self._clock.callLater(wait, self.look)
+
+    def look(self) -> None:
+        """Looks now, and now and then from then on."""
+        Deferred.fromCoroutine(self._look_again())
 
     async def _look_again(self) -> None:
-        with suppress(MetaStore):
+        try:
             self._seen(await self._look())
+        except MetaStore as error:
+            self._failed(error)
         if not self._ended:
             self._look_later()
 
@@ -178,7 +188,8 @@ class Claims:
                 if each.token != self._token:
                     better += each.priority > self._priority
                     handed_to |= each.token == first_for
-        except MetaStore:
+        except MetaStore as error:
+            self._failed(error)
             return 0.0
         return TURN_S * min(better, BETTER_MAX) + wait_s * handed_to
 

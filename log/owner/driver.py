@@ -31,13 +31,14 @@ from quire.log.core.values import Transfer as TransferValue
 from quire.log.owner.claims import Claims
 from quire.log.owner.ledger_effects import LedgerEffects
 from quire.log.owner.news import news
+from quire.log.owner.patience import Patience
 from quire.log.owner.rolling import Rolling
 from quire.log.owner.timers import OwnerTimers
 from quire.log.store.editing import Edited, LogRecords, LookUp
 from quire.log.store.ledgers import LogLedgers, Tags
 from quire.metadata.clock import Clock, pause
 from quire.metadata.ledger import LedgerMetadata, LedgerState
-from quire.metadata.records import RecordError
+from quire.metadata.records import NoRecord, RecordError
 from quire.metadata.store import Versioned, Watch
 from quire.protocol.errors import MetaStore, NoSuchLedger
 from quire.protocol.log_errors import LogError
@@ -87,8 +88,8 @@ class OwnerDriver:
         self.ended = False
         self.timers = OwnerTimers(self._clock, client.random, options)
         self.rolling = Rolling(records, self.timers, lambda: self.feed(m.RollDue()))
+        self.patience = Patience(records, self._clock, self.timers, self.machine, self.feed)
         self._claimed_at = 0.0
-        self._wait_s: float | None = None
         self._manifest_watch: Watch | None = None
         self._ledger_watch: Watch | None = None
         self.ledger_effects = LedgerEffects(self, client, records, ledgers, reached)
@@ -105,6 +106,7 @@ class OwnerDriver:
             lambda: self.feed(m.ClaimMine()),
             lambda: self.feed(m.ClaimGone()),
             self._taken,
+            self.patience.unanswered,
         )
 
     @property
@@ -130,16 +132,19 @@ class OwnerDriver:
         return await self._ledgers.create(self.rolling.making(), tags)
 
     async def start(self, force: bool, wait_s: float | None = None) -> None:
-        """Becomes a candidate, for so long as another has the claim.  `NoSuchLog`, `LogTerminated`."""
-        self._wait_s = wait_s
+        """Becomes a candidate, for so long as `Patience` has it.  `NoSuchLog`, `LogTerminated`."""
         manifest = (await self._records.read()).value
         edits.check_open(manifest)
         if self.ended:
             return
         self._manifest_watch = self._records.records.watch(self._records.path, self._seen)
-        if force:
-            await self.claims.force()
-        await self.claims.register()
+        self.patience.begin(wait_s, self._poll_s, self.claims.look)
+        try:
+            if force:
+                await self.claims.force()
+            await self.claims.register()
+        except NoRecord:  # the log was deleted since it was read
+            raise self._records.gone() from None
         if not self.ended:
             self._reached("claim.registered")
             self._tick()
@@ -185,6 +190,7 @@ class OwnerDriver:
                 raise
             except MetaStore as error:
                 log.warn("the edit {edit} of a log is not answered: {error}", edit=edit.name, error=str(error))
+                self.patience.unanswered(error)
                 await pause(self._clock, self._poll_s)
         return None
 
@@ -227,13 +233,7 @@ class OwnerDriver:
 
     def _taken(self, token: str) -> None:
         self.feed(m.ClaimTaken(token))
-        if self._wait_s is not None and self.machine.state is State.WAITING:
-            self.timers.patience(self._wait_s, self._give_up)
-
-    def _give_up(self) -> None:
-        if self.machine.state is State.WAITING:
-            known = self._records.known
-            self.feed(m.Deposed(edits.not_owned(self._records.name, None if known is None else known.value)))
+        self.patience.taken()
 
     def _edit_claim(self, effect: m.EditClaim) -> None:
         async def work() -> None:
@@ -247,8 +247,11 @@ class OwnerDriver:
                 except LogError as error:
                     self.feed(m.Refused(error))
                     return
-                except MetaStore:
+                except MetaStore as error:
+                    self.patience.unanswered(error)
                     await pause(self._clock, self._poll_s)
+            if self.ended:
+                return
             value = OwnerValue(self.token, 0, self._address, self._host, self._records.now_ms())
             done = await self._edit(edits.Claim(value))
             if done is None:

@@ -25,7 +25,7 @@ from quire.log.core.values import Counts, Segment
 from quire.log.owner.appends import Appended, Batch, Call, Position, check, cut, gather
 from quire.log.owner.driver import OwnerDriver
 from quire.log.owner.encoder import Encoder, Hook, Placed
-from quire.log.owner.preparing import prepare
+from quire.log.owner.preparing import prepare, timed
 from quire.log.store.editing import LogRecords
 from quire.log.store.ledgers import LogLedgers
 from quire.protocol.errors import LedgerError, TooManyRequests
@@ -66,7 +66,7 @@ class Owner:
         self._options = options
         self._append_s = options.append_ms / 1000
         self.records = records
-        self._hook = before_append
+        self._hook = before_append and timed(before_append, self._clock, records.counters)
         self._on_end = on_end
         self._encoder: Encoder | None = None
         self._end: tuple[int, int] = (0, 0)  # index and position after the last that was acknowledged

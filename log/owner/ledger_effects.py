@@ -16,11 +16,12 @@ from twisted.logger import Logger
 from quire.client.api import Client, Writer
 from quire.log.core import ownership_messages as m
 from quire.log.core.values import Counts
+from quire.log.owner.patience import Patience
 from quire.log.owner.timers import OwnerTimers
 from quire.log.store.editing import LogRecords
 from quire.log.store.ledgers import LogLedgers, Tags
 from quire.metadata.clock import pause
-from quire.protocol.errors import LedgerError, NoSuchLedger
+from quire.protocol.errors import LedgerError, MetaStore, NoSuchLedger
 from quire.protocol.log_errors import NoSuchLog, SegmentLost
 
 # SPDX-License-Identifier: Apache-2.0
@@ -36,6 +37,7 @@ class Driver(Protocol):
     writer: Writer | None
     ended: bool
     timers: OwnerTimers
+    patience: Patience
 
     @property
     def epoch(self) -> int: ...
@@ -150,13 +152,18 @@ class LedgerEffects:
             except NoSuchLedger:
                 await self._vanished(effect.n, effect.ledger)
             except LedgerError as error:
-                self._driver.feed(m.RecoverFailed(effect.n, error))
+                self._recover_failed(effect.n, error)
             else:
                 self._driver.timers.calm("recover")
                 self._reached("settle.recovered" if self._driver.settling else "fence.recovered")
                 self._driver.feed(m.Recovered(effect.n, ended.last, ended.counts))
 
         self._driver.run(work())
+
+    def _recover_failed(self, number: int, error: LedgerError) -> None:
+        self._driver.feed(m.RecoverFailed(number, error))
+        if isinstance(error, MetaStore):
+            self._driver.patience.unanswered(error)
 
     async def _vanished(self, number: int, ledger: int) -> None:
         """The manifest says what was in a ledger that is gone, or that it names it still."""
@@ -167,7 +174,7 @@ class LedgerEffects:
             self._driver.feed(m.LedgerVanished(number, None))
             return
         except LedgerError as error:
-            self._driver.feed(m.RecoverFailed(number, error))
+            self._recover_failed(number, error)
             return
         segment = manifest.segment(number)
         if segment is not None and not segment.is_open:

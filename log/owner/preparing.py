@@ -1,19 +1,24 @@
 """
 What `before_append` makes of appends before they are encoded.
 
-Knows: where the records will be, and that appends share an entry.
+Knows: where the records will be, that appends share an entry, and which calls are slow.
 Does not know: what the hook does, what is sent.
 
 Safety: what the hook raises fails the append that it was asked about, and no other one of the same entry.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from quire.log.core.batch import Records
+from quire.log.core.counters import LogCounters
 from quire.log.owner.appends import Batch, joined, part
 from quire.log.owner.encoder import Encoder, Hook, Prepared
+from quire.metadata.clock import Clock
 
 # SPDX-License-Identifier: Apache-2.0
+
+SLOW_S = 0.1  # of a call, in which the process does nothing else
 
 
 class Refused(NamedTuple):
@@ -21,6 +26,19 @@ class Refused(NamedTuple):
 
     batch: Batch
     error: Exception
+
+
+def timed(hook: Hook, clock: Clock, counters: LogCounters) -> Hook:
+    """The same hook, its slow calls counted, those that raise among them."""
+
+    def call(index: int, position: int, stamp_ms: int, values: Sequence[bytes]) -> Sequence[bytes] | Prepared:
+        begun = clock.seconds()
+        try:
+            return hook(index, position, stamp_ms, values)
+        finally:
+            counters.hook_slow += clock.seconds() - begun > SLOW_S
+
+    return call
 
 
 def prepare(hook: Hook, batch: Batch, encoder: Encoder, now_ms: int) -> tuple[Records, list[Refused]]:

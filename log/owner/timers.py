@@ -68,6 +68,10 @@ class OwnerTimers:
         if timer is None or not timer.active():
             self._set("patience", seconds, fn)
 
+    def ask(self, seconds: float, fn: Callable[[], object]) -> None:
+        """When a candidate that heard nothing asks the store."""
+        self._set("ask", seconds, fn)
+
     def deadlines(self, fn: Callable[[], object]) -> None:
         """When appends may be too old the next time."""
         self._set("deadlines", self._options.append_ms / 1000 / CHECKS_PER_APPEND_TIME, fn)

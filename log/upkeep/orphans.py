@@ -7,7 +7,8 @@ Does not know: why they are there; ledgers without our tags, which are never tou
 Safety: what a log names is read after its ledgers were listed, and after a sync.
 """
 
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from twisted.logger import Logger
@@ -41,7 +42,10 @@ class Orphan(NamedTuple):
 
 
 class Orphans:
-    """One search.  `records_of(id, name)`: the records of a log; `now`: the time of day in seconds."""
+    """
+    One search.  `records_of(id, name)`: the records of a log; `now`: the time of day in seconds; `left` is given how
+    many there are by the name of their log, which fall as they are deleted.
+    """
 
     def __init__(
         self,
@@ -50,12 +54,14 @@ class Orphans:
         records_of: Callable[[str, str], LogRecords],
         now: Callable[[], float],
         reached: Callable[[str], None],
+        left: Callable[[Mapping[str, int]], None],
     ) -> None:
         self._client = client
         self._ledgers = ledgers
         self._records_of = records_of
         self._now = now
         self._reached = reached
+        self._left = left
 
     async def run(self, delete: bool, really: bool, grace_s: float) -> AsyncGenerator[Orphan, None]:
         """Each, after it was deleted where that is wanted.  `LogError` when too many are to be deleted at once."""
@@ -64,6 +70,8 @@ class Orphans:
         for each in found:
             of_log.setdefault(each.log, []).append(each)
         orphans = {id_: await self._unnamed(self._records(of), of) for id_, of in of_log.items()}
+        left = Counter(each.name for of in orphans.values() for each in of)
+        self._left(left)
         old_ms = (self._now() - grace_s) * 1000
         old = {
             id_: [each for each in of if delete and each.ctime_ms is not None and each.ctime_ms <= old_ms]
@@ -79,6 +87,7 @@ class Orphans:
             gone: set[int] = set()
             if old[id_]:
                 gone = await Removal(self._records(of), self._ledgers, self._reached).remove(old[id_])
+                left.subtract(each.name for each in of if each.ledger in gone)
             for each in of:
                 age_s = None if each.ctime_ms is None else self._now() - each.ctime_ms / 1000
                 yield Orphan(each.ledger, each.log, each.name, each.component, age_s, each.ledger in gone)

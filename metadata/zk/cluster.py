@@ -4,14 +4,14 @@ The cluster in ZooKeeper: made, found and destroyed as a whole.
 Knows: the znodes that every cluster has, and its layout, which is read once.
 Does not know: ledgers, cookies, registrations beyond which are listed.
 
-Safety: what makes it a cluster is made in one transaction and removed last.
+Safety: what makes it a cluster is made in one transaction, and removed last, in one.
 """
 
 from random import Random
 from uuid import UUID
 
-from quire.metadata.records import Create
-from quire.metadata.store import Cluster, ClusterExists, WrongCluster, no_cluster
+from quire.metadata.records import Create, Delete
+from quire.metadata.store import ANY, Cluster, ClusterExists, WrongCluster, no_cluster
 from quire.metadata.zk.ids import LedgerIds
 from quire.metadata.zk.layout import (
     HEALTH_CHECK_SWITCH,
@@ -21,14 +21,14 @@ from quire.metadata.zk.layout import (
     parse_layout,
     records_root,
 )
-from quire.metadata.zk.node_errors import NodeExists, NoNode
+from quire.metadata.zk.node_errors import NodeExists, NoNode, NotEmpty
 from quire.metadata.zk.registry import BookieRegistry
 from quire.metadata.zk.scan import remove_tree
 from quire.metadata.zk.session import ZooKeeperSession
 
 # SPDX-License-Identifier: Apache-2.0
 
-LAST = ("LAYOUT", "INSTANCEID", "available")  # to go when a cluster is destroyed; a handle makes LAYOUT again
+LAST = ("available/readonly", "available", "INSTANCEID", "LAYOUT")  # to go together when a cluster is destroyed
 
 
 class ZooKeeperCluster:
@@ -146,9 +146,22 @@ class ZooKeeperCluster:
         ]
         if foreign:
             raise WrongCluster(f"{self._uri} has children that are no ledgers: {', '.join(sorted(foreign))}")
-        # Its id and what every handle looks for go last, so that a destruction that was cut short can be begun again.
-        for name in sorted(names, key=lambda name: (LAST.index(name) if name in LAST else -1, name)):
+        # What makes it a cluster goes last, so that a destruction that was cut short can be begun again.
+        for name in sorted(set(names) - set(LAST)):
             await remove_tree(self._session, f"{self._root}/{name}")
         await remove_tree(self._session, records_root(self._root))
-        await remove_tree(self._session, self._root)
+        await self._remove_last()
         self._known = None
+
+    async def _remove_last(self) -> None:
+        """All that is left, in one transaction; `WrongCluster` when somebody uses the cluster meanwhile."""
+        paths = [*(f"{self._root}/{name}" for name in LAST), self._root]
+        there = [path for path in paths if await self._session.exists(path) is not None]
+        try:
+            await self._session.transact([Delete(path, ANY) for path in there])
+        except (NoNode, NotEmpty) as error:
+            if await self._session.exists(self._root) is None:  # by a try whose answer was lost
+                return
+            raise WrongCluster(
+                f"{self._uri} is used while it is destroyed: stop its bookies and clients, then destroy it again"
+            ) from error

@@ -7,13 +7,21 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import CollectorRegistry
 from twisted.internet.defer import gatherResults
 
+from quire.conf.log import LogSettings
 from quire.log.metrics import LogMetrics
-from quire.protocol.log_errors import BatchGap, LogExists
+from quire.log.owner import preparing
+from quire.log.store.ledgers import LogLedgers, Tags
+from quire.protocol.log_errors import BatchGap, LogError, LogExists
 from tests.log.fakes.cluster import cluster, values
 from tests.log.test_api import failing_story
+from tests.log.upkeep.test_orphans import GONE, made
 from tests.reactor import run
 
 # SPDX-License-Identifier: Apache-2.0
+
+
+async def listed(each):
+    return [one async for one in each]
 
 
 def scraped(metrics):
@@ -120,6 +128,48 @@ def test_edits_are_counted(tmp_path):
     assert found["quire_log_edits_total", "a", "settings", "unwanted"] == 1
     assert found["quire_log_edits_total", "a", "rename", "refused"] == 1
     assert found["quire_log_edit_conflicts_total", "a"] == 0
+
+
+def test_a_slow_hook_is_counted(tmp_path, monkeypatch):
+    """Of the owner's log, once for each entry."""
+    monkeypatch.setattr(preparing, "SLOW_S", -1.0)  # all calls are slow
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            owner = await logs.own("a", before_append=lambda _index, _at, _stamp, values: values)
+            for _ in range(3):
+                await owner.append(b"x")
+            return scraped(logs.metrics)
+
+    assert run(story)["quire_log_hook_slow_total", "a"] == 3
+
+
+def test_orphans_of_the_last_search(tmp_path):
+    """None before one; those of logs that are not used here share an empty label; what was deleted counts no more."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            id_ = (await logs.create("a")).id
+            kept = [await made(logs, each) for each in (id_, id_, GONE)]
+            ledgers = LogLedgers(logs.bk, b"")
+            other = Tags("log-segment", GONE, "another", "random", {})
+            await ledgers.create(LogSettings.made(), other)
+            before = scraped(logs.metrics)
+            assert len(await listed(logs.orphans())) == 4
+            during = scraped(logs.metrics)
+            await failing_story(listed(logs.orphans(True, grace_s=0.0)), LogError)
+            assert scraped(logs.metrics) == during
+            async for each in logs.orphans(True, really=True, grace_s=0.0):
+                assert each.deleted or each.ledger not in kept
+            return before, during, scraped(logs.metrics)
+
+    before, during, after = run(story)
+    assert [key for key in before if key[0] == "quire_log_orphans"] == []
+    assert (during["quire_log_orphans", "a"], during["quire_log_orphans", ""]) == (3, 1)
+    assert (after["quire_log_orphans", "a"], after["quire_log_orphans", ""]) == (0, 0)
 
 
 def test_logs_beyond_the_first_share_a_label():

@@ -1,6 +1,7 @@
 """
 Two who change one log at the same time, by name and in both orders: a takeover and a rollover, a recovery of the open
-ledger, a publish and a rollover, an answer that is lost and a change that lands late.
+ledger, a publish and a rollover, another publish or a takeover, an answer that is lost and a change that lands late, a
+trim and a reader, a delete and a part, a ledger that vanishes.
 """
 
 import pytest
@@ -10,8 +11,10 @@ from twisted.internet.task import deferLater
 from quire.log.core.manifest import Manifest
 from quire.metadata.records import RecordChanged, Write
 from quire.protocol.errors import LedgerError, MetaStore
-from quire.protocol.log_errors import LogFenced, LogTrimmed, NoSuchLog, NotOwner
+from quire.protocol.log_errors import LogFenced, LogTrimmed, NoSuchLog, NotOwner, SegmentLost
 from tests.log.fakes.cluster import cluster, values
+from tests.log.fakes.gate import Gate as HeldBack
+from tests.log.fakes.killed import kill
 from tests.log.publish.test_sink import written
 from tests.metadata.stories import failing
 from tests.reactor import reactor, run
@@ -199,6 +202,73 @@ def test_r8_a_publish_and_a_rollover(tmp_path, first, appends):
     run(story)
 
 
+@pytest.mark.parametrize("owned", [True, False])
+def test_r9_two_publishes(tmp_path, owned):
+    """One version wins; the other one is made again and comes behind, and what an owner had open is settled once."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            one, two, three = [await world.logs() for _ in range(3)]
+            await three.create("a")
+            before = []
+            if owned:
+                owner = await three.own("a")
+                await owner.append(b"0")
+                before = [b"0"]
+            sinks = [await logs.sink("a", f"facts {number}", "run") for number, logs in enumerate((one, two))]
+            parts = [await written(sink, 0, 0, [b"part %d" % number]) for number, sink in enumerate(sinks)]
+            gate = Gate(two, lambda manifest: manifest.next > len(before))
+            late = Deferred.fromCoroutine(sinks[1].commit(0, [parts[1]]))
+            await gate.met
+            first = await sinks[0].commit(0, [parts[0]])
+            gate.open()
+            assert (first.first, (await late).first) == (len(before), len(before) + 1)
+            expected = [*before, b"part 0", b"part 1"]
+            if owned:
+                assert (await owner.append(b"1")).index == 3
+                await owner.close()
+                expected.append(b"1")
+            assert await values(await one.read("a")) == expected
+            await named_only(one)
+
+    run(story)
+
+
+@pytest.mark.parametrize("first", ["takeover", "publish"])
+def test_r10_a_publish_and_a_takeover(tmp_path, first):
+    """Both recover the dead owner's ledger; who edits first closes its segment, the other one goes on behind it."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            one, two, three = [await world.logs() for _ in range(3)]
+            await one.create("a")
+            await (await one.own("a")).append(b"0")
+            kill(one)
+            sink = await two.sink("a", "facts", "run")
+            part = await written(sink, 0, 0, [b"part"])
+            if first == "takeover":
+                gate = Gate(two, lambda manifest: manifest.next > 1)
+                publishing = Deferred.fromCoroutine(sink.commit(0, [part]))
+                await gate.met
+                owner = await three.own("a", wait_s=60)
+                gate.open()
+                await publishing
+            else:
+                gate = Gate(three, lambda manifest: manifest.epoch == 2 and manifest.open_segment is None)
+                owning = Deferred.fromCoroutine(three.own("a", wait_s=60))
+                await gate.met
+                await sink.commit(0, [part])
+                gate.open()
+                owner = await owning
+            assert owner.epoch == 2
+            assert (await owner.append(b"1")).index == 2
+            await owner.close()
+            assert await values(await two.read("a")) == [b"0", b"part", b"1"]
+            await named_only(two)
+
+    run(story)
+
+
 @pytest.mark.parametrize("first", ["the change", "another one", "the next try"])
 def test_r11_an_edit_whose_answer_is_lost(tmp_path, first):
     """
@@ -288,5 +358,47 @@ def test_r21_a_delete_and_a_part(tmp_path, first):
                 pass
             assert await two.bk.ledger_ids() == []
             assert path not in await two.bk.store.records.children(f"logs/{path[:2]}")
+
+    run(story)
+
+
+@pytest.mark.parametrize("by", ["a publisher", "hand"])
+def test_r25_a_named_ledger_that_vanished(tmp_path, by):
+    """
+    While a takeover is about to recover it: settled and deleted by a publisher it is no loss, and the new owner goes
+    on; deleted by hand it is one, which is said with the segment and the next command, and given up it is passed over.
+    """
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            one, two, three = [await world.logs() for _ in range(3)]
+            await one.create("a", roll_records=1000)
+            owner = await one.own("a")
+            await owner.barrier()  # a segment is open, and empty
+            ledger = (await one.info("a")).ledger
+            kill(one)
+            gate = HeldBack(two.bk, "recover_ledger")
+            owning = Deferred.fromCoroutine(two.own("a", wait_s=60))
+            await gate.reached
+            if by == "hand":
+                await three.bk.delete_ledger(ledger)
+                gate.open()
+                error = await failing(owning, SegmentLost)
+                assert "segment 0" in str(error)
+                assert "`quire log give-up a 0`" in str(error)
+                assert await three.give_up("a", 0) == range(1000)
+                successor = await two.own("a", wait_s=60)
+                assert (await successor.append(b"1")).index == 1000  # none that anybody may have been told
+                assert await values(await three.read("a", 1000), 1) == [b"1"]
+            else:
+                sink = await three.sink("a", "facts", "run")
+                await sink.commit(0, [await written(sink, 0, 0, [b"part"])])
+                await three.tidy("a")
+                assert ledger not in await three.bk.ledger_ids()
+                gate.open()
+                successor = await owning
+                assert (await successor.append(b"1")).index == 1
+                assert await values(await three.read("a"), 2) == [b"part", b"1"]
+            await successor.close()
 
     run(story)

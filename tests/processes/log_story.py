@@ -22,8 +22,9 @@ from quire.client.api import connect
 from quire.conf.client import ClientOptions
 from quire.conf.log import LogOptions
 from quire.log.api import Logs
+from quire.log.store.ledgers import log_of
 from quire.log.store.paths import log_path
-from quire.protocol.errors import LedgerError
+from quire.protocol.errors import LedgerError, NoSuchLedger
 from tests.metadata.stories import Heard
 from tests.reactor import reactor, run
 
@@ -31,6 +32,7 @@ from tests.reactor import reactor, run
 
 ROOT = Path(__file__).parent.parent.parent
 SESSION_MS = 2000
+LEDGERS_MAX = 1_000_000  # of a cluster, in one list
 LINE_S = 45.0  # only what hangs takes so long
 
 
@@ -246,6 +248,28 @@ class Story:
             await (await self.logs.own(self.name)).close()
 
         run(settle)
+
+    def tidied(self):
+        """After a round of upkeep and a search for orphans its ledgers are those that it names, and all are there."""
+
+        async def tidy():
+            assert not (await self.logs.tidy(self.name)).stayed
+            log = (await self.logs.info(self.name)).id
+            orphans = [each async for each in self.logs.orphans(True, really=True, grace_s=0.0) if each.log == log]
+            assert all(each.deleted for each in orphans)
+            assert [each async for each in self.logs.check(self.name)] == []
+            named = [segment.ledger async for segment in self.logs.segments(self.name)]
+            ledgers = await self.logs.bk.ledger_ids(-1, LEDGERS_MAX)
+            there = {each for each in ledgers if await self._is_of(each, log)}
+            print(f"{len(named)} segments, {len(orphans)} orphans deleted")
+            assert there == set(named), f"{there - set(named)} are left over, {set(named) - there} are missing"
+
+        run(tidy)
+
+    async def _is_of(self, ledger, log):
+        with suppress(NoSuchLedger):
+            return log_of(await self.logs.bk.metadata(ledger)) == log
+        return False
 
     def judge(self):
         """What every owner was told is true, and the reader that followed saw what the log holds."""

@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 
 from quire.metadata.clock import Clock, steady
 from quire.protocol.errors import MetaStore
+from quire.tools.terminal.options import client_options
 
 if TYPE_CHECKING:
     from quire.client.api import Client
@@ -112,14 +113,13 @@ def with_client(
 def with_store(uri: str, work: "Callable[[MetadataStore], Awaitable[T]]", session_timeout_ms: int | None = None) -> T:
     """
     Runs `work(store)` with the metadata store at `uri`, which may hold no cluster yet.  `session_timeout_ms`: that of
-    the configuration, where the command has one.
+    a bookie's configuration, where the command has one, else that of the client's.
     """
+    timeout = client_options().session_timeout_ms if session_timeout_ms is None else session_timeout_ms
 
     async def whole(reactor: "ProcessReactor") -> T:
-        from quire.metadata.store import SESSION_TIMEOUT_MS
         from quire.metadata.uri import open_store
 
-        timeout = SESSION_TIMEOUT_MS if session_timeout_ms is None else session_timeout_ms
         store = await bounded(reactor, open_store(reactor, uri, session_timeout_ms=timeout), uri)
         try:
             return await work(store)

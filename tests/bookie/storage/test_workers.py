@@ -94,3 +94,24 @@ def test_a_long_job_rests_when_its_slice_is_used_up(monkeypatch: pytest.MonkeyPa
     workers.pause()
     assert rests == [REST_SECONDS] * 2
     workers.stop()
+
+
+@pytest.mark.parametrize("started", [0, 2])
+def test_threads_that_can_not_be_started(monkeypatch: pytest.MonkeyPatch, started: int) -> None:
+    """The error names the limit; those that were started end."""
+    start, threads = threading.Thread.start, []
+
+    def limited(thread: threading.Thread) -> None:
+        if len(threads) == started:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+        threads.append(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", limited)
+        with pytest.raises(StorageError, match=r"can't start new thread\); see the limit of processes \(ulimit -u\)"):
+            PoolWorkers(Clock())  # type: ignore[arg-type]
+    assert len(threads) == started
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()

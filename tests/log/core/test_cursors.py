@@ -22,6 +22,7 @@ VALUE = {
     "state": "open",
     "holder": "token",
     "acks": "AAE=",
+    "later": {"a": 1},
 }
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from quire.log.core import manifest, publishing
+from quire.log.core import cursors, manifest, publishing
 from quire.log.core.batch import ProducerRun, Records, encode_body
 from quire.log.core.frame import (
     HEADER_BYTES,
@@ -194,8 +194,10 @@ DECODED = {
     "chunk": manifest.Chunk,
     "txn": publishing.Txn,
     "intent": publishing.Intent,
+    "cursor": cursors.CursorValue,
+    "adopted ledger": manifest.Adopted,
 }
-AS_JSON = {"name", "lease", "snapshot", "end of a snapshot"}
+AS_JSON = {"name", "cursor's name", "lease", "snapshot", "end of a snapshot"}
 
 
 def plain(value):
@@ -229,7 +231,8 @@ def encoded(vector):
         extra = {"extra": {"later": means["later"]}} if "later" in means else {}
         return publishing.Intent(ledgers=tuple(means["ledgers"]), **known, **extra).encode()
     if record in DECODED:
-        return DECODED[record].parse({name: member for name, member in means.items() if name != "quire"}).encode()
+        head = {"quire", "format"} if record == "adopted ledger" else {"quire"}
+        return DECODED[record].parse({name: member for name, member in means.items() if name not in head}).encode()
     if record == "name":
         return manifest.encode_name(means["log"])
     return to_json(means).encode()
@@ -241,8 +244,10 @@ def test_records_say_what_the_vector_says(vector):
     found, means = decoded(vector), vector["means"]
     if vector["record"] in {"name", "claim"}:
         means = {name: means[name] for name in found}
-    elif vector["record"] in {"manifest", "chunk"}:
+    elif vector["record"] in {"manifest", "chunk", "cursor"}:
         found = {"quire": means["quire"], **found}
+    elif vector["record"] == "adopted ledger":
+        found = {"quire": means["quire"], "format": means["format"], **found}
     assert found == means
 
 
@@ -260,9 +265,10 @@ def test_records_that_are_refused(vector):
 
 
 def test_where_records_are():
-    """The paths of names, logs and chunks."""
+    """The paths of names, logs, chunks and adopted ledgers."""
     at = {vector["record"]: vector["path"] for vector in meant(RECORDS)}
     assert at["name"] == paths.name_path("orders/eu")
     assert at["manifest"] == paths.log_path(drawn.LOG)
     assert at["chunk"] == paths.chunk_path(drawn.LOG, "000000000005-5f3a9c01")
+    assert at["adopted ledger"] == paths.adopted_path(4712)
     assert str(publishing.IntentName.parse(at["intent"].rpartition("/")[2])) == "17-3-0-0011aabb"

@@ -293,6 +293,12 @@ TXN = (
     '{"txn":"0b6e","run":"r3","claim":3,"past":["r2","r1"],"last":17,"receipt":{"first":10,"end":30,"n":[4,6]},'
     '"aborted":{"batch":18,"claim":3},"at":1700000000000,"edit":"9d02"}'
 )
+CURSOR = (
+    '{"quire":"cursor","format":1,"name":"billing/eu","edit":"9d02","holder":"51be","ledger":4711,"checkpoint":17,'
+    '"mark":2200000,"acks":"","doomed":[{"ledger":4702,"why":"checkpoint","since":1700}],"state":"open",'
+    '"properties":{"team":"billing"},"touched":1700000000000}'
+)
+ADOPTED = f'{{"quire":"adopted","format":1,"log":"{LOG}","n":451,"first":2246000,"end":2246020,"edit":"9d02"}}'
 RECORDS: list[tuple[str, str, str, str]] = [
     ("a log with everything", "manifest", AT, MANIFEST),
     ("a new log", "manifest", AT, NEW),
@@ -336,6 +342,29 @@ RECORDS: list[tuple[str, str, str, str]] = [
         f'{{"quire":"snapshot","format":1,"log":"{LOG}","index":2200000,"epoch":6,"machine":"kv/1"}}',
     ),
     ("the last entry of a snapshot", "end of a snapshot", "", '{"entries":3,"bytes":81920,"crc":123456}'),
+    ("of billing/eu", "cursor's name", f"{AT}/cursors/billing%2Feu", '{"cursor":"c0ffee"}'),
+    ("with a ledger of acknowledgements", "cursor", f"{AT}/cursor/c0ffee", CURSOR),
+    (
+        "that was closed with what little is acknowledged",
+        "cursor",
+        f"{AT}/cursor/c0ffee",
+        '{"quire":"cursor","format":1,"name":"\u00f6","edit":"77aa","holder":"51be","ledger":null,"checkpoint":0,'
+        '"mark":2200000,"acks":"AgMFAQ==","doomed":[],"state":"open","properties":{},"touched":0}',
+    ),
+    ("that is being deleted", "cursor", f"{AT}/cursor/c0ffee", CURSOR.replace('"state":"open"', '"state":"deleting"')),
+    (
+        "members that are not known, at any depth",
+        "cursor",
+        f"{AT}/cursor/c0ffee",
+        CURSOR.replace('"since":1700}', '"since":1700,"later":[1]}')[:-1] + ',"later":{"a":1}}',
+    ),
+    ("a plain ledger that was taken in", "adopted ledger", "adopted/68/4712", ADOPTED),
+    (
+        "members that are not known",
+        "adopted ledger",
+        "adopted/68/4712",
+        ADOPTED[:-1] + ',"later":{"a":[1]}}',
+    ),
 ]
 
 
@@ -355,6 +384,8 @@ def records() -> Iterator[Vector]:
         ("chunk", CHUNK),
         ("name", RECORDS[6][3]),
         ("snapshot", RECORDS[15][3]),
+        ("cursor", CURSOR),
+        ("adopted ledger", ADOPTED),
     ):
         for number, error in ((2, "UnknownFormat"), (0, "LogDamaged")):
             other = written.replace('"format":1', f'"format":{number}')
@@ -370,6 +401,9 @@ def records() -> Iterator[Vector]:
         ("another kind of record", "chunk", "LogDamaged"): MANIFEST,
         ("half of it", "txn", "LogDamaged"): TXN[:50],
         ("ledgers that are text", "intent", "LogDamaged"): '{"run":"r","claim":1,"ledgers":["1"],"at":0}',
+        ("a mark that is text", "cursor", "LogDamaged"): CURSOR.replace('"mark":2200000', '"mark":"2200000"'),
+        ("a doomed ledger without a number", "cursor", "LogDamaged"): CURSOR.replace('"ledger":4702,', ""),
+        ("no end", "adopted ledger", "LogDamaged"): ADOPTED.replace('"end":2246020,', ""),
         ("an id that is no text", "name", "LogDamaged"): '{"quire":"name","format":1,"log":5}',
     }
     for (case, record, error), written in wrong.items():

@@ -46,6 +46,7 @@ class World:
             lambda: heard.append("mine"),
             lambda: heard.append("gone"),
             heard.append,
+            lambda error: None,
         )
         claims.heard, claims.store = heard, store
         return claims

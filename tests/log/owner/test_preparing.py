@@ -1,10 +1,14 @@
 """What `before_append` makes of appends that share an entry."""
 
+import pytest
+from twisted.internet.task import Clock
+
 from quire.log.core.batch import Records
+from quire.log.core.counters import LogCounters
 from quire.log.core.values import Segment
 from quire.log.owner.appends import Batch, Call
 from quire.log.owner.encoder import Encoder, Prepared
-from quire.log.owner.preparing import prepare
+from quire.log.owner.preparing import SLOW_S, prepare, timed
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -60,3 +64,23 @@ def test_an_entry_of_which_nothing_is_left():
             assert not stored.values
             assert not batch.calls
             assert [each.batch.records.values for each in refused] == [[value] for value in values]
+
+
+def test_slow_calls_are_counted():
+    """Those above the limit, also one that raises; what the hook gives and is given is as without."""
+    clock, counters = Clock(), LogCounters()
+
+    def hook(index, at, stamp, values):
+        clock.advance(index / 100)
+        if at:
+            raise ValueError("no")
+        return [b"%d" % stamp, *values]
+
+    call = timed(hook, clock, counters)
+    for hundredths in (0, 5, 9):
+        assert call(hundredths, 0, 7, [b"x"]) == [b"7", b"x"]
+    assert counters.hook_slow == 0
+    call(SLOW_S * 100 + 1, 0, 7, [b"x"])
+    with pytest.raises(ValueError, match="no"):
+        call(50, 1, 7, [b"x"])
+    assert counters.hook_slow == 2

@@ -3,10 +3,12 @@
 import uuid
 
 import pytest
+from twisted.internet.defer import fail
 from twisted.internet.threads import deferToThread
 
 from quire.metadata.store import NEW, Cluster, ClusterExists, NoCluster, WrongCluster
 from quire.metadata.zk import cluster
+from quire.metadata.zk.session import ZooKeeperSession
 from quire.protocol.errors import MetaStore
 from tests.metadata.made import HERE, ledger
 from tests.metadata.stories import failing
@@ -131,9 +133,9 @@ def test_a_cluster_is_destroyed_by_its_id_and_without_bookies(zookeeper_place):
     run(story)
 
 
-@pytest.mark.parametrize("done", range(5))
+@pytest.mark.parametrize("done", range(4))
 def test_a_destruction_that_was_cut_short_can_be_begun_again(zookeeper_place, raw, monkeypatch, done):
-    """Its id is there as long as anything but the list of bookies is, and that list until the root goes."""
+    """Its id is there as long as anything is: what makes it a cluster goes last, all at once."""
     root = root_of(zookeeper_place.uri)
     remove_tree, removed = cluster.remove_tree, []
 
@@ -143,6 +145,9 @@ def test_a_destruction_that_was_cut_short_can_be_begun_again(zookeeper_place, ra
         removed.append(path)
         await remove_tree(session, path)
 
+    def no_end(_steps):
+        return fail(MetaStore("cut"))
+
     async def story():
         store = await zookeeper_place.ready()
         instance = (await store.cluster()).instance_id
@@ -150,14 +155,54 @@ def test_a_destruction_that_was_cut_short_can_be_begun_again(zookeeper_place, ra
         await store.write_cookie("a:1", b"x", NEW)
         with monkeypatch.context() as patch:
             patch.setattr(cluster, "remove_tree", cut)
+            patch.setattr(ZooKeeperSession, "transact", lambda _session, steps: no_end(steps))
             await failing(store.destroy_cluster(instance), MetaStore)
+        assert removed == [f"{root}/00", f"{root}/cookies", f"{root}-quire"][:done]
         again = await zookeeper_place.open()
-        if done < 4:
-            assert (await again.cluster()).instance_id == instance
-            await again.destroy_cluster(instance)
-        else:
-            assert removed == [f"{root}/{name}" for name in ("00", "cookies", "LAYOUT", "INSTANCEID")]
-            await again.destroy_cluster("")
+        assert (await again.cluster()).instance_id == instance
+        await again.destroy_cluster(instance)
         assert await deferToThread(raw.exists, root) is None
+        assert await deferToThread(raw.exists, f"{root}-quire") is None
+
+    run(story)
+
+
+def test_the_end_of_a_destruction_whose_answer_is_lost(zookeeper_place, raw, monkeypatch):
+    """It was done: tried again it finds nothing, and has succeeded."""
+    transact = ZooKeeperSession.transact
+
+    async def twice(session, steps):
+        await transact(session, steps)
+        return await transact(session, steps)
+
+    async def story():
+        store = await zookeeper_place.ready()
+        monkeypatch.setattr(ZooKeeperSession, "transact", twice)
+        await store.destroy_cluster((await store.cluster()).instance_id)
+        assert await deferToThread(raw.exists, root_of(zookeeper_place.uri)) is None
+
+    run(story)
+
+
+def test_a_cluster_that_is_used_while_it_is_destroyed(zookeeper_place, monkeypatch):
+    """A bookie that registers meanwhile keeps it a cluster; the error says what to do, and then it is destroyed."""
+    remove_tree = cluster.remove_tree
+
+    async def story():
+        store, other = await zookeeper_place.ready(), await zookeeper_place.open()
+        instance = (await store.cluster()).instance_id
+
+        async def registers(session, path):
+            await remove_tree(session, path)
+            if path.endswith("-quire"):
+                await other.register_bookie("a:1", HERE)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(cluster, "remove_tree", registers)
+            assert "destroy it again" in str(await failing(store.destroy_cluster(instance), WrongCluster))
+        assert (await store.cluster()).instance_id == instance
+        await other.unregister_bookie("a:1")
+        await store.destroy_cluster(instance)
+        await failing(store.cluster(), NoCluster)
 
     run(story)

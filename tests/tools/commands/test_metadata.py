@@ -1,6 +1,7 @@
 """`quire metadata`: the cluster as the metadata store knows it, in stores of its own."""
 
 import re
+import socket
 import sqlite3
 import subprocess
 from pathlib import Path
@@ -16,7 +17,7 @@ from quire.protocol.errors import MetaStore
 from quire.tools.commands.metadata import accept_state
 from quire.tools.local_cluster.cluster import LocalCluster, free_ports
 from tests.reactor import reactor, run
-from tests.tools.command import COMMAND, WAIT_S, environment, ok, refused
+from tests.tools.command import COMMAND, WAIT_S, environment, ok, refused, warm
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -166,3 +167,16 @@ def test_an_acceptance_goes_on_while_bookies_report_what_changes_nothing() -> No
     assert run(lambda: story([note(7, 2), note(8, 2), note(9, 2)])) == bytes_of({**note(9, 2), "accepted": True})
     with pytest.raises(MetaStore, match=r"reported something new to .* nothing was accepted"):
         run(lambda: story([note(7, 2), note(8, 3)]))
+
+
+@pytest.mark.parametrize("words", ["metadata show", "metadata init", "bookie list", "ledger list"])
+def test_the_session_timeout_of_the_client_s_file(tmp_path: Path, words: str) -> None:
+    """How long an unreachable store is tried: also where the address comes with --metadata, and no client is made."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    conf = tmp_path / "client.conf"
+    conf.write_text("zkTimeout=1000\n")
+    uri = f"zk://127.0.0.1:{port}/ledgers"
+    done = warm().run([*words.split(), "--metadata", uri], b"", environment() | {"QUIRE_CONF": str(conf)})
+    assert (done.code, done.raw) == (1, b"")
+    assert f"ZooKeeper at {uri} did not answer within 1 s" in done.err
