@@ -14,7 +14,7 @@ does not name yet are not superfluous (`surplus`).  A bookie that is registered 
 insists; then its copies are read where no other bookie has one.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -139,19 +139,20 @@ def recover_bookies(
     *,
     verify: bool = False,
     even_if_registered: bool = False,
+    ledgers: Iterable[int] | None = None,
 ) -> Deferred[Recovered]:
     """
-    Copies what the lost bookies held, of one ledger or of all, to others.  `dry_run` only counts.  `verify` reads every
-    copy back before the metadata names it.
+    Copies what the lost bookies held, of one ledger, of these ledgers, as far as they are there, or of all, to others.
+    `dry_run` only counts.  `verify` reads every copy back before the metadata names it.
 
     `IllegalOp` when one of them is registered, unless `even_if_registered`; `NoSuchLedger` for a `ledger` that isn't
     there.  What could not be done is in the result's `failed`.
     """
     run = Run(client, frozenset(lost), frozenset(lost), dry_run, verify, progress)
-    return Deferred.fromCoroutine(_recover(run, ledger, even_if_registered))
+    return Deferred.fromCoroutine(_recover(run, ledger, ledgers, even_if_registered))
 
 
-async def _recover(run: Run, ledger: int | None, even_if_registered: bool) -> Recovered:
+async def _recover(run: Run, ledger: int | None, ledgers: Iterable[int] | None, even_if_registered: bool) -> Recovered:
     if not run.lost:
         raise ValueError("name at least one lost bookie")
     if even_if_registered:
@@ -162,9 +163,9 @@ async def _recover(run: Run, ledger: int | None, even_if_registered: bool) -> Re
     run.client.store.on_session_lost(run.session_lost)
     if ledger is not None:
         await run.client.metadata(ledger)  # fails when there is none
-    await each_of(
-        _one(ledger) if ledger is not None else _ids(run.client), lambda each: _ledger(run, each), LEDGERS_AT_ONCE
-    )
+        ledgers = [ledger]
+    wanted = _ids(run.client) if ledgers is None else _each(ledgers)
+    await each_of(wanted, lambda each: _ledger(run, each), LEDGERS_AT_ONCE)
     return Recovered(
         tuple(sorted(run.lost)),
         run.dry_run,
@@ -206,8 +207,9 @@ async def named_by_a_ledger(client: Client, bookie: str) -> bool:
     return False
 
 
-async def _one(ledger: int) -> AsyncIterator[int]:
-    yield ledger
+async def _each(ledgers: Iterable[int]) -> AsyncIterator[int]:
+    for ledger in ledgers:
+        yield ledger
 
 
 async def _ids(client: Client) -> AsyncIterator[int]:
