@@ -41,6 +41,7 @@ from quire.replication.lock import repair_lock
 
 LEDGERS_AT_ONCE = 4
 IDS_PER_PAGE = 1000
+READ_AT_ONCE = 64
 TARGETS_MAX = 3  # new bookies tried for one fragment
 ROUNDS_MAX = 10  # a ledger whose metadata keeps changing is left to the next run
 
@@ -196,6 +197,19 @@ async def check_known(client: Client, bookies: Collection[str]) -> None:
             raise BookieHandleNotAvailable(
                 f"bookie {bookie} is unknown: no cookie, no ledger names it; `quire bookie list` shows those there are"
             )
+
+
+async def ledgers_naming(client: Client, bookies: Collection[str]) -> list[int]:
+    """Those whose metadata names one of the bookies, ascending; without what can't be read."""
+    found: list[int] = []
+
+    async def look(ledger: int) -> None:
+        with suppress(NoSuchLedger, MetadataSerialization):
+            if not (await client.metadata(ledger)).bookies().isdisjoint(bookies):
+                found.append(ledger)
+
+    await each_of(_ids(client), look, READ_AT_ONCE)
+    return sorted(found)
 
 
 async def named_by_a_ledger(client: Client, bookie: str) -> bool:

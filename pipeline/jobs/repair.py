@@ -14,15 +14,10 @@ from itertools import groupby
 
 from quire.client.api import Client
 from quire.pipeline.clients import cluster
-from quire.pipeline.core.filters import Bounds
-from quire.pipeline.core.selection import Selection
 from quire.pipeline.jobs.scrub import Each
-from quire.pipeline.reading.ledgers import selected
-from quire.protocol.errors import NoSuchLedger
 from quire.replication.concurrently import all_of
 from quire.replication.decommission import decommission
-from quire.replication.fragments import fragments_naming
-from quire.replication.lost_bookies import check_known, refuse_registered
+from quire.replication.lost_bookies import check_known, ledgers_naming, refuse_registered
 from quire.replication.mending import Mended, Mending, mend
 from quire.replication.scrub.judge import Finding, about_ledger
 
@@ -31,8 +26,6 @@ from quire.replication.scrub.judge import Finding, about_ledger
 AT_ONCE = 4  # ledgers of one task
 TASK_LEDGERS = 64
 TASK_ENTRIES = 100_000
-PAGE = 1000  # ledgers whose metadata one task reads
-READ_AT_ONCE = 64
 
 Work = tuple[int, list[Finding]]
 
@@ -82,41 +75,18 @@ def drain(each: Each, uri: str, bookies: Sequence[str], how: Mending, remove: bo
     """
     ours = cluster(uri)
 
-    async def ids() -> list[int]:
+    async def begin() -> list[int]:
         await check_known(ours.client, bookies)
         await refuse_registered(ours.client, bookies)
-        return await selected(ours.client, Selection.parse("all"), Bounds())
+        return await ledgers_naming(ours.client, bookies)
 
-    ledgers = ours.wait(ids)
-    tasks = [ledgers[start : start + PAGE] for start in range(0, len(ledgers), PAGE)]
-    named: list[Work] = each(partial(naming, uri, bookies), tasks)
-    done: list[Mended] = each(partial(mended, uri, how), cut(named))
+    gone = [
+        about_ledger(ledger, "unreachable", "it is to go", bookie=bookie)
+        for ledger in ours.wait(begin)
+        for bookie in bookies
+    ]
+    done = repair(each, uri, gone, how)
     if remove and not how.dry_run and not any(one.left for one in done):
         for bookie in bookies:
             ours.wait(partial(decommission, ours.client, bookie))
-    return sorted(done, key=lambda one: one.ledger)
-
-
-def naming(uri: str, bookies: Sequence[str], ledgers: Sequence[int]) -> list[Work]:
-    """Those of the ledgers that name one of the bookies, and by that have something to be made good."""
-    ours = cluster(uri)
-
-    async def one(ledger: int) -> list[Work]:
-        try:
-            metadata = await ours.client.metadata(ledger)
-        except NoSuchLedger:
-            return []
-        named = fragments_naming(metadata, bookies)
-        return [
-            (ledger, [about_ledger(ledger, "unreachable", "it is to go", 0, bookie) for bookie in bookies])
-            for _ in named[:1]
-        ]
-
-    async def story() -> list[Work]:
-        found: list[Work] = []
-        for start in range(0, len(ledgers), READ_AT_ONCE):
-            for some in await all_of([one(ledger) for ledger in ledgers[start : start + READ_AT_ONCE]]):
-                found += some
-        return found
-
-    return ours.wait(story)
+    return done

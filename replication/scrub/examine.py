@@ -13,6 +13,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from quire.client.core.quorum import Quorums
+from quire.metadata.clock import Clock
 from quire.protocol.errors import OK, BookieHandleNotAvailable, NoSuchEntry, Timeout
 from quire.replication.concurrently import all_of
 from quire.replication.fragments import count_on, lacking_of, runs_on
@@ -65,6 +66,11 @@ class Manner:
     pace: Pace | None = None
     refusals: dict[str, int] = field(default_factory=dict)
     counted: Callable[[int], object] = lambda _copies: None
+
+    @classmethod
+    def at(cls, clock: Clock, bytes_per_second: float | None) -> "Manner":
+        """So fast at most."""
+        return cls(Pace(clock, bytes_per_second))
 
 
 class Examination:

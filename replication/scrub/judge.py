@@ -134,7 +134,7 @@ def unequal(totals: Iterable[Sum]) -> bool:
     return len(set(totals)) > 1
 
 
-def payload_bytes(quorums: Quorums, last: int, seen: Iterable[Seen]) -> int | None:
+def payload_bytes(last: int, seen: Iterable[Seen]) -> int | None:
     """Of all entries of one ledger, from copies of which nothing is missing; None when there is no such for some."""
     best: dict[tuple[int, int, int], Sum] = {}
     for each in seen:

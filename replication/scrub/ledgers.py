@@ -36,6 +36,10 @@ class Planned(NamedTuple):
     last: int
     settled: bool
 
+    @property
+    def quorums(self) -> Quorums:
+        return Quorums.of(self.metadata)
+
 
 async def known(client: Client) -> Known:
     """`MetaStore`."""

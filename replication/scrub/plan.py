@@ -84,6 +84,11 @@ def ranges(ledger: int, first: int, last: int, chunks: int, wanted: Wanted) -> I
             begin = end + 1
 
 
+def entries_of(share: Share, quorums: Quorums) -> int:
+    """How many copies it has."""
+    return count_on(quorums, share.index, share.first, share.last)
+
+
 def weight(share: Share) -> int:
     """What it costs to read."""
     return share.bytes + LEDGER_BYTES

@@ -172,10 +172,11 @@ def scrub(
     with session(master) as spark, progress("scrub") as told:
         from quire.pipeline.jobs import findings, running
         from quire.pipeline.jobs import scrub as job
+        from quire.replication.scrub.whole import Scrubbing
 
         findings.refuse(to, overwrite)
-        how = job.Scrubbing(ledgers, level, sample, seed, lanes, rate, settle)  # type: ignore[arg-type]  # looked at above
-        done = job.scrub(running.in_tasks(spark, told), uri, how)
+        how = Scrubbing(level, sample, seed, lanes, rate, settle)  # type: ignore[arg-type]  # looked at above
+        done = job.scrub(running.in_tasks(spark, told), uri, ledgers, how)
         findings.write(to, done)
     told_findings(done, chart, json_wanted)
     if done.findings:

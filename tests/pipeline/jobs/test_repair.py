@@ -8,10 +8,11 @@ import pytest
 
 from quire.pipeline.clients import cluster
 from quire.pipeline.jobs.repair import TASK_ENTRIES, TASK_LEDGERS, cut, drain, repair
-from quire.pipeline.jobs.scrub import Scrubbing, scrub
+from quire.pipeline.jobs.scrub import scrub
 from quire.protocol.errors import IllegalOp
 from quire.replication.mending import Mending
 from quire.replication.scrub.judge import Finding
+from quire.replication.scrub.whole import Scrubbing
 from quire.tools.local_cluster.cluster import LocalCluster
 from tests.pipeline.jobs.faults import faulty, filled, here, made
 from tests.tools.conftest import SMALL
@@ -44,7 +45,7 @@ def test_scrub_repair_scrub(bookies: LocalCluster) -> None:
     ids = [faulty(ours, bookies.ids[:3], 600)[0] for _ in range(2)]
     filled(ours, bookies.ids[:3], 50)
     how = Scrubbing(settle_s=0)
-    found = scrub(here, bookies.uri, how).findings
+    found = scrub(here, bookies.uri, "all", how).findings
     assert {each.ledger for each in found} == set(ids)
     dry = repair(here, bookies.uri, found, Mending(dry_run=True))
     assert sum(each.entries for each in dry) == sum(each.entries for each in found)
@@ -55,7 +56,7 @@ def test_scrub_repair_scrub(bookies: LocalCluster) -> None:
     assert [each.ledger for each in repair(dying, bookies.uri, found, Mending())] == ids[:1]
     done = repair(here, bookies.uri, found, Mending())
     assert [(each.ledger, each.entries > 0, each.left) for each in done] == [(ids[0], False, []), (ids[1], True, [])]
-    assert scrub(here, bookies.uri, how).findings == []
+    assert scrub(here, bookies.uri, "all", how).findings == []
 
 
 def test_a_bookie_is_drained(bookies: LocalCluster) -> None:
@@ -82,4 +83,4 @@ def test_a_bookie_is_drained(bookies: LocalCluster) -> None:
     (last,) = drain(here, bookies.uri, [lost], Mending(fence=True, grace_s=0), remove=True)
     assert (last.ledger, last.left) == (opened, [])
     assert lost not in ours.wait(ours.client.store.cookies)
-    assert scrub(here, bookies.uri, Scrubbing(f"{closed},{other}")).findings == []
+    assert scrub(here, bookies.uri, f"{closed},{other}", Scrubbing()).findings == []

@@ -8,7 +8,8 @@ from twisted.internet.defer import Deferred
 
 from quire.conf.client import ClientOptions
 from quire.pipeline.clients import Cluster, cluster
-from quire.pipeline.jobs.scrub import Scrubbing, confirmed, scrub
+from quire.pipeline.jobs.scrub import scrub
+from quire.replication.scrub.whole import Scrubbing, confirmed
 from quire.tools.local_cluster.cluster import LocalCluster
 from tests.pipeline.jobs.faults import DIGEST, faulty, filled, good, here, made, payload, rows, send
 from tests.pipeline.written import ledger
@@ -28,14 +29,14 @@ def test_nothing_is_wrong(ours: Cluster) -> None:
     """With closed, open, empty and large ledgers; all copies are read once."""
     ids = [ledger(ours, [b"x" * 500] * 3000), ledger(ours, [b"y"] * 50, close=False), ledger(ours, [])]
     text = ",".join(map(str, ids))
-    done = scrub(here, ours.uri, Scrubbing(text, settle_s=0))
+    done = scrub(here, ours.uri, text, Scrubbing(settle_s=0))
     assert done.findings == []
     assert (done.summary.ledgers, done.summary.copies) == (3, 3 * 3050)
     assert done.summary.bytes > 3 * 3000 * 500
-    listed = scrub(here, ours.uri, Scrubbing(text, "presence", settle_s=0))
+    listed = scrub(here, ours.uri, text, Scrubbing("presence", settle_s=0))
     assert (listed.findings, listed.summary.bytes, listed.summary.copies) == ([], 0, 3 * 3050)
-    assert scrub(here, ours.uri, Scrubbing(text, "metadata")).summary.copies == 0
-    sample = scrub(here, ours.uri, Scrubbing(text, sample=0))
+    assert scrub(here, ours.uri, text, Scrubbing("metadata")).summary.copies == 0
+    sample = scrub(here, ours.uri, text, Scrubbing(sample=0))
     assert (sample.findings, sample.summary.copies) == ([], 0)
 
 
@@ -43,9 +44,9 @@ def test_every_fault_is_found(ours: Cluster) -> None:
     """As what it is, on the bookie where it is; whatever the lanes and the rate."""
     names = sorted(ours.wait(ours.client.store.bookies).writable)
     one, expected = faulty(ours, names)
-    for how in (Scrubbing(str(one)), Scrubbing(str(one), lanes=1, bytes_per_second=50e6)):
-        assert rows(scrub(here, ours.uri, how).findings) == expected
-    listed = scrub(here, ours.uri, Scrubbing(str(one), "presence"))
+    for how in (Scrubbing(), Scrubbing(lanes=1, bytes_per_second=50e6)):
+        assert rows(scrub(here, ours.uri, str(one), how).findings) == expected
+    listed = scrub(here, ours.uri, str(one), Scrubbing("presence"))
     assert rows(listed.findings) == [row for row in expected if row[0] == "missing"]
 
 
@@ -59,11 +60,10 @@ def test_lengths_and_metadata(ours: Cluster) -> None:
             await send(ours, wrong, bookie, good(wrong, 10))
 
     ours.wait(fill)
-    how = Scrubbing(f"{wrong},{unknown}")
-    found = scrub(here, ours.uri, how).findings
+    found = scrub(here, ours.uri, f"{wrong},{unknown}", Scrubbing()).findings
     assert rows(found) == [("length", "", -1, -1), ("unknown", "nobody:3181", -1, -1)]
     ours.wait(lambda: ours.client.delete_ledger(wrong))
-    assert rows(confirmed(ours.uri, how, found)) == [("unknown", "nobody:3181", -1, -1)]
+    assert rows(ours.wait(lambda: confirmed(ours.client, found))) == [("unknown", "nobody:3181", -1, -1)]
 
 
 def test_a_log_that_is_cut_off_or_altered(bookies: LocalCluster) -> None:
@@ -88,7 +88,7 @@ def test_a_log_that_is_cut_off_or_altered(bookies: LocalCluster) -> None:
     half = data.index(b"entry 002000")
     logs[-1].write_bytes(data[: half + 3])
     bookies.restart(victim)
-    found = scrub(here, bookies.uri, Scrubbing(str(one))).findings
+    found = scrub(here, bookies.uri, str(one), Scrubbing()).findings
     assert {each.bookie for each in found} == {victim}
     bad = {entry for each in found for entry in range(each.first, each.last + 1)}
     assert bad == {100, 200, 201, *range(2000, 3000)}
@@ -116,7 +116,7 @@ def test_no_false_alarm_beside_writers(bookies: LocalCluster) -> None:
     for turn in range(3):
         if turn == 1:
             bookies.kill(bookies.ids[3])
-        done = scrub(here, bookies.uri, Scrubbing(settle_s=2 * ClientOptions().add_timeout_ms / 1000))
+        done = scrub(here, bookies.uri, "all", Scrubbing(settle_s=2 * ClientOptions().add_timeout_ms / 1000))
         alarms = [each for each in done.findings if each.bookie != bookies.ids[3]]
         assert alarms == [], turn
         if turn != 1:

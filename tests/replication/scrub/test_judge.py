@@ -66,5 +66,5 @@ def test_a_share_whose_bookie_was_replaced_is_looked_at_again() -> None:
 def test_payload_bytes() -> None:
     """From any bookie that has a class whole; unknown when none has."""
     whole = [seen(0, {(0, 0): Sum(4, 1, 40), (1, 0): Sum(6, 1, 60)}), seen(1, {(0, 0): Sum(3, 1, 30)})]
-    assert payload_bytes(PLAIN, 9, whole) == 100
-    assert payload_bytes(PLAIN, 9, whole[1:]) is None
+    assert payload_bytes(9, whole) == 100
+    assert payload_bytes(9, whole[1:]) is None
