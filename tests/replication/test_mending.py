@@ -200,3 +200,16 @@ def test_what_nobody_can_decide_is_left():
     assert "no survivor has entry 7" in done[lost].left[0]
     assert "no answer" in done[silent].left[0]
     assert sum(each.entries for each in done.values()) == 0
+
+
+def test_a_ledger_that_another_process_repairs_is_left():
+    """Its lock is held; once it is given back the ledger is mended."""
+    cluster = FakeCluster(4)
+    ledger = closed(cluster, {0: THREE}, 30)
+    damage(cluster, "b1", ledger, 4)
+    release = cluster.succeed(cluster.store.lock_repair(ledger))
+    (done,) = mended(cluster)
+    assert "another process repairs it" in done.left[0]
+    cluster.succeed(release())
+    assert [each.left for each in mended(cluster)] == [[]]
+    assert is_whole(cluster, cluster.client(), ledger)
