@@ -16,6 +16,8 @@ from quire.tools.terminal import output
 from quire.tools.terminal.options import Json, Metadata, Usage, group, metadata_uri, refused
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from quire.pipeline.jobs.findings import Scrubbed
     from quire.pipeline.spark import SparkSession
 
@@ -169,12 +171,12 @@ def scrub(
     if level not in ("metadata", "presence", "full"):
         raise Usage(f"--level is metadata, presence or full, not {level!r}")
     uri = metadata_uri(metadata)
+    tables().refuse(to, overwrite)
     with session(master) as spark, progress("scrub") as told:
         from quire.pipeline.jobs import findings, running
         from quire.pipeline.jobs import scrub as job
         from quire.replication.scrub.whole import Scrubbing
 
-        findings.refuse(to, overwrite)
         how = Scrubbing(level, sample, seed, lanes, rate, settle)  # type: ignore[arg-type]  # looked at above
         done = job.scrub(running.in_tasks(spark, told), uri, ledgers, how)
         findings.write(to, done)
@@ -222,17 +224,18 @@ def repair(
     if remove and not bookies:
         raise Usage("--decommission needs --bookie")
     uri = metadata_uri(metadata)
+    found = tables().read(source).findings if source is not None else []
     with session(master) as spark, progress("repair") as told:
         from quire.pipeline.jobs import chart as charts
-        from quire.pipeline.jobs import findings, running
         from quire.pipeline.jobs import repair as job
+        from quire.pipeline.jobs import running
         from quire.replication.mending import Mending
 
         how, each = Mending(dry_run, recover, grace), running.in_tasks(spark, told)
         if source is None:
             done = job.drain(each, uri, bookies or [], how, remove)
         else:
-            done = job.repair(each, uri, findings.read(source).findings, how)
+            done = job.repair(each, uri, found, how)
     left = [reason for one in done for reason in one.left]
     entries, size = sum(one.entries for one in done), sum(one.bytes for one in done)
     fragments = sum(one.fragments for one in done)
@@ -270,11 +273,16 @@ def report(source: Directory, chart: Chart = None, json_wanted: Json = False) ->
     Example:
       quire pipeline report /var/scrub/monday --chart monday.html
     """
+    told_findings(tables().read(source), chart, json_wanted)
+
+
+def tables() -> "ModuleType":
+    """What reads and writes findings."""
     try:
         from quire.pipeline.jobs import findings
     except ImportError as error:
-        raise refused(f"{error}: pip install 'quire[pipeline]'") from None
-    told_findings(findings.read(source), chart, json_wanted)
+        raise refused(f"the pipeline needs PyArrow: pip install 'quire[pipeline]' ({error})") from None
+    return findings
 
 
 def told_findings(done: "Scrubbed", chart: Path | None, json_wanted: bool) -> None:
