@@ -25,7 +25,7 @@ from quire.replication.scrub.judge import Finding, about_ledger
 
 AT_ONCE = 4  # ledgers of one task
 TASK_LEDGERS = 64
-TASK_ENTRIES = 100_000
+TASK_ENTRIES = 20_000
 
 Work = tuple[int, list[Finding]]
 
