@@ -1,52 +1,31 @@
 """
-Whether every entry of a ledger has all its copies: every replica of every entry is read and its digest checked.
+Whether every entry of a ledger has all its copies: every replica of every entry is read, its digest checked, and what
+the bookies have compared.
 
-Knows: which entries each bookie has to hold, and how to ask for them in batches, a bounded number at a time.
-Does not know: how a missing copy is made again (`copier`).
+Knows: one ledger as a whole.
+Does not know: how a bookie is asked and copies are compared (`scrub`), how a missing copy is made again (`copier`).
 
 Nothing is changed, fenced or recovered; of a ledger that isn't closed only what is confirmed now is looked at.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice
 from typing import NamedTuple
 
 from twisted.internet.defer import Deferred
 
 from quire.client.api import Client
-from quire.client.core.quorum import Quorums
-from quire.client.handles.ledger_record import digest_of
 from quire.metadata.ledger import LedgerState
-from quire.protocol.errors import OK, NoSuchEntry
 from quire.replication.concurrently import all_of
-from quire.replication.fragments import count_on, runs_on
-from quire.replication.replicas import ABOUT_ONE_ENTRY, ReplicaReader, why
+from quire.replication.fragments import count_on
+from quire.replication.scrub.compare import compared
+from quire.replication.scrub.examine import Manner, Missing, merged
+from quire.replication.scrub.judge import Seen, suspicions
+from quire.replication.scrub.ledgers import end_of
+from quire.replication.scrub.plan import Share
+from quire.replication.scrub.subject import Subject
 
 # SPDX-License-Identifier: Apache-2.0
-
-RUNS_MAX = 32  # of a striped ledger, whose runs are short, asked of one bookie at a time
-# entries of a bookie that denies or damages one after the other and doesn't say what it has, asked for at a time
-SINGLES_MAX = 256
-BYTES_MAX = 8 << 20  # what these may bring back together, judged by the entries seen so far
-ASSUMED_ENTRY_BYTES = 64 << 10  # before the first
-
-
-class Missing(NamedTuple):
-    """
-    `entries` entries from `first` on lack the copy that `bookie` should hold.  `code` says how: -13 or -7 not there, -5
-    bad digest, others no answer.
-    """
-
-    bookie: str
-    first: int
-    entries: int
-    code: int
-
-    @property
-    def why(self) -> str:
-        """The code in words."""
-        return why(self.code)
 
 
 class CheckProgress(NamedTuple):
@@ -122,33 +101,45 @@ def check_ledger(client: Client, ledger: int, progress: Progress | None = None) 
 
 async def _check(client: Client, ledger: int, progress: Progress | None) -> LedgerCheck:
     metadata = await client.metadata(ledger)
-    digest = digest_of(ledger, metadata)
-    last = metadata.last_entry
-    if not metadata.is_closed:
-        assert metadata.password is not None  # else it had no digest either
-        reader = await client.open_ledger(ledger, metadata.password, recover=False)
-        last, metadata = reader.last_entry_id, reader.metadata
-        await reader.close()
-    quorums = Quorums.of(metadata)
-    parts = [
-        (index, bookie, first, last if end is None else min(end, last))
-        for first, end, bookies in metadata.fragment_ranges()
+    last, metadata = await end_of(client, ledger, metadata)
+    subject = Subject(client.pool, ledger, metadata)
+    quorums, reader = subject.quorums, subject.reader
+    fragments = [
+        (first, last if end is None else min(end, last), bookies) for first, end, bookies in metadata.fragment_ranges()
+    ]
+    shares = [
+        Share(ledger, first, index, bookie, first, end, 0)
+        for first, end, bookies in fragments
         for index, bookie in enumerate(bookies)
     ]
-    expected = sum(count_on(quorums, index, first, end) for index, _bookie, first, end in parts)
-    tally = Tally(ledger, expected, progress)
-    reader_of = ReplicaReader(client.pool, ledger, digest)
+    expected = sum(count_on(quorums, share.index, share.first, share.last) for share in shares)
+    manner = Manner(counted=Tally(ledger, expected, progress).seen)
+    seen: list[Seen] = []
+
     # By bookie, so that one that doesn't answer is waited for once, not once per fragment.
-    checks = {bookie: BookieCheck(reader_of, quorums, bookie, tally) for _index, bookie, _first, _end in parts}
-    for index, bookie, first, end in parts:
-        checks[bookie].parts.append((index, first, end))
-    await all_of([check.run() for check in checks.values()])
-    missing = sorted(
-        (each for check in checks.values() for each in check.missing), key=lambda each: (each.first, each.bookie)
-    )
-    return LedgerCheck(
-        ledger, metadata.state, last, expected, tuple(missing), tuple(fragment.first for fragment in metadata.fragments)
-    )
+    async def look(bookie: str) -> None:
+        examination = subject.examination(bookie, manner)
+        for share in shares:
+            if share.bookie == bookie:
+                sums = subject.sums()
+                missing = await examination.run(share.index, share.first, share.last, sums)
+                seen.append(Seen(share, missing, sums.found, 0))
+
+    await all_of([look(bookie) for bookie in sorted({share.bookie for share in shares})])
+    unread = sorted((part for each in seen for part in each.missing), key=lambda part: part.first)
+    wrong = list(unread)
+    for suspicion in suspicions({ledger: (quorums, last)}, seen):
+        for first, stop in sorted(suspicion.differing):
+            for begin, end, bookies in fragments:
+                low, high = max(first, begin), min(stop, end)
+                if low <= high:
+                    odds = await compared(reader, quorums, bookies, begin, low, high, unread)
+                    wrong += [Missing(bookies[odd.index], odd.entry, 1, odd.code) for odd in odds]
+    bookies_wrong = sorted({each.bookie for each in wrong})
+    missing = [part for name in bookies_wrong for part in merged([each for each in wrong if each.bookie == name])]
+    missing.sort(key=lambda each: (each.first, each.bookie))
+    starts = tuple(fragment.first for fragment in metadata.fragments)
+    return LedgerCheck(ledger, metadata.state, last, expected, tuple(missing), starts)
 
 
 class Tally:
@@ -164,87 +155,3 @@ class Tally:
         self._copies += copies
         if self._progress is not None:
             self._progress(CheckProgress(self._ledger, self._copies, self._expected))
-
-
-class BookieCheck:
-    """One bookie's share of the ledger: `parts` are (ensemble index, first, last)."""
-
-    def __init__(self, reader: ReplicaReader, quorums: Quorums, bookie: str, tally: Tally) -> None:
-        self.parts: list[tuple[int, int, int]] = []
-        self.missing: list[Missing] = []
-        self._reader = reader
-        self._quorums = quorums
-        self._bookie = bookie
-        self._tally = tally
-        self._stored: list[tuple[int, int]] | None = None  # what it says it holds, once an entry was missing
-        self._asked = False
-        self._entry_bytes = ASSUMED_ENTRY_BYTES
-        self._given_up = OK  # the code of a failure that the next request would meet too
-
-    async def run(self) -> None:
-        for index, first, last in self.parts:
-            runs = runs_on(self._quorums, index, first, last)
-            while some := list(islice(runs, self._at_once())):
-                await all_of([self._run(start, count) for start, count in some])
-        self.missing = merged(self.missing)
-
-    def _at_once(self) -> int:
-        return max(1, min(RUNS_MAX, BYTES_MAX // (self._quorums.write * self._entry_bytes)))
-
-    async def _run(self, first: int, count: int) -> None:
-        stop = first + count
-        # so many further entries are asked for one by one, but together: nothing says where the next good one is
-        ahead = 0
-        while first < stop:
-            if self._given_up:
-                self._note(first, stop - first, self._given_up)
-                return
-            piece = await self._reader.piece(self._bookie, first, stop - first)
-            if piece.code == OK:
-                self._entry_bytes = max(map(len, piece.bodies))
-                self._tally.seen(len(piece.bodies))
-                first += len(piece.bodies)
-                ahead = 0
-            elif piece.code not in ABOUT_ONE_ENTRY:
-                self._given_up = piece.code
-            else:
-                gap = await self._gap(first, stop) if piece.code == NoSuchEntry.code else 1
-                self._note(first, gap, piece.code)
-                first += gap
-                if self._stored is None:
-                    await all_of([self._single(entry) for entry in range(first, min(first + ahead, stop))])
-                    first = min(first + ahead, stop)
-                    ahead = min(2 * ahead + 1, SINGLES_MAX, BYTES_MAX // self._entry_bytes)
-
-    async def _single(self, entry: int) -> None:
-        piece = await self._reader.piece(self._bookie, entry, 1)
-        if piece.code == OK:
-            self._entry_bytes = max(self._entry_bytes, *map(len, piece.bodies))
-            self._tally.seen(1)
-            return
-        self._note(entry, 1, piece.code)
-
-    async def _gap(self, first: int, stop: int) -> int:
-        """How many entries from `first` on, at least one, the bookie says it lacks; one where it doesn't say."""
-        if not self._asked:
-            self._asked = True
-            self._stored = await self._reader.stored(self._bookie)
-        if self._stored is None:
-            return 1
-        following = min((start for start, count in self._stored if start + count > first + 1), default=stop)
-        return max(1, min(following, stop) - first)
-
-    def _note(self, first: int, count: int, code: int) -> None:
-        self.missing.append(Missing(self._bookie, first, count, code))
-        self._tally.seen(count)
-
-
-def merged(missing: list[Missing]) -> list[Missing]:
-    """Neighbours with one code joined."""
-    out: list[Missing] = []
-    for each in sorted(missing, key=lambda one: one.first):
-        if out and out[-1].first + out[-1].entries == each.first and out[-1].code == each.code:
-            out[-1] = out[-1]._replace(entries=out[-1].entries + each.entries)
-        else:
-            out.append(each)
-    return out

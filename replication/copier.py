@@ -10,7 +10,7 @@ only after it acknowledged every entry, and only if it still names the lost one 
 any point leaves at most copies that no client asks for, and beginning again is always right.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby, islice
 from typing import NamedTuple, Protocol
 
@@ -88,7 +88,7 @@ class Runs:
 class FragmentCopier:
     """
     One fragment of one ledger.  `lost`: bookies that are never read from; one that is replaced though it is not lost is
-    asked last.  `moved` hears of every batch that was stored.
+    asked last, and after it `others`, which the metadata does not name.  `moved` hears of every batch that was stored.
     """
 
     def __init__(
@@ -98,6 +98,7 @@ class FragmentCopier:
         fragment: HeldFragment,
         lost: Collection[str],
         moved: Moved,
+        others: Sequence[str] = (),
     ) -> None:
         if fragment.last is None:
             raise UnclosedFragment(f"ledger {record.ledger}: the fragment at {fragment.first} is still being written")
@@ -107,6 +108,7 @@ class FragmentCopier:
         self._last = fragment.last
         self._lost = lost
         self._moved = moved
+        self._others = [bookie for bookie in others if bookie]
         self._quorums = record.quorums
         self._digest = digest_of(record.ledger, record.metadata)
         self._reader = ReplicaReader(pool, record.ledger, self._digest)
@@ -221,7 +223,7 @@ class FragmentCopier:
         """The bookies that hold the entry, in the order of reading."""
         bookies = self._fragment.bookies
         write_set = sorted(self._quorums.write_set(entry), key=lambda other: other == index)
-        return [bookies[other] for other in write_set if bookies[other] not in self._lost]
+        return [bookies[other] for other in write_set if bookies[other] not in self._lost] + self._others
 
     async def _read(self, index: int, first: int, count: int) -> list[bytes]:
         """Checked bodies from `first` on, at least one, at most `count`."""

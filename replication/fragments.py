@@ -9,12 +9,11 @@ that isn't, for its successor begins right above the writer's last add confirmed
 repaired; the last fragment of an unclosed ledger belongs to its writer, or to a recovery.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from quire.client.core.quorum import Quorums
 from quire.metadata.ledger import LedgerMetadata
-from quire.protocol import availability
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -79,14 +78,27 @@ def count_on(quorums: Quorums, index: int, first: int, last: int) -> int:
     return rounds * quorums.write + sum(quorums.has(last - back, index) for back in range(rest))
 
 
-def missing(quorums: Quorums, index: int, first: int, last: int, held: bytes) -> Iterator[tuple[int, int] | None]:
+def lacking_of(
+    quorums: Quorums, index: int, first: int, last: int, held: Iterable[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
+    """
+    Runs (first id, count) of the entries of first..last that belong on ensemble index `index` and are not in `held`,
+    which is runs too, ascending.
+    """
+    for lacking in missing(quorums, index, first, last, iter(held)):
+        if lacking is not None:
+            yield from runs_on(quorums, index, *lacking)
+
+
+def missing(
+    quorums: Quorums, index: int, first: int, last: int, runs: Iterator[tuple[int, int]]
+) -> Iterator[tuple[int, int] | None]:
     """
     Ranges (first, last) of first..last in which ensemble index `index` lacks what belongs to it; entries of other
-    indexes may be among them.  `held`: what is there, as `availability` encodes it.  None between them: a moment to let
-    others work.
+    indexes may be among them.  `runs`: (first id, count) of what is there, ascending.  None between them: a moment to
+    let others work.
     """
     nothing = last + 1, 0
-    runs = availability.runs_of(held)
     have = next(runs, nothing)
     lacking: tuple[int, int] | None = None
     looked = 0

@@ -14,7 +14,7 @@ does not name yet are not superfluous (`surplus`).  A bookie that is registered 
 insists; then its copies are read where no other bookie has one.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -41,6 +41,7 @@ from quire.replication.lock import repair_lock
 
 LEDGERS_AT_ONCE = 4
 IDS_PER_PAGE = 1000
+READ_AT_ONCE = 64
 TARGETS_MAX = 3  # new bookies tried for one fragment
 ROUNDS_MAX = 10  # a ledger whose metadata keeps changing is left to the next run
 
@@ -139,19 +140,20 @@ def recover_bookies(
     *,
     verify: bool = False,
     even_if_registered: bool = False,
+    ledgers: Iterable[int] | None = None,
 ) -> Deferred[Recovered]:
     """
-    Copies what the lost bookies held, of one ledger or of all, to others.  `dry_run` only counts.  `verify` reads every
-    copy back before the metadata names it.
+    Copies what the lost bookies held, of one ledger, of these ledgers, as far as they are there, or of all, to others.
+    `dry_run` only counts.  `verify` reads every copy back before the metadata names it.
 
     `IllegalOp` when one of them is registered, unless `even_if_registered`; `NoSuchLedger` for a `ledger` that isn't
     there.  What could not be done is in the result's `failed`.
     """
     run = Run(client, frozenset(lost), frozenset(lost), dry_run, verify, progress)
-    return Deferred.fromCoroutine(_recover(run, ledger, even_if_registered))
+    return Deferred.fromCoroutine(_recover(run, ledger, ledgers, even_if_registered))
 
 
-async def _recover(run: Run, ledger: int | None, even_if_registered: bool) -> Recovered:
+async def _recover(run: Run, ledger: int | None, ledgers: Iterable[int] | None, even_if_registered: bool) -> Recovered:
     if not run.lost:
         raise ValueError("name at least one lost bookie")
     if even_if_registered:
@@ -162,9 +164,9 @@ async def _recover(run: Run, ledger: int | None, even_if_registered: bool) -> Re
     run.client.store.on_session_lost(run.session_lost)
     if ledger is not None:
         await run.client.metadata(ledger)  # fails when there is none
-    await each_of(
-        _one(ledger) if ledger is not None else _ids(run.client), lambda each: _ledger(run, each), LEDGERS_AT_ONCE
-    )
+        ledgers = [ledger]
+    wanted = _ids(run.client) if ledgers is None else _each(ledgers)
+    await each_of(wanted, lambda each: _ledger(run, each), LEDGERS_AT_ONCE)
     return Recovered(
         tuple(sorted(run.lost)),
         run.dry_run,
@@ -197,6 +199,19 @@ async def check_known(client: Client, bookies: Collection[str]) -> None:
             )
 
 
+async def ledgers_naming(client: Client, bookies: Collection[str]) -> list[int]:
+    """Those whose metadata names one of the bookies, ascending; without what can't be read."""
+    found: list[int] = []
+
+    async def look(ledger: int) -> None:
+        with suppress(NoSuchLedger, MetadataSerialization):
+            if not (await client.metadata(ledger)).bookies().isdisjoint(bookies):
+                found.append(ledger)
+
+    await each_of(_ids(client), look, READ_AT_ONCE)
+    return sorted(found)
+
+
 async def named_by_a_ledger(client: Client, bookie: str) -> bool:
     """Whether any ledger's metadata names a bookie (a cookie may have been removed too early)."""
     async for ledger in _ids(client):
@@ -206,8 +221,9 @@ async def named_by_a_ledger(client: Client, bookie: str) -> bool:
     return False
 
 
-async def _one(ledger: int) -> AsyncIterator[int]:
-    yield ledger
+async def _each(ledgers: Iterable[int]) -> AsyncIterator[int]:
+    for ledger in ledgers:
+        yield ledger
 
 
 async def _ids(client: Client) -> AsyncIterator[int]:

@@ -30,6 +30,7 @@ from twisted.internet.defer import Deferred
 from quire.client.api import Client
 from quire.client.handles.ledger_record import LedgerRecord, digest_of
 from quire.metadata.ledger import LedgerMetadata, LedgerState
+from quire.protocol.availability import runs_of
 from quire.protocol.errors import OK, LedgerError, NoSuchLedgerExistsOnMetadataServer, Replication, error_of
 from quire.replication.concurrently import each_of
 from quire.replication.copier import Copied, FragmentCopier, TargetFailed
@@ -172,7 +173,7 @@ class Restoration:
         """Copies what the bookie lacks of one fragment; of one that is being written, what is confirmed."""
         last = fragment.last if fragment.last is not None else await self._confirmed(record.metadata)
         for index in fragment.indexes:
-            held = await self._holder.held(record.ledger)
+            held = runs_of(await self._holder.held(record.ledger))
             for lacking in missing(record.quorums, index, fragment.first, last, held):
                 if lacking is None:
                     turn: Deferred[None] = Deferred()

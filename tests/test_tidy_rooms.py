@@ -45,6 +45,11 @@ COVERED = {
         "values only: inputs and effects of the machine",
     ),
     "pipeline/jobs/running.py": ("tests/spark/test_jobs.py", "needs a Spark session"),
+    "replication/scrub/examine.py": ("tests/replication/test_checker.py", "a check is all its examinations"),
+    "replication/scrub/compare.py": ("tests/replication/scrub/test_second_look.py", "what it finds is what that finds"),
+    "replication/scrub/subject.py": ("tests/replication/scrub/test_second_look.py", "values only: looks begin with it"),
+    "replication/scrub/whole.py": ("tests/pipeline/jobs/test_scrub.py", "its steps are a scrub of real bookies"),
+    "replication/scrub/lane.py": ("tests/replication/scrub/test_second_look.py", "the first look is where it begins"),
     "tools/__main__.py": ("tests/tools/test_main.py", "one line: calls main"),
     "tools/process_reactor.py": ("tests/tools/terminal/test_running.py", "types only: the reactor of a command"),
 }

@@ -77,10 +77,10 @@ ROOMS: dict[str, dict[str, str]] = {
     },
     "replication": rows(
         "concurrently fragments lock replicas target",
-        "checker",
-        "copier surplus",
-        "lost_bookies refilling",
-        "decommission",
+        "scrub",
+        "checker copier",
+        "surplus lost_bookies refilling",
+        "decommission mending",
     ),
     "log": rows(
         *["core", "metrics store", "owner", "publish reader", "checks upkeep", "api", "appending", "handles"],

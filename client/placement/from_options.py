@@ -66,8 +66,11 @@ def policy(random: Random, options: ClientOptions, place_of: PlaceOf, weigh: Wei
 
 def domains(options: ClientOptions, place_of: PlaceOf) -> Domains | None:
     """In which fault domains the copies of an entry must be before it is acknowledged; None: anywhere."""
-    if not options.enforce_domains:
-        return None
+    return domains_wanted(options, place_of) if options.enforce_domains else None
+
+
+def domains_wanted(options: ClientOptions, place_of: PlaceOf) -> Domains | None:
+    """In which fault domains the policy puts the copies of an entry where it can; None: anywhere."""
     if options.placement == "zone-aware":
         return Domains(lambda bookie: region_of(place_of(bookie)), options.zones_min)
     if options.placement == "region-aware":

@@ -5,8 +5,8 @@ Knows: Spark's own count of tasks.  Does not know: what is done.
 """
 
 import threading
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from quire.pipeline.spark import SparkSession
 
@@ -40,6 +40,20 @@ def watched(spark: SparkSession, work: Callable[[], T], told: Callable[[int, int
         looking.join()
     told(*tasks(spark))
     return found
+
+
+def in_tasks(
+    spark: SparkSession, told: Callable[[int, int], object]
+) -> Callable[[Callable[[Any], list[Any]], Sequence[Any]], list[Any]]:
+    """What runs a function, which its executors can import, for each of some values: a task for each value."""
+
+    def each(work: Callable[[Any], list[Any]], values: Sequence[Any]) -> list[Any]:
+        if not values:
+            return []
+        made = spark.sparkContext.parallelize(values, len(values)).flatMap(work)
+        return watched(spark, made.collect, told)
+
+    return each
 
 
 def tasks(spark: SparkSession) -> tuple[int, int]:

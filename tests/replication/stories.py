@@ -25,7 +25,7 @@ def closed(cluster: FakeCluster, fragments: dict[int, Sequence[str]], last: int,
 
 def left_open(cluster: FakeCluster, fragments: dict[int, Sequence[str]], last: int, write: int = 3) -> int:
     """The same, but its writer is only gone."""
-    ledger = cluster.ledger(fragments, write, 2)
+    ledger = cluster.ledger(fragments, write, min(write, 2))
     length = 0
     for entry in range(last + 1):
         length += len(payload(entry))

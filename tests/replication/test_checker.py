@@ -6,15 +6,8 @@ import pytest
 
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import NoSuchLedger
-from quire.replication.checker import (
-    BYTES_MAX,
-    SINGLES_MAX,
-    CheckProgress,
-    LedgerCheck,
-    Missing,
-    check_ledger,
-    merged,
-)
+from quire.replication.checker import CheckProgress, LedgerCheck, check_ledger
+from quire.replication.scrub.examine import BYTES_MAX, SINGLES_MAX, Missing, merged
 from tests.client.fakes.cluster import FakeCluster
 
 DIGEST = Digest(DigestType.CRC32C, b"")

@@ -88,9 +88,10 @@ def test_what_is_missing_against_the_slow_way(ensemble: int, data: st.DataObject
             runs[-1] = (runs[-1][0], runs[-1][1] + 1)
         else:
             runs.append((entry, 1))
+    held = availability.runs_of(availability.encode(runs))
     found = [
         entry
-        for start, end in filter(None, missing(quorums, index, first, last, availability.encode(runs)))
+        for start, end in filter(None, missing(quorums, index, first, last, held))
         for run, count in runs_on(quorums, index, start, end)
         for entry in range(run, run + count)
     ]
@@ -102,7 +103,7 @@ def test_what_is_missing_is_looked_for_in_many_turns(striped: bool) -> None:
     """A ledger of any length lets the others of its reactor work."""
     quorums = Quorums(3, 2, 2) if striped else Quorums(3, 3, 2)
     held = availability.encode(runs_on(Quorums(3, 2, 2), 0, 0, 29_999))
-    found = list(missing(quorums, 0, 0, 30_000, held))
+    found = list(missing(quorums, 0, 0, 30_000, availability.runs_of(held)))
     assert found.count(None) >= 10_000 // LOOKED_AT_ONCE
     if striped:
         assert [each for each in found if each is not None] == [(30_000, 30_000)]

@@ -32,10 +32,11 @@ SUBCOMMANDS = {
     "ledger": ["write", "read", "tail", "show", "list", "delete", "recover", "check"],
     "log": list(LOGS),
     "bench": ["write", "read"],
-    "pipeline": ["export", "import"],
+    "pipeline": ["export", "import", "scrub", "repair", "report"],
 }
-# they have a bookie's configuration
+# they have a bookie's configuration, or need no cluster
 LOCAL = [["bookie", name] for name in ("stop", "format", "check", "export-check", "export", "rebuild-index")]
+LOCAL += [["pipeline", "report"]]
 SINGLE = ["demo", "local", "recover", "decommission"]
 ALL = [[name] for name in [*SINGLE, *SUBCOMMANDS]] + [
     [group, name] for group, names in SUBCOMMANDS.items() for name in names

@@ -353,8 +353,8 @@ def check(
     json_wanted: Json = False,
 ) -> None:
     """
-    Reads every copy of every entry, verifies the digests, and prints which copies are missing or damaged, by fragment
-    and bookie, and why. Never fences.
+    Reads every copy of every entry, verifies the digests, compares the copies, and prints which are missing, damaged or
+    different, by fragment and bookie, and why. Never fences.
 
     Exit status 1 when any is. `quire recover BOOKIE` makes good what a lost bookie held.
 

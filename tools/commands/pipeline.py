@@ -6,6 +6,7 @@ Knows: options, progress, what is printed.  Does not know: Spark; `quire.pipelin
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,9 +16,14 @@ from quire.tools.terminal import output
 from quire.tools.terminal.options import Json, Metadata, Usage, group, metadata_uri, refused
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
+    from quire.pipeline.jobs.findings import Scrubbed
     from quire.pipeline.spark import SparkSession
 
 # SPDX-License-Identifier: Apache-2.0
+
+LEFT_TOLD_MAX = 20
 
 app = group(
     "Spark jobs over ledgers and logs; need the extra `pipeline`.",
@@ -122,3 +128,182 @@ def import_(
         {"rows": rows, "log": log, "appended": not dry_run},
         f"{rows:,} rows {'would be ' if dry_run else ''}appended to the log {log!r}",
     )
+
+
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="a directory with findings, as `scrub` writes it")]
+
+
+@app.command()
+def scrub(
+    to: Annotated[Path, typer.Argument(metavar="DIR", help="the directory for the findings")],
+    ledgers: Annotated[str, typer.Option("--ledgers", metavar="IDS", help="`7,9-20`, or `all`")] = "all",
+    level: Annotated[
+        str,
+        typer.Option("--level", help="`metadata` asks no bookie, `presence` what each has, `full` reads it"),
+    ] = "full",
+    sample: Annotated[float, typer.Option("--sample", min=0, max=100, metavar="PERCENT", help="of the entries")] = 100,
+    seed: Annotated[int, typer.Option("--seed", help="which entries a sample has")] = 0,
+    lanes: Annotated[int, typer.Option("--lanes", min=1, help="tasks that ask one bookie at the same time")] = 2,
+    rate: Annotated[
+        int | None, typer.Option("--rate", min=1, metavar="BYTES", help="read from one bookie in a second, at most")
+    ] = None,
+    settle: Annotated[
+        float,
+        typer.Option("--settle", min=0, metavar="SECONDS", help="time for copies that are on their way"),
+    ] = 15.0,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="replaces findings that are there")] = False,
+    metadata: Metadata = None,
+    master: Master = None,
+    chart: Chart = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Looks at every copy of every entry on every bookie: whether it is there, whether its digest holds, whether the
+    copies are the same; at placement and metadata too. Changes nothing, never fences; writers may go on.
+
+    The findings are a table, which `repair` and `report` take. Exit status 1 when there are any.
+
+    \b
+    Examples:
+      quire pipeline scrub /var/scrub/monday --rate 50000000
+      quire pipeline scrub /var/scrub/quick --level presence
+    """
+    if level not in ("metadata", "presence", "full"):
+        raise Usage(f"--level is metadata, presence or full, not {level!r}")
+    uri = metadata_uri(metadata)
+    tables().refuse(to, overwrite)
+    with session(master) as spark, progress("scrub") as told:
+        from quire.pipeline.jobs import findings, running
+        from quire.pipeline.jobs import scrub as job
+        from quire.replication.scrub.whole import Scrubbing
+
+        how = Scrubbing(level, sample, seed, lanes, rate, settle)  # type: ignore[arg-type]  # looked at above
+        done = job.scrub(running.in_tasks(spark, told), uri, ledgers, how)
+        findings.write(to, done)
+    told_findings(done, chart, json_wanted)
+    if done.findings:
+        output.note(f"quire: {len(done.findings)} findings; what can be done: `quire pipeline repair {to} --dry-run`")
+        raise typer.Exit(1)
+
+
+@app.command()
+def repair(
+    source: Annotated[Path | None, typer.Argument(metavar="DIR", help="findings, as `scrub` writes them")] = None,
+    bookies: Annotated[
+        list[str] | None,
+        typer.Option("--bookie", metavar="BOOKIE", help="instead: free all ledgers from this one, which is down"),
+    ] = None,
+    remove: Annotated[
+        bool, typer.Option("--decommission", help="with --bookie: take it out of the cluster for good")
+    ] = False,
+    recover: Annotated[
+        bool, typer.Option("--recover-open", help="close open ledgers whose writer seems gone, and that need it")
+    ] = False,
+    grace: Annotated[
+        float, typer.Option("--grace", min=0, metavar="SECONDS", help="how long such a ledger must stand still")
+    ] = 30.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only counts what would be copied")] = False,
+    metadata: Metadata = None,
+    master: Master = None,
+    chart: Chart = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Makes good what a scrub found: copies what is missing or wrong onto the bookie that should have it, from copies that
+    are right; where that bookie is gone or takes none, onto another one, which the metadata names then.
+
+    What is wrong is looked up again, so it may be interrupted and run again. Exit status 1 when something is left.
+
+    \b
+    Examples:
+      quire pipeline repair /var/scrub/monday --dry-run
+      quire pipeline repair --bookie 10.0.0.5:3181 --decommission
+    """
+    if (source is None) == (not bookies):
+        raise Usage("name what is repaired: either DIR or --bookie")
+    if remove and not bookies:
+        raise Usage("--decommission needs --bookie")
+    uri = metadata_uri(metadata)
+    found = tables().read(source).findings if source is not None else []
+    with session(master) as spark, progress("repair") as told:
+        from quire.pipeline.jobs import chart as charts
+        from quire.pipeline.jobs import repair as job
+        from quire.pipeline.jobs import running
+        from quire.replication.mending import Mending
+
+        how, each = Mending(dry_run, recover, grace), running.in_tasks(spark, told)
+        if source is None:
+            done = job.drain(each, uri, bookies or [], how, remove)
+        else:
+            done = job.repair(each, uri, found, how)
+    left = [reason for one in done for reason in one.left]
+    entries, size = sum(one.entries for one in done), sum(one.bytes for one in done)
+    fragments = sum(one.fragments for one in done)
+    if chart is not None:
+        facts = [("entries", f"{entries:,}"), ("fragments moved", f"{fragments:,}"), ("left", f"{len(left):,}")]
+        bars = [(str(one.ledger), float(one.entries)) for one in done]
+        chart.write_text(charts.page("copies made again, by ledger", bars, "entries", facts))
+    would = "would be " if dry_run else ""
+    output.document(
+        json_wanted,
+        {
+            "dry_run": dry_run,
+            "ledgers": [one.ledger for one in done],
+            "entries": entries,
+            "bytes": size,
+            "fragments": fragments,
+            "left": left,
+        },
+        f"{entries:,} entries of {len(done):,} ledgers {would}copied"
+        f"{'' if dry_run else ', ' + output.size_text(size)}; {fragments:,} fragments {would}moved",
+    )
+    if left:
+        for reason in left[:LEFT_TOLD_MAX]:
+            output.note(f"quire: {reason}")
+        output.note(f"quire: {len(left)} things are left")
+        raise typer.Exit(1)
+
+
+@app.command()
+def report(source: Directory, chart: Chart = None, json_wanted: Json = False) -> None:
+    """
+    Prints what a scrub found, by kind and by bookie. Needs no cluster.
+
+    \b
+    Example:
+      quire pipeline report /var/scrub/monday --chart monday.html
+    """
+    told_findings(tables().read(source), chart, json_wanted)
+
+
+def tables() -> "ModuleType":
+    """What reads and writes findings."""
+    try:
+        from quire.pipeline.jobs import findings
+    except ImportError as error:
+        raise refused(f"the pipeline needs PyArrow: pip install 'quire[pipeline]' ({error})") from None
+    return findings
+
+
+def told_findings(done: "Scrubbed", chart: Path | None, json_wanted: bool) -> None:
+    """Prints a summary; with `chart` also as a page."""
+    from quire.pipeline.jobs import chart as charts
+
+    found, kinds, bookies = done.summary, done.by_kind(), done.by_bookie()
+    if chart is not None:
+        facts = [
+            *[("looked at", found.level), ("ledgers", f"{found.ledgers:,}"), ("copies", f"{found.copies:,}")],
+            *[(kind, f"{count:,} findings") for kind, count in kinds.items()],
+        ]
+        bars = [(bookie, float(count)) for bookie, count in bookies.items()]
+        chart.write_text(charts.page("copies that are wrong, by bookie", bars, "copies", facts))
+    lines = [
+        f"{found.ledgers:,} ledgers, {found.copies:,} copies, {output.size_text(found.bytes)} read ({found.level}): "
+        f"{found.findings:,} findings in {found.ledgers_wrong:,} ledgers, {found.copies_wrong:,} copies wrong"
+    ]
+    lines += [f"  {kind}: {count:,}" for kind, count in kinds.items()]
+    lines += [f"  {bookie}: {count:,} copies" for bookie, count in bookies.items()]
+    for each in done.findings[:LEFT_TOLD_MAX]:
+        where = f" entries {each.first} to {each.last}" if each.entries else ""
+        lines.append(f"  ledger {each.ledger}{where} {each.kind} {each.bookie}: {each.detail}")
+    output.document(json_wanted, {**asdict(found), "kinds": kinds, "bookies": bookies}, lines)

@@ -1,0 +1,194 @@
+"""
+Making good what a scrub found of one ledger.
+
+Knows: the order of steps: look again at what was found, copy what is still wrong onto the bookie that should have it,
+read it back, and where that bookie does not take it, move its share to another; last, free the ledger from bookies that
+are gone.
+Does not know: how findings came about, which ledgers there are.
+
+Restartable: nothing is believed but what a second look finds now, so what another run has mended is not touched again.
+
+Safety: the repair lock of the ledger is held where the store has such locks.  Only entries that are settled are copied,
+from copies whose digests hold and that no finding calls wrong.  A ledger that is being written is closed only with
+`fence`, and only when its last ensemble names a bookie that is gone and its last add confirmed stood still meanwhile.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from twisted.internet.defer import Deferred
+
+from quire.client.api import Client
+from quire.client.handles.ledger_record import LedgerRecord
+from quire.metadata.clock import pause
+from quire.metadata.ledger import LedgerMetadata
+from quire.protocol.errors import LedgerError, NoSuchLedgerExistsOnMetadataServer, Replication
+from quire.replication.copier import Copied, FragmentCopier, TargetFailed
+from quire.replication.fragments import HeldFragment, writer_depends_on
+from quire.replication.lock import repair_lock
+from quire.replication.lost_bookies import recover_bookies
+from quire.replication.scrub.examine import DIFFERS, STALE, WRONG_HEAD, Manner
+from quire.replication.scrub.judge import MENDED_BY_COPIES, Finding, Suspicion
+from quire.replication.scrub.ledgers import end_of
+from quire.replication.scrub.second_look import second_look
+
+# SPDX-License-Identifier: Apache-2.0
+
+GRACE_S = 30.0  # so long a ledger's last add confirmed stands still before its writer is taken for gone
+
+
+@dataclass(slots=True)
+class Mended:
+    """What was done to a ledger, in a dry run what would be.  `left`: what was not, and why."""
+
+    ledger: int
+    entries: int = 0
+    bytes: int = 0
+    fragments: int = 0  # whose ensemble was changed
+    left: list[str] = field(default_factory=list)
+    undecided: bool = False  # whether copies differ, and which of them is right is not known
+
+    def copied(self, step: Copied) -> None:
+        self.entries += step.entries
+        self.bytes += step.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Mending:
+    """How: `fence`: whether ledgers whose writer seems gone are closed; `grace_s`: how long that is watched."""
+
+    dry_run: bool = False
+    fence: bool = False
+    grace_s: float = GRACE_S
+
+
+def mend(client: Client, ledger: int, findings: Sequence[Finding], how: Mending = Mending()) -> Deferred[Mended]:
+    """Makes good what was found of a ledger.  What can't be is in `left`; nothing is raised but by the store."""
+    return Deferred.fromCoroutine(_mend(client, ledger, findings, how))
+
+
+async def _mend(client: Client, ledger: int, findings: Sequence[Finding], how: Mending) -> Mended:
+    done = Mended(ledger)
+    try:
+        listed = await client.store.bookies()
+        named = {finding.bookie for finding in findings if finding.bookie}
+        gone = sorted(bookie for bookie in named if listed.find(bookie) is None)
+        # First of all what is wrong though its digest holds: nothing is to be copied from that.
+        await _copy(client, ledger, [finding for finding in findings if finding.bookie not in gone], how, done)
+        if gone and done.undecided:
+            done.left.append(f"ledger {ledger}: what {', '.join(gone)} held is not copied while other copies differ")
+        elif gone:
+            await _free(client, ledger, gone, how, done)
+    except NoSuchLedgerExistsOnMetadataServer:
+        pass  # deleted meanwhile
+    except LedgerError as error:
+        done.left.append(str(error))
+    return done
+
+
+async def _free(client: Client, ledger: int, gone: Sequence[str], how: Mending, done: Mended) -> None:
+    """Copies what bookies that are gone held of the ledger to others."""
+    metadata = (await client.store.read_ledger(ledger)).value
+    if writer_depends_on(metadata, gone) and not how.dry_run:
+        if not how.fence:
+            done.left.append(
+                f"ledger {ledger} is not closed and its last ensemble names {', '.join(gone)}: its writer replaces "
+                f"them; if it is gone, `quire ledger recover {ledger}`"
+            )
+            return
+        if not await stands_still(client, ledger, metadata, how.grace_s):
+            done.left.append(f"ledger {ledger} is being written: its writer replaces {', '.join(gone)}")
+            return
+    await _moved_off(client, ledger, gone, how.dry_run, done)
+
+
+async def stands_still(client: Client, ledger: int, metadata: LedgerMetadata, seconds: float) -> bool:
+    """Whether the last add confirmed is the same after so long."""
+    before, _metadata = await end_of(client, ledger, metadata)
+    await pause(client.reactor, seconds)
+    after, _metadata = await end_of(client, ledger, metadata)
+    return before == after
+
+
+async def _moved_off(client: Client, ledger: int, bookies: Collection[str], dry_run: bool, done: Mended) -> None:
+    freed = await recover_bookies(
+        client, bookies, dry_run=dry_run, verify=True, even_if_registered=True, ledgers=[ledger]
+    )
+    done.entries += freed.progress.entries
+    done.bytes += freed.progress.bytes
+    done.fragments += freed.progress.fragments
+    done.left += [each.reason for each in freed.failed]
+
+
+async def _copy(client: Client, ledger: int, findings: Sequence[Finding], how: Mending, done: Mended) -> None:
+    """Copies what is wrong on bookies that are there; what one does not take, to others."""
+    suspicion = suspicion_of(ledger, findings)
+    others = [finding for finding in findings if finding.index < 0]
+    done.left += [f"ledger {ledger}: {finding.kind}: {finding.detail} {finding.bookie}".rstrip() for finding in others]
+    if not suspicion.copies:
+        return
+    async with repair_lock(client.store, ledger) as ours:
+        if not ours and client.store.locks_repairs and not how.dry_run:
+            raise Replication(f"ledger {ledger}: another process repairs it right now; run this again")
+        record = LedgerRecord(client.store, ledger, await client.store.read_ledger(ledger))
+        wrong = await second_look(client, suspicion, Manner())
+        copied = [finding for finding in wrong if await _copied(client, record, finding, wrong, how, done)]
+        if how.dry_run or not copied:
+            return
+        refused = {finding.bookie for finding in await second_look(client, suspicion_of(ledger, copied), Manner())}
+    if refused:
+        await _moved_off(client, ledger, sorted(refused), dry_run=False, done=done)
+
+
+def suspicion_of(ledger: int, findings: Sequence[Finding]) -> Suspicion:
+    """What is to be looked at again."""
+    found = Suspicion(ledger, max((finding.last for finding in findings), default=-1))
+    for finding in findings:
+        if finding.index >= 0:
+            found.copies.append((finding.index, finding.first, finding.last))
+            if finding.code in (DIFFERS, STALE):
+                found.differing.add((finding.first, finding.last))
+    return found
+
+
+async def _copied(
+    client: Client, record: LedgerRecord, finding: Finding, wrong: Sequence[Finding], how: Mending, done: Mended
+) -> bool:
+    """Whether the copies of a finding were made again, or the bookie would not take them; else why not is noted."""
+    listed = await client.store.bookies()
+    about = f"ledger {record.ledger}, entries {finding.first} to {finding.last}"
+    bookies = record.metadata.fragment_at(finding.first).bookies
+    settled = any(
+        first == finding.fragment and last is not None and last >= finding.last
+        for first, last, _bookies in record.metadata.fragment_ranges()
+    )
+    misleading = {
+        each.bookie
+        for each in wrong
+        if each.code in (DIFFERS, STALE, WRONG_HEAD) and each.first <= finding.last and finding.first <= each.last
+    }
+    if finding.kind not in MENDED_BY_COPIES or bookies[finding.index] != finding.bookie:
+        done.left.append(f"{about}: {finding.bookie}: {finding.detail}")
+    elif not settled:
+        done.left.append(f"{about}: it is not closed, so its writer has the last word, or `quire ledger recover`")
+    elif finding.code == DIFFERS and misleading.issuperset(
+        bookies[index] for index in record.quorums.write_set(finding.first) if listed.find(bookies[index]) is not None
+    ):
+        done.undecided = True
+        done.left.append(f"{about}: its copies differ, and no content has the majority")
+    elif how.dry_run:
+        done.entries += finding.entries
+        return True
+    else:
+        part = HeldFragment(finding.first, finding.last, bookies, (finding.index,))
+        lost = {finding.bookie, *misleading}
+        copier = FragmentCopier(client.pool, record, part, lost, done.copied, [finding.holder])
+        try:
+            await copier.copy(finding.index, finding.bookie)
+        except TargetFailed:
+            return True
+        except Replication as error:
+            done.left.append(str(error))
+        else:
+            return True
+    return False

@@ -1,0 +1,123 @@
+"""
+A scrub of many ledgers in its steps, for whoever runs them: plan, first look in lanes, second look.
+
+Knows: what each step needs of the one before.  Does not know: in which process a step runs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from quire.client.api import Client
+from quire.replication.scrub.examine import Manner
+from quire.replication.scrub.judge import Finding, Seen, Suspicion, about_ledger, payload_bytes, suspicions
+from quire.replication.scrub.lane import looked_at
+from quire.replication.scrub.ledgers import Planned, known, planned
+from quire.replication.scrub.plan import Share, entries_of, everything, lanes, sampled, shares_of
+from quire.replication.scrub.second_look import second_look
+
+# SPDX-License-Identifier: Apache-2.0
+
+Level = Literal["metadata", "presence", "full"]
+LANES = 2
+SETTLE_S = 15.0  # an add is acknowledged, or its bookie replaced, within that
+
+
+@dataclass(frozen=True, slots=True)
+class Scrubbing:
+    """
+    What is looked at, and how.  `sample`: percent of the entries; `lanes` of one bookie at the same time, which
+    together read no more than `bytes_per_second`.
+    """
+
+    level: Level = "full"
+    sample: float = 100.0
+    seed: int = 0
+    lanes: int = LANES
+    bytes_per_second: float | None = None
+    settle_s: float = SETTLE_S
+
+    def manner(self, client: Client) -> Manner:
+        """Of one lane."""
+        return Manner.at(client.reactor, self.bytes_per_second and self.bytes_per_second / self.lanes)
+
+    @property
+    def by_lists(self) -> bool:
+        return self.level == "presence"
+
+
+@dataclass(slots=True)
+class Plan:
+    """The ledgers, and what is wrong with their metadata."""
+
+    ledgers: list[Planned]
+    findings: list[Finding]
+
+    def lanes(self, how: Scrubbing) -> list[list[Share]]:
+        """What tasks look at first."""
+        return lanes(self._shares(how), how.lanes)
+
+    def copies(self, how: Scrubbing) -> int:
+        """How many these are."""
+        quorums = {one.ledger: one.quorums for one in self.ledgers}
+        return sum(entries_of(share, quorums[share.ledger]) for share in self._shares(how))
+
+    def _shares(self, how: Scrubbing) -> list[Share]:
+        """None of a ledger whose entries can't be checked."""
+        wanted = everything if how.sample >= 100 else sampled(how.sample, how.seed)
+        able = [one for one in self.ledgers if how.level != "metadata" and one.metadata.digest is not None]
+        return [share for one in able for share in shares_of(one.ledger, one.metadata, one.last, wanted)]
+
+    def suspected(self, seen: Sequence[Seen]) -> list[Suspicion]:
+        """What deserves a second look."""
+        return suspicions({one.ledger: (one.quorums, one.last) for one in self.ledgers}, seen)
+
+    def is_late(self, suspected: Sequence[Suspicion]) -> bool:
+        """Whether something of it is in a fragment that is being written, and may be on its way."""
+        open_from = {one.ledger: one.metadata.last_fragment.first for one in self.ledgers if not one.settled}
+        return any(
+            each.ledger in open_from and any(last >= open_from[each.ledger] for _, _, last in each.copies)
+            for each in suspected
+        )
+
+    def wrong_lengths(self, seen: Sequence[Seen]) -> list[Finding]:
+        """Closed ledgers whose entries, where all were read, are not as long together as their metadata says."""
+        by_ledger: dict[int, list[Seen]] = {}
+        for each in seen:
+            by_ledger.setdefault(each.share.ledger, []).append(each)
+        found = []
+        for one in self.ledgers:
+            size = payload_bytes(one.last, by_ledger.get(one.ledger, []))
+            if one.metadata.is_closed and one.ledger in by_ledger and size not in (None, one.metadata.length):
+                text = f"its entries have {size} bytes together, its metadata says {one.metadata.length}"
+                found.append(about_ledger(one.ledger, "length", text))
+        return found
+
+
+async def plan_of(client: Client, ledgers: Sequence[int]) -> Plan:
+    """`MetaStore`."""
+    return Plan(*await planned(client, ledgers, await known(client)))
+
+
+async def first_look(client: Client, how: Scrubbing, lane: Sequence[Share]) -> list[Seen]:
+    """One lane."""
+    return await looked_at(client, lane, how.manner(client), how.by_lists)
+
+
+async def second_looks(client: Client, how: Scrubbing, suspected: Sequence[Suspicion]) -> list[Finding]:
+    """At each ledger, one after the other."""
+    manner = how.manner(client)
+    return [each for one in suspected for each in await second_look(client, one, manner, how.by_lists)]
+
+
+async def confirmed(client: Client, found: Sequence[Finding]) -> list[Finding]:
+    """What is wrong with metadata now as well; and lengths, which don't change, of ledgers that are still there."""
+    again = await plan_of(client, sorted({each.ledger for each in found}))
+    there = {one.ledger for one in again.ledgers}
+    still = {(each.ledger, each.kind, each.fragment, each.bookie) for each in again.findings}
+    return [
+        each
+        for each in found
+        if (each.kind == "length" and each.ledger in there)
+        or (each.ledger, each.kind, each.fragment, each.bookie) in still
+    ]

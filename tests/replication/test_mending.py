@@ -1,0 +1,215 @@
+"""Repair of what a scrub found: right again after any fault, and after being cut at any step and begun again."""
+
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from quire.client.api import Client
+from quire.replication.mending import Mended, Mending, mend
+from tests.client.fakes.cluster import FakeCluster, Request
+from tests.replication.scrub.scrubbing import rewrite, scrub, scrubbed
+from tests.replication.stories import closed, cookie, damage, is_whole, left_open, payload
+
+# SPDX-License-Identifier: Apache-2.0
+
+THREE = ["b0", "b1", "b2"]
+
+
+async def _mended(client: Client, how: Mending) -> list[Mended]:
+    found = await scrub(client)
+    return [
+        await mend(client, ledger, [each for each in found if each.ledger == ledger], how)
+        for ledger in sorted({each.ledger for each in found})
+    ]
+
+
+def mended(cluster: FakeCluster, **how: Any) -> list[Mended]:
+    """Scrub, then repair."""
+    return cluster.succeed(_mended(cluster.client(), Mending(**how)), seconds=600)
+
+
+def faulty(cluster: FakeCluster) -> list[int]:
+    """Ledgers with one fault of each kind."""
+    plain = closed(cluster, {0: THREE, 30: ["b0", "b1", "b3"]}, 60)
+    striped = closed(cluster, {0: ["b0", "b1", "b2", "b3"]}, 60, write=3)
+    damage(cluster, "b0", plain, 3)
+    del cluster.bookies["b1"].ledgers[plain].entries[10]
+    rewrite(cluster, "b2", plain, 15, lac=2)
+    rewrite(cluster, "b0", plain, 20, payload=b"?" * len(payload(20)))
+    rewrite(cluster, "b1", plain, 50, lac=50)
+    cluster.bookies["b2"].ledgers[striped].entries.clear()
+    return [plain, striped]
+
+
+def test_every_kind_of_fault_is_made_good():
+    """On the bookies that should have the copies; only what is wrong is copied; a dry run counts that."""
+    cluster = FakeCluster(5)
+    ledgers = faulty(cluster)
+    expected = 5 + sum(entry % 4 in (0, 1, 2) for entry in range(61))
+    before = dict(cluster.shared.ledgers)
+    dry = mended(cluster, dry_run=True)
+    assert sum(each.entries for each in dry) == expected
+    assert scrubbed(cluster) != []
+    done = mended(cluster)
+    assert [each.left for each in done] == [[], []]
+    assert sum(each.entries for each in done) == expected
+    assert all(is_whole(cluster, cluster.client(), ledger) for ledger in ledgers)
+    assert scrubbed(cluster) == []
+    assert cluster.shared.ledgers == before
+    assert mended(cluster) == []
+
+
+def cut(step: int) -> bool:
+    """A repair that ends at its request of this number, and another; False: it had fewer."""
+    cluster = FakeCluster(5)
+    ledgers = faulty(cluster)
+    cluster.kill("b3")
+    client = cluster.client()
+    found = cluster.succeed(scrub(client))
+    left = step
+
+    async def story() -> None:
+        for ledger in ledgers:
+            await mend(client, ledger, [each for each in found if each.ledger == ledger])
+
+    def judge(_request: Request) -> str:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            return "pass"
+        work.cancel()
+        return "drop"
+
+    cluster.judge = judge
+    work = Deferred.fromCoroutine(story())
+    work.addErrback(lambda _cut: None)
+    while not work.called:
+        cluster.spin(0.05, step=0.005)
+    cluster.spin(0.1, step=0.005)  # what was on its way arrives
+    cluster.judge = lambda _request: "pass"
+    assert [each.left for each in mended(cluster) if each.left] == [], step
+    assert all(is_whole(cluster, cluster.client(), ledger) for ledger in ledgers), step
+    assert scrubbed(cluster) == [], step
+    return left < 0
+
+
+def test_a_repair_that_is_cut_at_any_step_converges():
+    """The process dies at the first request, the second, …: the next run makes good what is left."""
+    steps = 0
+    while cut(steps):
+        steps += 1
+    assert steps > 40
+
+
+def test_a_bookie_that_is_gone_is_replaced():
+    """As by `quire recover`: its whole share goes to another one, which the metadata names then."""
+    cluster = FakeCluster(4)
+    for bookie in THREE:
+        cookie(cluster, bookie)
+    ledger = closed(cluster, {0: THREE}, 60)
+    cluster.kill("b1")
+    assert [each.kind for each in cluster.succeed(scrub(cluster.client()))] == ["unreachable"]
+    dry = mended(cluster, dry_run=True)
+    assert (dry[0].entries, dry[0].fragments) == (61, 1)
+    assert "b1" in cluster.metadata(ledger).bookies()
+    assert mended(cluster)[0].fragments == 1
+    assert "b1" not in cluster.metadata(ledger).bookies()
+    assert is_whole(cluster, cluster.client(), ledger)
+
+
+def test_a_wrong_copy_is_not_spread():
+    """Where a bookie is gone and the others differ, nobody knows which is right: nothing is copied from either."""
+    cluster = FakeCluster(4)
+    for bookie in THREE:
+        cookie(cluster, bookie)
+    ledger = closed(cluster, {0: THREE}, 60)
+    rewrite(cluster, "b0", ledger, 40, payload=b"?" * len(payload(40)))
+    cluster.kill("b1")
+    (done,) = mended(cluster)
+    assert (done.entries, len(done.left)) == (0, 3)
+    assert "b1" in cluster.metadata(ledger).bookies()
+    cluster.restart("b1")
+    assert [each.left for each in mended(cluster)] == [[]]
+    assert is_whole(cluster, cluster.client(), ledger)
+
+
+def test_a_bookie_that_takes_no_copies_is_replaced():
+    """It is there, but read-only: another one gets its share."""
+    cluster = FakeCluster(4)
+    ledger = closed(cluster, {0: THREE}, 60)
+    damage(cluster, "b1", ledger, 10)
+    cluster.bookies["b1"].read_only = True
+    (done,) = mended(cluster)
+    assert done.left == []
+    assert cluster.metadata(ledger).bookies() == {"b0", "b2", "b3"}
+    assert is_whole(cluster, cluster.client(), ledger)
+
+
+def test_a_wrong_ensemble_is_filled_from_where_the_entries_are():
+    """Even where none of the bookies that it names has them."""
+    cluster = FakeCluster(4)
+    ledger = closed(cluster, {0: ["b0", "b1"]}, 30, write=1)
+    stored = cluster.succeed(cluster.store.read_ledger(ledger))
+    wrong = stored.value.replace_bookies(0, ("b0", "b3"))
+    cluster.succeed(cluster.store.write_ledger(ledger, wrong, stored.version))
+    assert [row[:2] for row in scrubbed(cluster)] == [("misplaced", "b3")]
+    assert [each.left for each in mended(cluster)] == [[]]
+    assert is_whole(cluster, cluster.client(), ledger)
+
+
+@pytest.mark.parametrize("fence", [False, True])
+def test_an_open_ledger_is_left_to_its_writer(fence):
+    """It is closed only when that is asked for, and its last add confirmed stood still."""
+    cluster = FakeCluster(4)
+    for bookie in THREE:
+        cookie(cluster, bookie)
+    ledger = left_open(cluster, {0: THREE}, 20)
+    cluster.kill("b1")
+    (done,) = mended(cluster, fence=fence)
+    assert cluster.metadata(ledger).is_closed is fence
+    assert bool(done.left) is not fence
+    assert scrubbed(cluster) == ([] if fence else [("unreachable", "b1", 0, 19, 20)])
+
+
+def test_a_writer_that_goes_on_is_not_fenced():
+    """Its last add confirmed moved while it was watched."""
+    cluster = FakeCluster(4)
+    cookie(cluster, "b1")
+    ledger = left_open(cluster, {0: THREE}, 20)
+    cluster.kill("b1")
+    body = payload(21)
+    cluster.clock.callLater(5, lambda: cluster.put(ledger, 21, body, 20, 1000, "b0", "b2"))
+    (done,) = mended(cluster, fence=True)
+    assert "is being written" in done.left[0]
+    assert not cluster.metadata(ledger).is_closed
+
+
+def test_what_nobody_can_decide_is_left():
+    """Two copies that differ, an entry that is lost, a bookie that is registered and does not answer."""
+    cluster = FakeCluster(4)
+    differing = closed(cluster, {0: ["b0", "b1"]}, 10, write=2)
+    rewrite(cluster, "b0", differing, 4, payload=b"?")
+    lost = closed(cluster, {0: ["b0", "b1"]}, 10, write=2)
+    for bookie in ("b0", "b1"):
+        del cluster.bookies[bookie].ledgers[lost].entries[7]
+    silent = closed(cluster, {0: ["b0", "b2"]}, 10, write=2)
+    cluster.kill("b2", registered=True)
+    done = {each.ledger: each for each in mended(cluster)}
+    assert "no content has the majority" in done[differing].left[0]
+    assert "no survivor has entry 7" in done[lost].left[0]
+    assert "no answer" in done[silent].left[0]
+    assert sum(each.entries for each in done.values()) == 0
+
+
+def test_a_ledger_that_another_process_repairs_is_left():
+    """Its lock is held; once it is given back the ledger is mended."""
+    cluster = FakeCluster(4)
+    ledger = closed(cluster, {0: THREE}, 30)
+    damage(cluster, "b1", ledger, 4)
+    release = cluster.succeed(cluster.store.lock_repair(ledger))
+    (done,) = mended(cluster)
+    assert "another process repairs it" in done.left[0]
+    cluster.succeed(release())
+    assert [each.left for each in mended(cluster)] == [[]]
+    assert is_whole(cluster, cluster.client(), ledger)
