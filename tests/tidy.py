@@ -321,7 +321,7 @@ def looks_like_a_path(node: ast.expr, aliases: Mapping[str, str]) -> bool:
     return name.startswith("pathlib.") or name.split(".")[-1].split("_")[-1] == "path"
 
 
-def sources(folders: Iterable[str] = (*PACKAGES, "tests", "bench", "pipeline")) -> list[Source]:
+def sources(folders: Iterable[str] = (*PACKAGES, "tests", "bench")) -> list[Source]:
     """Every Python file of these folders of the checkout, in order."""
     return [
         Source(path.relative_to(ROOT).as_posix(), path.read_text())

@@ -7,7 +7,7 @@ leader that has lost its quorum, too.)
 Does not know: what a value means.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -34,7 +34,6 @@ from quire.metadata.records import (
 )
 from quire.metadata.store import ANY, Versioned, Watch, WrongCluster, no_cluster
 from quire.metadata.zk.cluster import ZooKeeperCluster
-from quire.metadata.zk.kazoo_client import Wake
 from quire.metadata.zk.node_errors import BadVersion, NodeError, NodeExists, NoNode, NotEmpty
 from quire.metadata.zk.scan import remove_tree
 from quire.metadata.zk.session import ZooKeeperSession
@@ -217,7 +216,7 @@ class ZooKeeperRecords(Records):
         check_path(path)
         return self._names.add(path, fn)
 
-    async def _read_value(self, path: str, wake: Wake) -> Reading[Versioned[bytes]]:
+    async def _read_value(self, path: str, wake: Callable[[], None]) -> Reading[Versioned[bytes]]:
         while True:
             try:
                 data, stat = await self._session.get(self._path(path), wake)
@@ -227,7 +226,7 @@ class ZooKeeperRecords(Records):
             else:
                 return Reading(stat.mzxid, Versioned(data, stat.version))
 
-    async def _read_names(self, path: str, wake: Wake) -> Reading[list[str]]:
+    async def _read_names(self, path: str, wake: Callable[[], None]) -> Reading[list[str]]:
         while True:
             try:
                 names = sorted(await self._session.children(self._path(path), wake))

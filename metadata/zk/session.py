@@ -18,13 +18,29 @@ moment in which kazoo sends it.  kazoo reports a session's end before it drops w
 again after that; a bound call is handed to it under the lock under which that news is noted.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NoNodeError, RolledBackError, RuntimeInconsistency
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    KazooException,
+    NoChildrenForEphemeralsError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    OperationTimeoutError,
+    RolledBackError,
+    RuntimeInconsistency,
+    SessionExpiredError,
+    SessionMovedError,
+)
 from kazoo.handlers.threading import AsyncResult
+from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
 from twisted.internet.defer import CancelledError, Deferred, DeferredList
 from twisted.logger import Logger
@@ -34,8 +50,8 @@ from quire.metadata.clock import Reactor, pause
 from quire.metadata.records import Create, Delete, Step, Write
 from quire.metadata.store import CLOSED_MESSAGE
 from quire.metadata.worker import Worker
-from quire.metadata.zk.kazoo_client import TRANSIENT, Client, Hop, Wake, all_answered, answered, refusal
-from quire.metadata.zk.node_errors import NodeError, NoNode, SessionOver
+from quire.metadata.zk.answers import Hop, Wake, all_answered, answered
+from quire.metadata.zk.node_errors import BadVersion, NodeError, NodeExists, NoNode, NotEmpty, SessionOver
 from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
@@ -44,6 +60,41 @@ T = TypeVar("T")
 log = Logger()
 
 RETRY_PAUSE_S = 0.02
+# Otherwise Python prints kazoo's warnings of every reconnection on standard error.
+KAZOO_LOG = logging.getLogger("quire.metadata.kazoo")
+KAZOO_LOG.addHandler(logging.NullHandler())
+
+TRANSIENT = (ConnectionLoss, ConnectionClosedError, OperationTimeoutError, SessionExpiredError, SessionMovedError)
+
+KINDS: tuple[tuple[type[Exception], type[NodeError]], ...] = (
+    (NoNodeError, NoNode),
+    (NoChildrenForEphemeralsError, NoNode),
+    (NodeExistsError, NodeExists),
+    (BadVersionError, BadVersion),
+    (NotEmptyError, NotEmpty),
+)
+
+
+class Connection(ConnectionHandler):
+    """
+    kazoo's, which notes in its client how long the server lets the session live: one and a half times the time-out for
+    reading that it makes of that.
+    """
+
+    def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]:
+        read_ms, connect_ms = super()._connect(host, hostip, port)
+        self.client.granted_s = read_ms * 1.5 / 1000
+        return read_ms, connect_ms
+
+
+class Client(KazooClient):
+    """kazoo's, which knows how long its session lives without a word."""
+
+    def __init__(self, hosts: str, timeout_s: float) -> None:
+        retry = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
+        super().__init__(hosts=hosts, timeout=timeout_s, connection_retry=retry, logger=KAZOO_LOG)
+        self.granted_s = timeout_s  # known with the first answer: the server makes it two of its ticks at least
+        self._connection = Connection(self, self._conn_retry.copy(), logger=KAZOO_LOG)
 
 
 class ZooKeeperSession:
@@ -356,7 +407,12 @@ class ZooKeeperSession:
                 raise self._error(path, error, retried) from error
 
     def _error(self, path: str, error: BaseException, retried: bool) -> MetaStore:
-        return refusal(self.uri, path, error, retried)
+        for theirs, ours in KINDS:
+            if isinstance(error, theirs):
+                made = ours(f"ZooKeeper at {self.uri}: {type(error).__name__} for {path}")
+                made.retried = retried
+                return made
+        return MetaStore(f"ZooKeeper at {self.uri}: {error!r} for {path}")
 
 
 def _nothing() -> None:

@@ -277,11 +277,7 @@ class ZooKeeperStore(RecordStore):
         return ledger_codec.decode_stored(ledger, data, stat.version)
 
     def read_ledgers(self, ledgers: Sequence[int]) -> "Deferred[list[Versioned[LedgerMetadata] | None]]":
-        return _run(self._read_many(ledgers))
-
-    async def _read_many(self, ledgers: Sequence[int]) -> list[Versioned[LedgerMetadata] | None]:
-        paths, _ = await self._cluster.layout()
-        return await read_many(self.session, paths, ledgers)
+        return _run(self._cluster.layout()).addCallback(lambda at: _run(read_many(self.session, at[0], ledgers)))
 
     def _no_ledger(self, ledger: int) -> NoSuchLedgerExistsOnMetadataServer:
         return NoSuchLedgerExistsOnMetadataServer(
