@@ -11,7 +11,9 @@ from quire.pipeline.clients import cluster as client_of
 from quire.pipeline.spark import SparkSession
 from tests.interop import peer
 from tests.interop.ours import TEXT, lines, sha256, wait_for_bookies
-from tests.pipeline.written import NAMES, log, values_of
+from tests.pipeline.written import NAMES, ledger, log, values_of
+from tests.spark.test_scrub import scrubbed_and_mended
+from tests.tools.command import ok
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -84,3 +86,15 @@ def test_a_stream_from_log_to_log(spark: SparkSession, cluster: peer.Cluster, tm
     assert [
         bytes(row.value) for row in rows(spark, cluster.metadata, "log", log=sink).orderBy("index").collect()
     ] == text
+
+
+def test_scrub_and_repair(cluster: peer.Cluster, java: peer.JavaClient, tmp_path: Path) -> None:
+    """No alarm about what Apache's client and ours wrote; injected faults are found and made good."""
+    ours = client_of(cluster.metadata)
+    ids = [java.call("lines", file=TEXT, digest=digest)["ledger"] for digest in ("CRC32C", "CRC32", "MAC")]
+    ids += [ledger(ours, lines()[:700]), ledger(ours, lines()[:70], close=False)]
+    given = ("--ledgers", ",".join(map(str, ids)), "--master", "local[2]")
+    found = ok("pipeline", "scrub", tmp_path / "none", *given, "--json", metadata=cluster.metadata).document
+    assert (found["findings"], found["ledgers"]) == (0, len(ids))
+    assert found["copies"] > 3 * 3 * len(lines())
+    scrubbed_and_mended(ours, tmp_path)

@@ -18,6 +18,11 @@ MASTER = ("--master", "local[2]")
 
 def test_scrub_repair_scrub(ours: Cluster, tmp_path: Path) -> None:
     """Faults are found, shown, counted by a dry run, made good, and not found again."""
+    scrubbed_and_mended(ours, tmp_path)
+
+
+def scrubbed_and_mended(ours: Cluster, tmp_path: Path) -> None:
+    """Of the first three bookies of a cluster."""
     bookies = sorted(ours.wait(ours.client.store.bookies).writable)[:3]
     ledger, expected = faulty(ours, bookies, 5000)
     chart, to = tmp_path / "chart.html", tmp_path / "found"
