@@ -86,7 +86,10 @@ ROOMS: dict[str, dict[str, str]] = {
         *["core", "metrics store", "owner", "publish reader", "checks upkeep", "api", "appending", "handles"],
         "blocking aio",
     ),
-    "pipeline": rows("core java spark", "clients", "reading writing", "sources", "session discovered", "jobs"),
+    "pipeline": rows(
+        *["core java spark columns", "copies", "clients", "reading writing", "offload", "sources"],
+        *["session discovered", "jobs"],
+    ),
     "tools": rows(
         "process_reactor", "daemons load terminal", "local_cluster", "commands", "failures", "main", "__main__ manual"
     ),
@@ -321,7 +324,7 @@ def looks_like_a_path(node: ast.expr, aliases: Mapping[str, str]) -> bool:
     return name.startswith("pathlib.") or name.split(".")[-1].split("_")[-1] == "path"
 
 
-def sources(folders: Iterable[str] = (*PACKAGES, "tests", "bench", "pipeline")) -> list[Source]:
+def sources(folders: Iterable[str] = (*PACKAGES, "tests", "bench")) -> list[Source]:
     """Every Python file of these folders of the checkout, in order."""
     return [
         Source(path.relative_to(ROOT).as_posix(), path.read_text())

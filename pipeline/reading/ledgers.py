@@ -20,11 +20,11 @@ from quire.client.api import Reader as LedgerReader
 from quire.conf.pipeline import LedgerReading
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import at_once
+from quire.pipeline import columns
 from quire.pipeline.clients import Cluster, password
 from quire.pipeline.core.filters import Bounds
 from quire.pipeline.core.ranges import Extent, Range, grouped
 from quire.pipeline.core.selection import Selection
-from quire.pipeline.reading import columns
 from quire.protocol.errors import NoSuchEntry, NoSuchLedger
 
 # SPDX-License-Identifier: Apache-2.0
@@ -32,6 +32,7 @@ from quire.protocol.errors import NoSuchEntry, NoSuchLedger
 SCHEMA = {"ledger_id": "bigint", "entry_id": "bigint", "length": "bigint", "payload": "binary"}
 TYPES = {"ledger_id": pa.int64(), "entry_id": pa.int64(), "length": pa.int64(), "payload": pa.binary()}
 AT_ONCE = 64
+ALL = Bounds()
 LISTED_FROM = 1000  # so many ids are looked for in the list of all, fewer each by itself
 
 
@@ -39,8 +40,8 @@ class LedgersGone(NoSuchLedger):
     """Ledgers that the query names are not there."""
 
 
-async def selected(client: LedgerClient, selection: Selection, bounds: Bounds) -> list[int]:
-    """The ids that are meant; those of a wide range only as far as there are such ledgers."""
+async def selected(client: LedgerClient, selection: Selection, bounds: Bounds = ALL) -> list[int]:
+    """The ids that are meant; those of a wide range only as far as there are such ledgers, or copies of them."""
     low, high = bounds.span
     if low > high:
         return []
@@ -56,6 +57,9 @@ async def selected(client: LedgerClient, selection: Selection, bounds: Bounds) -
                 break
             found += [ledger for ledger in page if ledger <= end and bounds.holds(ledger)]
             after = page[-1]
+    if client.copies is not None:
+        copied = [each for each in await client.copies.ledgers() if each in selection and bounds.holds(each)]
+        found = sorted({*found, *copied})
     return found
 
 
@@ -88,7 +92,10 @@ async def extent_of(client: LedgerClient, ledger: int, options: LedgerReading) -
     try:
         metadata = await client.metadata(ledger)
     except NoSuchLedger:
-        return None
+        copy = None if client.copies is None else await client.copies.find(ledger)
+        if copy is None:
+            return None
+        metadata = copy.metadata
     if metadata.is_closed:
         return closed_extent(ledger, metadata)
     if options.open_ledgers == "skip":

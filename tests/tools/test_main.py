@@ -32,7 +32,7 @@ SUBCOMMANDS = {
     "ledger": ["write", "read", "tail", "show", "list", "delete", "recover", "check"],
     "log": list(LOGS),
     "bench": ["write", "read"],
-    "pipeline": ["export", "import"],
+    "pipeline": ["export", "import", "offload", "restore"],
 }
 # they have a bookie's configuration
 LOCAL = [["bookie", name] for name in ("stop", "format", "check", "export-check", "export", "rebuild-index")]
