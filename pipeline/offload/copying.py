@@ -14,7 +14,7 @@ from quire.pipeline.copies.places import Place
 from quire.pipeline.core.ranges import Range
 from quire.pipeline.offload.whole import opened, overhead_of, whole_entries
 from quire.pipeline.offload.wishes import Problem, Reached, nothing
-from quire.protocol.errors import LedgerError, NoSuchEntry
+from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -48,28 +48,12 @@ def copied(ours: Cluster, place: Place, wanted: Range, reached: Reached) -> File
     name = f"part-{wanted.first}-{ours.new_id()[:16]}.parquet"
     coming = place.begin(f"{wanted.ledger}/{name}")
     writer = EntryWriter(coming, wanted.ledger, overhead_of(record))
-    first, bodies, size = wanted.first, list[bytes](), 0
-    for run in ours.each(lambda: whole_entries(ours.client, record, wanted)):
-        if run.first != first + len(bodies):
-            raise gap(wanted, first + len(bodies))
-        bodies += run.payloads
-        size += sum(map(len, run.payloads))
-        if size >= GROUP_BYTES:
-            writer.add(first, bodies)
-            reached("copy.group")
-            first, bodies, size = first + len(bodies), [], 0
-    if first + len(bodies) != wanted.last + 1:
-        raise gap(wanted, first + len(bodies))
-    if bodies:
-        writer.add(first, bodies)
+    for run in ours.each(lambda: whole_entries(ours.client, record, wanted, GROUP_BYTES)):
+        writer.add(run.first, run.payloads)
+        reached("copy.group")
     writer.end()
     coming.end()
     reached("copy.written")
     coming.name()
     reached("copy.named")
     return File(name, wanted.first, wanted.last, writer.bytes, coming.size, writer.sum, coming.sum)
-
-
-def gap(wanted: Range, entry: int) -> NoSuchEntry:
-    """The error of an entry that did not come."""
-    return NoSuchEntry(f"ledger {wanted.ledger}: entry {entry} is missing: `quire ledger check` finds out why")

@@ -13,6 +13,7 @@ from quire.client.handles.ledger_record import LedgerRecord, digest_of
 from quire.client.handles.range_reader import PayloadRun, ReaderNotes
 from quire.pipeline.core.ranges import Range
 from quire.protocol.digest import Digest
+from quire.protocol.errors import NoSuchEntry
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -38,15 +39,33 @@ def overhead_of(record: LedgerRecord) -> int:
     return digest_of(record.ledger, record.metadata).overhead
 
 
-async def whole_entries(client: Client, record: LedgerRecord, wanted: Range) -> AsyncGenerator[PayloadRun, None]:
-    """The entries of a range with head and digest, checked."""
+async def whole_entries(
+    client: Client, record: LedgerRecord, wanted: Range, bytes_each: int = READ_BYTES
+) -> AsyncGenerator[PayloadRun, None]:
+    """The entries of a range with head and digest, in runs of about so many bytes.  `NoSuchEntry` for a gap."""
     digest = Whole(digest_of(wanted.ledger, record.metadata).kind, record.metadata.password or b"")
     notes = ReaderNotes(wanted.ledger, client.health)
     reader = Reader(client.reactor, client.pool, record, digest, client.options, notes, client.handles.discard)
     client.handles.add(reader)
     reader.read_ahead(READ_BYTES)
+    first, bodies, size = wanted.first, list[bytes](), 0
     try:
         async for run in reader.runs(wanted.first, wanted.last):
-            yield run
+            if run.first != first + len(bodies):
+                raise gap(wanted, first + len(bodies))
+            bodies += run.payloads
+            size += sum(map(len, run.payloads))
+            if size >= bytes_each:
+                yield PayloadRun(first, bodies)
+                first, bodies, size = first + len(bodies), [], 0
     finally:
         await reader.close()
+    if first + len(bodies) != wanted.last + 1:
+        raise gap(wanted, first + len(bodies))
+    if bodies:
+        yield PayloadRun(first, bodies)
+
+
+def gap(wanted: Range, entry: int) -> NoSuchEntry:
+    """The error of an entry that did not come."""
+    return NoSuchEntry(f"ledger {wanted.ledger}: entry {entry} is missing: `quire ledger check` finds out why")
