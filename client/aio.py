@@ -21,7 +21,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from quire.client.api import LEDGER_IDS_PER_PAGE, Entry
+from quire.client.api import LEDGER_IDS_PER_PAGE, Copies, Entry
 from quire.client.api import Client as LedgerClient
 from quire.client.api import Reader as LedgerReader
 from quire.client.api import Writer as LedgerWriter
@@ -40,8 +40,9 @@ from quire.protocol.errors import LedgerError
 class Connecting:
     """What `connect` answers: `async with` it, or `await` it and close the client yourself."""
 
-    def __init__(self, uri: str, options: ClientOptions | None) -> None:
+    def __init__(self, uri: str, options: ClientOptions | None, copies: Copies | None) -> None:
         self._uri = uri
+        self._copies = copies
         self._options = options or ClientOptions()
         self._client: Client | None = None
 
@@ -60,16 +61,20 @@ class Connecting:
 
     async def _connect(self) -> "Client":
         thread = reactor_thread()
-        client = await wait(thread, lambda: open_cluster(thread.reactor, self._uri, self._options), LedgerClient.close)
+        client = await wait(
+            thread,
+            lambda: open_cluster(thread.reactor, self._uri, self._options, self._copies),
+            LedgerClient.close,
+        )
         return Client(thread, client, self._options)
 
 
-def connect(uri: str, options: ClientOptions | None = None) -> Connecting:
+def connect(uri: str, options: ClientOptions | None = None, copies: Copies | None = None) -> Connecting:
     """
-    Opens a cluster by its metadata URI.  `ValueError` for a URI of no known form; `MetaStore` when the store can't be
-    used.
+    Opens a cluster by its metadata URI.  `copies`: where ledgers are looked for that bookies no longer have.
+    `ValueError` for a URI of no known form; `MetaStore` when the store can't be used.
     """
-    return Connecting(uri, options)
+    return Connecting(uri, options, copies)
 
 
 class Handle:

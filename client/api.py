@@ -21,6 +21,7 @@ from twisted.internet.defer import Deferred
 from quire.client.connections.network import TcpReactor
 from quire.client.connections.pool import BookiePool
 from quire.client.core.quorum import Quorums
+from quire.client.handles.copies import Copies, located
 from quire.client.handles.entry_body import read_body
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.handles.range_reader import ReaderNotes
@@ -54,7 +55,7 @@ from quire.protocol.errors import (
 
 # SPDX-License-Identifier: Apache-2.0
 
-__all__ = ["Client", "Entry", "Reader", "Writer", "connect"]
+__all__ = ["Client", "Copies", "Entry", "Reader", "Writer", "connect"]
 
 DEFERRED_SYNC = "DEFERRED_SYNC"
 ID_TRIES_MAX = 100
@@ -64,22 +65,25 @@ LEDGER_IDS_PER_PAGE = 1000
 T = TypeVar("T")
 
 
-def connect(reactor: TcpReactor, uri: str, options: ClientOptions | None = None) -> Deferred["Client"]:
+def connect(
+    reactor: TcpReactor, uri: str, options: ClientOptions | None = None, copies: Copies | None = None
+) -> Deferred["Client"]:
     """
-    Opens a cluster by its metadata URI.  `ValueError` for a URI of no known form; `MetaStore` when the store can't be
-    reached in the session timeout or holds no cluster.
+    Opens a cluster by its metadata URI.  `copies`: where ledgers are looked for that bookies no longer have.
+    `ValueError` for a URI of no known form; `MetaStore` when the store can't be reached in the session timeout or holds
+    no cluster.
     """
-    return Deferred.fromCoroutine(_connect(reactor, uri, options or ClientOptions()))
+    return Deferred.fromCoroutine(_connect(reactor, uri, options or ClientOptions(), copies))
 
 
-async def _connect(reactor: TcpReactor, uri: str, options: ClientOptions) -> "Client":
+async def _connect(reactor: TcpReactor, uri: str, options: ClientOptions, copies: Copies | None) -> "Client":
     store = await open_store(reactor, uri, session_timeout_ms=options.session_timeout_ms)
     try:
         await store.cluster()
     except BaseException:
         await store.close()
         raise
-    return Client(reactor, store, options)
+    return Client(reactor, store, options, copies=copies)
 
 
 def flags_of(named: str | Iterable[str]) -> set[str]:
@@ -109,9 +113,11 @@ class Client:
         random: Random | None = None,
         placement: Placement | None = None,
         time_of_day: Callable[[], float] = time_of_day,
+        copies: Copies | None = None,
     ) -> None:
         self.options = options or ClientOptions()
         self.store = store
+        self.copies = copies
         self.pool = pool or BookiePool(reactor, store, self.options)
         self.reactor = reactor
         self._time_of_day = time_of_day
@@ -335,7 +341,7 @@ class Client:
         check_ledger_id(ledger)
         if not isinstance(password, bytes):
             raise TypeError(f"a password must be bytes, not {type(password).__name__}")
-        found = await self.store.read_ledger(ledger)
+        found, pool = await located(self.store, self.pool, self.copies, ledger)
         stored = found.value.password
         if stored is not None and stored != password:
             raise UnauthorizedAccess(
@@ -349,7 +355,7 @@ class Client:
         if self.options.reorder_reads and self._bookies_watch is None:
             self._bookies_watch = self.store.watch_bookies(self._bookies_seen)
         notes = ReaderNotes(ledger, self.health)
-        reader = Reader(self.reactor, self.pool, record, digest, self.options, notes, self.handles.discard, self._ranks)
+        reader = Reader(self.reactor, pool, record, digest, self.options, notes, self.handles.discard, self._ranks)
         self.handles.add(reader)
         if not record.metadata.is_closed:
             reader.watch()

@@ -15,7 +15,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from quire.client.api import LEDGER_IDS_PER_PAGE, Entry
+from quire.client.api import LEDGER_IDS_PER_PAGE, Copies, Entry
 from quire.client.api import Client as LedgerClient
 from quire.client.api import Reader as LedgerReader
 from quire.client.api import Writer as LedgerWriter
@@ -31,15 +31,17 @@ from quire.protocol.errors import LedgerError
 # SPDX-License-Identifier: Apache-2.0
 
 
-def connect(uri: str, options: ClientOptions | None = None) -> "Client":
+def connect(uri: str, options: ClientOptions | None = None, copies: Copies | None = None) -> "Client":
     """
     Opens a cluster by its metadata URI ("zk://127.0.0.1:2181/ledgers", "sqlite:///var/lib/quire/metadata.db").  Best
-    used in a `with` statement.  `ValueError` for a URI of no known form; `MetaStore` when the store can't be reached or
-    holds no cluster.
+    used in a `with` statement.  `copies`: where ledgers are looked for that bookies no longer have.  `ValueError` for a
+    URI of no known form; `MetaStore` when the store can't be reached or holds no cluster.
     """
     thread = reactor_thread()
     chosen = options or ClientOptions()
-    return Client(thread, thread.wait(lambda: open_cluster(thread.reactor, uri, chosen), LedgerClient.close), chosen)
+    return Client(
+        thread, thread.wait(lambda: open_cluster(thread.reactor, uri, chosen, copies), LedgerClient.close), chosen
+    )
 
 
 class Handle:

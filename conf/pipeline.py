@@ -99,6 +99,10 @@ class LedgerReading(Reading, Secret):
         "and closed first, by which their writer loses them",
     )
     max_entries_per_trigger: int | None = Field(default=None, ge=1, description="entries of one batch of a stream")
+    offload: str | None = Field(
+        default=None,
+        description="where copies of ledgers are that bookies no longer have, as `quire pipeline offload` made them",
+    )
 
 
 class LogReading(Reading):

@@ -238,6 +238,11 @@ class LedgerMetadata:
         )
         return replace(self, fragments=changed, ctoken=0)
 
+    def with_custom(self, name: str, value: bytes | None) -> "LedgerMetadata":
+        """With this member of the custom metadata, or without it (any state)."""
+        rest = {key: kept for key, kept in self.custom.items() if key != name}
+        return replace(self, custom=rest if value is None else {**rest, name: value}, ctoken=0)
+
     def _refuse_if_closed(self, what: str) -> None:
         if self.is_closed:
             raise ValueError(f"the ledger is closed at entry {self.last_entry}: it can't {what}")

@@ -15,8 +15,10 @@ from quire.client.api import connect as open_cluster
 from quire.client.background import reactor_thread
 from quire.client.gathering import pulled
 from quire.conf.client import ClientOptions
+from quire.conf.log import LogOptions
 from quire.conf.pipeline import Secret
 from quire.log.api import Logs
+from quire.pipeline.copies.reading import Offloaded, openers
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -24,15 +26,19 @@ T = TypeVar("T")
 
 
 class Cluster:
-    """A cluster's ledgers and logs, with ordinary calls around their asynchronous ones."""
+    """
+    A cluster's ledgers and logs, with ordinary calls around their asynchronous ones.  `offload`: where copies
+    are of ledgers that bookies no longer have.
+    """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, offload: str | None = None) -> None:
         self.uri = uri
+        self.copies = None if offload is None else Offloaded(offload)
         self._thread = reactor_thread()
         self.client: Client = self._thread.wait(
-            lambda: open_cluster(self._thread.reactor, uri, ClientOptions()), Client.close
+            lambda: open_cluster(self._thread.reactor, uri, ClientOptions(), self.copies), Client.close
         )
-        self.logs = Logs(self.client)
+        self.logs = Logs(self.client, LogOptions(openers=openers()))
 
     def new_id(self) -> str:
         """A random one."""
@@ -56,15 +62,15 @@ def password(given: Secret) -> bytes:
 
 
 _lock = threading.Lock()
-_clusters: dict[tuple[int, str], Cluster] = {}
+_clusters: dict[tuple[int, str, str | None], Cluster] = {}
 
 
-def cluster(uri: str) -> Cluster:
+def cluster(uri: str, offload: str | None = None) -> Cluster:
     """This process's.  `ValueError` for a URI of no known form; `MetaStore` when the store can't be reached."""
-    key = os.getpid(), uri
+    key = os.getpid(), uri, offload
     with _lock:
         if key not in _clusters:
-            _clusters[key] = Cluster(uri)
+            _clusters[key] = Cluster(uri, offload)
         return _clusters[key]
 
 

@@ -50,6 +50,22 @@ COVERED = {
     "replication/scrub/subject.py": ("tests/replication/scrub/test_second_look.py", "values only: looks begin with it"),
     "replication/scrub/whole.py": ("tests/pipeline/jobs/test_scrub.py", "its steps are a scrub of real bookies"),
     "replication/scrub/lane.py": ("tests/replication/scrub/test_second_look.py", "the first look is where it begins"),
+    "pipeline/jobs/offload.py": ("tests/spark/test_offload.py", "needs a Spark session"),
+    "pipeline/offload/wishes.py": ("tests/pipeline/offload/test_running.py", "values: each is used by whole runs"),
+    "pipeline/offload/marks.py": (
+        "tests/pipeline/offload/test_deleting.py",
+        "marks are put and compared by whole runs, also two at once",
+    ),
+    "pipeline/offload/looking.py": ("tests/pipeline/offload/test_running.py", "whole runs over ledgers of every kind"),
+    "pipeline/offload/runs.py": ("tests/pipeline/offload/test_running.py", "what all steps of a run share"),
+    "pipeline/offload/whole.py": (
+        "tests/pipeline/offload/test_restoring.py",
+        "entries are compared with it bit for bit",
+    ),
+    "pipeline/offload/copying.py": ("tests/pipeline/offload/test_running.py", "each step of it is the last one once"),
+    "pipeline/offload/rounds.py": ("tests/pipeline/offload/test_running.py", "each step of it is the last one once"),
+    "pipeline/offload/claims.py": ("tests/pipeline/offload/test_restoring.py", "its rules are those of a restore"),
+    "pipeline/offload/storing.py": ("tests/pipeline/offload/test_restoring.py", "every digest, striped and not"),
     "tools/__main__.py": ("tests/tools/test_main.py", "one line: calls main"),
     "tools/process_reactor.py": ("tests/tools/terminal/test_running.py", "types only: the reactor of a command"),
 }

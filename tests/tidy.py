@@ -86,7 +86,10 @@ ROOMS: dict[str, dict[str, str]] = {
         *["core", "metrics store", "owner", "publish reader", "checks upkeep", "api", "appending", "handles"],
         "blocking aio",
     ),
-    "pipeline": rows("core java spark", "clients", "reading writing", "sources", "session discovered", "jobs"),
+    "pipeline": rows(
+        *["core java spark columns", "copies", "clients", "reading writing", "offload", "sources"],
+        *["session discovered", "jobs"],
+    ),
     "tools": rows(
         "process_reactor", "daemons load terminal", "local_cluster", "commands", "failures", "main", "__main__ manual"
     ),

@@ -20,8 +20,8 @@ from quire.bookie.layout import LEDGERS, LOCATIONS, ROCKSDB_FILE, RUNS, SECOND_R
 from quire.bookie.logs.format import log_id
 from quire.bookie.offline import index_rows, journal_rows, salvage
 from quire.conf.pipeline import FileReading
+from quire.pipeline import columns
 from quire.pipeline.clients import password
-from quire.pipeline.reading import columns
 from quire.protocol.digest import HEADER, Digest, DigestType, entry_id
 from quire.protocol.errors import DigestMatch
 
@@ -150,7 +150,6 @@ class Sums:
             self._known[ledger] = each
             return payload
         return None
-
 
 
 def rows(piece: Piece, sums: Sums) -> Iterator[Row]:

@@ -20,11 +20,11 @@ from quire.client.api import Reader as LedgerReader
 from quire.conf.pipeline import LedgerReading
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import at_once
+from quire.pipeline import columns
 from quire.pipeline.clients import Cluster, password
 from quire.pipeline.core.filters import Bounds
 from quire.pipeline.core.ranges import Extent, Range, grouped
 from quire.pipeline.core.selection import Selection
-from quire.pipeline.reading import columns
 from quire.protocol.errors import NoSuchEntry, NoSuchLedger
 
 # SPDX-License-Identifier: Apache-2.0
@@ -33,6 +33,7 @@ SCHEMA = {"ledger_id": "bigint", "entry_id": "bigint", "length": "bigint", "payl
 TYPES = {"ledger_id": pa.int64(), "entry_id": pa.int64(), "length": pa.int64(), "payload": pa.binary()}
 AT_ONCE = 64  # open ledgers, each of which is opened
 PAGE = 1000  # ledgers whose metadata is read together
+ALL = Bounds()
 LISTED_FROM = 1000  # so many ids are looked for in the list of all, fewer each by itself
 
 
@@ -40,8 +41,8 @@ class LedgersGone(NoSuchLedger):
     """Ledgers that the query names are not there."""
 
 
-async def selected(client: LedgerClient, selection: Selection, bounds: Bounds) -> list[int]:
-    """The ids that are meant; those of a wide range only as far as there are such ledgers."""
+async def selected(client: LedgerClient, selection: Selection, bounds: Bounds = ALL) -> list[int]:
+    """The ids that are meant; those of a wide range only as far as there are such ledgers, or copies of them."""
     low, high = bounds.span
     if low > high:
         return []
@@ -57,6 +58,9 @@ async def selected(client: LedgerClient, selection: Selection, bounds: Bounds) -
                 break
             found += [ledger for ledger in page if ledger <= end and bounds.holds(ledger)]
             after = page[-1]
+    if client.copies is not None:
+        copied = [each for each in await client.copies.ledgers() if each in selection and bounds.holds(each)]
+        found = sorted({*found, *copied})
     return found
 
 
@@ -93,7 +97,8 @@ async def extents_of(client: LedgerClient, ledgers: Sequence[int], options: Ledg
             still_open.append(len(found))
             found.append(Extent(ledger, 0, -1, 0))
         else:
-            found.append(None if each is None else closed_extent(ledger, each.value))
+            metadata = await copied(client, ledger) if each is None else each.value
+            found.append(None if metadata is None else closed_extent(ledger, metadata))
     if options.open_ledgers == "skip":
         return found
     for start in range(0, len(still_open), AT_ONCE):
@@ -102,6 +107,12 @@ async def extents_of(client: LedgerClient, ledgers: Sequence[int], options: Ledg
         for at, extent in zip(some, looked, strict=True):
             found[at] = extent
     return found
+
+
+async def copied(client: LedgerClient, ledger: int) -> LedgerMetadata | None:
+    """Of a ledger that is not there: its metadata as an offloaded copy has it."""
+    copy = None if client.copies is None else await client.copies.find(ledger)
+    return None if copy is None else copy.metadata
 
 
 async def open_extent(client: LedgerClient, ledger: int, options: LedgerReading) -> Extent | None:

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from quire.conf.pipeline import LogReading
 from quire.log.api import LogBatch, Logs
+from quire.pipeline import columns
 from quire.pipeline.clients import Cluster
 from quire.pipeline.core.offsets import within_bytes
 from quire.pipeline.core.ranges import Extent, Range, grouped
-from quire.pipeline.reading import columns
 from quire.protocol.log_errors import LogDamaged, LogTrimmed
 
 # SPDX-License-Identifier: Apache-2.0

@@ -88,14 +88,15 @@ class LedgerReader(DataSourceReader):
 
     def partitions(self) -> list[LedgerTask]:
         options = self._options
-        ours = cluster(options.metadata)
+        ours = cluster(options.metadata, options.offload)
         extents = ours.wait(lambda: reading.planned(ours.client, options, self._bounds))
         return tasks(reading.divided(extents, options))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if not isinstance(partition, LedgerTask):
             return iter(())
-        return reading.batches(cluster(self._options.metadata), partition.ranges, self._names, self._options)
+        ours = cluster(self._options.metadata, self._options.offload)
+        return reading.batches(ours, partition.ranges, self._names, self._options)
 
 
 class PushedLedgerReader(LedgerReader):
@@ -119,7 +120,7 @@ class LedgerStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._frozen: dict[str, int] | None = None
 
     def _ends(self) -> dict[str, int]:
-        ours, options = cluster(self._options.metadata), self._options
+        ours, options = cluster(self._options.metadata, self._options.offload), self._options
         extents = ours.wait(lambda: reading.planned(ours.client, options, all_of(COLUMNS)))
         return {str(extent.ledger): extent.last + 1 for extent in extents}
 
@@ -147,7 +148,7 @@ class LedgerStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[LedgerTask]:
         if start == end:
             return []
-        ours, options = cluster(self._options.metadata), self._options
+        ours, options = cluster(self._options.metadata, self._options.offload), self._options
         begin = self._from(start, end)
         extents = ours.wait(lambda: reading.between(ours.client, begin, end, options))
         return tasks(reading.divided(extents, options))
@@ -155,7 +156,8 @@ class LedgerStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if not isinstance(partition, LedgerTask):
             return iter(())
-        return reading.batches(cluster(self._options.metadata), partition.ranges, self._names, self._options)
+        ours = cluster(self._options.metadata, self._options.offload)
+        return reading.batches(ours, partition.ranges, self._names, self._options)
 
     def commit(self, end: dict[str, int]) -> None:
         """Nothing is kept here: Spark's checkpoint has the offsets."""

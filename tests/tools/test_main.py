@@ -32,7 +32,7 @@ SUBCOMMANDS = {
     "ledger": ["write", "read", "tail", "show", "list", "delete", "recover", "check"],
     "log": list(LOGS),
     "bench": ["write", "read"],
-    "pipeline": ["export", "import", "scrub", "repair", "report"],
+    "pipeline": ["export", "import", "scrub", "repair", "report", "offload", "restore"],
 }
 # they have a bookie's configuration, or need no cluster
 LOCAL = [["bookie", name] for name in ("stop", "format", "check", "export-check", "export", "rebuild-index")]

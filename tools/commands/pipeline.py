@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from quire.pipeline.jobs.findings import Scrubbed
+    from quire.pipeline.offload.wishes import Done
     from quire.pipeline.spark import SparkSession
 
 # SPDX-License-Identifier: Apache-2.0
@@ -33,6 +34,16 @@ Master = Annotated[
     str | None, typer.Option("--master", metavar="URL", help="where Spark runs; by default all cores of this machine")
 ]
 Chart = Annotated[Path | None, typer.Option("--chart", metavar="FILE", help="a page (HTML) with a chart of the result")]
+
+UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def seconds(text: str) -> float:
+    """Of an age: `90s`, `10m`, `4h`, `7d`."""
+    number, unit = text[:-1], text[-1:]
+    if unit not in UNITS_S or not number.isdecimal():
+        raise typer.BadParameter(f"{text!r} is no age: write 90s, 10m, 4h or 7d")
+    return float(number) * UNITS_S[unit]
 
 
 @contextmanager
@@ -307,3 +318,95 @@ def told_findings(done: "Scrubbed", chart: Path | None, json_wanted: bool) -> No
         where = f" entries {each.first} to {each.last}" if each.entries else ""
         lines.append(f"  ledger {each.ledger}{where} {each.kind} {each.bookie}: {each.detail}")
     output.document(json_wanted, {**asdict(found), "kinds": kinds, "bookies": bookies}, lines)
+
+
+@app.command()
+def offload(
+    to: Annotated[
+        str,
+        typer.Option("--to", metavar="URI", help="where copies go: a directory, s3://bucket/path, gs://…, hdfs://…"),
+    ],
+    log: Annotated[str | None, typer.Option("--log", metavar="NAME", help="the closed segments of a named log")] = None,
+    ledgers: Annotated[str | None, typer.Option("--ledgers", metavar="IDS", help="`7,9-20`, or `all`")] = None,
+    older_than: Annotated[
+        float, typer.Option("--older-than", metavar="AGE", parser=seconds, help="only older ones: 90s, 10m, 4h, 7d")
+    ] = "0s",  # type: ignore[assignment]  # typer gives it to the parser
+    delete: Annotated[
+        bool, typer.Option("--delete", help="bookies lose what an earlier run offloaded, once it is verified again")
+    ] = False,
+    deletion_lag: Annotated[
+        float, typer.Option("--deletion-lag", metavar="AGE", parser=seconds, help="so long after it was offloaded")
+    ] = "4h",  # type: ignore[assignment]  # typer gives it to the parser
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only says what would be done")] = False,
+    metadata: Metadata = None,
+    master: Master = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Copies closed ledgers, or the closed segments of a log, to Parquet files, reads them back, and marks them.  With
+    --delete a later run takes from the bookies what was offloaded longer ago than the lag.  It may be run again at any
+    time, also after one that was killed.
+
+    \b
+    Examples:
+      quire pipeline offload --log orders --to s3://cold/ledgers --older-than 7d
+      quire pipeline offload --log orders --to s3://cold/ledgers --older-than 7d --delete
+      quire pipeline offload --ledgers all --to /backup/ledgers --delete --dry-run
+    """
+    from quire.pipeline.offload.wishes import Wish
+
+    if (log is None) == (ledgers is None):
+        raise Usage("name what is offloaded: either --log NAME or --ledgers IDS")
+    wish = Wish(metadata_uri(metadata), to, ledgers, log, older_than, delete, deletion_lag, dry_run)
+    with session(master) as spark, progress("offload") as told:
+        from quire.pipeline.jobs import offload as job
+
+        done = job.offload(spark, wish, told)
+    would = "would be " if dry_run else ""
+    say(done, "offloaded", json_wanted, [f"{len(done.deleted):,} ledgers {would}deleted from bookies"], would)
+
+
+@app.command()
+def restore(
+    source: Annotated[str, typer.Argument(metavar="URI", help="where `offload` put the copies")],
+    ledgers: Annotated[str, typer.Option("--ledgers", metavar="IDS", help="`7,9-20`, or `all`")],
+    metadata: Metadata = None,
+    master: Master = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Brings offloaded ledgers back to bookies, with their numbers and each entry bit for bit, also in another cluster.
+    Ledgers that are there are left alone, and those of logs: their logs read the copies.  The copies stay.
+
+    \b
+    Example:
+      quire pipeline restore /backup/ledgers --ledgers 7,9-20
+    """
+    with session(master) as spark, progress("restore") as told:
+        from quire.pipeline.jobs import offload as job
+
+        done = job.restore(spark, metadata_uri(metadata), source, ledgers, told)
+    say(done, "restored", json_wanted, [], "")
+
+
+def say(done: "Done", verb: str, json_wanted: bool, more: list[str], would: str) -> None:
+    """A summary; exit status 1 when there were problems."""
+    size = output.size_text(done.bytes)
+    lines = [f"{len(done.offloaded):,} ledgers {would}{verb}: {done.entries:,} entries, {size}", *more]
+    if done.waiting:
+        lines.append(f"{len(done.waiting):,} offloaded ledgers are on bookies, too")
+    lines += [f"{count:,} left alone: {why}" for why, count in done.left.items()]
+    for problem in done.problems:
+        output.note(f"ledger {problem.ledger}: {problem.what}")
+    facts = {
+        verb: done.offloaded,
+        "entries": done.entries,
+        "bytes": done.bytes,
+        "deleted": done.deleted,
+        "waiting": done.waiting,
+        "left": done.left,
+        "problems": [problem._asdict() for problem in done.problems],
+    }
+    output.document(json_wanted, facts, lines)
+    if done.problems:
+        raise typer.Exit(1)

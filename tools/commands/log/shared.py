@@ -46,8 +46,9 @@ def with_logs(
     async def whole(reactor: "ProcessReactor", client: "Client") -> T:
         from quire.conf.log import LogOptions
         from quire.log.api import Logs
+        from quire.pipeline.copies.reading import openers
 
-        logs = Logs(client, LogOptions(password=password))
+        logs = Logs(client, LogOptions(password=password, openers=openers(reactor)))
         try:
             return await work(reactor, logs)
         finally:

@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.pipeline.reading import columns
+from quire.pipeline import columns
 
 # SPDX-License-Identifier: Apache-2.0
 

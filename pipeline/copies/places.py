@@ -1,0 +1,171 @@
+"""
+A directory of any filesystem that PyArrow opens: where copies lie.
+
+Knows: URIs, how a file comes to be there whole or not at all.  Does not know: what is in files.
+
+Safety: a file of this machine is on the disk before it gets its name, and its name before the call returns.  A name
+that was written is not written again, except a manifest's, in one step.
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from crc32c import crc32c
+
+# SPDX-License-Identifier: Apache-2.0
+
+INSTALL = "pip install 'quire[pipeline]'"
+MOVING = ("local", "hdfs")  # where a half-written file shows, so that it gets its name at the end
+COMING, UNNAMED = ".coming-", ".tmp"
+
+
+def filesystems() -> ModuleType:
+    """PyArrow's.  `ImportError` names the command that installs it."""
+    try:
+        from pyarrow import fs
+    except ImportError as error:
+        raise ImportError(f"offloaded ledgers need PyArrow: {INSTALL} ({error})") from error
+    assert isinstance(fs, ModuleType)
+    return fs
+
+
+class Found(NamedTuple):
+    """A file, and when it was written, in seconds since 1970."""
+
+    name: str
+    at_s: float
+
+
+class Place:
+    """`uri`: a path of this machine, or what `pyarrow.fs.FileSystem.from_uri` takes.  `ValueError` for another one."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri if "://" in uri else Path(uri).absolute().as_uri()
+        fs = filesystems()
+        try:
+            self._files, path = fs.FileSystem.from_uri(self.uri)
+        except (ValueError, OSError) as error:
+            raise ValueError(f"{uri}: no filesystem that PyArrow opens: {error}") from None
+        self._path = path.rstrip("/")
+        self._fs = fs
+        self._moves = self._files.type_name in MOVING
+
+    def uri_of(self, name: str) -> str:
+        """Of a file below."""
+        base, question, query = self.uri.partition("?")
+        return f"{base.rstrip('/')}/{name}{question}{query}"
+
+    def _under(self, name: str) -> str:
+        return f"{self._path}/{name}"
+
+    def read(self, name: str) -> bytes | None:
+        """All of a file; None when there is none."""
+        try:
+            with self._files.open_input_stream(self._under(name)) as file:
+                return bytes(file.read())
+        except FileNotFoundError:
+            return None
+
+    def open(self, name: str) -> Any:
+        """A file for reading, at any place of it.  `FileNotFoundError`."""
+        return self._files.open_input_file(self._under(name))
+
+    def begin(self, name: str) -> "Coming":
+        """A file that is being written."""
+        path = self._under(name)
+        if self._moves:
+            self._files.create_dir(path.rpartition("/")[0], recursive=True)
+        return Coming(self, path)
+
+    def put(self, name: str, data: bytes, reached: Callable[[str], None]) -> None:
+        """A whole file, also in the place of one."""
+        coming = self.begin(name)
+        coming.write(data)
+        coming.end()
+        reached("manifest.written")
+        coming.name()
+
+    def files(self, folder: str) -> list[Found]:
+        """Those in a folder; none when there is no such folder."""
+        return [Found(each.base_name, each.mtime_ns / 1e9) for each in self._list(folder) if each.is_file]
+
+    def folders(self) -> list[str]:
+        """Those of the place itself."""
+        return [each.base_name for each in self._list("") if not each.is_file]
+
+    def _list(self, folder: str) -> list[Any]:
+        selector = self._fs.FileSelector(self._under(folder).rstrip("/"), allow_not_found=True)
+        return list(self._files.get_file_info(selector))
+
+    def remove(self, name: str) -> None:
+        """A file that is not there is success."""
+        with suppress(FileNotFoundError):
+            self._files.delete_file(self._under(name))
+
+    # For files that are coming.
+
+    def create(self, path: str) -> tuple[str, Any]:
+        """Where it is written, and the stream."""
+        folder, _slash, name = path.rpartition("/")
+        now = f"{folder}/{COMING}{name}{UNNAMED}" if self._moves else path
+        return now, self._files.open_output_stream(now)
+
+    def settle(self, now: str, path: str) -> None:
+        """Gives a file its name, durably."""
+        if now == path:
+            return
+        if self._files.type_name == "local":
+            synced(now)
+        self._files.move(now, path)
+        if self._files.type_name == "local":
+            synced(path.rpartition("/")[0])
+
+
+def synced(path: str) -> None:
+    """What was written to a file or folder of this machine is on its disk."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+class Coming:
+    """A file on its way, as PyArrow's writers take one; `size` and `sum` (CRC32C) of what was written so far."""
+
+    def __init__(self, place: Place, path: str) -> None:
+        self._place = place
+        self._path = path
+        self._now, self._stream = place.create(path)
+        self.size = 0
+        self.sum = 0
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        """All of it."""
+        self._stream.write(data)
+        self.sum = crc32c(data, self.sum)
+        self.size += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def close(self) -> None:
+        """PyArrow's writers call this; `end` closes the file."""
+
+    def end(self) -> None:
+        """It is complete."""
+        self._stream.close()
+        self.closed = True
+
+    def name(self) -> None:
+        """It gets its name."""
+        self._place.settle(self._now, self._path)

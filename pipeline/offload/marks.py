@@ -1,0 +1,98 @@
+"""
+Which ledgers are offloaded: of a plain one its custom metadata says so, of a log's segment the log's manifest.
+
+Knows: both forms of the mark, changed by compare-and-set; the order of a deletion.
+Does not know: whether a copy is good.
+
+Safety: a mark takes the place of the one that was read, or of none; a ledger goes only once its mark says so.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from quire.client.handles.copies import RESTORING
+from quire.client.handles.ledger_record import LedgerRecord
+from quire.metadata.ledger import LedgerMetadata
+from quire.pipeline.clients import Cluster
+from quire.pipeline.offload.wishes import Reached
+from quire.protocol.errors import NoSuchLedger
+from quire.protocol.log_errors import NoSuchLog, PublishRefused, SegmentLost
+
+# SPDX-License-Identifier: Apache-2.0
+
+MARK = "quire/offload"  # custom metadata
+Mark = Mapping[str, Any]
+
+
+class MarkMoved(Exception):
+    """The mark is not what was read before, or what it is on has gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A closed ledger that may be offloaded, as it was found.  `segment`: its number in the log, if it is a log's."""
+
+    ledger: int
+    metadata: LedgerMetadata
+    mark: Mark | None
+    at_ms: int  # how old it is goes by this
+    segment: int | None = None
+
+
+def mark_of(metadata: LedgerMetadata) -> Mark | None:
+    """Of a plain ledger; None also where it is not ours."""
+    try:
+        found = json.loads(metadata.custom.get(MARK, b"null"))
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def is_coming(metadata: LedgerMetadata) -> bool:
+    """Whether the ledger is just being brought back."""
+    return RESTORING in metadata.custom
+
+
+def complete(run: str, uri: str, sum_: int, at_ms: int) -> dict[str, Any]:
+    """The mark of a ledger whose copy is verified.  `sum`: the manifest's."""
+    return {"id": run, "state": "complete", "uri": uri, "sum": sum_, "at": at_ms, "bookies": "kept"}
+
+
+async def put(cluster: Cluster, log: str | None, subject: Subject, mark: Mark | None) -> None:
+    """In place of the mark that was read.  `MarkMoved`."""
+    if subject.segment is not None:
+        assert log is not None, "a segment is one of a log"
+        try:
+            await cluster.logs.mark(log, subject.segment, mark, subject.mark)
+        except (PublishRefused, SegmentLost, NoSuchLog) as error:
+            raise MarkMoved(str(error)) from None
+        return
+
+    def needs(metadata: LedgerMetadata) -> bool:
+        found = mark_of(metadata)
+        if found not in (mark, subject.mark):
+            raise MarkMoved(f"ledger {subject.ledger} was marked by another run")
+        return found != mark
+
+    value = None if mark is None else json.dumps(mark).encode()
+    store = cluster.client.store
+    try:
+        record = LedgerRecord(store, subject.ledger, await store.read_ledger(subject.ledger))
+        await record.edit(needs, lambda metadata: metadata.with_custom(MARK, value))
+    except NoSuchLedger:
+        raise MarkMoved(f"ledger {subject.ledger} was deleted meanwhile") from None
+
+
+async def delete(cluster: Cluster, log: str | None, subject: Subject, reached: Reached) -> None:
+    """
+    Bookies lose a ledger that has a verified copy.  Of a log's the log's upkeep deletes it, once it is marked.
+    `MarkMoved`.
+    """
+    assert subject.mark is not None, "only what is offloaded is deleted"
+    await put(cluster, log, subject, {**subject.mark, "bookies": "deleted"})
+    reached("mark.deleted")
+    if subject.segment is None:
+        await cluster.client.delete_ledger(subject.ledger)
+        reached("deleted")

@@ -1,0 +1,106 @@
+"""Who is asked for the entries of a ledger: bookies, or the files of a copy."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred, succeed
+
+from quire.client.handles.copies import RESTORING, CopyPool, located
+from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.store import Versioned
+from quire.protocol.errors import OK, BookieHandleNotAvailable, NoSuchLedgerExistsOnMetadataServer, Read
+
+# SPDX-License-Identifier: Apache-2.0
+
+CLOSED = LedgerMetadata.new(1, 1, 1, ["a:1"]).closed(9, 100)
+
+
+class Copy:
+    """Of entries that are their number's text; `error`: why none can be read."""
+
+    metadata = CLOSED
+    error: Exception | None = None
+
+    async def bodies(self, file: str, first: int, count_max: int, bytes_max: int) -> list[bytes]:
+        if self.error is not None:
+            raise self.error
+        return [f"{file} {entry}".encode() for entry in range(first, first + count_max)]
+
+
+class Copies:
+    def __init__(self, copy: Copy | None) -> None:
+        self._copy = copy
+
+    def find(self, ledger: int) -> Deferred[Copy | None]:
+        return succeed(self._copy)
+
+    def ledgers(self) -> Deferred[list[int]]:
+        return succeed([])
+
+
+class Store:
+    def __init__(self, metadata: LedgerMetadata | None) -> None:
+        self._metadata = metadata
+
+    async def read_ledger(self, ledger: int) -> Versioned[LedgerMetadata]:
+        if self._metadata is None:
+            raise NoSuchLedgerExistsOnMetadataServer(f"no ledger {ledger}")
+        return Versioned(self._metadata, 7)
+
+
+def asked(metadata: LedgerMetadata | None, copies: Copies | None) -> tuple[int, Any]:
+    """The version that was found, and the pool."""
+    bookies: Any = "bookies"
+    store: Any = Store(metadata)
+    found: list[tuple[int, Any]] = []
+
+    async def story() -> None:
+        versioned, pool = await located(store, bookies, copies, 1)
+        found.append((versioned.version, pool))
+
+    errors: list[BaseException] = []
+    Deferred.fromCoroutine(story()).addErrback(lambda failure: errors.append(failure.value))
+    if errors:
+        raise errors[0]
+    return found[0]
+
+
+def test_bookies_first() -> None:
+    """While the store names the ledger; a copy when it doesn't, or when the ledger is just being brought back."""
+    coming = replace(CLOSED, custom={RESTORING: b"true"})
+    assert asked(CLOSED, Copies(Copy())) == (7, "bookies")
+    assert asked(coming, None) == (7, "bookies")
+    assert asked(coming, Copies(None)) == (7, "bookies")
+    for metadata in (coming, None):
+        version, pool = asked(metadata, Copies(Copy()))
+        assert version == -1
+        assert isinstance(pool, CopyPool)
+
+
+def test_neither_ledger_nor_copy() -> None:
+    """Is the store's own error."""
+    for copies in (None, Copies(None)):
+        with pytest.raises(NoSuchLedgerExistsOnMetadataServer, match="no ledger 1"):
+            asked(None, copies)
+
+
+def test_a_copy_answers_as_bookies_do() -> None:
+    """Also when it can't be read: with a code."""
+    copy = Copy()
+    pool = CopyPool(copy)
+    answers: list[Any] = []
+    pool.batch_read("f", 1, 3, 2, 1000).addCallback(answers.append)
+    pool.read("f", 1, 4).addCallback(answers.append)
+    assert answers[0] == (OK, [b"f 3", b"f 4"])
+    assert (answers[1].code, answers[1].body) == (OK, b"f 4")
+    for error in (OSError("no disk"), Read("damaged")):
+        copy.error = error
+        answers.clear()
+        pool.batch_read("f", 1, 3, 2, 1000).addCallback(answers.append)
+        pool.read("f", 1, 4).addCallback(answers.append)
+        assert [answer.code for answer in answers] == [BookieHandleNotAvailable.code] * 2
+    answers.clear()
+    pool.read_lac("f", 1).addCallback(answers.append)
+    pool.long_poll("f", 1, 0, 1).addCallback(answers.append)
+    assert all(answer.code for answer in answers)

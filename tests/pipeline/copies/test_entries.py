@@ -1,0 +1,81 @@
+"""Entries in Parquet files and back."""
+
+from pathlib import Path
+
+import pytest
+from crc32c import crc32c
+from pyarrow import parquet
+
+from quire.pipeline.copies.entries import SCHEMA, EntryFile, EntryWriter
+from quire.pipeline.copies.manifest import CopyDamaged
+from quire.pipeline.copies.places import Place
+from quire.protocol.digest import Digest, DigestType
+
+# SPDX-License-Identifier: Apache-2.0
+
+PAYLOADS = [b"", b"a", b"bb" * 1000, b"", b"ccc"] * 20
+
+
+def written(to: Path, kind: DigestType = DigestType.CRC32C, groups: int = 4) -> tuple[Path, list[bytes]]:
+    digest = Digest(kind, b"secret")
+    bodies = [digest.entry(7, 10 + at, at - 2, at * 1000, payload) for at, payload in enumerate(PAYLOADS)]
+    coming = Place(str(to)).begin("7/x")
+    writer = EntryWriter(coming, 7, digest.overhead)
+    each = len(bodies) // groups
+    for start in range(0, len(bodies), each):
+        writer.add(10 + start, bodies[start : start + each])
+    writer.end()
+    coming.end()
+    coming.name()
+    assert (writer.bytes, writer.sum) == (sum(map(len, PAYLOADS)), crc32c(b"".join(PAYLOADS)))
+    assert (to / "7/x").stat().st_size == coming.size
+    assert crc32c((to / "7/x").read_bytes()) == coming.sum
+    return to / "7/x", bodies
+
+
+@pytest.mark.parametrize("kind", list(DigestType))
+def test_every_bit_comes_back(tmp_path: Path, kind: DigestType) -> None:
+    """With each digest; empty payloads too."""
+    path, bodies = written(tmp_path, kind)
+    with path.open("rb") as file:
+        found = list(EntryFile("x", file).groups())
+    assert [first for first, _bodies in found] == [10, 35, 60, 85]
+    assert [body for _first, some in found for body in some] == bodies
+
+
+def test_from_any_entry(tmp_path: Path) -> None:
+    """As many as are wanted, at least one, of one row group; entries that are not there are an error."""
+    path, bodies = written(tmp_path)
+    with path.open("rb") as file:
+        opened = EntryFile("x", file)
+        for first in range(10, 110):
+            assert opened.bodies(first, 3, 1 << 20)[0] == bodies[first - 10]
+        assert opened.bodies(10, 1000, 1 << 20) == bodies[:25]
+        assert opened.bodies(12, 1000, 1) == bodies[2:3]
+        assert opened.bodies(33, 3, 1 << 20) == bodies[23:25]
+        for first in (9, 110):
+            with pytest.raises(CopyDamaged, match=f"no entry {first}"):
+                opened.bodies(first, 1, 1)
+
+
+def test_others_can_read_it(tmp_path: Path) -> None:
+    """Plain columns; statistics of the numbers only, and no dictionary of payloads."""
+    path, _bodies = written(tmp_path)
+    table = parquet.read_table(path)
+    assert table.schema.names == SCHEMA.names
+    assert table.column("payload").to_pylist() == PAYLOADS
+    assert table.column("entry_id").to_pylist() == list(range(10, 110))
+    group = parquet.ParquetFile(path).metadata.row_group(0)
+    columns = {group.column(at).path_in_schema: group.column(at) for at in range(group.num_columns)}
+    assert columns["payload"].statistics is None
+    assert "PLAIN_DICTIONARY" not in columns["payload"].encodings
+    assert columns["entry_id"].statistics.min == 10
+
+
+def test_what_is_no_such_file(tmp_path: Path) -> None:
+    """Is named."""
+    path, _bodies = written(tmp_path)
+    for data in (path.read_bytes()[:-1], b"", b"PAR1" * 10):
+        path.write_bytes(data)
+        with path.open("rb") as file, pytest.raises(CopyDamaged, match="x can't be read"):
+            EntryFile("x", file)
