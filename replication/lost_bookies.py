@@ -238,8 +238,8 @@ async def _free(run: Run, ledger: int) -> None:
     if run.dry_run:
         _estimate(run, found.value)
         return
-    async with repair_lock(run.client.store, ledger) as ours:
-        if not ours and run.client.store.locks_repairs:
+    async with repair_lock(run.client.store.repairs, ledger) as ours:
+        if not ours:
             raise Replication(f"ledger {ledger}: another process repairs it right now; run this again")
         await _free_locked(run, ledger, found.value)
 

@@ -47,7 +47,9 @@ ROOMS: dict[str, dict[str, str]] = {
         "errors varint", "log_errors availability digest frames messages packets schema", "batch", "v2 v3", "wire"
     ),
     "conf": rows("addresses known_keys options", "placement", "bookie client log pipeline properties", "samples"),
-    "metadata": rows("address clock ledger worker", "store", "records", "formats memory", "sqlite zk", "uri"),
+    "metadata": rows(
+        *["address clock ledger worker", "store", "auditing repairs", "records", "formats memory", "sqlite zk", "uri"]
+    ),
     "bookie": {
         "files": "",
         "layout": "files",

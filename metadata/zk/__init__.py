@@ -2,5 +2,5 @@
 The metadata store in ZooKeeper, with Apache BookKeeper's layout.
 
 In reading order: `store` (face), `cluster`, `cookies`, `registry`, `session`, `node_errors`, `watches`, `records`,
-`ids`, `scan`, `layout`.
+`repairs`, `auditing`, `ids`, `scan`, `layout`.
 """

@@ -271,10 +271,10 @@ class ZooKeeperSession:
             path, lambda client: client.create_async(path, data, ephemeral=ephemeral, sequence=sequence), session
         )
 
-    def transact(self, steps: "Sequence[Step]") -> "Deferred[list[Any]]":
+    def transact(self, steps: "Sequence[Step]", *, session: int | None = None) -> "Deferred[list[Any]]":
         """
         Carries out all steps or none; their paths are those of znodes, a claim is an ephemeral one.  What kazoo answers
-        to each.  Fails as the first step that can't be done, with `.step`.
+        to each.  Fails as the first step that can't be done, with `.step`; `SessionOver`.
         """
 
         def submit(client: KazooClient) -> AsyncResult:
@@ -290,10 +290,12 @@ class ZooKeeperSession:
                     transaction.check(step.path, step.version)
             return transaction.commit_async()
 
-        return Deferred.fromCoroutine(self._transact(steps, submit))
+        return Deferred.fromCoroutine(self._transact(steps, submit, session))
 
-    async def _transact(self, steps: "Sequence[Step]", submit: Callable[[KazooClient], AsyncResult]) -> list[Any]:
-        results, retried = await self._attempts(steps[0].path, submit, None)
+    async def _transact(
+        self, steps: "Sequence[Step]", submit: Callable[[KazooClient], AsyncResult], session: int | None
+    ) -> list[Any]:
+        results, retried = await self._attempts(steps[0].path, submit, session)
         for number, result in enumerate(results):
             if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
                 error = self._error(steps[number].path, result, retried)

@@ -55,8 +55,8 @@ SURPLUS, GUARD, MEMORY = (
 )
 UNLOCKED = (
     f"{RECOVER}:_free",
-    "repair_lock(run.client.store, ledger) as ours",
-    "repair_lock(run.client.store, run.client.random.getrandbits(60)) as ours",
+    "repair_lock(run.client.store.repairs, ledger) as ours",
+    "repair_lock(run.client.store.repairs, run.client.random.getrandbits(60)) as ours",
 )
 
 
