@@ -78,7 +78,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "aio": "core connections placement handles api background gathering loops",
     },
     "replication": rows(
-        "concurrently fragments lock replicas target",
+        "concurrently core fragments lock replicas target",
         "checker",
         "copier surplus",
         "lost_bookies refilling",
