@@ -23,7 +23,7 @@ from twisted.internet.defer import Deferred
 from quire.metadata.clock import Reactor, pause
 from quire.metadata.formats import repair_text
 from quire.metadata.ledger import check_ledger_id
-from quire.metadata.records import Delete
+from quire.metadata.records import Create, Delete
 from quire.metadata.repairs import CANDIDATES_MAX, PAGE, RepairLock, Repairs, Shortage, check_missing
 from quire.metadata.store import ANY, Watch, check_page, no_cluster, notify
 from quire.metadata.zk.node_errors import BadVersion, NodeError, NodeExists, NoNode, SessionOver
@@ -107,28 +107,40 @@ class ZooKeeperRepairs(Repairs):
     async def _mark(self, ledger: int, missing: Sequence[str], since_ms: int | None) -> None:
         check_missing(ledger, missing)
         await self._prepare()
-        path = self._path(ledger)
+        path, data = self._path(ledger), repair_text.encode_shortage(missing, since_ms)
         while True:
-            known = await self._read(ledger)
             try:
-                if known is None:
-                    await self._session.create(path, repair_text.encode_shortage(missing, since_ms))
-                    return
-                found = known.with_more(missing, since_ms)
-                if found is not None:
-                    data = repair_text.encode_shortage(found.missing, found.since_ms)
-                    await self._session.set(path, data, known.version)
-                return
-            except (NodeExists, BadVersion):
-                continue  # another was faster, or an earlier try of ours whose answer was lost
+                # one write for a ledger that is new; the directory is there if it is not, or was left empty
+                await self._session.transact([Create(path.rpartition("/")[0]), Create(path, data)])
+            except NodeExists:
+                if not await self._add(ledger, data, missing, since_ms):
+                    continue
             except NoNode:
-                if known is None:
-                    await self._make_directories(ledger)
+                await self._make_directories(ledger)
+                continue
+            return
+
+    async def _add(self, ledger: int, data: bytes, missing: Sequence[str], since_ms: int | None) -> bool:
+        """
+        Makes a shortage, or adds to the one that is there; False when another was faster, or an earlier try of ours
+        whose answer was lost.
+        """
+        known = await self._read(ledger)
+        found = None if known is None else known.with_more(missing, since_ms)
+        try:
+            if known is None:
+                await self._session.create(self._path(ledger), data)
+            elif found is not None:
+                data = repair_text.encode_shortage(found.missing, found.since_ms)
+                await self._session.set(self._path(ledger), data, known.version)
+        except (NodeExists, NoNode, BadVersion):
+            return False
+        return True
 
     async def _make_directories(self, ledger: int) -> None:
-        """Those above a shortage; others may prune them at any time, so the caller tries again."""
+        """Those above the lowest; others may prune them at any time, so the caller tries again."""
         path = self._ledgers
-        for name in directory_of(ledger).split("/"):
+        for name in directory_of(ledger).split("/")[:-1]:
             path = f"{path}/{name}"
             try:
                 await self._session.create(path)

@@ -239,3 +239,30 @@ def test_a_watch_outlives_its_connection(lossy, zookeeper_place):
         assert (await found).ledger == 7
 
     run(story)
+
+
+def test_what_it_costs(lossy, zookeeper_place):
+    """
+    A ledger that is new to the queue, beside others: one write.  One that is known: that, and a read.  To take one that
+    a look has found: a look at the switch, the lock, a read; to finish it: a transaction and its directories.
+    """
+    proxy, store = lossy
+
+    async def story():
+        await zookeeper_place.ready()
+        for ledger in range(10):
+            await store.repairs.mark(ledger, ["a:1"], 1)
+        await store.repairs.release(await store.repairs.take())
+
+        async def cost(operation):
+            before = proxy.answers
+            result = await operation
+            return proxy.answers - before, result
+
+        assert await cost(store.repairs.mark(10, ["a:1"], 1)) == (1, None)
+        assert await cost(store.repairs.mark(10, ["a:1"], 2)) == (2, None)
+        answers, lock = await cost(store.repairs.take())
+        assert answers == 3
+        assert await cost(store.repairs.finish(lock)) == (3, True)
+
+    run(story)
