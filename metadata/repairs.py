@@ -27,6 +27,7 @@ from quire.protocol.errors import IncorrectParameter, MetaStore
 
 PAGE = 1000
 CANDIDATES_MAX = 10_000  # ids that one look at the queue keeps to try
+MISSES_MAX = 8  # tries of an earlier look that others were faster at, before the next look
 
 
 class LockLost(MetaStore):
@@ -154,11 +155,15 @@ class Repairs(ABC):
             if fresh:
                 self._candidates = await self._look(skip)
                 self._random.shuffle(self._candidates)
-            while self._candidates:
+            misses = 0
+            while self._candidates and (fresh or misses < MISSES_MAX):
                 ledger = self._candidates.pop()
-                taken = None if ledger in skip else await self._take_one(ledger)
+                if ledger in skip:
+                    continue
+                taken = await self._take_one(ledger)
                 if taken is not None:
                     return taken
+                misses += 1
         return None
 
     async def _take_one(self, ledger: int) -> RepairLock | None:

@@ -46,12 +46,12 @@ class ZooKeeperAuditing(Auditing):
         self._delays.end()
 
     async def _make(self, path: str, data: bytes = b"") -> bool:
-        """Makes a znode of the tree; whether it was not there.  `NoCluster`."""
+        """Makes a znode of the tree; False: it is there, perhaps by a try of ours whose answer was lost.  `NoCluster`."""
         while True:
             try:
                 await self._session.create(path, data)
-            except NodeExists as error:
-                return error.retried
+            except NodeExists:
+                return False
             except NoNode:
                 if path == self._root:
                     raise no_cluster(self._session.uri) from None

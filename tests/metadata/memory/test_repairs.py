@@ -4,7 +4,7 @@ from twisted.internet.task import Clock
 
 from quire.metadata.memory.cluster import Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore
-from quire.metadata.repairs import LockLost
+from quire.metadata.repairs import MISSES_MAX, LockLost
 from quire.protocol.errors import MetaStore
 from tests.metadata.stories import failing
 from tests.reactor import run
@@ -117,5 +117,29 @@ def test_a_late_mark_lands_though_the_ledger_was_repaired():
         clock.advance(5)
         assert await other.repairs.finish(await other.repairs.take()) is True
         assert await other.repairs.shortages() == []
+
+    run(story)
+
+
+def test_who_finds_others_faster_looks_again():
+    """Of a look whose ledgers others have finished only a few are tried, each with a lock, before the next look."""
+
+    async def story():
+        tried = []
+        cluster = MemoryCluster("test")
+        cluster.init()
+        store = MemoryStore(Clock(), cluster, faults=lambda name, arguments: tried.append((name, *arguments)))
+        other = MemoryStore(Clock(), cluster)
+        for ledger in range(100):
+            await store.repairs.mark(ledger, ["a:1"], 1)
+        mine = await store.repairs.take()
+        while (lock := await other.repairs.take()) is not None:
+            await other.repairs.finish(lock)
+        await other.repairs.mark(1000, ["a:1"], 1)
+        del tried[:]
+        assert (await store.repairs.take()).ledger == 1000
+        assert [name for name, *_ in tried].count("lock_repair") == MISSES_MAX + 1
+        assert [shortage.ledger for shortage in await store.repairs.shortages()] == [mine.ledger, 1000]
+        assert list(cluster.repairs.locks) == [mine.ledger, 1000]
 
     run(story)
