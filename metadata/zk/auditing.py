@@ -46,7 +46,7 @@ class ZooKeeperAuditing(Auditing):
         self._delays.end()
 
     async def _make(self, path: str, data: bytes = b"") -> bool:
-        """Makes a znode of the tree; False: it is there, perhaps by a try of ours whose answer was lost.  `NoCluster`."""
+        """Makes a znode of the tree; False: it is there, perhaps by a try whose answer was lost.  `NoCluster`."""
         while True:
             try:
                 await self._session.create(path, data)

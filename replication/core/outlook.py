@@ -1,5 +1,5 @@
 """
-What can become of a ledger whose bookies are lost: from its metadata, the lost bookies and those that are there.
+What can become of a ledger whose bookies are lost, by its metadata and who is there (protocol-rules.md 5.3).
 
 Knows: which entries are on which bookies, what a repair needs: a copy to read, a bookie to write to, and an end that
 is known.
