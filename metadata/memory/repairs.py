@@ -62,10 +62,11 @@ class RepairQueue:
 
     def release(self, ledger: int, session: int) -> bool:
         """Removes a lock if it is that session's; whether it was."""
-        if self.locks.get(ledger) != session:
+        held = self.locks.get(ledger)
+        if held is None or held != session:
             return False
         del self.locks[ledger]
-        self.went(ledger, session, session)
+        self.went(ledger, held, session)
         self._tell()
         return True
 
