@@ -38,7 +38,8 @@ from quire.client.placement.weights import Weights
 from quire.conf.client import ClientOptions
 from quire.metadata.clock import time_of_day
 from quire.metadata.ledger import LedgerMetadata, check_ledger_id
-from quire.metadata.store import BookieList, MetadataStore, Versioned, Watch
+from quire.metadata.records import RecordStore
+from quire.metadata.store import BookieList, Versioned, Watch
 from quire.metadata.uri import open_store
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import (
@@ -106,7 +107,7 @@ class Client:
     def __init__(
         self,
         reactor: TcpReactor,
-        store: MetadataStore,
+        store: RecordStore,
         options: ClientOptions | None = None,
         *,
         pool: BookiePool | None = None,

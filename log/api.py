@@ -54,7 +54,7 @@ from quire.log.upkeep.keeping import KeptOwner as Owner
 from quire.log.upkeep.orphans import GRACE_S, Orphan, Orphans
 from quire.log.upkeep.tidying import TidyReport
 from quire.metadata.clock import Boottime, time_of_day
-from quire.metadata.records import Create, Delete, NoRecord, RecordExists, Records, RecordStore
+from quire.metadata.records import Create, Delete, NoRecord, RecordExists, Records
 from quire.metadata.store import ANY, Watch
 from quire.metadata.uri import boottime
 from quire.protocol.errors import ClientClosed
@@ -168,9 +168,7 @@ class Logs:
     def _records(self) -> Records:
         if self._closed:
             raise ClientClosed("these logs were closed")
-        store = self.bk.store
-        assert isinstance(store, RecordStore), "this metadata store keeps no records"
-        return store.records
+        return self.bk.store.records
 
     def _log(self, id_: str, name: str) -> LogRecords:
         counters = self.metrics.of(name)

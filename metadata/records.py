@@ -19,6 +19,8 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
+from quire.metadata.auditing import Auditing
+from quire.metadata.repairs import Repairs
 from quire.metadata.store import ANY, MetadataStore, Versioned, Watch
 from quire.protocol.errors import IncorrectParameter, MetaStore
 
@@ -226,6 +228,8 @@ class Records(ABC):
 
 
 class RecordStore(MetadataStore):
-    """A metadata store that keeps records too, on the same session."""
+    """A metadata store that also keeps records, the repair queue and what auditors agree on, on the same session."""
 
     records: Records
+    repairs: Repairs
+    auditing: Auditing

@@ -350,15 +350,6 @@ class MetadataStore(ABC):
         """
         return succeed(None)
 
-    locks_repairs = False  # whether `lock_repair` can give a lock
-
-    def lock_repair(self, ledger: int) -> Deferred[Callable[[], Deferred[None]] | None]:
-        """
-        Takes the lock under which one process at a time repairs a ledger: gives what releases it, or None: another one
-        has it, or this store has no such locks.  It goes with the session, and a release after that does nothing.
-        """
-        return succeed(None)
-
     @abstractmethod
     def watch_ledger(self, ledger: int, fn: LedgerWatcher) -> Watch:
         """

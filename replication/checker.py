@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred
 from quire.client.api import Client
 from quire.metadata.ledger import LedgerState
 from quire.replication.concurrently import all_of
-from quire.replication.fragments import count_on
+from quire.replication.core.fragments import count_on
 from quire.replication.scrub.compare import compared
 from quire.replication.scrub.examine import Manner, Missing, merged
 from quire.replication.scrub.judge import Seen, suspicions

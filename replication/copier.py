@@ -21,7 +21,7 @@ from quire.client.handles.ledger_record import LedgerRecord, digest_of
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import OK, DataUnknown, NoSuchEntry, Replication, UnclosedFragment
 from quire.replication.concurrently import all_of
-from quire.replication.fragments import HeldFragment, runs_on
+from quire.replication.core.fragments import HeldFragment, runs_on
 from quire.replication.replicas import ReadPool, ReplicaReader, why
 from quire.replication.target import Target, WritePool
 

@@ -5,47 +5,42 @@ Knows: that it is given back however the block ends, also when its story is canc
 Does not know: what is done under it.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from quire.metadata.store import MetadataStore
+from quire.metadata.repairs import RepairLock, Repairs
 from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
 
-Release = Callable[[], Deferred[None]]
-
 
 @asynccontextmanager
-async def repair_lock(store: MetadataStore, ledger: int) -> AsyncIterator[bool]:
-    """
-    Whether this process has the ledger's repair lock; it has not when another one has it, or where the store knows no
-    locks.  Fails as the store does.
-    """
-    release = await _asked_for(store, ledger)
+async def repair_lock(repairs: Repairs, ledger: int) -> AsyncIterator[bool]:
+    """Whether this has the ledger's repair lock; it has not when another one has it.  Fails as the store does."""
+    lock = await _asked_for(repairs, ledger)
     try:
-        yield release is not None
+        yield lock is not None
     finally:
-        if release is not None:
+        if lock is not None:
             with suppress(MetaStore):  # then it goes with the session
-                await release()
+                await repairs.release(lock)
 
 
-def _asked_for(store: MetadataStore, ledger: int) -> "Deferred[Release | None]":
-    answer: Deferred[Release | None] = Deferred()
+def _asked_for(repairs: Repairs, ledger: int) -> "Deferred[RepairLock | None]":
+    answer: Deferred[RepairLock | None] = Deferred()
 
-    def came(release: Release | None) -> None:
+    def came(lock: RepairLock | None) -> None:
         if not answer.called:
-            answer.callback(release)
-        elif release is not None:  # the caller was cancelled
-            release().addErrback(lambda failure: None)
+            answer.callback(lock)
+        elif lock is not None:  # the caller was cancelled
+            repairs.release(lock).addErrback(lambda failure: None)
 
     def failed(failure: Failure) -> None:
         if not answer.called:
             answer.errback(failure)
 
-    store.lock_repair(ledger).addCallbacks(came, failed)
+    repairs.lock(ledger).addCallbacks(came, failed)
     return answer

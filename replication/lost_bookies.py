@@ -34,7 +34,7 @@ from quire.protocol.errors import (
 )
 from quire.replication.concurrently import each_of
 from quire.replication.copier import Copied, FragmentCopier, TargetFailed
-from quire.replication.fragments import HeldFragment, copies_of, fragments_naming, writer_depends_on
+from quire.replication.core.fragments import HeldFragment, copies_of, fragments_naming, writer_depends_on
 from quire.replication.lock import repair_lock
 
 # SPDX-License-Identifier: Apache-2.0
@@ -254,8 +254,8 @@ async def _free(run: Run, ledger: int) -> None:
     if run.dry_run:
         _estimate(run, found.value)
         return
-    async with repair_lock(run.client.store, ledger) as ours:
-        if not ours and run.client.store.locks_repairs:
+    async with repair_lock(run.client.store.repairs, ledger) as ours:
+        if not ours:
             raise Replication(f"ledger {ledger}: another process repairs it right now; run this again")
         await _free_locked(run, ledger, found.value)
 

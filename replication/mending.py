@@ -24,7 +24,7 @@ from quire.metadata.clock import pause
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import LedgerError, NoSuchLedgerExistsOnMetadataServer, Replication
 from quire.replication.copier import Copied, FragmentCopier, TargetFailed
-from quire.replication.fragments import HeldFragment, writer_depends_on
+from quire.replication.core.fragments import HeldFragment, writer_depends_on
 from quire.replication.lock import repair_lock
 from quire.replication.lost_bookies import recover_bookies
 from quire.replication.scrub.examine import DIFFERS, STALE, WRONG_HEAD, Manner
@@ -127,8 +127,8 @@ async def _copy(client: Client, ledger: int, findings: Sequence[Finding], how: M
     done.left += [f"ledger {ledger}: {finding.kind}: {finding.detail} {finding.bookie}".rstrip() for finding in others]
     if not suspicion.copies:
         return
-    async with repair_lock(client.store, ledger) as ours:
-        if not ours and client.store.locks_repairs and not how.dry_run:
+    async with repair_lock(client.store.repairs, ledger) as ours:
+        if not ours and not how.dry_run:
             raise Replication(f"ledger {ledger}: another process repairs it right now; run this again")
         record = LedgerRecord(client.store, ledger, await client.store.read_ledger(ledger))
         wrong = await second_look(client, suspicion, Manner())

@@ -34,7 +34,7 @@ from quire.protocol.availability import runs_of
 from quire.protocol.errors import OK, LedgerError, NoSuchLedgerExistsOnMetadataServer, Replication, error_of
 from quire.replication.concurrently import each_of
 from quire.replication.copier import Copied, FragmentCopier, TargetFailed
-from quire.replication.fragments import HeldFragment, fragments_naming, missing
+from quire.replication.core.fragments import HeldFragment, fragments_naming, missing
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -106,7 +106,7 @@ def is_surplus(metadata: LedgerMetadata, bookie: str) -> bool:
 
 async def _judge(client: Client, ledger: int, found: Versioned[LedgerMetadata], holder: Holder) -> str | None:
     """None: the copy was dropped; else why it was kept."""
-    async with repair_lock(client.store, ledger) as ours:
+    async with repair_lock(client.store.repairs, ledger) as ours:
         if not ours:
             return "its repair lock can't be had"
         check = await check_ledger(client, ledger)

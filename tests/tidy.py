@@ -47,7 +47,9 @@ ROOMS: dict[str, dict[str, str]] = {
         "errors varint", "log_errors availability digest frames messages packets schema", "batch", "v2 v3", "wire"
     ),
     "conf": rows("addresses known_keys options", "placement", "bookie client log pipeline properties", "samples"),
-    "metadata": rows("address clock ledger worker", "store", "records", "formats memory", "sqlite zk", "uri"),
+    "metadata": rows(
+        *["address clock ledger worker", "store", "auditing repairs", "records", "formats memory", "sqlite zk", "uri"]
+    ),
     "bookie": {
         "files": "",
         "layout": "files",
@@ -76,10 +78,11 @@ ROOMS: dict[str, dict[str, str]] = {
         "aio": "core connections placement handles api background gathering loops",
     },
     "replication": rows(
-        "concurrently fragments lock replicas target",
+        "concurrently core lock replicas target",
         "scrub",
-        "checker copier",
-        "surplus lost_bookies refilling",
+        "checker",
+        "copier surplus",
+        "lost_bookies refilling",
         "decommission mending",
     ),
     "log": rows(

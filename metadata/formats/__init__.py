@@ -1,5 +1,5 @@
 """
-What the metadata store keeps, as bytes: ledger metadata, service info, Java's text form.
+What the metadata store keeps, as bytes: ledger metadata, service info, the repair queue, Java's text form.
 
-In reading order: `schema`, `ledger_codec` (face), `java_text` (face), `service_info` (face).
+In reading order: `schema`, `ledger_codec` (face), `java_text` (face), `service_info` (face), `repair_text` (face).
 """

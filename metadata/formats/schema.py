@@ -1,7 +1,7 @@
 """
 The protobuf messages of the metadata, built at run time from a table, so that no generated code is kept.
 
-Knows: field numbers, types and labels (metadata-rules.md 4.2, 5.2).  Does not know: what they mean.
+Knows: field numbers, types and labels (metadata-rules.md 4.2, 5.2, 11.2, 12.1).  Does not know: what they mean.
 """
 
 from typing import Any
@@ -60,6 +60,12 @@ MESSAGES: dict[str, list[tuple[int, str, int, int, str]]] = {
         (6, "endpoints", REPEATED, MESSAGE, "BookieServiceInfoFormat.Endpoint"),
         (7, "properties", REPEATED, MESSAGE, "BookieServiceInfoFormat.Property"),
     ],
+    "UnderreplicatedLedgerFormat": [
+        (1, "replica", REPEATED, STRING, ""),
+        (2, "ctime", OPTIONAL, INT64, ""),
+    ],
+    "AuditorVoteFormat": [(1, "bookieId", OPTIONAL, STRING, "")],
+    "CheckTimeFormat": [(1, "time", OPTIONAL, INT64, "")],
 }
 
 
@@ -99,3 +105,6 @@ _CLASSES = _build()
 # Classes made at run time have no static type.
 LedgerMetadataFormat: Any = _CLASSES["LedgerMetadataFormat"]
 BookieServiceInfoFormat: Any = _CLASSES["BookieServiceInfoFormat"]
+UnderreplicatedLedgerFormat: Any = _CLASSES["UnderreplicatedLedgerFormat"]
+AuditorVoteFormat: Any = _CLASSES["AuditorVoteFormat"]
+CheckTimeFormat: Any = _CLASSES["CheckTimeFormat"]

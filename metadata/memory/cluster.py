@@ -13,7 +13,9 @@ from random import Random
 
 from quire.metadata.clock import time_of_day
 from quire.metadata.ledger import LedgerMetadata, check_ledger_id
+from quire.metadata.memory.auditing import AuditState
 from quire.metadata.memory.records import RecordTree
+from quire.metadata.memory.repairs import RepairQueue
 from quire.metadata.store import (
     ANY,
     CTOKEN_MAX,
@@ -85,7 +87,6 @@ class MemoryCluster:
     deletions: int = 0
     changes: int = 0
     set_back: bytes = b""  # what is noted about that
-    repairs: dict[int, int] = field(default_factory=dict)  # ledger -> session that repairs it
     next_session: int = 0
     listeners: list[Callable[[], None]] = field(default_factory=list)  # one per open handle: "something changed"
     # Called for each registration and lock that is removed by a call: what, of which bookie or ledger, whose session
@@ -94,10 +95,14 @@ class MemoryCluster:
     time_of_day: Callable[[], float] = time_of_day
     random: Random = field(init=False)
     records: RecordTree = field(init=False)
+    repairs: RepairQueue = field(init=False)
+    audits: AuditState = field(init=False)
 
     def __post_init__(self) -> None:
         self.random = Random(f"{self.name}/{self.seed}")
         self.records = RecordTree(self.uri, self.changed)
+        self.repairs = RepairQueue(self.changed, lambda *which: self.went("repair lock", *which))
+        self.audits = AuditState(self.changed)
 
     @property
     def uri(self) -> str:
@@ -116,9 +121,10 @@ class MemoryCluster:
         )
 
     def end_session(self, session: int) -> None:
-        """Removes the registrations, repair locks and claims of a session, and calls the listeners."""
+        """Removes the registrations, repair locks, claims and votes of a session, and calls the listeners."""
         self.records.end_session(session)
-        self.repairs = {ledger: owner for ledger, owner in self.repairs.items() if owner != session}
+        self.repairs.end_session(session)
+        self.audits.end_session(session)
         for held in (self.writable, self.read_only):
             for bookie in [bookie for bookie, registration in held.items() if registration.session == session]:
                 del held[bookie]
@@ -156,6 +162,8 @@ class MemoryCluster:
         self.cookie_of.clear()
         self.set_back = b""
         self.records.clear()
+        self.repairs.clear()
+        self.audits.clear()
 
     def new_ledger_id(self) -> int:
         """An id that no ledger has and none was given before; `NoCluster`, `LedgerIdOverflow`."""

@@ -17,9 +17,11 @@ from typing import ParamSpec, TypeVar
 from twisted.internet.defer import Deferred, fail, succeed
 
 from quire.metadata.clock import Clock
-from quire.metadata.ledger import LedgerMetadata, check_bookie_id, check_ledger_id
+from quire.metadata.ledger import LedgerMetadata, check_bookie_id
+from quire.metadata.memory.auditing import MemoryAuditing
 from quire.metadata.memory.cluster import CLUSTERS, Fault, Faults, MemoryCluster, Registration
 from quire.metadata.memory.records import MemoryRecords
+from quire.metadata.memory.repairs import MemoryRepairs
 from quire.metadata.records import RecordStore
 from quire.metadata.store import (
     ANY,
@@ -91,6 +93,10 @@ class MemoryStore(RecordStore):
             lambda: self._session,
             lambda: int(cluster.time_of_day() * 1000),
         )
+        self.repairs = MemoryRepairs(
+            cluster.repairs, self._run, self._watch, cluster.describe, lambda: self._session, cluster.random
+        )
+        self.auditing = MemoryAuditing(cluster.audits, self._run, self._watch, cluster.describe, lambda: self._session)
 
     def _new_session(self) -> int:
         self.shared.next_session += 1
@@ -234,25 +240,6 @@ class MemoryStore(RecordStore):
 
     def delete_ledger(self, ledger: int) -> Deferred[None]:
         return self._run("delete_ledger", self.shared.delete_ledger, ledger)
-
-    locks_repairs = True
-
-    def lock_repair(self, ledger: int) -> Deferred[Callable[[], Deferred[None]] | None]:
-        return self._run("lock_repair", self._lock_repair, ledger)
-
-    def _lock_repair(self, ledger: int) -> Callable[[], Deferred[None]] | None:
-        check_ledger_id(ledger)
-        if ledger in self.shared.repairs:
-            return None
-        owner = self.shared.repairs[ledger] = self._session
-
-        return lambda: self._run("release_repair", lambda ledger: self._release_repair(ledger, owner), ledger)
-
-    def _release_repair(self, ledger: int, session: int) -> None:
-        held = self.shared.repairs.get(ledger)
-        if held == session:
-            del self.shared.repairs[ledger]
-            self.shared.went("repair lock", ledger, held, session)
 
     def ledger_deletions(self) -> Deferred[int | None]:
         return self._run("ledger_deletions", lambda: self.shared.deletions)

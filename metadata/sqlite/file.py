@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from twisted.internet.defer import Deferred
 
-from quire.metadata.sqlite import tables
+from quire.metadata.sqlite import schema, tables
 from quire.metadata.sqlite.tables import Connection
 from quire.metadata.sqlite.watches import EVERYTHING
 from quire.metadata.store import no_cluster
@@ -120,18 +120,24 @@ class SQLiteFile:
         )
         try:
             connection.execute("PRAGMA synchronous=FULL")
-            if create and tables.is_empty(connection):
+            if create and schema.is_empty(connection):
                 self._keep_log(connection)
-                connection.execute("BEGIN IMMEDIATE")
-                tables.make_tables(connection)
-                connection.execute("COMMIT")
-            tables.check_tables(connection, self._uri)
+                self._change_schema(connection, schema.make_tables)
+            schema.check_tables(connection, self._uri)
             self._keep_log(connection)
+            if schema.is_earlier(connection):
+                self._change_schema(connection, schema.bring_forward)
         except BaseException:
             connection.close()
             raise
         self._connection = connection
         return connection
+
+    def _change_schema(self, connection: sqlite3.Connection, change: Callable[[Connection], None]) -> None:
+        """Who dies in it leaves the file as it was; who waited for another's change finds nothing to be done."""
+        connection.execute("BEGIN IMMEDIATE")
+        change(connection)
+        connection.execute("COMMIT")
 
     def _keep_log(self, connection: sqlite3.Connection) -> None:
         """

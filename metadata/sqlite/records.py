@@ -5,8 +5,6 @@ Knows: the statements; that a claim exists only while its session's row exists a
 from one counter, so that none is ever seen twice, at whichever path.
 Does not know: threads, how a session is kept.
 
-Schema 1 stays: an earlier version of quire does not know the table and leaves it alone.
-
 Safety: who reads, lists, watches or contends for a claim looks whether its owner lives, and removes a dead session.
 """
 
@@ -70,15 +68,15 @@ class SQLiteRecords(Records):
         self._run = run
         self._session = session
         self._bury = bury
-        self._ready = False  # the table is there, and of this cluster
+        self._ready = False  # the records are of this cluster
         self._watches = RecordWatches(clock, uri, poll_s, self._look)
 
     # -- operations ------------------------------------------------------------------------------------------------
 
     async def _prepare(self) -> None:
-        """Makes the table; `WrongCluster` when it has the records of a former cluster."""
+        """Notes whose records these are; `WrongCluster` when they are those of a former cluster."""
         if not self._ready:
-            await self._run(partial(_make, self._uri), writes=True)
+            await self._run(partial(_own, self._uri), writes=True)
             self._ready = True
 
     async def _look(self, work: Callable[[Connection], tuple[T, set[str]]]) -> T:
@@ -158,7 +156,7 @@ class SQLiteRecords(Records):
             above = self._row(parent, connection) if parent else None
             if parent and (above is None or above[1] is not None):
                 raise NoRecord(f"{self._uri} has no record {parent} that can have children")
-            version = _next_version(connection)
+            version = tables.count(connection, "records")
             connection.execute(
                 "INSERT INTO records VALUES (?, ?, ?, ?, ?)",
                 (step.path, parent, version, step.data, session if step.claim else None),
@@ -169,7 +167,7 @@ class SQLiteRecords(Records):
         if step.version not in {ANY, row[0]}:
             raise RecordChanged(f"{self._uri}: record {step.path} is at version {row[0]}, not {step.version}")
         if isinstance(step, Write):
-            version = _next_version(connection)
+            version = tables.count(connection, "records")
             connection.execute(
                 "UPDATE records SET data = ?, version = ? WHERE path = ?", (step.data, version, step.path)
             )
@@ -220,14 +218,8 @@ class SQLiteRecords(Records):
 # -- on the thread ---------------------------------------------------------------------------------------------------
 
 
-def _make(uri: str, connection: Connection) -> None:
+def _own(uri: str, connection: Connection) -> None:
     instance = tables.cluster(connection, uri).instance_id
-    connection.execute(
-        "CREATE TABLE IF NOT EXISTS records (path TEXT PRIMARY KEY, parent TEXT NOT NULL, version INTEGER NOT NULL, "
-        "data BLOB NOT NULL, session TEXT)"
-    )
-    connection.execute("CREATE INDEX IF NOT EXISTS record_parents ON records (parent, path)")
-    connection.execute("CREATE INDEX IF NOT EXISTS record_sessions ON records (session) WHERE session IS NOT NULL")
     connection.execute("INSERT OR IGNORE INTO records VALUES ('', '/', 0, ?, NULL)", (instance.encode(),))
     found = _owner(connection)
     if found != instance:
@@ -241,15 +233,8 @@ def _owner(connection: Connection) -> str:
     return str(tables.scalar(connection, "SELECT data FROM records WHERE path = ''") or b"", "utf-8")
 
 
-def _next_version(connection: Connection) -> int:
-    connection.execute("INSERT INTO counters VALUES ('records', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1")
-    return int(tables.scalar(connection, "SELECT value FROM counters WHERE name = 'records'"))
-
-
 def _purge(uri: str, instance_id: str, connection: Connection) -> None:
     present = tables.cluster(connection, uri).instance_id
-    if not tables.has_records(connection):
-        return
     found = _owner(connection)
     if instance_id == present or found not in {"", instance_id}:
         raise WrongCluster(

@@ -203,3 +203,14 @@ class Session:
         tables.end_sessions(connection, names)
         for name in names:
             forget(os.path.join(self._directory, name))
+
+
+async def living(
+    run: Runner, bury: Callable[[Sequence[str]], Deferred[None]], look: Callable[[Connection], tuple[list[str], T]]
+) -> T:
+    """What a look finds once it meets no dead session: `look` names those that it met, and what it found."""
+    while True:
+        dead, found = await run(look)
+        if not dead:
+            return found
+        await bury(dead)

@@ -13,6 +13,7 @@ Safety: nothing is answered before it is committed; a commit that fails fails ev
 """
 
 import os
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,9 +30,12 @@ from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerMetadata, check_bookie_id, check_ledger_id
 from quire.metadata.records import RecordStore
 from quire.metadata.sqlite import tables
+from quire.metadata.sqlite.auditing import SQLiteAuditing
 from quire.metadata.sqlite.file import Job, SQLiteFile
 from quire.metadata.sqlite.records import SQLiteRecords
-from quire.metadata.sqlite.session import Session
+from quire.metadata.sqlite.repair_watches import RepairWatches
+from quire.metadata.sqlite.repairs import SQLiteRepairs
+from quire.metadata.sqlite.session import Session, living
 from quire.metadata.sqlite.tables import Connection
 from quire.metadata.sqlite.watches import BOOKIES, EVERYTHING, Watches
 from quire.metadata.store import (
@@ -90,6 +94,13 @@ class SQLiteStore(RecordStore):
         self._watches = Watches(reactor, self.uri, POLL_S, self.run, self._session.dead, self.bury)
         self._records = SQLiteRecords(reactor, self.uri, POLL_S, self.run, self._session, self.bury)
         self.records = self._records
+        watches = self._repair_watches = RepairWatches(
+            reactor, self.uri, POLL_S, self.run, self._session.dead, self.bury
+        )
+        self.repairs = SQLiteRepairs(
+            self.uri, socket.gethostname(), random, self.run, self._session, watches, self.bury
+        )
+        self.auditing = SQLiteAuditing(self.uri, self.run, self._session, watches, self.bury)
 
     # -- how an operation runs ------------------------------------------------------------------------------------
 
@@ -146,6 +157,7 @@ class SQLiteStore(RecordStore):
         self._closed = True
         self._watches.end()
         self._records.end()
+        self._repair_watches.end()
         closing: Deferred[None] = Deferred()
         self._closing = closing
         session = self._session.close()
@@ -345,18 +357,11 @@ class SQLiteStore(RecordStore):
         )
 
     def bookies(self) -> Deferred[BookieList]:
-        return Deferred.fromCoroutine(self._bookies())
-
-    async def _bookies(self) -> BookieList:
         def look(connection: Connection) -> tuple[list[str], BookieList]:
             tables.cluster(connection, self.uri)
             return self._session.dead(connection), tables.bookies(connection)
 
-        dead, found = await self.run(look)
-        while dead:
-            await self.bury(dead)
-            dead, found = await self.run(look)
-        return found
+        return Deferred.fromCoroutine(living(self.run, self.bury, look))
 
     def bury(self, names: Sequence[str]) -> Deferred[None]:
         """Removes sessions that were found dead; names are never used again, so this can't hit a living one."""

@@ -9,6 +9,7 @@ Does not know: threads, files, who calls, or when the transaction ends.
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
+from quire.metadata.auditing import Periodic
 from quire.metadata.formats import service_info
 from quire.metadata.store import (
     ANY,
@@ -31,29 +32,18 @@ from quire.protocol.errors import (
     LedgerExist,
     LedgerIdOverflow,
     MetadataVersion,
-    MetaStore,
     NoSuchLedgerExistsOnMetadataServer,
 )
 
 # SPDX-License-Identifier: Apache-2.0
 
 LAYOUT = "2\nquire.SQLiteLedgers:1"
-APPLICATION_ID = 0x71756972  # "quir": what file(1) and we recognise the file by
-SCHEMA_VERSION = 1
 VALUES_MAX = 500  # in one statement; SQLite took 999 once
-SCHEMA = (
-    "CREATE TABLE cluster (one INTEGER PRIMARY KEY CHECK (one = 1), instance TEXT NOT NULL)",
-    "CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE ledgers (id INTEGER PRIMARY KEY, version INTEGER NOT NULL, data BLOB NOT NULL)",
-    "CREATE TABLE cookies (bookie TEXT PRIMARY KEY, version INTEGER NOT NULL, data BLOB NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE sessions (name TEXT PRIMARY KEY, timeout_ms INTEGER NOT NULL) WITHOUT ROWID",
-    (
-        "CREATE TABLE bookies (bookie TEXT, read_only INTEGER, session TEXT NOT NULL, info BLOB NOT NULL, PRIMARY KEY "
-        "(bookie, read_only)) WITHOUT ROWID"
-    ),
-    # It outlives deletes, and also the cluster: no id is ever given twice by one file.
-    "INSERT INTO counters VALUES ('ledger', 0)",
-)
+OWNED = ("bookies", "records", "repair_locks", "votes")  # tables whose rows go with their session
+DELAY, DELAYS = "lost bookie delay", "lost bookie delays"  # counters: its seconds, and how often it was set
+DISABLED = "repairs disabled"
+# counters that go with their cluster; the others outlive it, so that no id or version comes twice
+FORGOTTEN = ("set back", DELAY, DISABLED, *(check.value for check in Periodic))
 
 
 class Cursor(Protocol):
@@ -75,34 +65,6 @@ def scalar(connection: Connection, statement: str, *values: object) -> Any:
     """The first column of the first row, or None."""
     row = connection.execute(statement, values).fetchone()
     return None if row is None else row[0]
-
-
-def is_empty(connection: Connection) -> bool:
-    """Whether the file is unused as yet."""
-    return scalar(connection, "PRAGMA user_version") == 0 and not scalar(
-        connection, "SELECT count(*) FROM sqlite_master"
-    )
-
-
-def make_tables(connection: Connection) -> None:
-    """Makes the schema in an empty file; a file that has one is left alone."""
-    if is_empty(connection):
-        for statement in SCHEMA:
-            connection.execute(statement)
-        connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-
-
-def check_tables(connection: Connection, uri: str) -> None:
-    """`NoCluster` in an empty file; `MetaStore` in one that isn't ours or is of another version."""
-    if is_empty(connection):
-        raise no_cluster(uri)
-    version = scalar(connection, "PRAGMA user_version")
-    if scalar(connection, "PRAGMA application_id") != APPLICATION_ID or version != SCHEMA_VERSION:
-        raise MetaStore(
-            f"{uri} is a SQLite file, but not one that this version of quire made (schema {version}, known "
-            f"{SCHEMA_VERSION})"
-        )
 
 
 # -- the cluster ---------------------------------------------------------------------------------------------------
@@ -138,11 +100,9 @@ def destroy_cluster(connection: Connection, uri: str, instance_id: str) -> None:
     ]
     if alive:
         raise WrongCluster(f"{uri}: stop its bookies first: {', '.join(alive)}")
-    for table in ("cluster", "ledgers", "cookies"):
+    for table in ("cluster", "ledgers", "cookies", "records", "shortages"):
         connection.execute(f"DELETE FROM {table}")
-    connection.execute("DELETE FROM counters WHERE name = 'set back'")
-    if has_records(connection):
-        connection.execute("DELETE FROM records")
+    connection.execute(f"DELETE FROM counters WHERE name IN ({', '.join('?' * len(FORGOTTEN))})", FORGOTTEN)
 
 
 # -- ledgers -------------------------------------------------------------------------------------------------------
@@ -160,16 +120,26 @@ def new_ledger_id(connection: Connection, uri: str) -> int:
     return ledger
 
 
+def count(connection: Connection, name: str) -> int:
+    """One more of a counter, and how many these are."""
+    connection.execute("INSERT INTO counters VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET value = value + 1", (name,))
+    return int(scalar(connection, "SELECT value FROM counters WHERE name = ?", name))
+
+
 def count_change(connection: Connection) -> None:
     """Once in each transaction that changes something; a file of an earlier version counts from now on."""
-    connection.execute("INSERT INTO counters VALUES ('changes', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1")
+    count(connection, "changes")
+
+
+def changes(connection: Connection) -> int:
+    """How many transactions have changed something, whichever connection made them."""
+    return int(scalar(connection, "SELECT value FROM counters WHERE name = 'changes'") or 0)
 
 
 def progress(connection: Connection, uri: str) -> Progress:
     """The count of changes and the next ledger id; `NoCluster`."""
     cluster(connection, uri)
-    found = dict(connection.execute("SELECT name, value FROM counters WHERE name IN ('changes', 'ledger')").fetchall())
-    return Progress(found.get("changes", 0), found["ledger"])
+    return Progress(changes(connection), scalar(connection, "SELECT value FROM counters WHERE name = 'ledger'"))
 
 
 def raise_ledger_ids(connection: Connection, uri: str, first: int) -> None:
@@ -234,9 +204,7 @@ def write_ledger(connection: Connection, uri: str, ledger: int, data: bytes, ver
 def delete_ledger(connection: Connection, ledger: int) -> None:
     """Removes a ledger and counts it, if there is one."""
     if connection.execute("DELETE FROM ledgers WHERE id = ?", (ledger,)).rowcount:
-        connection.execute(
-            "INSERT INTO counters VALUES ('deletions', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1"
-        )
+        count(connection, "deletions")
 
 
 def versions(connection: Connection, ledgers: Iterable[int]) -> dict[int, int]:
@@ -296,18 +264,11 @@ def sessions(connection: Connection) -> list[tuple[str, int]]:
 
 
 def end_sessions(connection: Connection, names: Iterable[str]) -> None:
-    """Removes sessions, what they have registered and what they have claimed."""
-    claims = has_records(connection)
+    """Removes sessions and what they have made: registrations, claims, repair locks, votes."""
     for name in names:
-        if claims:
-            connection.execute("DELETE FROM records WHERE session = ?", (name,))
-        connection.execute("DELETE FROM bookies WHERE session = ?", (name,))
+        for table in OWNED:
+            connection.execute(f"DELETE FROM {table} WHERE session = ?", (name,))
         connection.execute("DELETE FROM sessions WHERE name = ?", (name,))
-
-
-def has_records(connection: Connection) -> bool:
-    """Whether the table of records was made (`records`)."""
-    return scalar(connection, "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'records'") is not None
 
 
 def holders(connection: Connection, bookie: str) -> set[str]:

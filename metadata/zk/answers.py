@@ -1,7 +1,8 @@
 """
-Answers that come on other threads, as Deferreds on the reactor's.
+What ZooKeeper answers: values that come on other threads as Deferreds on the reactor's, and refusals as errors of ours.
 
-Knows: that each hop to the reactor costs, and that many answers can share one.  Does not know: what was asked.
+Knows: that each hop to the reactor costs, and that many answers can share one.
+Does not know: kazoo (`session` raises these errors in place of its own), what was asked.
 """
 
 import threading
@@ -12,10 +13,41 @@ from typing import Any, Protocol
 from twisted.internet.defer import Deferred
 
 from quire.metadata.clock import Reactor
+from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
 
 Wake = Callable[[], None]
+
+
+class NodeError(MetaStore):
+    """
+    What a znode's state makes of an operation.  `retried`: an earlier try may have been done, its answer was lost;
+    `step`: which step of a transaction it was.
+    """
+
+    retried = False
+    step = 0
+
+
+class NoNode(NodeError):
+    """The znode, or the parent of the one to be made, does not exist."""
+
+
+class NodeExists(NodeError):
+    """The znode exists already."""
+
+
+class BadVersion(NodeError):
+    """The znode has another version."""
+
+
+class NotEmpty(NodeError):
+    """The znode has children."""
+
+
+class SessionOver(NodeError):
+    """The session that a call was bound to has ended, and its ephemeral znodes with it."""
 
 
 class Asked(Protocol):

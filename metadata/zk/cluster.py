@@ -12,6 +12,7 @@ from uuid import UUID
 
 from quire.metadata.records import Create, Delete
 from quire.metadata.store import ANY, Cluster, ClusterExists, WrongCluster, no_cluster
+from quire.metadata.zk.answers import NodeExists, NoNode, NotEmpty
 from quire.metadata.zk.ids import LedgerIds
 from quire.metadata.zk.layout import (
     HEALTH_CHECK_SWITCH,
@@ -21,7 +22,6 @@ from quire.metadata.zk.layout import (
     parse_layout,
     records_root,
 )
-from quire.metadata.zk.node_errors import NodeExists, NoNode, NotEmpty
 from quire.metadata.zk.registry import BookieRegistry
 from quire.metadata.zk.scan import remove_tree
 from quire.metadata.zk.session import ZooKeeperSession

@@ -21,8 +21,8 @@ from twisted.logger import Logger
 
 from quire.metadata.records import Create, Delete
 from quire.metadata.store import ANY, LEDGER_ID_MAX, no_cluster
+from quire.metadata.zk.answers import NodeExists, NoNode
 from quire.metadata.zk.layout import Layout
-from quire.metadata.zk.node_errors import NodeExists, NoNode
 from quire.metadata.zk.session import ZooKeeperSession
 from quire.protocol.errors import LedgerIdOverflow, MetaStore
 

@@ -34,7 +34,7 @@ from quire.metadata.store import (
     no_cluster,
     notify,
 )
-from quire.metadata.zk.node_errors import NodeExists, NoNode, SessionOver
+from quire.metadata.zk.answers import NodeExists, NoNode, SessionOver
 from quire.metadata.zk.session import ZooKeeperSession, together
 from quire.protocol.errors import MetaStore
 

@@ -15,8 +15,8 @@ from twisted.internet.defer import Deferred
 from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerMetadata, check_ledger_id
 from quire.metadata.store import LEDGER_ID_MAX, Versioned, no_cluster
+from quire.metadata.zk.answers import NoNode, NotEmpty
 from quire.metadata.zk.layout import LedgerPaths
-from quire.metadata.zk.node_errors import NoNode, NotEmpty
 from quire.metadata.zk.session import ZooKeeperSession, together
 from quire.protocol.errors import MetaStore
 

@@ -50,8 +50,18 @@ from quire.metadata.clock import Reactor, pause
 from quire.metadata.records import Create, Delete, Step, Write
 from quire.metadata.store import CLOSED_MESSAGE
 from quire.metadata.worker import Worker
-from quire.metadata.zk.answers import Hop, Wake, all_answered, answered
-from quire.metadata.zk.node_errors import BadVersion, NodeError, NodeExists, NoNode, NotEmpty, SessionOver
+from quire.metadata.zk.answers import (
+    BadVersion,
+    Hop,
+    NodeError,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    SessionOver,
+    Wake,
+    all_answered,
+    answered,
+)
 from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
@@ -254,10 +264,10 @@ class ZooKeeperSession:
             path, lambda client: client.create_async(path, data, ephemeral=ephemeral, sequence=sequence), session
         )
 
-    def transact(self, steps: "Sequence[Step]") -> "Deferred[list[Any]]":
+    def transact(self, steps: "Sequence[Step]", *, session: int | None = None) -> "Deferred[list[Any]]":
         """
         Carries out all steps or none; their paths are those of znodes, a claim is an ephemeral one.  What kazoo answers
-        to each.  Fails as the first step that can't be done, with `.step`.
+        to each.  Fails as the first step that can't be done, with `.step`; `SessionOver`.
         """
 
         def submit(client: KazooClient) -> AsyncResult:
@@ -273,10 +283,12 @@ class ZooKeeperSession:
                     transaction.check(step.path, step.version)
             return transaction.commit_async()
 
-        return Deferred.fromCoroutine(self._transact(steps, submit))
+        return Deferred.fromCoroutine(self._transact(steps, submit, session))
 
-    async def _transact(self, steps: "Sequence[Step]", submit: Callable[[KazooClient], AsyncResult]) -> list[Any]:
-        results, retried = await self._attempts(steps[0].path, submit, None)
+    async def _transact(
+        self, steps: "Sequence[Step]", submit: Callable[[KazooClient], AsyncResult], session: int | None
+    ) -> list[Any]:
+        results, retried = await self._attempts(steps[0].path, submit, session)
         for number, result in enumerate(results):
             if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
                 error = self._error(steps[number].path, result, retried)

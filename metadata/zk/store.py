@@ -5,13 +5,10 @@ Knows: which znode holds what, in which order it is made, and whether a write wa
 client's.
 Does not know: kazoo (`session`), the names of ledgers' znodes (`layout`), bytes (`formats`).
 
-Safety: ledger metadata changes only with the version that was read; a create is known as our own by its creation
-token; a repair lock is given back only in the session that took it.
+Safety: ledger metadata changes only with the version that was read; a create is known as our own by its creation token.
 """
 
-import socket
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
@@ -40,12 +37,14 @@ from quire.metadata.store import (
     no_cluster,
     notify,
 )
+from quire.metadata.zk.answers import BadVersion, NodeExists, NoNode
+from quire.metadata.zk.auditing import ZooKeeperAuditing
 from quire.metadata.zk.cluster import ZooKeeperCluster
 from quire.metadata.zk.cookies import BookieCookies
 from quire.metadata.zk.layout import Layout, LedgerPaths, records_root
-from quire.metadata.zk.node_errors import BadVersion, NodeExists, NoNode
 from quire.metadata.zk.records import ZooKeeperRecords
 from quire.metadata.zk.registry import BookieRegistry
+from quire.metadata.zk.repairs import ZooKeeperRepairs
 from quire.metadata.zk.scan import LedgerScan, read_many
 from quire.metadata.zk.session import ZooKeeperSession
 from quire.metadata.zk.watches import LedgerWatches
@@ -104,8 +103,11 @@ class ZooKeeperStore(RecordStore):
         self._watches = LedgerWatches(reactor, self.session, self._cluster.path_of)
         self._records = ZooKeeperRecords(reactor, self.session, self.uri, records_root(self._root), self._cluster)
         self.records = self._records
+        self._repairs = ZooKeeperRepairs(reactor, self.session, self._root, random)
+        self.repairs = self._repairs
+        self._auditing = ZooKeeperAuditing(reactor, self.session, self._root)
+        self.auditing = self._auditing
         self._lost: list[Callable[[], None]] = []
-        self._repairs: dict[int, int] = {}  # ledger -> the session in which its repair lock was asked for
         self._closed = False
 
     def close(self) -> "Deferred[None]":
@@ -113,6 +115,8 @@ class ZooKeeperStore(RecordStore):
         self._registry.end()
         self._watches.end()
         self._records.end()
+        self._repairs.end()
+        self._auditing.end()
         return self.session.close()
 
     def places(self) -> "Deferred[bytes | None]":
@@ -128,7 +132,6 @@ class ZooKeeperStore(RecordStore):
         self._lost.append(fn)
 
     def _expired(self) -> None:
-        self._repairs.clear()
         self._records.forget()
         self._registry.expired()
         self._tell_lost()
@@ -330,60 +333,6 @@ class ZooKeeperStore(RecordStore):
         check_page(after, limit)
         paths, _ = await self._cluster.layout()
         return await LedgerScan(self.session, paths, after, limit).run()
-
-    locks_repairs = True
-
-    def lock_repair(self, ledger: int) -> "Deferred[Callable[[], Deferred[None]] | None]":
-        return _run(self._lock_repair(ledger))
-
-    async def _lock_repair(self, ledger: int) -> "Callable[[], Deferred[None]] | None":
-        check_ledger_id(ledger)
-        if ledger in self._repairs:
-            return None
-        session = self._repairs[ledger] = self.session.id
-        taken = False
-        try:
-            taken = await self._take_lock(ledger, session)
-        finally:
-            if not taken:
-                self._forget_lock(ledger, session)
-        if not taken:
-            return None
-
-        async def release() -> None:
-            nonlocal taken
-            # else it went with the session, and may be another client's by now
-            if taken and self._repairs.get(ledger) == session:
-                taken = False
-                try:
-                    with suppress(NoNode):
-                        await self.session.delete_own(self._lock_of(ledger), session)
-                finally:
-                    self._forget_lock(ledger, session)
-
-        return lambda: _run(release())
-
-    def _lock_of(self, ledger: int) -> str:
-        return f"{self._root}/underreplication/locks/urL{ledger:010d}"
-
-    async def _take_lock(self, ledger: int, session: int) -> bool:
-        base = f"{self._root}/underreplication"
-        for parent in (base, f"{base}/locks"):
-            with suppress(NodeExists):
-                await self.session.create(parent)
-        try:
-            await self.session.create(
-                self._lock_of(ledger), f'bookieId: "{socket.gethostname()}"\n'.encode(), ephemeral=True, session=session
-            )
-        except NodeExists:
-            # a create whose answer was lost finds what it made itself
-            found = await self.session.exists(self._lock_of(ledger))
-            return found is not None and found.ephemeralOwner == session
-        return self._repairs.get(ledger) == session  # unless the session has ended since
-
-    def _forget_lock(self, ledger: int, session: int) -> None:
-        if self._repairs.get(ledger) == session:
-            del self._repairs[ledger]
 
     def watch_ledger(self, ledger: int, fn: LedgerWatcher) -> Watch:
         return self._watches.add(ledger, fn)

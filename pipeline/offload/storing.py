@@ -15,7 +15,7 @@ from quire.pipeline.clients import Cluster
 from quire.pipeline.copies.reading import OffloadedLedger
 from quire.pipeline.offload.wishes import Reached
 from quire.protocol.errors import Write
-from quire.replication.fragments import runs_on
+from quire.replication.core.fragments import runs_on
 from quire.replication.target import Target, WritePool
 
 # SPDX-License-Identifier: Apache-2.0

@@ -19,7 +19,7 @@ from quire.client.core.quorum import Quorums
 from quire.protocol.digest import last_add_confirmed, ledger_length
 from quire.protocol.errors import OK
 from quire.replication.concurrently import all_of
-from quire.replication.fragments import lacking_of
+from quire.replication.core.fragments import lacking_of
 from quire.replication.replicas import ReplicaReader
 from quire.replication.scrub.examine import DIFFERS, STALE, Missing
 

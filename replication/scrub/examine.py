@@ -16,7 +16,7 @@ from quire.client.core.quorum import Quorums
 from quire.metadata.clock import Clock
 from quire.protocol.errors import OK, BookieHandleNotAvailable, NoSuchEntry, Timeout
 from quire.replication.concurrently import all_of
-from quire.replication.fragments import count_on, lacking_of, runs_on
+from quire.replication.core.fragments import count_on, lacking_of, runs_on
 from quire.replication.replicas import ABOUT_ONE_ENTRY, ReplicaReader, why
 from quire.replication.scrub.pace import Pace
 from quire.replication.scrub.sums import Sums

@@ -16,7 +16,7 @@ from zlib import crc32
 
 from quire.client.core.quorum import Quorums
 from quire.metadata.ledger import LedgerMetadata
-from quire.replication.fragments import count_on
+from quire.replication.core.fragments import count_on
 
 # SPDX-License-Identifier: Apache-2.0
 

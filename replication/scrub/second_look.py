@@ -15,7 +15,7 @@ from dataclasses import replace
 from quire.client.api import Client
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import MetadataSerialization, NoSuchLedgerExistsOnMetadataServer
-from quire.replication.fragments import lacking_of
+from quire.replication.core.fragments import lacking_of
 from quire.replication.scrub.compare import compared
 from quire.replication.scrub.examine import Manner, Missing, merged
 from quire.replication.scrub.judge import Finding, Suspicion, about_ledger, findings_of, kind_of

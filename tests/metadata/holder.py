@@ -1,5 +1,6 @@
 """
-A process that registers a bookie, makes the claim `claims/owner`, and stays, to be stopped or killed by a test.
+A process that registers a bookie, makes the claim `claims/owner`, takes the repair lock of ledger 7, votes as an
+auditor, and stays, to be stopped or killed by a test.
 
     python -m tests.metadata.holder URI BOOKIE SESSION_TIMEOUT_MS
 
@@ -25,6 +26,8 @@ def main(uri: str, bookie: str, session_timeout_ms: str) -> None:
             await store.register_bookie(bookie, ServiceInfo.of("127.0.0.1", 3181))
             await store.records.folder("claims")
             await store.records.create("claims/owner", bookie.encode(), claim=True)
+            await store.repairs.lock(7)
+            await store.auditing.vote(bookie)
             print("registered", flush=True)
 
         def lost() -> None:

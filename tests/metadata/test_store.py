@@ -514,32 +514,6 @@ def test_unregistering_after_the_end_of_the_session_harms_no_successor(place, re
     run(story)
 
 
-def test_a_lock_released_after_the_end_of_the_session_harms_no_successor(place):
-    """Its new owner keeps it, and who had it before may ask for it again."""
-
-    async def story():
-        store, other = await place.ready(), await place.open()
-        if not store.locks_repairs:
-            return
-        lost = Heard()
-        store.on_session_lost(lost)
-        release = await store.lock_repair(7)
-        await place.expire(store)
-        theirs = await other.lock_repair(7)
-        await release()
-        await lost.until(lambda _: True)
-        await release()
-        assert await store.lock_repair(7) is None
-        assert await (await place.open()).lock_repair(7) is None
-        await theirs()
-        again = await store.lock_repair(7)
-        await release()
-        assert await other.lock_repair(7) is None
-        await again()
-
-    run(story)
-
-
 def test_a_registration_that_is_removed_is_reported(place):
     """
     The session lives, the registration does not: its owner hears of it and may register again; who has the id by then
@@ -743,33 +717,6 @@ def test_deletions_are_counted_or_not_reported(place):
         after = await other.ledger_deletions()
         assert (before is None and after is None) or after == before + 1
         assert (after is None) == (place.kind == "zookeeper")
-
-    run(story)
-
-
-def test_one_at_a_time_repairs_a_ledger(place):
-    """
-    The lock excludes everybody else, is free after its release and after its session; a store without such locks never
-    gives one.
-    """
-
-    async def story():
-        store, other = await place.open(), await place.open()
-        await store.init_cluster()
-        release = await store.lock_repair(7)
-        if place.kind == "sqlite":
-            assert release is None
-            return
-        assert await other.lock_repair(7) is None
-        assert await store.lock_repair(7) is None
-        assert await other.lock_repair(8) is not None
-        await release()
-        await release()
-        again = await other.lock_repair(7)
-        assert again is not None
-        assert await store.lock_repair(7) is None
-        await other.close()
-        assert await store.lock_repair(7) is not None
 
     run(story)
 

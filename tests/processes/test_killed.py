@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from twisted.internet.defer import gatherResults
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.threads import deferToThread
 
 from quire.metadata.records import RecordExists
@@ -83,6 +83,46 @@ def test_a_killed_process_leaves_the_list(shared_place, holders):
         assert await store.bookies() == BookieList({}, {})
         await claim.until(lambda seen: seen is None)
         await store.records.create("claims/owner", b"mine", claim=True)
+
+    run(story)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_who_is_killed_or_hangs_repairs_and_audits_no_more(shared_place, holders, number):
+    """
+    Its lock and its vote go with its session, and who waits for them hears of it: with SQLite at once when it was
+    killed, else when the session has expired.  One that goes on after that votes behind all others.
+    """
+
+    async def story():
+        store = await shared_place.ready()
+        at_once = shared_place.kind == "sqlite" and number == signal.SIGKILL
+        holders.append(Holder(store.uri, "a:1", 600_000 if at_once else TIMEOUT_MS))
+        assert await holders[0].says() == "registered"
+        await store.repairs.mark(7, ["b:1"], 1)
+        assert await store.repairs.take() is None
+        assert await store.repairs.lock(7) is None
+        election, taken = Heard(), Heard()
+        store.auditing.watch_election(election)
+        await election.until(lambda seen: seen.auditor == "a:1")
+        ours = await store.auditing.vote("b:1")
+
+        async def try_it():
+            lock = await store.repairs.take()
+            if lock is not None:
+                taken(lock)
+
+        store.repairs.watch(lambda: Deferred.fromCoroutine(try_it()))
+        holders[0].signal(number)
+        await election.until(lambda seen: seen.is_won(ours))
+        lock = await taken.until(lambda _: True)
+        assert await store.repairs.finish(lock) is True
+        if number == signal.SIGSTOP:
+            holders[0].signal(signal.SIGCONT)
+            assert await holders[0].says() == "lost"
+            assert await holders[0].says() == "registered"
+            await election.until(lambda seen: len(seen.votes) == 2)
+            assert election.all[-1].is_won(ours)
 
     run(story)
 

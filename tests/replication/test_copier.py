@@ -9,7 +9,7 @@ from quire.protocol.digest import HEADER
 from quire.protocol.errors import Replication, UnclosedFragment
 from quire.replication import replicas
 from quire.replication.copier import Copied, FragmentCopier, TargetFailed
-from quire.replication.fragments import fragments_naming
+from quire.replication.core.fragments import fragments_naming
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.stories import DIGEST, bodies, closed, damage, left_open
 

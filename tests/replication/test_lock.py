@@ -1,7 +1,7 @@
 """The repair lock is given back however the block under it ends."""
 
 import pytest
-from twisted.internet.defer import CancelledError, Deferred, fail, succeed
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
 from quire.metadata.memory.cluster import Fault
@@ -13,7 +13,7 @@ from tests.client.fakes.cluster import FakeCluster
 
 
 async def block(cluster: FakeCluster, ledger: int, inside: "Deferred[None] | None" = None) -> bool:
-    async with repair_lock(cluster.store, ledger) as ours:
+    async with repair_lock(cluster.store.repairs, ledger) as ours:
         if inside is not None:
             await inside
         return ours
@@ -24,11 +24,11 @@ def test_it_is_held_while_the_block_runs() -> None:
     cluster = FakeCluster(1)
     inside: Deferred[None] = Deferred()
     first = Deferred.fromCoroutine(block(cluster, 7, inside))
-    assert list(cluster.shared.repairs) == [7]
+    assert list(cluster.shared.repairs.locks) == [7]
     assert cluster.succeed(Deferred.fromCoroutine(block(cluster, 7))) is False
     inside.callback(None)
     assert cluster.succeed(first) is True
-    assert cluster.shared.repairs == {}
+    assert cluster.shared.repairs.locks == {}
 
 
 def test_it_goes_with_a_failure() -> None:
@@ -38,23 +38,24 @@ def test_it_goes_with_a_failure() -> None:
     first = Deferred.fromCoroutine(block(cluster, 7, inside))
     inside.errback(Replication("a bookie is away"))
     assert isinstance(cluster.fails(first), Replication)
-    assert cluster.shared.repairs == {}
+    assert cluster.shared.repairs.locks == {}
 
 
 def test_what_was_done_under_it_remains_though_it_can_not_be_given_back() -> None:
     """The store is away at the end: the lock goes with the session."""
     cluster = FakeCluster(1)
-    release = cluster.succeed(cluster.store.lock_repair(7))
-    assert release is not None
-    asked: list[int] = []
+    asked: list[tuple[object, ...]] = []
 
-    class Away:
-        def lock_repair(self, ledger: int) -> "Deferred[object]":
-            return succeed(lambda: asked.append(ledger) or fail(MetaStore("the store is away")))
+    def away(name: str, arguments: tuple[object, ...]) -> Fault | None:
+        if name != "release_repair":
+            return None
+        asked.append(arguments)
+        return Fault(error=MetaStore("the store is away"))
 
-    cluster.store = Away()  # type: ignore[assignment]  # the one verb that is asked
+    cluster.store_fault = away
     assert cluster.succeed(Deferred.fromCoroutine(block(cluster, 7))) is True
-    assert asked == [7]
+    assert asked == [(7,)]
+    assert list(cluster.shared.repairs.locks) == [7]
 
 
 def test_it_goes_when_it_comes_to_a_caller_that_was_cancelled() -> None:
@@ -66,9 +67,9 @@ def test_it_goes_when_it_comes_to_a_caller_that_was_cancelled() -> None:
     asking.addErrback(ended.append)
     asking.cancel()
     assert ended[0].check(CancelledError)
-    assert list(cluster.shared.repairs) == [7]
+    assert list(cluster.shared.repairs.locks) == [7]
     cluster.spin(2)
-    assert cluster.shared.repairs == {}
+    assert cluster.shared.repairs.locks == {}
 
 
 def test_a_store_that_is_away_says_so() -> None:

@@ -3,7 +3,6 @@ Recovering lost bookies over all ledgers: what is done, what is refused, and beg
 """
 
 import pytest
-from twisted.internet.defer import succeed
 
 from quire.metadata.memory.cluster import Fault
 from quire.metadata.memory.store import MemoryStore
@@ -283,7 +282,7 @@ def test_two_repairers_at_once_end_with_one_good_ledger():
     outcomes = [cluster.outcome(recover_bookies(client, ["b1"])) for client in clients]
     cluster.spin(60)
     assert all("another process repairs it" in each.reason for outcome in outcomes for each in outcome.result().failed)
-    assert cluster.shared.repairs == {}
+    assert cluster.shared.repairs.locks == {}
     assert naming(cluster, "b1") == []
     for ledger in ledgers:
         assert is_whole(cluster, clients[0], ledger)
@@ -335,12 +334,12 @@ def test_a_ledger_whose_repair_lock_is_taken_is_left_to_the_next_run():
     cluster = FakeCluster(5)
     ledger = closed(cluster, {0: THREE}, 10)
     lose(cluster, "b1")
-    cluster.shared.repairs[ledger] = -1
+    cluster.shared.repairs.locks[ledger] = -1
     (failed,) = cluster.succeed(recover_bookies(cluster.client(), ["b1"])).failed
     assert "another process repairs it" in failed.reason
-    del cluster.shared.repairs[ledger]
+    del cluster.shared.repairs.locks[ledger]
     assert cluster.succeed(recover_bookies(cluster.client(), ["b1"])).complete
-    assert cluster.shared.repairs == {}
+    assert cluster.shared.repairs.locks == {}
 
 
 @pytest.mark.parametrize(("write", "after"), [(3, "comes back"), (2, "comes back"), (3, "in limbo"), (3, "stays away")])
@@ -368,18 +367,6 @@ def test_a_new_bookie_that_lost_its_disk_before_it_was_named_gets_its_copies_aga
     assert is_whole(cluster, client, ledger) == (after == "comes back")
     if after == "stays away":
         assert f"`quire ledger check {ledger}` shows whether it kept them" in done.failed[0].reason
-
-
-def test_where_the_store_knows_no_locks_a_repair_does_without():
-    """The ledger is repaired."""
-    cluster = FakeCluster(5)
-    ledger = closed(cluster, {0: THREE}, 10)
-    lose(cluster, "b1")
-    client = cluster.client()
-    client.store.locks_repairs = False
-    client.store.lock_repair = lambda _ledger: succeed(None)
-    assert cluster.succeed(recover_bookies(client, ["b1"])).complete
-    assert is_whole(cluster, client, ledger)
 
 
 def test_a_repair_that_lost_its_lock_names_no_bookie():

@@ -207,9 +207,9 @@ def test_a_ledger_that_another_process_repairs_is_left():
     cluster = FakeCluster(4)
     ledger = closed(cluster, {0: THREE}, 30)
     damage(cluster, "b1", ledger, 4)
-    release = cluster.succeed(cluster.store.lock_repair(ledger))
+    lock = cluster.succeed(cluster.store.repairs.lock(ledger))
     (done,) = mended(cluster)
     assert "another process repairs it" in done.left[0]
-    cluster.succeed(release())
+    cluster.succeed(cluster.store.repairs.release(lock))
     assert [each.left for each in mended(cluster)] == [[]]
     assert is_whole(cluster, cluster.client(), ledger)

@@ -48,15 +48,16 @@ RECOVER, COPIER, RESTORE = (
     "quire.replication.copier:FragmentCopier",
     "quire.replication.refilling:Restoration",
 )
-SURPLUS, GUARD, MEMORY = (
+SURPLUS, GUARD, MEMORY, QUEUE = (
     "quire.replication.surplus",
     "quire.bookie.upkeep.store_guard:StoreGuard",
     "quire.metadata.memory.store:MemoryStore",
+    "quire.metadata.memory.repairs:RepairQueue",
 )
 UNLOCKED = (
     f"{RECOVER}:_free",
-    "repair_lock(run.client.store, ledger) as ours",
-    "repair_lock(run.client.store, run.client.random.getrandbits(60)) as ours",
+    "repair_lock(run.client.store.repairs, ledger) as ours",
+    "repair_lock(run.client.store.repairs, run.client.random.getrandbits(60)) as ours",
 )
 
 
@@ -221,7 +222,7 @@ MUTANTS = (
     mutant("a bookie that stops unlists its successor", "metadata-rules.md 5.1", "everything",
            (f"{MEMORY}._unregister", "held is None or held.session != session", "held is None")),
     mutant("a repair lock is given back in another session", "protocol-rules.md 5.1", "surplus",
-           (f"{MEMORY}._release_repair", "if held == session:", "if held is not None:")),
+           (f"{QUEUE}.release", "held is None or held != session", "held is None")),
     mutant("a bookie does not look at its own registration", "metadata-rules.md 5.1", "everything",
            (f"{MEMORY}._look", "self._look_at_own()", "pass")),
     # Readers

@@ -2,6 +2,7 @@
 
 import pytest
 
+from quire.metadata.auditing import Election
 from quire.metadata.memory.cluster import MemoryCluster, Registration
 from quire.metadata.store import (
     ANY,
@@ -103,15 +104,17 @@ def test_only_a_ledger_that_is_there_is_deleted_and_counted(cluster: MemoryClust
 
 
 def test_the_end_of_a_session_takes_what_is_its_own(cluster: MemoryCluster) -> None:
-    """Registrations on both lists and locks; others' stay, and each listener is called once."""
+    """Registrations on both lists, locks and votes; others' stay, and each listener is called once."""
     seen: list[int] = []
     cluster.listeners.append(lambda: seen.append(cluster.changes))
     cluster.lists(False).update({"a:1": Registration(1, HERE), "b:1": Registration(2, HERE)})
     cluster.lists(True).update({"c:1": Registration(1, HERE), "d:1": Registration(2, HERE)})
-    cluster.repairs = {7: 1, 8: 2}
+    cluster.repairs.locks = {7: 1, 8: 2}
+    cluster.audits.votes = {0: (1, "a:1"), 1: (2, "b:1")}
     cluster.end_session(1)
     assert cluster.bookie_list() == BookieList({"b:1": HERE}, {"d:1": HERE})
-    assert cluster.repairs == {8: 2}
+    assert cluster.repairs.locks == {8: 2}
+    assert cluster.audits.election() == Election((1,), "b:1")
     assert seen == [cluster.changes]
 
 

@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 from twisted.internet.defer import DeferredList
 
-from quire.metadata.sqlite import tables
+from quire.metadata.sqlite import schema, tables
 from quire.metadata.store import NoCluster
 from quire.protocol.errors import LedgerExist, MetaStore
 from tests.metadata.made import ledger
@@ -115,7 +115,7 @@ def test_a_locked_file_is_an_error_in_time(sqlite_place):
 
 def newer(path) -> None:
     connection = sqlite3.connect(path)
-    tables.make_tables(connection)
+    schema.make_tables(connection)
     connection.execute("PRAGMA user_version=99")
     connection.commit()
     connection.close()

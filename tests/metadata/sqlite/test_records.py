@@ -4,7 +4,6 @@ import sqlite3
 from contextlib import closing
 
 from quire.metadata.records import Create, NoRecord
-from quire.metadata.sqlite import tables
 from quire.metadata.store import ANY
 from tests.metadata.stories import Heard, failing
 from tests.reactor import run
@@ -14,21 +13,6 @@ from tests.reactor import run
 
 def path_of(place):
     return place.uri.removeprefix("sqlite://")
-
-
-def test_a_file_of_an_earlier_version_gets_the_table(sqlite_place):
-    """The schema's number stays; the table comes with the first use, and nothing asks for it before."""
-
-    async def story():
-        store = await sqlite_place.ready()
-        await store.ledger_ids()
-        with closing(sqlite3.connect(path_of(sqlite_place))) as file:
-            assert not tables.has_records(file)
-            await store.records.create("a", b"x")
-            assert tables.has_records(file)
-            assert tables.scalar(file, "PRAGMA user_version") == tables.SCHEMA_VERSION == 1
-
-    run(story)
 
 
 def test_a_claim_whose_session_an_earlier_version_removed(sqlite_place):

@@ -8,7 +8,7 @@ import pytest
 from twisted.internet.defer import Deferred, fail, gatherResults, succeed
 from twisted.internet.task import Clock
 
-from quire.metadata.sqlite import tables
+from quire.metadata.sqlite import schema, tables
 from quire.metadata.sqlite.session import HEARTBEATS_PER_TIMEOUT, Session
 from quire.metadata.store import BookieList, NoCluster
 from quire.protocol.errors import LedgerError, MetaStore
@@ -80,7 +80,7 @@ class Scene:
         self.trouble = None
         self.held = None  # while a list: work waits in it
         self.db = sqlite3.connect(":memory:", isolation_level=None)
-        tables.make_tables(self.db)
+        schema.make_tables(self.db)
         if cluster:
             tables.init_cluster(self.db, "sqlite:///x", "id")
         self.directory = directory / "sessions"

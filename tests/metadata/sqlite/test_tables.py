@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from quire.metadata.formats import service_info
-from quire.metadata.sqlite import tables
+from quire.metadata.sqlite import schema, tables
 from quire.metadata.store import (
     ANY,
     LEDGER_ID_MAX,
@@ -26,7 +26,6 @@ from quire.protocol.errors import (
     LedgerExist,
     LedgerIdOverflow,
     MetadataVersion,
-    MetaStore,
     NoSuchLedgerExistsOnMetadataServer,
 )
 from tests.metadata.made import HERE
@@ -46,32 +45,9 @@ def empty() -> Iterator[sqlite3.Connection]:
 
 @pytest.fixture
 def db(empty: sqlite3.Connection) -> sqlite3.Connection:
-    tables.make_tables(empty)
+    schema.make_tables(empty)
     tables.init_cluster(empty, URI, "id")
     return empty
-
-
-def test_tables_are_made_once_and_known_again(empty: sqlite3.Connection) -> None:
-    """In an empty file only; a file of another program or version is refused, an empty one is no cluster."""
-    with pytest.raises(NoCluster):
-        tables.check_tables(empty, URI)
-    tables.make_tables(empty)
-    tables.check_tables(empty, URI)
-    tables.make_tables(empty)
-    assert tables.scalar(empty, "PRAGMA application_id") == tables.APPLICATION_ID
-    for pragma, value in (("application_id", 1), ("user_version", tables.SCHEMA_VERSION + 1)):
-        kept = tables.scalar(empty, f"PRAGMA {pragma}")
-        empty.execute(f"PRAGMA {pragma}={value}")
-        with pytest.raises(MetaStore, match=f"known {tables.SCHEMA_VERSION}"):
-            tables.check_tables(empty, URI)
-        empty.execute(f"PRAGMA {pragma}={kept}")
-
-
-def test_another_program_s_file_stays_as_it_is(empty: sqlite3.Connection) -> None:
-    """It is not empty, so no table is made in it."""
-    empty.execute("CREATE TABLE theirs (x)")
-    tables.make_tables(empty)
-    assert tables.scalar(empty, "SELECT group_concat(name) FROM sqlite_master") == "theirs"
 
 
 def test_one_cluster_to_a_file(db: sqlite3.Connection) -> None:

@@ -7,7 +7,7 @@ from twisted.internet.defer import Deferred, fail, gatherResults, succeed
 from twisted.internet.task import Clock
 
 from quire.metadata.formats import ledger_codec
-from quire.metadata.sqlite import tables
+from quire.metadata.sqlite import schema, tables
 from quire.metadata.sqlite.watches import BOOKIES as LISTS
 from quire.metadata.sqlite.watches import Watches
 from quire.metadata.store import BookieList
@@ -150,7 +150,7 @@ class Scene:
     def __init__(self, path):
         self.clock = Clock()
         self.ours, self.theirs = (sqlite3.connect(path, isolation_level=None) for _ in range(2))
-        tables.make_tables(self.ours)
+        schema.make_tables(self.ours)
         tables.init_cluster(self.ours, URI, "id")
         self.looks = 0
         self.trouble = None

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from twisted.internet.defer import Deferred, fail, succeed
 
-from quire.metadata.zk.node_errors import NodeExists, NoNode
+from quire.metadata.zk.answers import NodeExists, NoNode
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -1,9 +1,21 @@
-"""Answers of other threads: one by one, and many with one hop to the reactor."""
+"""Answers of other threads: one by one, and many with one hop to the reactor; errors of znodes."""
 
 from collections.abc import Callable
 from typing import Any
 
-from quire.metadata.zk.answers import all_answered, answered
+import pytest
+
+from quire.metadata.zk.answers import (
+    BadVersion,
+    NodeError,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    SessionOver,
+    all_answered,
+    answered,
+)
+from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -77,3 +89,15 @@ def test_who_has_gone_is_not_answered() -> None:
     done.cancel()
     call.end(1)
     hops.run()
+
+
+@pytest.mark.parametrize("kind", [BadVersion, NodeExists, NoNode, NotEmpty, SessionOver])
+def test_an_operation_counts_as_tried_once_until_its_session_says_otherwise(kind: type[NodeError]) -> None:
+    """
+    A caller that does not look at the kind sees a failure of the metadata store; `retried` is set on one error only.
+    """
+    error = kind("/ledgers")
+    assert isinstance(error, MetaStore)
+    assert not error.retried
+    error.retried = True
+    assert not kind("/ledgers").retried

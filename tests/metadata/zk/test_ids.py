@@ -10,9 +10,9 @@ from twisted.internet.defer import Deferred, fail, succeed
 
 from quire.metadata.records import Create, Delete
 from quire.metadata.store import ANY, NoCluster
+from quire.metadata.zk.answers import NodeExists, NoNode
 from quire.metadata.zk.ids import USED_UP_AT_ONCE, USED_UP_MAX, LedgerIds
 from quire.metadata.zk.layout import Layout
-from quire.metadata.zk.node_errors import NodeExists, NoNode
 from quire.protocol.errors import LedgerIdOverflow, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0

@@ -10,7 +10,7 @@ from quire.metadata.clock import pause
 from quire.metadata.formats import service_info
 from quire.metadata.store import BookieList, BookieRegistered, NoCluster, NotRegistered, ServiceInfo
 from quire.metadata.uri import open_store
-from quire.metadata.zk.node_errors import NoNode, SessionOver
+from quire.metadata.zk.answers import NoNode, SessionOver
 from quire.metadata.zk.registry import GRACE_S, RETRY_S, BookieRegistry
 from quire.protocol.errors import MetaStore
 from quire.tools.local_cluster.zookeeper import ZooKeeper
@@ -64,10 +64,10 @@ def test_a_lost_answer_never_takes_a_successor_off(lossy, zookeeper_place, numbe
     async def story():
         other = await zookeeper_place.ready()
         await store.register_bookie("a:1", HERE)
-        release = await store.lock_repair(7)
+        lock = await store.repairs.lock(7)
         client_id = store.session.client_id
         proxy.lose_answer(number)
-        leaving, released = store.unregister_bookie("a:1"), release()
+        leaving, released = store.unregister_bookie("a:1"), store.repairs.release(lock)
         while not proxy.lost:
             await pause(reactor, 0.01)
         proxy.refusing = True
@@ -77,12 +77,12 @@ def test_a_lost_answer_never_takes_a_successor_off(lossy, zookeeper_place, numbe
         await deferToThread(ending.stop)
         await deferToThread(ending.close)
         await other.register_bookie("a:1", HERE)
-        assert await other.lock_repair(7) is not None
+        assert await other.repairs.lock(7) is not None
         proxy.refusing = False
         outcome = (await DeferredList([leaving, released], consumeErrors=True))[0]
         assert outcome[0] or outcome[1].check(NotRegistered)
         assert list((await other.bookies()).writable) == ["a:1"]
-        assert await store.lock_repair(7) is None
+        assert await store.repairs.lock(7) is None
 
     run(story)
 

@@ -5,8 +5,8 @@ Walks over the ledgers' trees on a pretended ZooKeeper, whose server is behind t
 import pytest
 from twisted.internet.defer import Deferred, succeed
 
+from quire.metadata.zk.answers import NoNode
 from quire.metadata.zk.layout import Layout, LedgerPaths
-from quire.metadata.zk.node_errors import NoNode
 from quire.metadata.zk.scan import LedgerScan
 
 # SPDX-License-Identifier: Apache-2.0

@@ -20,7 +20,7 @@ from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerState
 from quire.metadata.store import NEW, BookieList, ClusterExists, NoCluster, NotRegistered, ServiceInfo
 from quire.metadata.uri import open_store
-from quire.metadata.zk.node_errors import SessionOver
+from quire.metadata.zk.answers import SessionOver
 from quire.protocol.errors import LedgerExist, MetadataVersion, MetaStore
 from quire.tools.local_cluster.zookeeper import ZooKeeper
 from tests.metadata.made import HERE, ledger
@@ -288,12 +288,12 @@ def test_a_delete_never_goes_out_in_the_next_session(zookeeper_place, heard):
         zookeeper_place.opened.append(store)
         store.on_session_lost(lambda: happened.append("lost"))
         await store.register_bookie("a:1", HERE)
-        release = await store.lock_repair(7)
+        lock = await store.repairs.lock(7)
         old = store.session.id
         sleeper.asleep = True
         await zookeeper_place.expire(store)
         await other.register_bookie("a:1", ServiceInfo.of("127.0.0.1", 3182))
-        assert await other.lock_repair(7) is not None
+        assert await other.repairs.lock(7) is not None
         await sleeper.until(is_new_session, Deferred())
         waiting = succeed(None)
         if heard != "nothing":
@@ -304,7 +304,7 @@ def test_a_delete_never_goes_out_in_the_next_session(zookeeper_place, heard):
             failing(store.session.delete(f"{root}/underreplication/locks/urL0000000007", session=old), SessionOver),
             failing(store.unregister_bookie("a:1"), NotRegistered),
         ]
-        released = release()
+        released = store.repairs.release(lock)
         leaving = [Deferred.fromCoroutine(each) for each in leaving]
         leaving += [store.session.exists("/"), released]  # its answer is behind whatever went out
         if heard == "nothing":
@@ -313,7 +313,7 @@ def test_a_delete_never_goes_out_in_the_next_session(zookeeper_place, heard):
         await gatherResults([*leaving, waiting])
         assert happened == (["lost"] if heard == "nothing" else ["lost", "goes on"])
         assert (await other.bookies()).writable["a:1"].bookie_address()[1] == 3182
-        assert await store.lock_repair(7) is None
+        assert await store.repairs.lock(7) is None
 
     run(story)
 

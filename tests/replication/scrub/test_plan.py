@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from quire.client.core.quorum import Quorums
 from quire.metadata.ledger import Fragment, LedgerMetadata
-from quire.replication.fragments import runs_on
+from quire.replication.core.fragments import runs_on
 from quire.replication.scrub.plan import CHUNK, Share, lanes, sampled, shares_of
 
 # SPDX-License-Identifier: Apache-2.0

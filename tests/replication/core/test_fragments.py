@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from quire.client.core.quorum import Quorums
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol import availability
-from quire.replication.fragments import (
+from quire.replication.core.fragments import (
     LOOKED_AT_ONCE,
     count_on,
     fragments_naming,

@@ -1,0 +1,99 @@
+"""
+Which bookies count as lost: those that have been away for the delay, each by its own time (protocol-rules.md 5.3).
+
+Knows: who was there when, the delay, and that an auditor which did not look saw nobody leave.
+Does not know: how the lists are had, which ledgers name whom, what is done about a lost bookie.
+
+Safety: a bookie inside its delay is never lost, whoever asks and however many are away: a rolling restart, in which
+each of them leaves and comes back in its turn, loses nobody.  What could not be seen is no absence: the time in which
+the store did not answer counts for nobody.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What has come of a look: bookies that count as lost from now on, and lost ones that are there again."""
+
+    lost: tuple[str, ...] = ()
+    back: tuple[str, ...] = ()
+
+
+class Absences:
+    """Times are seconds of any clock that is never set; `delay_s`: how long a bookie may stay away."""
+
+    def __init__(self, delay_s: float = 0.0) -> None:
+        self._delay_s = delay_s
+        self._known: set[str] = set()
+        self._here: frozenset[str] = frozenset()
+        self._since: dict[str, float] = {}  # of those that are away: when that was seen first
+        self._lost: set[str] = set()  # of these: whose delay is over
+        self._looked = False  # since the view was lost, if ever
+
+    @property
+    def lost(self) -> frozenset[str]:
+        """The bookies that count as lost, as the last look or wait has left it."""
+        return frozenset(self._lost)
+
+    @property
+    def away(self) -> frozenset[str]:
+        """The bookies that are away and inside their delay."""
+        return frozenset(self._since.keys() - self._lost)
+
+    def expect(self, now: float, bookies: Iterable[str]) -> Sight:
+        """There ought to be these, too: they have a cookie, or a ledger names them."""
+        self._known.update(bookies)
+        return self._judge(now) if self._looked else Sight()
+
+    def forget(self, bookies: Iterable[str]) -> None:
+        """These belong to the cluster no more: they were decommissioned, and no ledger names them."""
+        for bookie in set(bookies) - self._here:
+            self._known.discard(bookie)
+            self._since.pop(bookie, None)
+            self._lost.discard(bookie)
+
+    def see(self, now: float, registered: Collection[str]) -> Sight:
+        """Both lists of the bookies, as they are now: a read-only bookie is there."""
+        self._here = frozenset(registered)
+        self._known.update(registered)
+        self._looked = True
+        return self._judge(now)
+
+    def lose_sight(self) -> None:
+        """
+        The store does not answer, or the session ended: who is away, and not lost yet, is so from the next look on.
+        """
+        self._looked = False
+        for bookie in self.away:
+            del self._since[bookie]
+
+    def wait(self, now: float) -> Sight:
+        """That time has come: who is lost by now, if nobody has come back since the last look."""
+        return self._judge(now) if self._looked else Sight()
+
+    def set_delay(self, now: float, delay_s: float) -> Sight:
+        """The delay is another one.  Who is away is judged by it; who counts as lost already goes on to do so."""
+        self._delay_s = delay_s
+        return self.wait(now)
+
+    @property
+    def due(self) -> float | None:
+        """When the next bookie may be lost: then `wait`.  None: nobody is away, or it can't be seen who is."""
+        return (
+            min((self._since[bookie] + self._delay_s for bookie in self.away), default=None) if self._looked else None
+        )
+
+    def _judge(self, now: float) -> Sight:
+        back = tuple(sorted(self._lost & self._here))
+        self._lost -= self._here
+        for bookie in self._since.keys() & self._here:
+            del self._since[bookie]
+        for bookie in self._known - self._here:
+            self._since.setdefault(bookie, now)
+        lost = tuple(sorted(bookie for bookie in self.away if now - self._since[bookie] >= self._delay_s))
+        self._lost.update(lost)
+        return Sight(lost, back)

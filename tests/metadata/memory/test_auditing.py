@@ -1,0 +1,48 @@
+"""Votes in memory under faults: lost answers, and requests that land after their sender gave up."""
+
+from twisted.internet.task import Clock
+
+from quire.metadata.auditing import Election
+from quire.metadata.memory.cluster import Fault, MemoryCluster
+from quire.metadata.memory.store import MemoryStore
+from quire.protocol.errors import MetaStore
+from tests.metadata.stories import failing
+from tests.reactor import run
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def opened(clock, fault):
+    """Two handles on one cluster; the next operation of the first meets `fault`."""
+    cluster = MemoryCluster("test")
+    cluster.init()
+    faults = [fault]
+    store = MemoryStore(clock, cluster, faults=lambda *_: faults.pop() if faults else None)
+    return store, MemoryStore(clock, cluster)
+
+
+def test_a_vote_whose_answer_was_lost_is_the_session_s():
+    """Who asks again hears its number; there is no second one."""
+
+    async def story():
+        store, other = opened(Clock(), Fault(error=MetaStore("no answer"), applied=True))
+        await failing(store.auditing.vote("a:1"), MetaStore)
+        assert await other.auditing.vote("b:1") == 1
+        assert await store.auditing.vote("a:1") == 0
+        assert await other.auditing.election() == Election((0, 1), "a:1")
+
+    run(story)
+
+
+def test_a_late_vote_counts_only_in_its_session():
+    """A session that has ended by then never wins."""
+
+    async def story():
+        clock = Clock()
+        store, other = opened(clock, Fault(late=5.0))
+        await failing(store.auditing.vote("a:1"), MetaStore)
+        store.expire_session()
+        clock.advance(5)
+        assert await other.auditing.election() == Election()
+
+    run(story)

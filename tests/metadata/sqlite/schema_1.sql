@@ -1,0 +1,20 @@
+-- A file as quire made it before it had a repair queue: a cluster, a ledger, a cookie, a bookie in a session, records.
+PRAGMA application_id=1903520114;
+PRAGMA user_version=1;
+CREATE TABLE cluster (one INTEGER PRIMARY KEY CHECK (one = 1), instance TEXT NOT NULL);
+CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE ledgers (id INTEGER PRIMARY KEY, version INTEGER NOT NULL, data BLOB NOT NULL);
+CREATE TABLE cookies (bookie TEXT PRIMARY KEY, version INTEGER NOT NULL, data BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE sessions (name TEXT PRIMARY KEY, timeout_ms INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE bookies (bookie TEXT, read_only INTEGER, session TEXT NOT NULL, info BLOB NOT NULL, PRIMARY KEY (bookie, read_only)) WITHOUT ROWID;
+CREATE TABLE records (path TEXT PRIMARY KEY, parent TEXT NOT NULL, version INTEGER NOT NULL, data BLOB NOT NULL, session TEXT);
+CREATE INDEX record_parents ON records (parent, path);
+CREATE INDEX record_sessions ON records (session) WHERE session IS NOT NULL;
+INSERT INTO cluster VALUES (1, '5c3a6ff0-6b06-4c5b-9a1c-5f7a34a8e1d2');
+INSERT INTO counters VALUES ('ledger', 12), ('changes', 40), ('deletions', 3), ('records', 2), ('set back', 'note');
+INSERT INTO ledgers VALUES (11, 4, x'426f6f6b69654d65746164617461466f726d617456657273696f6e09310a320a330a300a3009613a3109623a3109633a310a');
+INSERT INTO cookies VALUES ('bk1:3181', 2, x'636f6f6b6965');
+INSERT INTO sessions VALUES ('gone.session', 10000);
+INSERT INTO bookies VALUES ('bk1:3181', 0, 'gone.session', x'');
+INSERT INTO records VALUES ('', '/', 0, CAST('5c3a6ff0-6b06-4c5b-9a1c-5f7a34a8e1d2' AS BLOB), NULL);
+INSERT INTO records VALUES ('a', '', 1, x'78', NULL), ('a/owner', 'a', 2, x'79', 'gone.session');
