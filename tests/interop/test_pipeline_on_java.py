@@ -8,12 +8,18 @@ import pytest
 
 from quire.pipeline import session
 from quire.pipeline.clients import cluster as client_of
+from quire.pipeline.jobs.findings import Scrubbed
+from quire.pipeline.jobs.repair import repair
+from quire.pipeline.jobs.running import in_tasks
+from quire.pipeline.jobs.scrub import scrub
 from quire.pipeline.spark import SparkSession
+from quire.replication.mending import Mending
+from quire.replication.scrub.whole import Scrubbing
 from tests.interop import peer
 from tests.interop.ours import TEXT, lines, sha256, wait_for_bookies
+from tests.pipeline.jobs.faults import faulty, good, made, send
+from tests.pipeline.jobs.faults import rows as rows_of
 from tests.pipeline.written import NAMES, ledger, log, values_of
-from tests.spark.test_scrub import scrubbed_and_mended
-from tests.tools.command import ok
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -88,23 +94,41 @@ def test_a_stream_from_log_to_log(spark: SparkSession, cluster: peer.Cluster, tm
     ] == text
 
 
-def test_scrub_and_repair(cluster: peer.Cluster, java: peer.JavaClient, tmp_path: Path) -> None:
+def test_scrub_and_repair(spark: SparkSession, cluster: peer.Cluster, java: peer.JavaClient) -> None:
     """
-    No alarm about what Apache's client and ours wrote; injected faults are found and made good.  Apache's bookies are
-    started again before the last look: their read cache gives the old copy until it lets it go.
+    No alarm about what Apache's client and ours wrote; copies that are missing are found and made again, which lasts
+    when the bookies are started again.  Wrong ones are found.
     """
-    ours = client_of(cluster.metadata)
+    ours, uri, each = client_of(cluster.metadata), cluster.metadata, in_tasks(spark, lambda _done, _known: None)
+
+    def scrubbed(*ids: int) -> Scrubbed:
+        return scrub(each, uri, ",".join(map(str, ids)), Scrubbing(settle_s=1))
+
     ids = [java.call("lines", file=TEXT, digest=digest)["ledger"] for digest in ("CRC32C", "CRC32", "MAC")]
     ids += [ledger(ours, lines()[:700]), ledger(ours, lines()[:70], close=False)]
-    given = ("--ledgers", ",".join(map(str, ids)), "--master", "local[2]")
-    found = ok("pipeline", "scrub", tmp_path / "none", *given, "--json", metadata=cluster.metadata).document
-    assert (found["findings"], found["ledgers"]) == (0, len(ids))
-    assert found["copies"] > 3 * 3 * len(lines())
+    found = scrubbed(*ids)
+    assert (found.findings, found.summary.ledgers) == ([], len(ids))
+    assert found.summary.copies > 3 * 3 * len(lines())
 
-    def started_again() -> None:
-        for bookie in cluster.bookies:
-            bookie.stop()
-            bookie.restart()
-        wait_for_bookies(java, 3)
+    bookies = sorted(ours.wait(ours.client.store.bookies).writable)
+    wrong, expected = faulty(ours, bookies, 300)
+    assert rows_of(scrubbed(wrong).findings) == expected
 
-    scrubbed_and_mended(ours, tmp_path, started_again)
+    lacking = made(ours, bookies, 500)
+    have = good(lacking, 500)
+    parts = [
+        {entry: body for entry, body in have.items() if entry % 7 != number and entry // 100 != number}
+        for number in range(3)
+    ]
+    for bookie, part in zip(bookies, parts, strict=True):
+        ours.wait(lambda bookie=bookie, part=part: send(ours, lacking, bookie, part))
+    found = scrubbed(lacking)
+    assert found.by_kind().keys() == {"missing"}
+    (done,) = repair(each, uri, found.findings, Mending())
+    assert (done.ledger, done.left) == (lacking, [])
+    assert done.entries == 3 * 500 - sum(len(part) for part in parts)
+    for bookie in cluster.bookies:
+        bookie.kill()
+        bookie.restart()
+    wait_for_bookies(java, 3)
+    assert scrubbed(lacking).findings == []

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from quire.pipeline.clients import Cluster
@@ -19,11 +18,6 @@ MASTER = ("--master", "local[2]")
 
 def test_scrub_repair_scrub(ours: Cluster, tmp_path: Path) -> None:
     """Faults are found, shown, counted by a dry run, made good, and not found again."""
-    scrubbed_and_mended(ours, tmp_path)
-
-
-def scrubbed_and_mended(ours: Cluster, tmp_path: Path, mended: Callable[[], object] = lambda: None) -> None:
-    """Of the first three bookies of a cluster; `mended` is called before the last look."""
     bookies = sorted(ours.wait(ours.client.store.bookies).writable)[:3]
     ledger, expected = faulty(ours, bookies, 5000)
     chart, to = tmp_path / "chart.html", tmp_path / "found"
@@ -41,7 +35,6 @@ def scrubbed_and_mended(ours: Cluster, tmp_path: Path, mended: Callable[[], obje
     assert ok(*mend, "--dry-run", metadata=ours.uri).document["entries"] == 105
     done = ok(*mend, metadata=ours.uri).document
     assert (done["ledgers"], done["entries"], done["left"]) == ([ledger], 105, [])
-    mended()
     again = ok("pipeline", "scrub", to, "--overwrite", "--ledgers", ledger, "--json", *MASTER, metadata=ours.uri)
     assert again.document["findings"] == 0
 
