@@ -89,7 +89,8 @@ async def _mend(client: Client, ledger: int, findings: Sequence[Finding], how: M
 async def _free(client: Client, ledger: int, gone: Sequence[str], how: Mending, done: Mended) -> None:
     """Copies what bookies that are gone held of the ledger to others."""
     metadata = (await client.store.read_ledger(ledger)).value
-    if writer_depends_on(metadata, gone) and not how.dry_run:
+    unclosed = writer_depends_on(metadata, gone)
+    if unclosed and not how.dry_run:
         if not how.fence:
             done.left.append(
                 f"ledger {ledger} is not closed and its last ensemble names {', '.join(gone)}: its writer replaces "
@@ -99,7 +100,7 @@ async def _free(client: Client, ledger: int, gone: Sequence[str], how: Mending, 
         if not await stands_still(client, ledger, metadata, how.grace_s):
             done.left.append(f"ledger {ledger} is being written: its writer replaces {', '.join(gone)}")
             return
-    await _moved_off(client, ledger, gone, how.dry_run, done)
+    await _moved_off(client, ledger, gone, done, dry_run=how.dry_run, fence=unclosed)
 
 
 async def stands_still(client: Client, ledger: int, metadata: LedgerMetadata, seconds: float) -> bool:
@@ -110,9 +111,11 @@ async def stands_still(client: Client, ledger: int, metadata: LedgerMetadata, se
     return before == after
 
 
-async def _moved_off(client: Client, ledger: int, bookies: Collection[str], dry_run: bool, done: Mended) -> None:
+async def _moved_off(
+    client: Client, ledger: int, bookies: Collection[str], done: Mended, *, dry_run: bool = False, fence: bool = False
+) -> None:
     freed = await recover_bookies(
-        client, bookies, dry_run=dry_run, verify=True, even_if_registered=True, ledgers=[ledger]
+        client, bookies, dry_run=dry_run, verify=True, even_if_registered=True, fence=fence, ledgers=[ledger]
     )
     done.entries += freed.progress.entries
     done.bytes += freed.progress.bytes
@@ -137,7 +140,7 @@ async def _copy(client: Client, ledger: int, findings: Sequence[Finding], how: M
             return
         refused = {finding.bookie for finding in await second_look(client, suspicion_of(ledger, copied), Manner())}
     if refused:
-        await _moved_off(client, ledger, sorted(refused), dry_run=False, done=done)
+        await _moved_off(client, ledger, sorted(refused), done)
 
 
 def suspicion_of(ledger: int, findings: Sequence[Finding]) -> Suspicion:

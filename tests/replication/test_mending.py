@@ -185,6 +185,21 @@ def test_a_writer_that_goes_on_is_not_fenced():
     assert not cluster.metadata(ledger).is_closed
 
 
+@pytest.mark.parametrize("fence", [False, True])
+def test_a_bookie_that_takes_no_copies_does_not_cost_its_writer_the_ledger(fence):
+    """It is there, so nothing is closed because of it; once the writer has closed the ledger its share moves."""
+    cluster = FakeCluster(5)
+    ledger = left_open(cluster, {0: THREE, 30: ["b0", "b1", "b3"]}, 40)
+    damage(cluster, "b1", ledger, 10)
+    cluster.bookies["b1"].read_only = True
+    (done,) = mended(cluster, fence=fence)
+    assert not cluster.metadata(ledger).is_closed
+    assert "once its writer has closed it" in done.left[0]
+    cluster.succeed(cluster.client().recover_ledger(ledger))
+    assert [each.left for each in mended(cluster, fence=fence)] == [[]]
+    assert is_whole(cluster, cluster.client(), ledger)
+
+
 def test_what_nobody_can_decide_is_left():
     """Two copies that differ, an entry that is lost, a bookie that is registered and does not answer."""
     cluster = FakeCluster(4)
