@@ -27,7 +27,7 @@ from quire.replication.copier import Copied, FragmentCopier, TargetFailed
 from quire.replication.core.fragments import HeldFragment, writer_depends_on
 from quire.replication.lock import repair_lock
 from quire.replication.lost_bookies import recover_bookies
-from quire.replication.scrub.examine import DIFFERS, STALE, WRONG_HEAD, Manner
+from quire.replication.scrub.examine import DIFFERS, STALE, UNDECIDED, WRONG_HEAD, Manner
 from quire.replication.scrub.judge import MENDED_BY_COPIES, Finding, Suspicion
 from quire.replication.scrub.ledgers import end_of
 from quire.replication.scrub.second_look import second_look
@@ -149,7 +149,7 @@ def suspicion_of(ledger: int, findings: Sequence[Finding]) -> Suspicion:
     for finding in findings:
         if finding.index >= 0:
             found.copies.append((finding.index, finding.first, finding.last))
-            if finding.code in (DIFFERS, STALE):
+            if finding.code in (DIFFERS, STALE, UNDECIDED):
                 found.differing.add((finding.first, finding.last))
     return found
 
@@ -158,7 +158,6 @@ async def _copied(
     client: Client, record: LedgerRecord, finding: Finding, wrong: Sequence[Finding], how: Mending, done: Mended
 ) -> bool:
     """Whether the copies of a finding were made again, or the bookie would not take them; else why not is noted."""
-    listed = await client.store.bookies()
     about = f"ledger {record.ledger}, entries {finding.first} to {finding.last}"
     bookies = record.metadata.fragment_at(finding.first).bookies
     settled = any(
@@ -168,15 +167,15 @@ async def _copied(
     misleading = {
         each.bookie
         for each in wrong
-        if each.code in (DIFFERS, STALE, WRONG_HEAD) and each.first <= finding.last and finding.first <= each.last
+        if each.code in (DIFFERS, STALE, UNDECIDED, WRONG_HEAD)
+        and each.first <= finding.last
+        and finding.first <= each.last
     }
     if finding.kind not in MENDED_BY_COPIES or bookies[finding.index] != finding.bookie:
         done.left.append(f"{about}: {finding.bookie}: {finding.detail}")
     elif not settled:
         done.left.append(f"{about}: it is not closed, so its writer has the last word, or `quire ledger recover`")
-    elif finding.code == DIFFERS and misleading.issuperset(
-        bookies[index] for index in record.quorums.write_set(finding.first) if listed.find(bookies[index]) is not None
-    ):
+    elif finding.code == UNDECIDED:
         done.undecided = True
         done.left.append(f"{about}: its copies differ, and no content has the majority")
     elif how.dry_run:

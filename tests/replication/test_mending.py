@@ -9,7 +9,7 @@ from quire.client.api import Client
 from quire.replication.mending import Mended, Mending, mend
 from tests.client.fakes.cluster import FakeCluster, Request
 from tests.replication.scrub.scrubbing import rewrite, scrub, scrubbed
-from tests.replication.stories import closed, cookie, damage, is_whole, left_open, payload
+from tests.replication.stories import bodies, closed, cookie, damage, is_whole, left_open, payload
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -132,6 +132,19 @@ def test_a_wrong_copy_is_not_spread():
     cluster.restart("b1")
     assert [each.left for each in mended(cluster)] == [[]]
     assert is_whole(cluster, cluster.client(), ledger)
+
+
+def test_a_majority_counts_the_copies_that_can_not_be_read():
+    """Of four copies two are wrong alike, one of the right ones is away for a while: the other is not written over."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: ["b0", "b1", "b2", "b3"]}, 60, write=4)
+    for bookie in ("b0", "b1"):
+        rewrite(cluster, bookie, ledger, 40, payload=b"?" * len(payload(40)))
+    cluster.kill("b3", registered=True)
+    right = bodies(cluster, "b2", ledger)[40]
+    (done,) = mended(cluster)
+    assert bodies(cluster, "b2", ledger)[40] == right
+    assert any("no content has the majority" in each for each in done.left)
 
 
 def test_a_bookie_that_takes_no_copies_is_replaced():
