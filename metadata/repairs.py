@@ -79,6 +79,7 @@ class Repairs(ABC):
     def __init__(self, random: Random) -> None:
         self._random = random
         self._held: dict[int, RepairLock] = {}  # also those that are being asked for
+        self._left: set[RepairLock] = set()  # may be there still: their end, or their beginning, has failed
         self._candidates: list[int] = []  # ids that a look at the queue has left to be tried
 
     # -- the queue -------------------------------------------------------------------------------------------------
@@ -128,17 +129,18 @@ class Repairs(ABC):
 
     async def _lock(self, ledger: int) -> RepairLock | None:
         check_ledger_id(ledger)
+        await self._give_back_left()
         session = await self._session_now()
         held = self._held.get(ledger)
         if held is not None and held.session == session:
             return None
         lock = self._held[ledger] = RepairLock(ledger, session)
-        taken = False
+        taken = None
         try:
             taken = await self._take_lock(ledger, session)
         finally:
             if not taken:
-                self._forget(lock)
+                self._forget(lock, left=taken is None)
         return lock if taken else None
 
     def take(self, skip: Container[int] = ()) -> Deferred[RepairLock | None]:
@@ -149,6 +151,7 @@ class Repairs(ABC):
         return Deferred.fromCoroutine(self._take(skip))
 
     async def _take(self, skip: Container[int]) -> RepairLock | None:
+        await self._give_back_left()
         if not await self.enabled():
             return None
         for fresh in (False, True):
@@ -175,7 +178,7 @@ class Repairs(ABC):
             shortage = await self.shortage(ledger)
         finally:
             if shortage is None:
-                with suppress(MetaStore):  # then it goes with the session, or is asked for again
+                with suppress(MetaStore):  # then it goes with the session, or at the next call
                     await self._release(lock)
         if shortage is None or self._held.get(ledger) is not lock:
             return None
@@ -188,10 +191,21 @@ class Repairs(ABC):
 
     async def _release(self, lock: RepairLock) -> None:
         if self._held.get(lock.ledger) is lock:
+            done = False
             try:
                 await self._drop_lock(lock.ledger, lock.session)
+                done = True
             finally:
-                self._forget(lock)
+                self._forget(lock, left=not done)
+
+    async def _give_back_left(self) -> None:
+        """No other session takes a ledger while a lock is left on it, and no look at the queue shows it."""
+        with suppress(MetaStore):  # the next call tries again
+            for lock in list(self._left):
+                self._left.discard(lock)
+                if lock.ledger not in self._held:
+                    self._held[lock.ledger] = lock
+                    await self._release(lock)
 
     def finish(self, lock: RepairLock) -> Deferred[bool]:
         """
@@ -205,19 +219,24 @@ class Repairs(ABC):
             raise IncorrectParameter(f"ledger {lock.ledger}: its lock does not come from the queue")
         if self._held.get(lock.ledger) is not lock:
             raise self._lost(lock)
+        left = True
         try:
-            return await self._settle(lock.shortage, lock.session)
+            done = await self._settle(lock.shortage, lock.session)
+            left = False
         finally:
-            self._forget(lock)
+            self._forget(lock, left)
+        return done
 
     def _lost(self, lock: "RepairLock | Shortage") -> LockLost:
         return LockLost(
             f"ledger {lock.ledger}: its repair lock is gone, so it stays in the queue until another look at it"
         )
 
-    def _forget(self, lock: RepairLock) -> None:
+    def _forget(self, lock: RepairLock, left: bool) -> None:
         if self._held.get(lock.ledger) is lock:
             del self._held[lock.ledger]
+            if left:
+                self._left.add(lock)
 
     # -- what a driver gives for them --------------------------------------------------------------------------------
 

@@ -2,8 +2,8 @@
 Copying what lost bookies held to others, over all ledgers.
 
 Knows: which ledgers are concerned and in which order each is dealt with: an unclosed one whose last ensemble names a
-lost bookie is recovered first (which fences its writer), no other is ever fenced; then fragment by fragment: choose,
-copy, change the metadata.
+lost bookie is recovered first (which fences its writer) or left alone, no other is ever fenced; then fragment by
+fragment: choose, copy, change the metadata.
 Does not know: how a fragment is copied (`copier`).
 
 Bounded: a few ledgers at a time, each with a few megabytes under way.  Restartable: every fragment that is done is
@@ -99,6 +99,7 @@ class Run:
     dead: frozenset[str]  # those of them that can't be asked
     dry_run: bool
     verify: bool
+    fence: bool
     report: Report | None
     progress: Progress = field(default_factory=Progress)
     failed: list[Failed] = field(default_factory=list)
@@ -140,16 +141,18 @@ def recover_bookies(
     *,
     verify: bool = False,
     even_if_registered: bool = False,
+    fence: bool = True,
     ledgers: Iterable[int] | None = None,
 ) -> Deferred[Recovered]:
     """
     Copies what the lost bookies held, of one ledger, of these ledgers, as far as they are there, or of all, to others.
-    `dry_run` only counts.  `verify` reads every copy back before the metadata names it.
+    `dry_run` only counts.  `verify` reads every copy back before the metadata names it.  Without `fence` an unclosed
+    ledger whose last ensemble names a lost bookie is left to its writer, and is in `failed`.
 
     `IllegalOp` when one of them is registered, unless `even_if_registered`; `NoSuchLedger` for a `ledger` that isn't
     there.  What could not be done is in the result's `failed`.
     """
-    run = Run(client, frozenset(lost), frozenset(lost), dry_run, verify, progress)
+    run = Run(client, frozenset(lost), frozenset(lost), dry_run, verify, fence, progress)
     return Deferred.fromCoroutine(_recover(run, ledger, ledgers, even_if_registered))
 
 
@@ -263,6 +266,11 @@ async def _free(run: Run, ledger: int) -> None:
 async def _free_locked(run: Run, ledger: int, metadata: LedgerMetadata) -> None:
     sessions_lost = run.sessions_lost
     if writer_depends_on(metadata, run.lost):
+        if not run.fence:
+            raise Replication(
+                f"ledger {ledger} is not closed and its last ensemble names {', '.join(sorted(run.lost))}: what they "
+                f"lack is copied once its writer has closed it; if that is gone, `quire ledger recover {ledger}`"
+            )
         await run.client.recover_ledger(ledger)
         run.count(ledgers_recovered=1)
     for _ in range(ROUNDS_MAX):

@@ -27,7 +27,7 @@ from quire.replication.copier import Copied, FragmentCopier, TargetFailed
 from quire.replication.core.fragments import HeldFragment, writer_depends_on
 from quire.replication.lock import repair_lock
 from quire.replication.lost_bookies import recover_bookies
-from quire.replication.scrub.examine import DIFFERS, STALE, WRONG_HEAD, Manner
+from quire.replication.scrub.examine import DIFFERS, STALE, UNDECIDED, WRONG_HEAD, Manner
 from quire.replication.scrub.judge import MENDED_BY_COPIES, Finding, Suspicion
 from quire.replication.scrub.ledgers import end_of
 from quire.replication.scrub.second_look import second_look
@@ -89,7 +89,8 @@ async def _mend(client: Client, ledger: int, findings: Sequence[Finding], how: M
 async def _free(client: Client, ledger: int, gone: Sequence[str], how: Mending, done: Mended) -> None:
     """Copies what bookies that are gone held of the ledger to others."""
     metadata = (await client.store.read_ledger(ledger)).value
-    if writer_depends_on(metadata, gone) and not how.dry_run:
+    unclosed = writer_depends_on(metadata, gone)
+    if unclosed and not how.dry_run:
         if not how.fence:
             done.left.append(
                 f"ledger {ledger} is not closed and its last ensemble names {', '.join(gone)}: its writer replaces "
@@ -99,7 +100,7 @@ async def _free(client: Client, ledger: int, gone: Sequence[str], how: Mending, 
         if not await stands_still(client, ledger, metadata, how.grace_s):
             done.left.append(f"ledger {ledger} is being written: its writer replaces {', '.join(gone)}")
             return
-    await _moved_off(client, ledger, gone, how.dry_run, done)
+    await _moved_off(client, ledger, gone, done, dry_run=how.dry_run, fence=unclosed)
 
 
 async def stands_still(client: Client, ledger: int, metadata: LedgerMetadata, seconds: float) -> bool:
@@ -110,9 +111,11 @@ async def stands_still(client: Client, ledger: int, metadata: LedgerMetadata, se
     return before == after
 
 
-async def _moved_off(client: Client, ledger: int, bookies: Collection[str], dry_run: bool, done: Mended) -> None:
+async def _moved_off(
+    client: Client, ledger: int, bookies: Collection[str], done: Mended, *, dry_run: bool = False, fence: bool = False
+) -> None:
     freed = await recover_bookies(
-        client, bookies, dry_run=dry_run, verify=True, even_if_registered=True, ledgers=[ledger]
+        client, bookies, dry_run=dry_run, verify=True, even_if_registered=True, fence=fence, ledgers=[ledger]
     )
     done.entries += freed.progress.entries
     done.bytes += freed.progress.bytes
@@ -137,7 +140,7 @@ async def _copy(client: Client, ledger: int, findings: Sequence[Finding], how: M
             return
         refused = {finding.bookie for finding in await second_look(client, suspicion_of(ledger, copied), Manner())}
     if refused:
-        await _moved_off(client, ledger, sorted(refused), dry_run=False, done=done)
+        await _moved_off(client, ledger, sorted(refused), done)
 
 
 def suspicion_of(ledger: int, findings: Sequence[Finding]) -> Suspicion:
@@ -146,7 +149,7 @@ def suspicion_of(ledger: int, findings: Sequence[Finding]) -> Suspicion:
     for finding in findings:
         if finding.index >= 0:
             found.copies.append((finding.index, finding.first, finding.last))
-            if finding.code in (DIFFERS, STALE):
+            if finding.code in (DIFFERS, STALE, UNDECIDED):
                 found.differing.add((finding.first, finding.last))
     return found
 
@@ -155,7 +158,6 @@ async def _copied(
     client: Client, record: LedgerRecord, finding: Finding, wrong: Sequence[Finding], how: Mending, done: Mended
 ) -> bool:
     """Whether the copies of a finding were made again, or the bookie would not take them; else why not is noted."""
-    listed = await client.store.bookies()
     about = f"ledger {record.ledger}, entries {finding.first} to {finding.last}"
     bookies = record.metadata.fragment_at(finding.first).bookies
     settled = any(
@@ -165,15 +167,15 @@ async def _copied(
     misleading = {
         each.bookie
         for each in wrong
-        if each.code in (DIFFERS, STALE, WRONG_HEAD) and each.first <= finding.last and finding.first <= each.last
+        if each.code in (DIFFERS, STALE, UNDECIDED, WRONG_HEAD)
+        and each.first <= finding.last
+        and finding.first <= each.last
     }
     if finding.kind not in MENDED_BY_COPIES or bookies[finding.index] != finding.bookie:
         done.left.append(f"{about}: {finding.bookie}: {finding.detail}")
     elif not settled:
         done.left.append(f"{about}: it is not closed, so its writer has the last word, or `quire ledger recover`")
-    elif finding.code == DIFFERS and misleading.issuperset(
-        bookies[index] for index in record.quorums.write_set(finding.first) if listed.find(bookies[index]) is not None
-    ):
+    elif finding.code == UNDECIDED:
         done.undecided = True
         done.left.append(f"{about}: its copies differ, and no content has the majority")
     elif how.dry_run:

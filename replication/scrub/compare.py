@@ -5,8 +5,8 @@ Knows: that a recovery writes an entry again with the same payload and length an
 that differ in that alone may all be right; and that on one bookie it never goes back from one entry to the next.
 Does not know: how the sums came about.
 
-The copies that most bookies have are taken for the right ones; where no content has more than half of them, all are
-reported.
+A content that more than half of an entry's bookies have is taken for the right one, also of those that can't be asked
+now: they may have another.  Where none has, all copies are reported.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ from quire.protocol.errors import OK
 from quire.replication.concurrently import all_of
 from quire.replication.core.fragments import lacking_of
 from quire.replication.replicas import ReplicaReader
-from quire.replication.scrub.examine import DIFFERS, STALE, Missing
+from quire.replication.scrub.examine import DIFFERS, STALE, UNDECIDED, Missing
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -37,7 +37,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Odd:
-    """An entry whose copy on an ensemble index is wrong: `code` DIFFERS or STALE."""
+    """An entry whose copy on an ensemble index is wrong, or may be: `code` DIFFERS, STALE or UNDECIDED."""
 
     index: int
     entry: int
@@ -65,7 +65,7 @@ async def compared(
         await _read(reader, bookie, lacking_of(quorums, index, begin, last, known), index, marks)
 
     await all_of([read(index, bookie) for index, bookie in enumerate(bookies)])
-    return [odd for odd in odds(marks) if odd.entry >= first]
+    return [odd for odd in odds(marks, quorums.write) if odd.entry >= first]
 
 
 async def _read(
@@ -89,8 +89,8 @@ async def _read(
             at += len(piece.bodies)
 
 
-def odds(marks: dict[int, dict[int, Mark]]) -> list[Odd]:
-    """What is wrong, by entry and index."""
+def odds(marks: dict[int, dict[int, Mark]], write: int) -> list[Odd]:
+    """What is wrong, by entry and index; `write`: how many copies each entry should have."""
     found: list[Odd] = []
     highest: dict[int, int] = {}  # LAC so far, by index
     for entry in sorted(marks):
@@ -98,8 +98,8 @@ def odds(marks: dict[int, dict[int, Mark]]) -> list[Odd]:
         contents = Counter(mark.content for mark in copies.values())
         content, most = contents.most_common(1)[0]
         if len(contents) > 1:
-            right = content if most * 2 > len(copies) else None
-            found += [Odd(index, entry, DIFFERS) for index in sorted(copies) if copies[index].content != right]
+            right, code = (content, DIFFERS) if most * 2 > write else (None, UNDECIDED)
+            found += [Odd(index, entry, code) for index in sorted(copies) if copies[index].content != right]
         elif len({mark.lac for mark in copies.values()}) > 1:
             found += [
                 Odd(index, entry, STALE) for index in sorted(copies) if copies[index].lac < highest.get(index, -1)

@@ -30,11 +30,12 @@ BYTES_MAX = 8 << 20  # what these may bring back together, judged by the entries
 ASSUMED_ENTRY_BYTES = 64 << 10  # before the first
 
 # Why a copy is none, beside BookKeeper's codes, which are negative.
-WRONG_HEAD, DIFFERS, STALE = 1, 2, 3
+WRONG_HEAD, DIFFERS, STALE, UNDECIDED = 1, 2, 3, 4
 WHY = {
     WRONG_HEAD: "its digest holds, but its last add confirmed or length can't be",
     DIFFERS: "its digest holds, but other copies differ from it",
     STALE: "its last add confirmed went back",
+    UNDECIDED: "its digest holds, but copies differ, and no content is known to have the majority",
 }
 ABOUT_THE_BOOKIE = frozenset((BookieHandleNotAvailable.code, Timeout.code))  # any other question would end so, too
 

@@ -28,7 +28,7 @@ from typing import NamedTuple
 from quire.client.core.quorum import NEGATIVE, Quorums
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import DataUnknown, DigestMatch, Read
-from quire.replication.scrub.examine import DIFFERS, STALE, WRONG_HEAD, Missing
+from quire.replication.scrub.examine import DIFFERS, STALE, UNDECIDED, WRONG_HEAD, Missing
 from quire.replication.scrub.plan import CHUNK, Share
 from quire.replication.scrub.sums import Sum
 
@@ -41,6 +41,7 @@ KINDS = {
     WRONG_HEAD: "head",
     DIFFERS: "differs",
     STALE: "stale",
+    UNDECIDED: "differs",
 }
 MENDED_BY_COPIES = frozenset(("missing", "misplaced", "lost", "damaged", "head", "differs", "stale"))
 

@@ -9,7 +9,7 @@ from quire.client.api import Client
 from quire.replication.mending import Mended, Mending, mend
 from tests.client.fakes.cluster import FakeCluster, Request
 from tests.replication.scrub.scrubbing import rewrite, scrub, scrubbed
-from tests.replication.stories import closed, cookie, damage, is_whole, left_open, payload
+from tests.replication.stories import bodies, closed, cookie, damage, is_whole, left_open, payload
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -134,6 +134,19 @@ def test_a_wrong_copy_is_not_spread():
     assert is_whole(cluster, cluster.client(), ledger)
 
 
+def test_a_majority_counts_the_copies_that_can_not_be_read():
+    """Of four copies two are wrong alike, one of the right ones is away for a while: the other is not written over."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: ["b0", "b1", "b2", "b3"]}, 60, write=4)
+    for bookie in ("b0", "b1"):
+        rewrite(cluster, bookie, ledger, 40, payload=b"?" * len(payload(40)))
+    cluster.kill("b3", registered=True)
+    right = bodies(cluster, "b2", ledger)[40]
+    (done,) = mended(cluster)
+    assert bodies(cluster, "b2", ledger)[40] == right
+    assert any("no content has the majority" in each for each in done.left)
+
+
 def test_a_bookie_that_takes_no_copies_is_replaced():
     """It is there, but read-only: another one gets its share."""
     cluster = FakeCluster(4)
@@ -183,6 +196,21 @@ def test_a_writer_that_goes_on_is_not_fenced():
     (done,) = mended(cluster, fence=True)
     assert "is being written" in done.left[0]
     assert not cluster.metadata(ledger).is_closed
+
+
+@pytest.mark.parametrize("fence", [False, True])
+def test_a_bookie_that_takes_no_copies_does_not_cost_its_writer_the_ledger(fence):
+    """It is there, so nothing is closed because of it; once the writer has closed the ledger its share moves."""
+    cluster = FakeCluster(5)
+    ledger = left_open(cluster, {0: THREE, 30: ["b0", "b1", "b3"]}, 40)
+    damage(cluster, "b1", ledger, 10)
+    cluster.bookies["b1"].read_only = True
+    (done,) = mended(cluster, fence=fence)
+    assert not cluster.metadata(ledger).is_closed
+    assert "once its writer has closed it" in done.left[0]
+    cluster.succeed(cluster.client().recover_ledger(ledger))
+    assert [each.left for each in mended(cluster, fence=fence)] == [[]]
+    assert is_whole(cluster, cluster.client(), ledger)
 
 
 def test_what_nobody_can_decide_is_left():

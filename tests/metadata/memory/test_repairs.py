@@ -143,3 +143,22 @@ def test_who_finds_others_faster_looks_again():
         assert list(cluster.repairs.locks) == [mine.ledger, 1000]
 
     run(story)
+
+
+def test_a_lock_that_could_not_be_given_back_is_given_back_later():
+    """Else the ledger would stay as it is for as long as the session lives: nobody looks at what is locked."""
+
+    async def story():
+        store, other, faults = opened(Clock())
+        await store.repairs.mark(7, ["a:1"], 1)
+        for fault, end in (("release_repair", store.repairs.release), ("finish_repair", store.repairs.finish)):
+            lock = await store.repairs.take()
+            faults[fault] = Fault(error=MetaStore("no answer"))
+            await failing(end(lock), MetaStore)
+            assert await other.repairs.take() is None
+            lock = await store.repairs.take()
+            assert lock is not None
+            await store.repairs.release(lock)
+        assert (await other.repairs.take()).ledger == 7
+
+    run(story)
