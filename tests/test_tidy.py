@@ -29,6 +29,7 @@ CHANCE_OWNERS = {
     "bookie/files.py": "the salt of a journal segment, which no client may guess; a simulated disk replaces it",
     "client/api.py": "a client that was given no generator takes the operating system's",
     "metadata/uri.py": "seeds the generator of each store that it opens: instance ids differ between processes",
+    "pipeline/copies/places.py": "names of half-written files, which differ between processes that write the same one",
     "tools/": "commands seed the generators",
 }
 SLEEPERS = {

@@ -84,14 +84,7 @@ class Manifest:
 
     def is_of(self, cluster: str, metadata: LedgerMetadata) -> bool:
         """Whether it is of this very ledger; bookies may have been exchanged since."""
-        ours = self.closed
-        return self.cluster == cluster and (
-            ours.last_entry,
-            ours.length,
-            ours.digest,
-            ours.password,
-            ours.ctime_ms,
-        ) == (*(metadata.last_entry, metadata.length, metadata.digest, metadata.password, metadata.ctime_ms),)
+        return self.cluster == cluster and identity(self.closed) == identity(metadata)
 
     @property
     def sum(self) -> int:
@@ -134,6 +127,18 @@ class Manifest:
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CopyDamaged(f"a manifest can't be read: {error!r}") from None
+
+
+def identity(metadata: LedgerMetadata) -> tuple[object, ...]:
+    """By which a closed ledger is told from another one that had or gets its number."""
+    return (
+        metadata.is_closed,
+        metadata.last_entry,
+        metadata.length,
+        metadata.digest,
+        metadata.password,
+        metadata.ctime_ms,
+    )
 
 
 def sum_of(members: dict[str, Any]) -> int:

@@ -3,16 +3,19 @@ A directory of any filesystem that PyArrow opens: where copies lie.
 
 Knows: URIs, how a file comes to be there whole or not at all.  Does not know: what is in files.
 
-Safety: a file of this machine is on the disk before it gets its name, and its name before the call returns.  A name
-that was written is not written again, except a manifest's, in one step.
+Safety: a file of this machine is on the disk before it gets its name, and its name, with the folders that it is in,
+before the call returns.  A name that was written is not written again, except a manifest's, in one step; until then
+each who writes has a file of their own.
 """
 
 import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from random import SystemRandom
 from types import ModuleType
 from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
 
 from crc32c import crc32c
 
@@ -21,6 +24,7 @@ from crc32c import crc32c
 INSTALL = "pip install 'quire[pipeline]'"
 MOVING = ("local", "hdfs")  # where a half-written file shows, so that it gets its name at the end
 COMING, UNNAMED = ".coming-", ".tmp"
+SECRETS = ("secret", "password", "token", "key")  # in the name of a parameter of a URI
 
 
 def filesystems() -> ModuleType:
@@ -45,6 +49,7 @@ class Place:
 
     def __init__(self, uri: str) -> None:
         self.uri = uri if "://" in uri else Path(uri).absolute().as_uri()
+        check_open_to_all(self.uri)
         fs = filesystems()
         try:
             self._files, path = fs.FileSystem.from_uri(self.uri)
@@ -53,6 +58,8 @@ class Place:
         self._path = path.rstrip("/")
         self._fs = fs
         self._moves = self._files.type_name in MOVING
+        self._is_local = self._files.type_name == "local"
+        self._random = SystemRandom()
 
     def uri_of(self, name: str) -> str:
         """Of a file below."""
@@ -78,8 +85,15 @@ class Place:
         """A file that is being written."""
         path = self._under(name)
         if self._moves:
-            self._files.create_dir(path.rpartition("/")[0], recursive=True)
+            self._make_folder(path.rpartition("/")[0])
         return Coming(self, path)
+
+    def _make_folder(self, path: str) -> None:
+        root = Path(self._path or "/")
+        missing = [each for each in (root, *root.parents) if not each.exists()] if self._is_local else []
+        self._files.create_dir(path, recursive=True)
+        for each in reversed(missing):
+            synced(str(each.parent))
 
     def put(self, name: str, data: bytes, reached: Callable[[str], None]) -> None:
         """A whole file, also in the place of one."""
@@ -111,18 +125,30 @@ class Place:
     def create(self, path: str) -> tuple[str, Any]:
         """Where it is written, and the stream."""
         folder, _slash, name = path.rpartition("/")
-        now = f"{folder}/{COMING}{name}{UNNAMED}" if self._moves else path
+        now = f"{folder}/{COMING}{self._random.getrandbits(64):016x}-{name}{UNNAMED}" if self._moves else path
         return now, self._files.open_output_stream(now)
 
     def settle(self, now: str, path: str) -> None:
         """Gives a file its name, durably."""
         if now == path:
             return
-        if self._files.type_name == "local":
+        if self._is_local:
             synced(now)
         self._files.move(now, path)
-        if self._files.type_name == "local":
-            synced(path.rpartition("/")[0])
+        while self._is_local and path != self._path:  # also folders that another process has just made
+            path = path.rpartition("/")[0]
+            synced(path or "/")
+
+
+def check_open_to_all(uri: str) -> None:
+    """`ValueError` for a key or password in it, for marks and errors have it in them."""
+    parts = urlsplit(uri)
+    names = [name.lower() for name, _value in parse_qsl(parts.query, keep_blank_values=True)]
+    if parts.password is not None or any(secret in name for name in names for secret in SECRETS):
+        raise ValueError(
+            f"the {parts.scheme} URI has a key or password in it, and all who read marks would see it: "
+            "give it by the environment or the filesystem's own settings"
+        )
 
 
 def synced(path: str) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from quire.pipeline.copies.manifest import CopyDamaged, Manifest
 from quire.pipeline.copies.reading import manifest_of
 from quire.pipeline.offload import marks
+from quire.pipeline.offload.looking import of_ledger
 from quire.pipeline.offload.runs import Run
 from quire.pipeline.offload.verifying import problems_of
 from quire.pipeline.offload.wishes import Problem
@@ -55,11 +56,15 @@ def marked(run: Run, subject: marks.Subject) -> Manifest:
 
 
 def delete_one(run: Run, subject: marks.Subject) -> None:
-    """Unless its mark has changed meanwhile."""
+    """Unless its mark or what is written down has changed meanwhile: others took their time to be verified."""
     try:
-        run.ours.wait(lambda: marks.delete(run.ours, run.wish.log, subject, run.reached))
+        marked(run, subject)
+        run.ours.wait(lambda: marks.delete(run.ours, run.wish.log, subject, of_ledger, run.reached))
     except marks.MarkMoved as error:
         run.done.leave(f"not deleted: {error}")
+        return
+    except CopyDamaged as error:
+        run.done.problems.append(Problem(subject.ledger, str(error)))
         return
     run.done.deleted.append(subject.ledger)
 

@@ -4,18 +4,20 @@ Which ledgers are offloaded: of a plain one its custom metadata says so, of a lo
 Knows: both forms of the mark, changed by compare-and-set; the order of a deletion.
 Does not know: whether a copy is good.
 
-Safety: a mark takes the place of the one that was read, or of none; a ledger goes only once its mark says so.
+Safety: a mark takes the place of the one that was read, or of none, and only of the very ledger that was read; a
+ledger goes only once its mark says so, and when no log has taken it in until then.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from quire.client.handles.copies import RESTORING
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.metadata.ledger import LedgerMetadata
 from quire.pipeline.clients import Cluster
+from quire.pipeline.copies.manifest import identity
 from quire.pipeline.offload.wishes import Reached
 from quire.protocol.errors import NoSuchLedger
 from quire.protocol.log_errors import NoSuchLog, PublishRefused, SegmentLost
@@ -24,6 +26,9 @@ from quire.protocol.log_errors import NoSuchLog, PublishRefused, SegmentLost
 
 MARK = "quire/offload"  # custom metadata
 Mark = Mapping[str, Any]
+
+
+Look = Callable[[Cluster, int], Awaitable["Subject | str"]]
 
 
 class MarkMoved(Exception):
@@ -71,6 +76,8 @@ async def put(cluster: Cluster, log: str | None, subject: Subject, mark: Mark | 
         return
 
     def needs(metadata: LedgerMetadata) -> bool:
+        if identity(metadata) != identity(subject.metadata):
+            raise MarkMoved(f"ledger {subject.ledger} is another one by now")
         found = mark_of(metadata)
         if found not in (mark, subject.mark):
             raise MarkMoved(f"ledger {subject.ledger} was marked by another run")
@@ -85,14 +92,19 @@ async def put(cluster: Cluster, log: str | None, subject: Subject, mark: Mark | 
         raise MarkMoved(f"ledger {subject.ledger} was deleted meanwhile") from None
 
 
-async def delete(cluster: Cluster, log: str | None, subject: Subject, reached: Reached) -> None:
+async def delete(cluster: Cluster, log: str | None, subject: Subject, look: Look, reached: Reached) -> None:
     """
     Bookies lose a ledger that has a verified copy.  Of a log's the log's upkeep deletes it, once it is marked.
-    `MarkMoved`.
+    `look`: whether a plain one may still be deleted.  `MarkMoved`.
     """
     assert subject.mark is not None, "only what is offloaded is deleted"
-    await put(cluster, log, subject, {**subject.mark, "bookies": "deleted"})
+    gone = {**subject.mark, "bookies": "deleted"}
+    await put(cluster, log, subject, gone)
     reached("mark.deleted")
     if subject.segment is None:
+        why = await look(cluster, subject.ledger)
+        if isinstance(why, str):
+            await put(cluster, None, replace(subject, mark=gone), subject.mark)
+            raise MarkMoved(why)
         await cluster.client.delete_ledger(subject.ledger)
         reached("deleted")

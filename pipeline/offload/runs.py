@@ -17,6 +17,10 @@ from quire.pipeline.offload.wishes import Done, Reached, Spread, Wish
 # SPDX-License-Identifier: Apache-2.0
 
 
+class Taken(Exception):
+    """The place of a ledger's copy has that of another ledger, which nothing else may have."""
+
+
 @dataclass(frozen=True)
 class Run:
     """`id`: of this run, random; `cluster`: the instance id of the ledgers' cluster."""
@@ -47,12 +51,17 @@ class Run:
         self.done.bytes += subject.metadata.length
 
     def written(self, subject: Subject) -> Manifest | None:
-        """What is written down of a copy of this very ledger."""
+        """What is written down of a copy of this very ledger.  `Taken` when its place is another one's."""
         try:
             found = manifest_of(self.place, subject.ledger)
         except CopyDamaged:
             return None
-        return found if found is not None and found.is_of(self.cluster, subject.metadata) else None
+        if found is not None and not found.is_of(self.cluster, subject.metadata):
+            raise Taken(
+                f"{self.uri_of(subject.ledger)} is the copy of another ledger that had the number {subject.ledger}: "
+                "offload to another place, or move that copy away"
+            )
+        return found
 
     def write_down(self, manifest: Manifest) -> None:
         """From now on it is what there is of its ledger."""

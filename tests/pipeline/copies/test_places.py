@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from quire.pipeline.copies.places import Place
+from quire.pipeline.copies.places import COMING, Place
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -20,7 +20,8 @@ def test_a_file_has_its_name_at_the_end(tmp_path: Path) -> None:
     assert (coming.tell(), coming.size, coming.sum) == (6, 6, crc32c(b"onetwo"))
     coming.end()
     assert place.read("7/x") is None
-    assert [found.name for found in place.files("7")] == [".coming-x.tmp"]
+    (found,) = place.files("7")
+    assert found.name.startswith(COMING)
     coming.name()
     assert place.read("7/x") == b"onetwo"
     assert [found.name for found in place.files("7")] == ["x"]
@@ -32,18 +33,46 @@ def test_a_file_has_its_name_at_the_end(tmp_path: Path) -> None:
 
 
 def test_it_is_on_the_disk_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is synced before it gets its name, its folder after."""
-    synced: list[tuple[str, bool]] = []
+    """The file is synced before it gets its name, its folder and those above after."""
+    synced: list[tuple[Path, bool]] = []
     real = os.fsync
 
     def fsync(number: int) -> None:
         path = os.readlink(f"/proc/self/fd/{number}")
-        synced.append((os.path.basename(path), (tmp_path / "x").exists()))
+        synced.append((Path(path), (tmp_path / "x").exists()))
         real(number)
 
     monkeypatch.setattr(os, "fsync", fsync)
     Place(str(tmp_path)).put("x", b"1", lambda _step: None)
-    assert synced == [(".coming-x.tmp", False), (tmp_path.name, True)]
+    (file, named_before), folder = synced
+    assert (file.parent, file.name.startswith(COMING), named_before) == (tmp_path, True, False)
+    assert folder == (tmp_path, True)
+    synced.clear()
+    Place(str(tmp_path / "a" / "b")).put("7/x", b"1", lambda _step: None)
+    assert {tmp_path, tmp_path / "a", tmp_path / "a" / "b", tmp_path / "a" / "b" / "7"} <= {path for path, _ in synced}
+
+
+def test_two_that_write_a_manifest(tmp_path: Path) -> None:
+    """Neither writes into what the other named: at each moment there is one of the two, whole."""
+    place = Place(str(tmp_path))
+    one, two = place.begin("7/m"), place.begin("7/m")
+    one.write(b"first, and longer")
+    one.end()
+    one.name()
+    assert place.read("7/m") == b"first, and longer"
+    two.write(b"second")
+    assert place.read("7/m") == b"first, and longer"
+    two.end()
+    two.name()
+    assert place.read("7/m") == b"second"
+
+
+def test_keys_do_not_belong_in_a_uri() -> None:
+    """It is in marks and errors: one with a key in it is refused, and the error does not repeat it."""
+    for uri in ("s3://user:hunter2@bucket/x", "abfss://c@a.dfs.core.windows.net/x?client_secret=hunter2"):
+        with pytest.raises(ValueError, match="key or password in it") as caught:
+            Place(uri)
+        assert "hunter2" not in str(caught.value)
 
 
 def test_uris() -> None:

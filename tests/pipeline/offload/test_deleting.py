@@ -89,6 +89,89 @@ def test_two_runs_at_once(ours: Cluster, tmp_path: Path) -> None:
     assert entries_of(reading(ours, tmp_path), there) == PAYLOADS
 
 
+def test_a_late_run_never_takes_the_place_of_a_copy(ours: Cluster, tmp_path: Path) -> None:
+    """It copied, and another run marked and deleted meanwhile: what is written down stays what was marked."""
+    there = ledger(ours, PAYLOADS)
+
+    def overtaken(step: str) -> None:
+        if step == "copied":
+            late = part(tmp_path, there)
+            assert ran(ours, tmp_path, ledgers=str(there)).offloaded == [there]
+            assert ran(ours, tmp_path, NOW + 5 * HOUR, ledgers=str(there), delete=True).deleted == [there]
+            flip(late, 200)
+
+    done = ran(ours, tmp_path, steps=overtaken, ledgers=str(there))
+    assert done.offloaded == []
+    assert entries_of(reading(ours, tmp_path), there) == PAYLOADS
+
+
+def test_a_number_that_is_used_again(ours: Cluster, tmp_path: Path) -> None:
+    """The copy of the ledger that had it before stays, for nothing else has its entries."""
+    there = ledger(ours, PAYLOADS)
+    ran(ours, tmp_path, ledgers=str(there))
+    assert ran(ours, tmp_path, NOW + 5 * HOUR, ledgers=str(there), delete=True).deleted == [there]
+    before = (tmp_path / str(there) / NAME).read_bytes()
+
+    async def again() -> None:
+        writer = await ours.client.create_ledger(ledger_id=there)
+        await writer.append(b"another")
+        await writer.close()
+
+    ours.wait(again)
+    done = ran(ours, tmp_path, NOW + 5 * HOUR, ledgers=str(there), delete=True)
+    assert (tmp_path / str(there) / NAME).read_bytes() == before
+    assert (done.offloaded, [problem.ledger for problem in done.problems]) == ([], [there])
+    assert "another ledger" in done.problems[0].what
+    assert entries_of(ours, there) == [b"another"]
+
+
+def test_a_number_that_is_used_again_during_a_run(ours: Cluster, tmp_path: Path) -> None:
+    """The mark is of the ledger that was copied, so another one, which may be open, never gets it."""
+    there = ledger(ours, PAYLOADS)
+
+    def exchanged(step: str) -> None:
+        if step == "verified":
+            ours.wait(lambda: ours.client.delete_ledger(there))
+            ours.wait(lambda: ours.client.create_ledger(ledger_id=there))
+
+    done = ran(ours, tmp_path, steps=exchanged, ledgers=str(there))
+    assert done.offloaded == []
+    assert done.left == {f"not marked: ledger {there} is another one by now": 1}
+    assert mark_of(ours.wait(lambda: ours.client.metadata(there))) is None
+
+
+def test_a_ledger_that_a_log_took_in_meanwhile(ours: Cluster, tmp_path: Path) -> None:
+    """Is the log's from then on; its mark is what it was."""
+    there, name = ledger(ours, PAYLOADS[:5]), log(ours, [b"first"])
+    ran(ours, tmp_path, ledgers=str(there))
+
+    def taken(step: str) -> None:
+        if step == "verified again":
+            ours.wait(lambda: ours.logs.adopt(name, [there]))
+
+    done = ran(ours, tmp_path, NOW + 5 * HOUR, steps=taken, ledgers=str(there), delete=True)
+    assert done.deleted == []
+    assert done.left == {"not deleted: of a log: give its name with --log": 1}
+    assert values_of(ours, name) == [b"first", *PAYLOADS[:5]]
+    mark = mark_of(ours.wait(lambda: ours.client.metadata(there)))
+    assert mark is not None
+    assert mark["bookies"] == "kept"
+
+
+def test_a_copy_that_changes_after_it_was_verified(ours: Cluster, tmp_path: Path) -> None:
+    """Is not the one that was marked any more, so nothing is deleted."""
+    there = ledger(ours, PAYLOADS[:5])
+    ran(ours, tmp_path, ledgers=str(there))
+
+    def changed(step: str) -> None:
+        if step == "verified again":
+            other(tmp_path / str(there) / NAME)
+
+    done = ran(ours, tmp_path, NOW + 5 * HOUR, steps=changed, ledgers=str(there), delete=True)
+    assert (done.deleted, [problem.ledger for problem in done.problems]) == ([], [there])
+    assert there in ids(ours)
+
+
 def test_a_mark_that_changes_before_the_deletion(ours: Cluster, tmp_path: Path) -> None:
     """Stops it: another run has unmarked the ledger."""
     there = ledger(ours, PAYLOADS[:5])
