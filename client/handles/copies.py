@@ -7,8 +7,9 @@ Does not know: where copies are, and what they look like.
 Safety: a copy is believed as little as a bookie is: the reader checks each entry's digest.
 """
 
-from collections.abc import Awaitable
-from typing import Protocol
+import json
+from collections.abc import Awaitable, Mapping
+from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
@@ -30,6 +31,23 @@ from quire.protocol.errors import (
 log = Logger()
 
 RESTORING = "quire/restoring"  # custom metadata of a ledger whose entries are on their way back to bookies
+MARK = "quire/offload"  # custom metadata of one with a copy that is verified
+Mark = Mapping[str, Any]
+
+
+def mark_of(metadata: LedgerMetadata) -> Mark | None:
+    """Of an offloaded plain ledger; None also where it is not ours."""
+    try:
+        found = json.loads(metadata.custom.get(MARK, b"null"))
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def is_on_its_way(metadata: LedgerMetadata) -> bool:
+    """Whether its bookies are about to lose it, or do not have all of it back."""
+    mark = mark_of(metadata)
+    return RESTORING in metadata.custom or (mark is not None and mark.get("bookies") == "deleted")
 
 
 class LedgerCopy(Protocol):

@@ -8,9 +8,9 @@ Does not know: manifests, what is in the entries.
 from collections.abc import Sequence
 
 from quire.client.api import Client
+from quire.client.handles.copies import is_on_its_way
 from quire.log.core.edits import Published
-from quire.log.store.belonging import log_name
-from quire.log.store.ledgers import log_of
+from quire.log.store.belonging import made_for
 from quire.metadata.records import Records
 from quire.metadata.store import at_once
 from quire.protocol.errors import NoSuchLedger
@@ -45,12 +45,16 @@ class PlainLedgers:
             metadata = await self._client.metadata(ledger)
         except NoSuchLedger:
             raise PublishRefused(f"ledger {ledger} is gone: `quire ledger list` shows those that there are") from None
-        made_for = log_of(metadata)
-        if made_for is not None:
-            name = await log_name(self._records, made_for)
+        name = await made_for(self._records, metadata)
+        if name is not None:
             raise PublishRefused(f"ledger {ledger} was made for the log {name}: take in plain ledgers only")
         if not metadata.is_closed:
             raise PublishRefused(f"ledger {ledger} is not closed: `quire ledger recover {ledger}` closes it")
+        if is_on_its_way(metadata):
+            raise PublishRefused(
+                f"ledger {ledger} is on its way between bookies and an offloaded copy: run `quire pipeline offload` or "
+                "`restore` to its end first"
+            )
         if metadata.last_entry < 0:
             raise PublishRefused(f"ledger {ledger} has no entry: there is nothing to take in")
         entries = metadata.last_entry + 1

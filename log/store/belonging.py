@@ -51,6 +51,12 @@ async def log_id_of(records: Records, ledger: int, metadata: LedgerMetadata) -> 
     return None if taken is None else taken.log
 
 
+async def made_for(records: Records, metadata: LedgerMetadata) -> str | None:
+    """The name of the log that a ledger was made for; None for a plain one."""
+    log = log_of(metadata)
+    return None if log is None else await log_name(records, log)
+
+
 async def log_name(records: Records, log: str) -> str:
     """What a log of that id is called in an error."""
     try:

@@ -12,7 +12,7 @@ from quire.log.store.belonging import log_id_of
 from quire.metadata.records import RecordStore
 from quire.metadata.store import at_once
 from quire.pipeline.clients import Cluster
-from quire.pipeline.offload.marks import MARK, Subject, is_coming, mark_of
+from quire.pipeline.offload.marks import Subject, is_coming
 from quire.pipeline.offload.wishes import Done, Wish
 from quire.pipeline.reading.ledgers import AT_ONCE, selected
 from quire.protocol.errors import NoSuchLedger
@@ -45,7 +45,7 @@ async def of_ledger(cluster: Cluster, ledger: int) -> Subject | str:
         return "not closed"
     if is_coming(metadata):
         return "being restored"
-    return Subject(ledger, metadata.with_custom(MARK, None), mark_of(metadata), metadata.ctime_ms or 0)
+    return Subject.plain(ledger, metadata)
 
 
 async def of_log(cluster: Cluster, log: str, done: Done) -> AsyncGenerator[Subject, None]:

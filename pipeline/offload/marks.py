@@ -9,11 +9,11 @@ ledger goes only once its mark says so, and when no log has taken it in until th
 """
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from quire.client.handles.copies import RESTORING
+from quire.client.handles.copies import MARK, RESTORING, Mark, mark_of
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.metadata.ledger import LedgerMetadata
 from quire.pipeline.clients import Cluster
@@ -23,10 +23,6 @@ from quire.protocol.errors import NoSuchLedger
 from quire.protocol.log_errors import NoSuchLog, PublishRefused, SegmentLost
 
 # SPDX-License-Identifier: Apache-2.0
-
-MARK = "quire/offload"  # custom metadata
-Mark = Mapping[str, Any]
-
 
 Look = Callable[[Cluster, int], Awaitable["Subject | str"]]
 
@@ -45,14 +41,10 @@ class Subject:
     at_ms: int  # how old it is goes by this
     segment: int | None = None
 
-
-def mark_of(metadata: LedgerMetadata) -> Mark | None:
-    """Of a plain ledger; None also where it is not ours."""
-    try:
-        found = json.loads(metadata.custom.get(MARK, b"null"))
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
+    @classmethod
+    def plain(cls, ledger: int, metadata: LedgerMetadata) -> "Subject":
+        """Of no log."""
+        return cls(ledger, metadata.with_custom(MARK, None), mark_of(metadata), metadata.ctime_ms or 0)
 
 
 def is_coming(metadata: LedgerMetadata) -> bool:

@@ -37,6 +37,32 @@ def test_what_they_hold(tmp_path):
     run(story)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "refused"),
+    [
+        ("quire/restoring", b"1", True),
+        ("quire/offload", b'{"bookies": "deleted"}', True),
+        ("quire/offload", b'{"bookies": "kept"}', False),
+    ],
+)
+def test_between_bookies_and_a_copy(tmp_path, name, value, refused):
+    """One that bookies are about to lose, or do not have back yet, is refused; one with a copy beside is not."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            ledger = await plain(logs, b"x")
+            stored = await logs.bk.store.read_ledger(ledger)
+            await logs.bk.store.write_ledger(ledger, stored.value.with_custom(name, value), stored.version)
+            looking = PlainLedgers(logs.bk, logs.bk.store.records, [ledger]).look_up()
+            if refused:
+                assert "on its way between bookies" in str(await failing(story_of(looking), PublishRefused))
+            else:
+                assert [each.ledger for each in await looking] == [ledger]
+
+    run(story)
+
+
 def test_what_is_refused(tmp_path):
     """A ledger that is open, empty or gone, or was made for a log, with its name."""
 

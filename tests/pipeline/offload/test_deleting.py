@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from quire.client.handles.copies import mark_of
 from quire.pipeline.clients import Cluster
 from quire.pipeline.copies.manifest import NAME, Manifest
 from quire.pipeline.offload import marks
-from quire.pipeline.offload.marks import mark_of
 from tests.pipeline.offload.offloading import HOUR, NOW, PAYLOADS, ids, ran, reading
 from tests.pipeline.written import entries_of, ledger, log, values_of
 
