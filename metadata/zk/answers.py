@@ -77,18 +77,18 @@ class Hop:
 
 
 def answered(reactor: Reactor, asked: Asked) -> Deferred[Any]:
-    """What kazoo answers to a call, or its error."""
+    """What is answered to a call, or its error."""
     answer: Deferred[Any] = Deferred()
 
-    def arrived() -> None:
+    def arrived(result: Asked) -> None:
         if answer.called:  # kazoo may say twice that the connection is closed
             return
-        if asked.exception is None:
-            answer.callback(asked.value)
+        if result.exception is None:
+            answer.callback(result.value)
         else:
-            answer.errback(asked.exception)
+            answer.errback(result.exception)
 
-    asked.rawlink(lambda _asked: reactor.callFromThread(arrived))
+    asked.rawlink(lambda result: reactor.callFromThread(arrived, result))
     return answer
 
 

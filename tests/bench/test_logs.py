@@ -1,11 +1,8 @@
 """The bench of logs: every load runs from end to end on a small cluster, and rows are what they say."""
 
-import json
-
-from bench import codecs, logs
+from bench import codecs
 from bench.log_loads import LAST, Loads
 from bench.logs import Rows
-from bench.ratios import Comparison
 from tests.log.fakes.cluster import cluster
 from tests.reactor import reactor, run
 
@@ -56,17 +53,3 @@ def test_a_follower_measures_each_delivery(tmp_path, capsys):
 
     assert len(run(story)) == 2
     assert capsys.readouterr().out == "follows\n"
-
-
-def test_rows_of_another_process(monkeypatch):
-    """`make bench` has them measured by a process of its own, with its own words."""
-    row = Comparison("log x", [1.0], [2.0], 0.9, unit="us")
-    seen = []
-
-    def done(command, **_options):
-        seen.append(command)
-        return type("Done", (), {"stdout": json.dumps([row.as_json()])})
-
-    monkeypatch.setattr(logs.subprocess, "run", done)
-    assert list(logs.measured("memory://x", 3, True, ["log tail"])) == [row]
-    assert seen[0][-4:] == ["--metadata=memory://x", "--pairs=3", "--quick", "--only=log tail"]

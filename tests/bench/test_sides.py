@@ -1,9 +1,12 @@
 """The sides of the bench that are quire's: this checkout, or another one."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from bench import sides
+from bench.ratios import Comparison
 from bench.sides import Load, Quire
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,3 +42,17 @@ def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path) -> None:
     """By name, before anything is started."""
     with pytest.raises(SystemExit, match=f"{tmp_path} is no checkout of quire"):
         Quire(None, checkout=tmp_path)
+
+
+def test_rows_of_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make bench` has them measured by a process of its own, with its own words."""
+    row = Comparison("log x", [1.0], [2.0], 0.9, unit="us")
+    seen: list[list[str]] = []
+
+    def done(command: list[str], **_options: object) -> object:
+        seen.append(command)
+        return type("Done", (), {"stdout": json.dumps([row.as_json()])})
+
+    monkeypatch.setattr(sides.subprocess, "run", done)
+    assert list(sides.measured("logs", "--pairs=3", "--only=log tail")) == [row]
+    assert seen[0][1:] == ["-m", "bench.logs", "--json", "--pairs=3", "--only=log tail"]

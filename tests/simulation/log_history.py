@@ -248,7 +248,7 @@ class LogHistory(History):
         handle = self.some_owner(rng)
         if handle is not None:
             self.seen["large append"] += 1
-            self.append(handle, handle.values(rng, rng.randint(1, 5), 300), atomic=rng.random() < 0.5)
+            self.append(handle, handle.values(rng, rng.choice((1, 3, 5, 12)), 300), atomic=rng.random() < 0.5)
 
     def append(self, handle: Handle, values: list[bytes], atomic: bool = False) -> None:
         owner, truth = handle.owner, self.log_truth
