@@ -11,7 +11,7 @@ import socket
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from twisted.internet.defer import CancelledError
+from twisted.internet.defer import CancelledError, gatherResults
 
 from quire.client.api import Client
 from quire.client.api import connect as connect_client
@@ -444,8 +444,7 @@ class Logs:
         """Ends every handle: owners store what was appended and resign."""
         self._closed = True
         await self._views.close()
-        for owner in list(self._owners):
-            await owner.close()
+        await gatherResults([owner.close() for owner in list(self._owners)])
         if self._owns_client:
             await self.bk.close()
 

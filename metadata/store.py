@@ -40,7 +40,6 @@ NEW = -2  # as a version: it must not exist
 SESSION_TIMEOUT_MS = 10_000
 LEDGER_ID_MAX = (1 << 63) - 2  # 2^63 - 1 makes the garbage collection of Apache's bookies delete everything
 CTOKEN_MAX = (1 << 63) - 2
-CLOSED_MESSAGE = "this metadata store was closed"
 
 
 async def at_once(stories: "list[Coroutine[Deferred[Any], Any, T]]") -> list[T]:
@@ -84,6 +83,13 @@ class ClusterExists(MetaStore):
 
 class NoCluster(MetaStore):
     """There is no cluster at this address yet."""
+
+
+class StoreClosed(MetaStore):
+    """This handle on the store was closed: it answers nothing any more."""
+
+    def __init__(self) -> None:
+        super().__init__("this metadata store was closed")
 
 
 class WrongCluster(MetaStore):

@@ -44,6 +44,7 @@ from quire.log.core.ownership_messages import (
     End,
     Expired,
     Fail,
+    GiveUp,
     Input,
     Item,
     LedgerClosed,
@@ -168,11 +169,11 @@ class Ownership:
     def _stop(self, given: Transfer) -> None:
         self._out(None)
 
-    def _out(self, error: LedgerError | None) -> None:
+    def _out(self, error: LedgerError | None, left: LedgerError | None = None) -> None:
         self.state = State.OUT
         self.error = error
         self._fail(self._take(len(self.items)), error or self._not_owner("was closed"))
-        self._do(ReleaseClaim(), End(error))
+        self._do(ReleaseClaim(), End(error, left))
 
     # -- settling what another left --------------------------------------------------------------------------------
 
@@ -451,6 +452,8 @@ class Ownership:
     def _fenced_too_long(self, given: Expired) -> None:
         """The same; who is to leave, and can't learn what is in its ledger, leaves that to the next owner."""
         self._fenced_late(given)
+        if not self.sent:
+            self._unsent_late(given)
         stuck = given.patience and not self._recovered and not self.sent and self.error is not None
         if self._leaving is not None and stuck:
             self._move(self._leaving)
@@ -516,6 +519,11 @@ class Ownership:
 
     def _resigned(self, given: Resigned) -> None:
         self._out(None)
+
+    def _give_up(self, given: GiveUp) -> None:
+        """What is left to be done the next owner does; items have a time of their own, after which they fail."""
+        if not self.items:
+            self._out(None, given.error)
 
     # -- lost ------------------------------------------------------------------------------------------------------
 
@@ -644,6 +652,7 @@ BY_STATE: dict[State, dict[type[Any], Step]] = {
         ClaimGone: M._claim_again,
         ClaimTaken: M._leave_later,
         Transfer: M._leave_later,
+        GiveUp: M._give_up,
     },
     State.WRITING: {
         Append: M._append,
@@ -671,6 +680,7 @@ BY_STATE: dict[State, dict[type[Any], Step]] = {
         ClaimGone: M._claim_again,
         ClaimTaken: M._leave_later,
         Transfer: M._leave_later,
+        GiveUp: M._give_up,
     },
     State.FENCED: {
         Append: M._keep,
@@ -686,6 +696,7 @@ BY_STATE: dict[State, dict[type[Any], Step]] = {
         ClaimGone: M._claim_again,
         ClaimTaken: M._leave_later,
         Transfer: M._leave_later,
+        GiveUp: M._give_up,
     },
     State.MOVING: {
         Append: M._refuse,
@@ -700,6 +711,7 @@ BY_STATE: dict[State, dict[type[Any], Step]] = {
         Again: M._moving_again,
         Expired: M._moving_late,
         Resigned: M._resigned,
+        GiveUp: M._give_up,
         Refused: M._deposed,
         Deposed: M._deposed,
     },
@@ -752,6 +764,7 @@ IGNORED: dict[type[Any], tuple[State, ...]] = {
     Settled: (State.OUT,),
     RollDue: tuple(set(State) - {State.WRITING}),  # an end that is asked for too late
     Transfer: AFTER,
+    GiveUp: (State.LOST, State.OUT),
     Again: (State.IDLE, State.WRITING, State.ROLLING, State.LOST, State.OUT),  # what it was for is over
     Expired: (*CANDIDATE, State.IDLE, State.WRITING, State.ROLLING),  # writers and claims have time-outs of their own
 }

@@ -212,6 +212,13 @@ class Transfer:
 
 
 @dataclass(slots=True)
+class GiveUp:
+    """The metadata store failed to answer, and this handle has tried to leave for as long as it may."""
+
+    error: LedgerError
+
+
+@dataclass(slots=True)
 class Again:
     """The time is over after which something that failed, or was waited for, is looked at again."""
 
@@ -251,6 +258,7 @@ Input = (
     | Append
     | RollDue
     | Transfer
+    | GiveUp
     | Again
     | Expired
 )
@@ -377,9 +385,13 @@ class Wait:
 
 @dataclass(slots=True)
 class End:
-    """The handle is over; `error`: why, None when it was asked to."""
+    """
+    The handle is over; `error`: why, None when it was asked to.  `left`: why it left without closing its segment or
+    without resigning, which the next owner makes good.
+    """
 
     error: LedgerError | None
+    left: LedgerError | None = None
 
 
 Effect = (

@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred
 
 from quire.metadata.clock import Clock, Timer, pause
 from quire.metadata.records import Create, Delete, NoRecord, RecordError, RecordExists, Records
-from quire.metadata.store import SESSION_TIMEOUT_MS, Versioned, Watch
+from quire.metadata.store import SESSION_TIMEOUT_MS, StoreClosed, Versioned, Watch
 from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
@@ -245,6 +245,8 @@ class Claims:
         try:
             await self._remove(self._owner)
             await self._remove(f"{self._candidates}/{self._token}")
+        except StoreClosed:  # the session is over, and the claim with it
+            return True
         except MetaStore:
             return False
         return not self._unanswered

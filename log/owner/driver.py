@@ -292,7 +292,7 @@ class OwnerDriver:
         async def work() -> None:
             edit = edits.OpenSegment(self.me, effect.ledger, ends=effect.ends)
             done = await self._edit(edit, is_open, writers[effect.ledger].known)
-            if done is None:
+            if done is None or self.ended:
                 return
             found = done.manifest.open_segment
             if found is None or found.ledger != effect.ledger:
@@ -398,6 +398,7 @@ class OwnerDriver:
         unnamed = [each.writer for each in self.ledger_effects.writers.values()]
         for writer in [*unnamed, *([self.writer] if self.writer is not None else [])]:
             writer.shut_down()
+        self.patience.left(effect.left)
         self.events.over(effect.error)
 
 

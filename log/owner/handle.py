@@ -222,7 +222,10 @@ class Owner:
         return self._leave(token)
 
     def close(self) -> Deferred[None]:
-        """Stores what was appended, closes the segment, resigns and gives the claim back.  Never fails."""
+        """
+        Stores what was appended, closes the segment, resigns and gives the claim back.  Never fails; while the metadata
+        store is away it ends nevertheless, and a warning says what was left.
+        """
         return self._leave("")
 
     def _leave(self, to: str) -> Deferred[None]:
@@ -233,7 +236,7 @@ class Owner:
             return closed
         self._flush(everything=True)
         if len(self._closed) == 1:
-            self._driver.feed(m.Transfer(to))
+            self._driver.patience.leave(to)
         return closed
 
     def _answer_closed(self) -> None:

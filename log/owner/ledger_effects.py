@@ -21,7 +21,7 @@ from quire.log.owner.timers import OwnerTimers
 from quire.log.store.editing import LogRecords
 from quire.log.store.ledgers import LogLedgers, Tags
 from quire.metadata.clock import pause
-from quire.protocol.errors import LedgerError, MetaStore, NoSuchLedger
+from quire.protocol.errors import ClientClosed, LedgerError, MetaStore, NoSuchLedger
 from quire.protocol.log_errors import NoSuchLog, SegmentLost
 
 # SPDX-License-Identifier: Apache-2.0
@@ -95,7 +95,7 @@ class LedgerEffects:
             try:
                 writer = await self._driver.new_ledger(tags)
             except LedgerError as error:
-                self._driver.feed(m.CreateFailed(error))
+                self._failed(m.CreateFailed(error), error)
                 return
             self.writers[writer.id] = Unnamed(writer, known.version)
             self._driver.timers.calm("create")
@@ -131,8 +131,8 @@ class LedgerEffects:
                 await writer.close()
                 if writer.metadata.last_entry != counts.entries - 1:
                     counts = (await self._ledgers.count(writer.id, writer.metadata)).counts
-            except LedgerError:
-                self._driver.feed(m.WriterEnded(effect.n))
+            except LedgerError as error:
+                self._failed(m.WriterEnded(effect.n), error)
                 return
             self._reached("roll.closed")
             self._driver.feed(m.LedgerClosed(effect.n, counts))
@@ -152,7 +152,7 @@ class LedgerEffects:
             except NoSuchLedger:
                 await self._vanished(effect.n, effect.ledger)
             except LedgerError as error:
-                self._recover_failed(effect.n, error)
+                self._failed(m.RecoverFailed(effect.n, error), error)
             else:
                 self._driver.timers.calm("recover")
                 self._reached("settle.recovered" if self._driver.settling else "fence.recovered")
@@ -160,9 +160,9 @@ class LedgerEffects:
 
         self._driver.run(work())
 
-    def _recover_failed(self, number: int, error: LedgerError) -> None:
-        self._driver.feed(m.RecoverFailed(number, error))
-        if isinstance(error, MetaStore):
+    def _failed(self, given: m.Input, error: LedgerError) -> None:
+        self._driver.feed(given)
+        if isinstance(error, MetaStore | ClientClosed):
             self._driver.patience.unanswered(error)
 
     async def _vanished(self, number: int, ledger: int) -> None:
@@ -174,7 +174,7 @@ class LedgerEffects:
             self._driver.feed(m.LedgerVanished(number, None))
             return
         except LedgerError as error:
-            self._recover_failed(number, error)
+            self._failed(m.RecoverFailed(number, error), error)
             return
         segment = manifest.segment(number)
         if segment is not None and not segment.is_open:

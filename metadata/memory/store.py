@@ -25,7 +25,6 @@ from quire.metadata.memory.repairs import MemoryRepairs
 from quire.metadata.records import RecordStore
 from quire.metadata.store import (
     ANY,
-    CLOSED_MESSAGE,
     SESSION_TIMEOUT_MS,
     BookieList,
     BookieRegistered,
@@ -35,6 +34,7 @@ from quire.metadata.store import (
     NotRegistered,
     Progress,
     ServiceInfo,
+    StoreClosed,
     Versioned,
     Watch,
     notify,
@@ -127,7 +127,7 @@ class MemoryStore(RecordStore):
 
     def _apply(self, effect: Callable[[], T], fault: Fault | None) -> Deferred[T]:
         if self._closed:
-            return fail(MetaStore(CLOSED_MESSAGE))
+            return fail(StoreClosed())
         if fault is not None and fault.late:
             self._reactor.callLater(fault.late, self._land, effect)
             return fail(fault.error or MetaStore(f"{self.uri}: no answer; whether it was done is unknown"))
@@ -311,7 +311,7 @@ class MemoryStore(RecordStore):
         def look() -> None:
             try:
                 if self._closed:
-                    raise MetaStore(CLOSED_MESSAGE)
+                    raise StoreClosed
                 if not self._register(bookie, info, read_only):
                     return
             except LedgerError as error:

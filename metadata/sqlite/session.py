@@ -20,8 +20,8 @@ from quire.metadata.sqlite import tables
 from quire.metadata.sqlite.file import DatabaseError
 from quire.metadata.sqlite.session_file import SessionFile, forget, is_alive
 from quire.metadata.sqlite.tables import Connection
-from quire.metadata.store import CLOSED_MESSAGE, notify
-from quire.protocol.errors import LedgerError, MetaStore
+from quire.metadata.store import StoreClosed, notify
+from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -94,7 +94,7 @@ class Session:
             session = await self._run(make, writes=True)
             if self._closed:
                 session.close()  # its row is a dead session's, which the next look removes
-                raise MetaStore(CLOSED_MESSAGE)
+                raise StoreClosed
         except LedgerError as error:
             opening, self._opening = self._opening, []
             for waiting in opening:

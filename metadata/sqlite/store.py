@@ -40,7 +40,6 @@ from quire.metadata.sqlite.tables import Connection
 from quire.metadata.sqlite.watches import BOOKIES, EVERYTHING, Watches
 from quire.metadata.store import (
     ANY,
-    CLOSED_MESSAGE,
     CTOKEN_MAX,
     SESSION_TIMEOUT_MS,
     BookieList,
@@ -50,6 +49,7 @@ from quire.metadata.store import (
     LedgerWatcher,
     Progress,
     ServiceInfo,
+    StoreClosed,
     Versioned,
     Watch,
     check_page,
@@ -130,7 +130,7 @@ class SQLiteStore(RecordStore):
         `MetaStore`.
         """
         if self._closed:
-            return fail(MetaStore(CLOSED_MESSAGE))
+            return fail(StoreClosed())
         answer: Deferred[T] = Deferred()
         self._worker.submit(Job(work, answer, writes, creates, changes))
         return self._bounded(answer)

@@ -48,7 +48,7 @@ from twisted.python.failure import Failure
 
 from quire.metadata.clock import Reactor, pause
 from quire.metadata.records import Create, Delete, Step, Write
-from quire.metadata.store import CLOSED_MESSAGE
+from quire.metadata.store import StoreClosed
 from quire.metadata.worker import Worker
 from quire.metadata.zk.answers import (
     BadVersion,
@@ -186,7 +186,7 @@ class ZooKeeperSession:
         """Returns when there is a connection."""
         while not self._connected:
             if self._closing is not None:
-                raise MetaStore(CLOSED_MESSAGE)
+                raise StoreClosed
             deferred: Deferred[None] = Deferred()
             self._waiting.append(deferred)
             try:
@@ -202,7 +202,7 @@ class ZooKeeperSession:
             return await deferred
         except CancelledError:
             if self._closing is not None:
-                raise MetaStore(CLOSED_MESSAGE) from None
+                raise StoreClosed from None
             if timer.active():  # it was not the time: the caller cancelled it
                 raise
             what = f"ZooKeeper at {self.uri} did not answer within {self.timeout_s:g} s"

@@ -32,6 +32,7 @@ from quire.log.core.ownership_messages import (
     End,
     Expired,
     Fail,
+    GiveUp,
     Item,
     LedgerClosed,
     LedgerCreated,
@@ -58,13 +59,14 @@ from quire.log.core.ownership_messages import (
     WriterEnded,
 )
 from quire.log.core.values import Counts
-from quire.protocol.errors import NotEnoughBookies
+from quire.protocol.errors import MetaStore, NotEnoughBookies
 from quire.protocol.log_errors import AppendUnknown, LogFenced, SegmentLost
 
 # SPDX-License-Identifier: Apache-2.0
 
 COUNTS = Counts(3, 30, 2, 1700)
 DEPOSED = LogFenced("another owns it")
+UNANSWERED = MetaStore("no answer")
 
 
 def test_every_pair_is_decided():
@@ -91,7 +93,7 @@ def test_every_pair_does_as_it_is_decided(state):
         *(Announced(), Resigned(), Refused(DEPOSED), Deposed(DEPOSED), SegmentEnded(5, 1), LedgerCreated(51)),
         *(CreateFailed(NotEnoughBookies("1")), Acked(5, 0), WriterEnded(5), LedgerNotOpen(5), LedgerClosed(5, COUNTS)),
         *(Recovered(5, 0, COUNTS), RecoverFailed(5, NotEnoughBookies("1")), LedgerVanished(5, None), Settled(5, 0)),
-        *(NewLedgerVanished(), Append([item()]), RollDue(), Transfer(""), Again(), Expired(0.0)),
+        *(NewLedgerVanished(), Append([item()]), RollDue(), Transfer(""), GiveUp(UNANSWERED), Again(), Expired(0.0)),
     ]
     assert {type(each) for each in given} == set(get_args(messages.Input))
     for each in given:
@@ -277,6 +279,32 @@ def test_a_close_does_not_wait_for_a_recovery_for_ever(rolling):
     machine.handle(RecoverFailed(5, NotEnoughBookies("2 of 3")))
     assert machine.handle(Expired(100.0, patience=True)) == [EditResign(None)]
     assert machine.handle(Resigned()) == [ReleaseClaim(), End(None)]
+
+
+def test_a_close_does_not_wait_for_the_store_for_ever():
+    """Once nothing waits for an answer, what is left goes to the next owner; what waits fails in its own time."""
+    machine = at(State.MOVING)
+    assert machine.handle(GiveUp(UNANSWERED)) == []
+    machine.handle(Acked(5, 0))
+    machine.handle(LedgerClosed(5, COUNTS))
+    assert machine.handle(GiveUp(UNANSWERED)) == [ReleaseClaim(), End(None, UNANSWERED)]
+    assert machine.state is State.OUT
+    machine = at(State.OPENING)
+    machine.handle(Transfer(""))
+    assert machine.handle(GiveUp(UNANSWERED)) == []
+    assert kinds(machine.handle(Expired(100.0))) == [Fail]
+    assert machine.handle(GiveUp(UNANSWERED)) == [ReleaseClaim(), End(None, UNANSWERED)]
+    assert machine.handle(LedgerCreated(50)) == [Discard(50)]
+
+
+def test_what_waits_behind_a_fence_fails_in_time():
+    """It was never sent, and what was sent before it has failed by then."""
+    machine = at(State.FENCED)
+    waiting = item(101.0)
+    machine.handle(Append([waiting]))
+    machine.handle(RecoverFailed(5, UNANSWERED))
+    assert kinds(machine.handle(Expired(100.0))) == [Fail]
+    assert machine.handle(Expired(101.0)) == [Fail([waiting], UNANSWERED)]
 
 
 def test_a_ledger_that_is_gone():
