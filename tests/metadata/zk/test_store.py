@@ -264,6 +264,23 @@ def test_a_lost_answer_never_hides_a_real_conflict(lossy, zookeeper_place):
     run(story)
 
 
+def test_many_ledgers_are_read_though_the_connection_goes_between_their_answers(lossy, zookeeper_place):
+    """Those without an answer are asked for again; an absent one is told from an unanswered one."""
+    proxy, store = lossy
+
+    async def story():
+        other = await zookeeper_place.ready()
+        for number in range(0, 40, 2):
+            await other.create_ledger(number, ledger())
+        await store.cluster()
+        proxy.lose_answer(15)
+        found = await store.read_ledgers(range(40))
+        assert proxy.lost == 1
+        assert [each is not None for each in found] == [number % 2 == 0 for number in range(40)]
+
+    run(story)
+
+
 # -- sessions ------------------------------------------------------------------------------------------------------
 
 

@@ -1,5 +1,6 @@
 """Entries of ledgers as Arrow batches, from real bookies."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -43,6 +44,23 @@ def test_batches_have_the_size_wanted(ours: Cluster) -> None:
     made = list(batches(ours, [Range(found, 0, 99)], ["payload"], reading(ours, ledgers=found, batchBytes=100_000)))
     assert len(made) >= 3
     assert sum(batch.num_rows for batch in made) == 100
+
+
+def test_closed_ledgers_are_planned_together(ours: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their metadata comes in one call, and none of them is opened."""
+    ids = [ledger(ours, PAYLOADS[:3]) for _ in range(3)]
+    calls: list[list[int]] = []
+    read_ledgers = ours.client.store.read_ledgers
+
+    def counted(ledgers: Sequence[int]) -> Any:
+        calls.append(list(ledgers))
+        return read_ledgers(ledgers)
+
+    monkeypatch.setattr(ours.client.store, "read_ledgers", counted)
+    monkeypatch.setattr(ours.client.store, "read_ledger", None)
+    found = ours.wait(lambda: planned(ours.client, reading(ours, ledgers=",".join(map(str, ids))), ANY))
+    assert [each.ledger for each in found] == ids
+    assert calls == [ids]
 
 
 def test_what_is_planned(ours: Cluster) -> None:
