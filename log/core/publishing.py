@@ -230,7 +230,12 @@ def aborting(txn: Txn, run: str, batch: int, now_ms: int, edit: str) -> Txn | No
 
 def is_dead(txn: Txn, batch: int, claim: int) -> bool:
     """Whether an intent is not published and never will be; the txn was read before it."""
-    return batch <= txn.last or claim < txn.claim or (claim == txn.claim and is_aborted(txn, batch))
+    return batch <= txn.last or is_over(txn, batch, claim)
+
+
+def is_over(txn: Txn, batch: int, claim: int) -> bool:
+    """Whether a part of that claim can't be published by anyone: a later run took over, or the batch was aborted."""
+    return claim < txn.claim or (claim == txn.claim and is_aborted(txn, batch))
 
 
 def check_parts(txn: Txn, batch: int, parts: Sequence[Part]) -> None:

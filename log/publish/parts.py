@@ -4,7 +4,8 @@ One task attempt's part: ledgers that are named in an intent before they exist, 
 Knows: the order of claim, intent, ledger and records, and when the next ledger is begun.
 Does not know: what is published, other parts.
 
-Safety: a ledger's intent is made before the ledger; a writer whose intent is gone deletes its ledger and ends.
+Safety: a ledger's intent is made before the ledger; a writer whose intent is gone, or whose batch was aborted
+meanwhile, deletes its ledger and ends.
 """
 
 from collections import deque
@@ -127,9 +128,10 @@ class PartWriter:
         )
         writer = await self._ledgers.create(self._settings, tags, ledger)
         self._reached("part.created")
-        if not await self._txns.is_intended(str(name)):
+        if not await self._txns.is_wanted(str(name), self._txn, name.batch):
             writer.shut_down()
             await self._ledgers.delete(ledger)
+            await self._txns.forget(str(name), self._version)
             raise self._txns.over(str(name), self._txn)
         self._reached("part.looked")
         self._writer = writer

@@ -8,7 +8,7 @@ Does not know: ledgers, manifests.
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import suppress
 
-from quire.log.core.publishing import Intent, Txn, claimed, new_txn
+from quire.log.core.publishing import Intent, Txn, claimed, is_over, new_txn
 from quire.log.store.editing import LogRecords
 from quire.log.store.paths import decoded, encoded
 from quire.metadata.records import Create, NoRecord, RecordChanged, RecordExists
@@ -122,6 +122,14 @@ class Txns:
         except NoRecord:
             return False
         return True
+
+    async def is_wanted(self, name: str, txn: Txn, batch: int) -> bool:
+        """Whether a part may go on: its run is not over, its batch was not aborted, its intent is there."""
+        try:
+            found = await self.read()  # before the intent, as everyone who judges one reads them
+        except NoRecord:
+            return False
+        return not is_over(found.value, batch, txn.claim) and await self.is_intended(name)
 
     async def forget(self, name: str, version: int) -> None:
         """Removes an intent, if it has that version still."""

@@ -220,7 +220,8 @@ class LogWriter(DataSourceArrowWriter):
         writing.publish(cluster(self._options.metadata), self._options, 0, written(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        writing.withdraw(cluster(self._options.metadata), self._options, 0, written(messages))
+        options = self._options.model_copy(update={"first_batch": 0})
+        writing.withdraw(cluster(options.metadata), options, self._txn, self._txn, 0)
 
 
 class LogStreamWriter(DataSourceStreamArrowWriter):
@@ -246,4 +247,5 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
         writing.publish(cluster(self._options.metadata), self._options, batchId, written(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        writing.withdraw(cluster(self._options.metadata), self._options, batchId, written(messages))
+        for work in {each.work.run: each.work for each in written(messages)}.values():
+            writing.withdraw(cluster(self._options.metadata), self._options, work.txn, work.run, batchId)

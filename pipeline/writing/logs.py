@@ -100,13 +100,11 @@ async def _publish(cluster: Cluster, options: LogWriting, work: Work, batch: int
     return await sink.commit(batch, parts)
 
 
-def withdraw(cluster: Cluster, options: LogWriting, batch: int, written: Sequence[Written]) -> None:
-    """Deletes what tasks of this run wrote for a batch, unless it was published."""
-    if written:
-        work = written[0].work
+def withdraw(cluster: Cluster, options: LogWriting, txn: str, run: str, batch: int) -> None:
+    """Deletes what tasks of this run wrote for a batch, also what they could not tell, unless it was published."""
 
-        async def abort() -> None:
-            sink = await cluster.logs.sink(options.log, work.txn, work.run, first_batch=options.first_batch)
-            await sink.abort(batch, [each.part for each in written])
+    async def abort() -> None:
+        sink = await cluster.logs.sink(options.log, txn, run, first_batch=options.first_batch)
+        await sink.abort(batch)
 
-        cluster.wait(abort)
+    cluster.wait(abort)

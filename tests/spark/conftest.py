@@ -31,6 +31,10 @@ def ours(uri: str) -> Cluster:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """On two cores of this machine."""
     place: Path = tmp_path_factory.mktemp("spark")
-    made = session("local[2]", log_directory=place, config={"spark.sql.shuffle.partitions": "2"})
+    config = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.python.task.killTimeout": "60s",  # a cancelled task ends by itself, however slow the machine is
+    }
+    made = session("local[2]", log_directory=place, config=config)
     yield made
     made.stop()

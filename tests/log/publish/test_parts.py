@@ -107,6 +107,29 @@ def test_a_part_that_is_discarded(tmp_path):
     run(story)
 
 
+@pytest.mark.parametrize("aborted", [False, True])
+def test_a_zombie_that_begins_after_the_end(tmp_path, aborted):
+    """Of its run, or of its batch: nothing of it stays, for nobody would look for it."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            sink = await logs.sink("a", "facts", "run")
+            zombies = [await sink.part(0, 0, 0)]
+            if aborted:
+                await sink.abort(0)
+                zombies.append(await sink.part(0, 1, 0))
+            else:
+                await (await logs.sink("a", "facts", "next run")).commit(0, [])
+            for zombie in zombies:
+                await failing(story_of(zombie.append_many([b"x"])), LogFenced)
+            assert await logs.bk.ledger_ids() == []
+            assert (await intents_of(logs))[1] == []
+
+    run(story)
+
+
 @pytest.mark.parametrize("point", ["part.intended", "part.created"])
 def test_a_zombie_whose_intent_went(tmp_path, point):
     """Upkeep took it between two steps: the ledger that was just made is deleted, and the task hears why."""

@@ -49,10 +49,11 @@ def test_what_is_withdrawn_is_gone(ours: Cluster) -> None:
     options = writing(ours, log(ours, []))
     first = [task(ours, options, 0, 0, b"a")]
     publish(ours, options, 0, first)
-    withdraw(ours, options, 0, first)
-    second = [task(ours, options, 1, 0, b"b")]
-    withdraw(ours, options, 1, second)
-    withdraw(ours, options, 2, [])
+    withdraw(ours, options, "txn", "run", 0)
+    task(ours, options, 1, 0, b"b")
+    withdraw(ours, options, "txn", "run", 1)
+    with pytest.raises(LogFenced):
+        task(ours, options, 1, 1, b"late")
     assert values_of(ours, options.log) == [b"a"]
     third = [task(ours, options, 1, 0, b"c", run="next run")]
     publish(ours, options, 1, third)
