@@ -31,12 +31,14 @@ from quire.protocol.errors import (
     MetadataSerialization,
     NoSuchLedger,
     NoSuchLedgerExistsOnMetadataServer,
+    NotEnoughBookies,
     Replication,
 )
 from quire.replication.concurrently import each_of
 from quire.replication.copier import Copied, FragmentCopier, TargetFailed
 from quire.replication.core.fragments import HeldFragment, copies_of, fragments_naming, writer_depends_on
 from quire.replication.lock import repair_lock
+from quire.replication.scrub.pace import Pace
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -103,6 +105,7 @@ class Run:
     fence: bool
     report: Report | None
     lock: RepairLock | None = None
+    pace: Pace | None = None
     progress: Progress = field(default_factory=Progress)
     failed: list[Failed] = field(default_factory=list)
     named: list[int] = field(default_factory=list)
@@ -142,17 +145,18 @@ def recover_bookies(
     fence: bool = True,
     ledgers: Iterable[int] | None = None,
     lock: RepairLock | None = None,
+    pace: Pace | None = None,
 ) -> Deferred[Recovered]:
     """
     Copies what the lost bookies held, of one ledger, of these ledgers, as far as they are there, or of all, to others.
     `dry_run` only counts.  `verify` reads every copy back before the metadata names it.  Without `fence` an unclosed
     ledger whose last ensemble names a lost bookie is left to its writer, and is in `failed`.  `lock`: that of the one
-    ledger that is named, which the caller has.
+    ledger that is named, which the caller has.  `pace` of the copying.
 
     `IllegalOp` when one of them is registered, unless `even_if_registered`; `NoSuchLedger` for a `ledger` that isn't
     there.  What could not be done is in the result's `failed`.
     """
-    run = Run(client, frozenset(lost), frozenset(lost), dry_run, verify, fence, progress, lock)
+    run = Run(client, frozenset(lost), frozenset(lost), dry_run, verify, fence, progress, lock, pace)
     return Deferred.fromCoroutine(_recover(run, ledger, ledgers, even_if_registered))
 
 
@@ -271,11 +275,11 @@ async def _free_locked(run: Run, lock: RepairLock, ledger: int, metadata: Ledger
         held = [fragment for fragment in fragments_naming(record.metadata, run.lost) if fragment.settled]
         if not held:
             break
-        hopeless: list[Replication] = []
+        hopeless: list[LedgerError] = []
         for fragment in held:
             try:
                 await _mend(run, lock, record, fragment)
-            except Replication as error:  # the next fragment may have what this one lacks
+            except (Replication, NotEnoughBookies) as error:  # the next fragment may have what this one lacks
                 hopeless.append(error)
         if hopeless:
             raise hopeless[0]
@@ -303,7 +307,7 @@ async def _mend(run: Run, lock: RepairLock, record: LedgerRecord, fragment: Held
     def moved(step: Copied) -> None:
         run.count(entries=step.entries, size=step.bytes)
 
-    copier = FragmentCopier(run.client.pool, record, fragment, run.dead, moved)
+    copier = FragmentCopier(run.client.pool, record, fragment, run.dead, moved, pace=run.pace)
     replacements: dict[int, str] = {}
     for index in fragment.indexes:
         failed: list[str] = []
