@@ -134,5 +134,4 @@ ADVICE = {
     "statsProviderClass": "/metrics is always on, in Prometheus text",
     "readOnlyModeEnabled": "a bookie with a full disk is always read-only, never stopped",
     "maxPendingAddRequestsPerThread": "adds wait instead of being refused; see connectionPendingSizeMB",
-    "autoRecoveryDaemonEnabled": "start it with `quire autorecovery start`",
 }

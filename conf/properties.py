@@ -171,9 +171,10 @@ def value_of(item: Property, key: Key, annotation: object) -> object:
     return text
 
 
-def options(model: type[M], found: Sequence[Property]) -> tuple[M, list[str]]:
+def options(model: type[M], found: Sequence[Property], beside: Sequence[type[BaseModel]] = ()) -> tuple[M, list[str]]:
     """
-    The options and the warnings to log, from properties in rising strength.
+    The options and the warnings to log, from properties in rising strength.  Keys of the models `beside` are passed
+    over in silence: other processes, or other parts of this one, read the same file.
     Raises `ConfigurationError` for an unknown key, a bad value, a missing key or a broken relation, all of them in one
     text.
     """
@@ -183,7 +184,8 @@ def options(model: type[M], found: Sequence[Property]) -> tuple[M, list[str]]:
         chosen[URI] = derived
     fields = {name: field for name, field in model.model_fields.items() if field.json_schema_extra is not None}
     field_of = {key: name for name, field in fields.items() for key in key_of(field)["names"]}
-    known = SERVER | CLIENT | set(field_of)
+    others = {key for other in beside for field in other.model_fields.values() for key in key_of(field)["names"]}
+    known = SERVER | CLIENT | others | set(field_of)
     values: dict[str, object] = {}
     origin: dict[str, Property] = {}
     warnings: list[str] = []
@@ -191,7 +193,11 @@ def options(model: type[M], found: Sequence[Property]) -> tuple[M, list[str]]:
     for key, item in chosen.items():
         name = field_of.get(key)
         if name is None:
-            if key in (ZK_SERVERS, ZK_ROOT) or (key == "ledgerManagerFactoryClass" and derived is not None):
+            if (
+                key in others
+                or key in (ZK_SERVERS, ZK_ROOT)
+                or (key == "ledgerManagerFactoryClass" and derived is not None)
+            ):
                 continue
             if key in known or key.startswith(FAMILIES):
                 if not item.value:
@@ -232,15 +238,19 @@ def options(model: type[M], found: Sequence[Property]) -> tuple[M, list[str]]:
 
 
 def load(
-    model: type[M], path: str | None, environment: Mapping[str, str], extra: Sequence[Property] = ()
+    model: type[M],
+    path: str | None,
+    environment: Mapping[str, str],
+    extra: Sequence[Property] = (),
+    beside: Sequence[type[BaseModel]] = (),
 ) -> tuple[M, list[str]]:
     """
     Options from a file (None: no file), the environment, and `extra` (command line) in rising strength, with the
-    warnings to log.
+    warnings to log.  `beside`: other models whose keys may be there.
     """
     properties = read(path) if path is not None else []
     stronger = {item.key: item for item in [*overrides(environment), *extra]}
-    return options(model, [*(item for item in properties if item.key not in stronger), *stronger.values()])
+    return options(model, [*(item for item in properties if item.key not in stronger), *stronger.values()], beside)
 
 
 def sample(model: type[BaseModel], title: str) -> str:

@@ -6,6 +6,7 @@ Write them again after a change of an option: `python -m quire.conf.samples`.
 
 from pathlib import Path
 
+from quire.conf.autorecovery import AutoRecoveryOptions
 from quire.conf.bookie import BookieOptions
 from quire.conf.client import ClientOptions
 from quire.conf.properties import sample
@@ -20,6 +21,11 @@ def bookie_conf() -> str:
     return sample(BookieOptions, "A bookie: quire bookie start --conf FILE")
 
 
+def autorecovery_conf() -> str:
+    """The text of `samples/autorecovery.conf`."""
+    return sample(AutoRecoveryOptions, "AutoRecovery: quire autorecovery start --conf FILE")
+
+
 def client_conf() -> str:
     """The text of `samples/client.conf`."""
     return sample(ClientOptions, "A client: quire.client.ClientOptions, in the order of its fields")
@@ -27,6 +33,7 @@ def client_conf() -> str:
 
 def write_all(directory: Path = DIRECTORY) -> None:
     (directory / "bookie.conf").write_text(bookie_conf(), encoding="utf-8")
+    (directory / "autorecovery.conf").write_text(autorecovery_conf(), encoding="utf-8")
     (directory / "client.conf").write_text(client_conf(), encoding="utf-8")
 
 

@@ -46,7 +46,12 @@ ROOMS: dict[str, dict[str, str]] = {
     "protocol": rows(
         "errors varint", "log_errors availability digest frames messages packets schema", "batch", "v2 v3", "wire"
     ),
-    "conf": rows("addresses known_keys options", "placement", "bookie client log pipeline properties", "samples"),
+    "conf": rows(
+        "addresses known_keys options",
+        "identity placement",
+        "autorecovery bookie client log pipeline properties",
+        "samples",
+    ),
     "metadata": rows(
         *["address clock ledger worker", "store", "auditing repairs", "records", "formats memory", "sqlite zk", "uri"]
     ),
