@@ -111,5 +111,5 @@ class Candidate:
             auditor.stop()
 
     def _ended(self, failure: Failure) -> None:
-        if failure.check(CancelledError) is None:
+        if not isinstance(failure.value, CancelledError):
             self.log.failure("the candidate for auditor failed", failure)

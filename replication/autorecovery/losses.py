@@ -120,12 +120,12 @@ class Losses:
         await self._pass()
         named, self._named = self._named, None
         if named is not None:
-            cookies = await until_answered(self._clock, lambda: self._client.store.cookies())
+            cookies = await until_answered(self._clock, self._client.store.cookies)
             self._absences.forget(self._absences.lost - named - set(cookies))
         await until_answered(self._clock, self._tidy_notes)
 
     async def _learn(self) -> None:
-        cookies = await until_answered(self._clock, lambda: self._client.store.cookies())
+        cookies = await until_answered(self._clock, self._client.store.cookies)
         self.told(self._absences.expect(self._clock.seconds(), cookies))
 
     async def _pass(self) -> None:
@@ -169,7 +169,7 @@ class Losses:
         if not short:
             return
         repairs = self._client.store.repairs
-        at_ms = await until_answered(self._clock, lambda: self._client.store.records.clock()) if self._note_times else None
+        at_ms = await until_answered(self._clock, self._client.store.records.clock) if self._note_times else None
 
         async def mark(ledger: int, some: tuple[str, ...]) -> None:
             still = [bookie for bookie in some if bookie in self._absences.lost]
@@ -178,8 +178,8 @@ class Losses:
                 self.marked += 1
 
         for start in range(0, len(short), MARKS_AT_ONCE):
-            some = short[start : start + MARKS_AT_ONCE]
-            await until_answered(self._clock, lambda some=some: all_of([mark(*each) for each in some]))  # type: ignore[misc]
+            batch = short[start : start + MARKS_AT_ONCE]
+            await until_answered(self._clock, lambda batch=batch: all_of([mark(*each) for each in batch]))  # type: ignore[misc]
 
     async def _tidy_notes(self) -> None:
         notes = Notes(self._client.store.records)

@@ -25,9 +25,9 @@ from tests.bookie.fakes.disk import options_of
 from tests.bookie.fakes.storage import FakeLedger, FakeStorage
 from tests.bookie.fakes.wires import options
 from tests.client.fakes.cluster import FakeCluster
-from tests.replication.stories import DIGEST, bodies, closed
 from tests.replication.own_copies.test_refilling import Held
 from tests.replication.own_copies.test_surplus import Holder
+from tests.replication.stories import DIGEST, bodies, closed
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -54,8 +54,9 @@ class Parked:
         until = self._until[ledger] = now + pause
         return until
 
-    def hold(self, ledger: int, until: float) -> None:
-        """Another one tried it: it is not to be taken before that time."""
+    def hold(self, ledger: int, outlook: Outlook | None, until: float) -> None:
+        """It is not to be taken before that time, whatever its tries say."""
+        self._outlook[ledger] = outlook
         self._until[ledger] = until
 
     def done(self, ledger: int) -> None:
