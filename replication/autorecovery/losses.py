@@ -59,14 +59,17 @@ class Losses:
         self._named: set[str] | None = None  # by the ledgers of a pass that began at the first
 
     def told(self, sight: Sight) -> None:
-        """Something came of a look at the bookies."""
+        """What came of a look at the bookies; there may be another time to wait for."""
+        self._note(sight)
+        self._bell.ring()
+
+    def _note(self, sight: Sight) -> None:
         for bookie in sight.back:
             self.log.info("bookie {bookie} is back: no more ledgers are marked for it", bookie=bookie)
             self._fresh.discard(bookie)
         for bookie in sight.lost:
             self.log.warn("bookie {bookie} is lost: ledgers that name it are marked", bookie=bookie)
             self._fresh.add(bookie)
-        self._bell.ring()
 
     def audit(self) -> None:
         """An operator asked for a pass over all ledgers."""
@@ -91,7 +94,7 @@ class Losses:
             self._asked = True
         while True:
             now = self._clock.seconds()
-            self.told(self._absences.wait(now))
+            self._note(self._absences.wait(now))
             if self._asked or (self._audit_s and now >= self._next_audit):
                 await self._audit()
             elif self._fresh:
@@ -126,7 +129,7 @@ class Losses:
 
     async def _learn(self) -> None:
         cookies = await until_answered(self._clock, self._client.store.cookies)
-        self.told(self._absences.expect(self._clock.seconds(), cookies))
+        self._note(self._absences.expect(self._clock.seconds(), cookies))
 
     async def _pass(self) -> None:
         self.passes += 1
@@ -142,7 +145,7 @@ class Losses:
         async for page in Walk(self._client, self._per_second).pages(at, until):
             await self._allowed()
             self._look_for_names(page)
-            self.told(self._absences.wait(self._clock.seconds()))
+            self._note(self._absences.wait(self._clock.seconds()))
             more = self._fresh - set(bookies)
             self._fresh -= set(bookies)
             if more:  # from here on for these as well, and then for them what was looked at before
@@ -159,7 +162,7 @@ class Losses:
 
     def _look_for_names(self, page: Page) -> None:
         names = {bookie for _ledger, metadata in page.ledgers for bookie in metadata.bookies()}
-        self.told(self._absences.expect(self._clock.seconds(), names))
+        self._note(self._absences.expect(self._clock.seconds(), names))
         if self._named is not None:
             self._named |= names
 
