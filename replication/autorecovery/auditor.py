@@ -14,13 +14,11 @@ from twisted.python.failure import Failure
 
 from quire.client.api import Client
 from quire.conf.autorecovery import AutoRecoveryOptions
-from quire.metadata.auditing import Periodic
 from quire.metadata.store import BookieList, Watch
 from quire.replication.autorecovery.checks import Checks
 from quire.replication.autorecovery.losses import Losses
 from quire.replication.autorecovery.switch import Switch
 from quire.replication.core.absences import Absences
-from quire.replication.scrub.whole import Scrubbing
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -46,21 +44,7 @@ class Auditor:
             audit_s=max(0, options.bookie_check_interval_s),
             note_times=options.note_times,
         )
-        wanted = {
-            Periodic.COPIES: options.copies_check_interval_s,
-            Periodic.PLACEMENT: options.placement_check_interval_s,
-            Periodic.REPLICAS: options.replicas_check_interval_s,
-        }
-        rate = options.bytes_per_second
-        self.checks = Checks(
-            client,
-            self._allowed,
-            {check: float(seconds) for check, seconds in wanted.items() if seconds > 0},
-            per_second=options.ledgers_per_second,
-            mark_places=options.repair_placement,
-            note_times=options.note_times,
-            how=Scrubbing(level="presence", bytes_per_second=float(rate) if rate > 0 else None),
-        )
+        self.checks = Checks(client, self._allowed, options)
 
     def start(self) -> None:
         """Once."""

@@ -16,6 +16,7 @@ from functools import partial
 from twisted.logger import Logger
 
 from quire.client.api import Client
+from quire.conf.autorecovery import AutoRecoveryOptions
 from quire.metadata.auditing import Periodic
 from quire.metadata.clock import pause
 from quire.metadata.ledger import LedgerMetadata
@@ -33,30 +34,24 @@ NEVER_S = 3600.0
 
 
 class Checks:
-    """One auditor's.  `intervals_s`: from one check to the next, for each kind that is wanted."""
+    """One auditor's.  `allowed` returns when ledgers may be marked."""
 
     log = Logger(namespace="quire.autorecovery")
 
-    def __init__(
-        self,
-        client: Client,
-        allowed: Callable[[], Awaitable[None]],
-        intervals_s: dict[Periodic, float],
-        *,
-        per_second: float,
-        mark_places: bool,
-        note_times: bool,
-        how: Scrubbing,
-    ) -> None:
+    def __init__(self, client: Client, allowed: Callable[[], Awaitable[None]], options: AutoRecoveryOptions) -> None:
         self.figures: dict[str, int] = {}  # of the last check of each kind
         self._client = client
         self._clock = client.reactor
         self._allowed = allowed
-        self._intervals_s = intervals_s
-        self._per_second = per_second
-        self._mark_places = mark_places
-        self._note_times = note_times
-        self._how = how
+        self._options = options
+        wanted = {
+            Periodic.COPIES: options.copies_check_interval_s,
+            Periodic.PLACEMENT: options.placement_check_interval_s,
+            Periodic.REPLICAS: options.replicas_check_interval_s,
+        }
+        self._intervals_s = {check: float(seconds) for check, seconds in wanted.items() if seconds > 0}
+        rate = options.bytes_per_second
+        self._how = Scrubbing(level="presence", bytes_per_second=float(rate) if rate > 0 else None)
         self._looks = {
             Periodic.COPIES: self._copies,
             Periodic.PLACEMENT: self._placement,
@@ -88,7 +83,7 @@ class Checks:
         after = before[0].after if before else -1
         begun_ms = await self._now_ms()
         found: Counter[str] = Counter()
-        async for page in Walk(self._client, self._per_second).pages(after):
+        async for page in Walk(self._client, self._options.ledgers_per_second).pages(after):
             await self._allowed()
             found += await until_answered(self._clock, partial(self._looks[check], page))
             await resume.write([Stretch((), page.last, None)])
@@ -126,7 +121,7 @@ class Checks:
             if metadata.is_closed and any(each.kind == "placement" for each in wrong_metadata(ledger, metadata, about))
         ]
         found["misplaced_ledgers"] += len(misplaced)
-        if self._mark_places:
+        if self._options.repair_placement:
             await self._mark({ledger: [] for ledger in misplaced})
         return found
 
@@ -147,7 +142,7 @@ class Checks:
                 yield found
 
     async def _mark(self, short: dict[int, Sequence[str]]) -> None:
-        at_ms = await self._now_ms() if self._note_times else None
+        at_ms = await self._now_ms() if self._options.note_times else None
         repairs = self._client.store.repairs
         for ledger, bookies in short.items():
             await repairs.mark(ledger, sorted(set(bookies)), at_ms)
