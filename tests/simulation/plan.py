@@ -268,7 +268,8 @@ profile(
     {**HEALING, "kill": 10, "start": 7, "open": 3, "close": 3, "spare": 5, "crash_writer": 2, "slow_host": 3,
      "stop_link": 3, "heal": 4, "read_only": 1, "expire": 2, "pause_bookie": 2, "delete": 1},
     chance_on=0.7, always=frozenset({"heal_begin", "kill", "start"}),
-    shapes=((3, 3, 2), (3, 2, 2), (4, 3, 2), (3, 3, 3), (2, 2, 2)), spares=(1, 3), writers=(1, 2, 3), gap=0.08, jitter=(0.002, 0.01), fault_rates=(0.0, 0.0, 0.2),
+    shapes=((3, 3, 2), (3, 2, 2), (4, 3, 2), (3, 3, 3), (2, 2, 2)), spares=(1, 3), writers=(1, 2, 3), gap=0.08,
+    jitter=(0.002, 0.01), fault_rates=(0.0, 0.0, 0.2),
     bookie=DUSTY, upkeep=True, heals=True,
 )  # fmt: skip
 profile(
@@ -276,7 +277,8 @@ profile(
     {**HEALING, "kill": 6, "start": 10, "wipe": 3, "amnesia": 5, "refill": 4, "close": 4, "spare": 4, "retire": 3,
      "repair": 3, "surplus": 3, "power": 2, "day": 1},
     chance_on=0.7, always=frozenset({"heal_begin", "kill", "start"}),
-    shapes=((3, 3, 2), (3, 2, 2), (4, 3, 2), (2, 2, 2)), spares=(1, 3), writers=(1, 2), gap=0.08, fault_rates=(0.0,), bookie=DUSTY, upkeep=True, heals=True,
+    shapes=((3, 3, 2), (3, 2, 2), (4, 3, 2), (2, 2, 2)), spares=(1, 3), writers=(1, 2), gap=0.08,
+    fault_rates=(0.0,), bookie=DUSTY, upkeep=True, heals=True,
 )  # fmt: skip
 
 # Named logs
