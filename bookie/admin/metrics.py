@@ -14,13 +14,14 @@ scrapes stays small.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
 
 from quire.bookie.server.listener import Listener
 from quire.bookie.server.service import Service
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
+    from prometheus_client.registry import Collector as RegisteredCollector
     from prometheus_client.registry import CollectorRegistry
 
 # SPDX-License-Identifier: Apache-2.0
@@ -91,11 +92,17 @@ class BookieCollector:
             yield GaugeMetricFamily(PREFIX + name, meaning, value=gauge)
 
 
+class Collector(Protocol):
+    """Gives what it shows at each scrape."""
+
+    def collect(self) -> "Iterable[Metric]": ...
+
+
 class Metrics:
     """The text of /metrics."""
 
-    def __init__(self, collector: BookieCollector) -> None:
-        self._collector = collector
+    def __init__(self, *collectors: Collector) -> None:
+        self._collectors = collectors
         self._registry: CollectorRegistry | None = None
 
     def text(self) -> bytes:
@@ -109,7 +116,8 @@ class Metrics:
         from prometheus_client.registry import CollectorRegistry
 
         registry = CollectorRegistry()
-        registry.register(self._collector)
+        for collector in self._collectors:
+            registry.register(cast("RegisteredCollector", collector))
         ProcessCollector(registry=registry)
         self._registry = registry
         return registry
