@@ -189,6 +189,13 @@ class Repairs(ABC):
         taken = self._held[ledger] = replace(lock, shortage=shortage)
         return taken
 
+    def holds(self, lock: RepairLock) -> Deferred[bool]:
+        """Whether a lock is this holder's still, as far as its session is known to live."""
+        return Deferred.fromCoroutine(self._holds(lock))
+
+    async def _holds(self, lock: RepairLock) -> bool:
+        return self._held.get(lock.ledger) is lock and await self._session_now() == lock.session
+
     def release(self, lock: RepairLock) -> Deferred[None]:
         """Gives a lock back; does nothing when it was given back or is gone."""
         return Deferred.fromCoroutine(self._release(lock))

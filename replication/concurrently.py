@@ -1,13 +1,16 @@
 """
 Several coroutines at the same time.
 
-Knows: waiting for all of them, or feeding a few workers from one source.  Does not know: what they do.
+Knows: waiting for all of them, feeding a few workers from one source, waking one that waits.
+Does not know: what they do.
 """
 
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredLock, FirstError, gatherResults
+
+from quire.metadata.clock import Clock
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -51,3 +54,31 @@ async def each_of(source: AsyncIterator[T], work: Callable[[T], Coroutine[Any, A
             await work(item[0])
 
     await all_of([worker() for _ in range(workers)])
+
+
+class Bell:
+    """Wakes the one who waits; it may be rung before that."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._rung = False
+        self._waiter: Deferred[None] | None = None
+
+    def ring(self) -> None:
+        """Again does nothing."""
+        self._rung = True
+        if self._waiter is not None and not self._waiter.called:
+            self._waiter.callback(None)
+
+    async def wait(self, seconds: float | None = None) -> None:
+        """Returns when it was rung since the last wait, or after that time."""
+        if not self._rung:
+            self._waiter = Deferred()
+            timer = None if seconds is None else self._clock.callLater(max(0.0, seconds), self.ring)
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+                if timer is not None and timer.active():
+                    timer.cancel()
+        self._rung = False

@@ -23,6 +23,7 @@ from quire.protocol.errors import OK, DataUnknown, NoSuchEntry, Replication, Unc
 from quire.replication.concurrently import all_of
 from quire.replication.core.fragments import HeldFragment, runs_on
 from quire.replication.replicas import ReadPool, ReplicaReader, why
+from quire.replication.scrub.pace import Pace
 from quire.replication.target import Target, WritePool
 
 # SPDX-License-Identifier: Apache-2.0
@@ -88,7 +89,8 @@ class Runs:
 class FragmentCopier:
     """
     One fragment of one ledger.  `lost`: bookies that are never read from; one that is replaced though it is not lost is
-    asked last, and after it `others`, which the metadata does not name.  `moved` hears of every batch that was stored.
+    asked last, and after it `others`, which the metadata does not name.  `moved` hears of every batch that was stored;
+    `pace`: how fast is read.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class FragmentCopier:
         lost: Collection[str],
         moved: Moved,
         others: Sequence[str] = (),
+        pace: Pace | None = None,
     ) -> None:
         if fragment.last is None:
             raise UnclosedFragment(f"ledger {record.ledger}: the fragment at {fragment.first} is still being written")
@@ -108,6 +111,7 @@ class FragmentCopier:
         self._last = fragment.last
         self._lost = lost
         self._moved = moved
+        self._pace = pace
         self._others = [bookie for bookie in others if bookie]
         self._quorums = record.quorums
         self._digest = digest_of(record.ledger, record.metadata)
@@ -227,6 +231,8 @@ class FragmentCopier:
 
     async def _read(self, index: int, first: int, count: int) -> list[bytes]:
         """Checked bodies from `first` on, at least one, at most `count`."""
+        if self._pace is not None:
+            await self._pace.turn()
         code = OK
         survivors, alike = self._group(first, count, index)
         begin = self._prefer  # other runs, which are read at the same time, change it
@@ -235,6 +241,8 @@ class FragmentCopier:
             piece = await self._reader.piece(survivors[place], first, alike)
             if piece.code == OK:
                 self._prefer = place
+                if self._pace is not None:
+                    self._pace.read(sum(map(len, piece.bodies)))
                 return piece.bodies
             code = merge(code, piece.code)
         if not survivors:

@@ -18,11 +18,19 @@ from quire.protocol.errors import MetaStore
 
 
 @asynccontextmanager
-async def repair_lock(repairs: Repairs, ledger: int) -> AsyncIterator[bool]:
-    """Whether this has the ledger's repair lock; it has not when another one has it.  Fails as the store does."""
+async def repair_lock(
+    repairs: Repairs, ledger: int, held: RepairLock | None = None
+) -> AsyncIterator[RepairLock | None]:
+    """
+    The ledger's repair lock; None when another one has it.  `held`: the caller has it, and keeps it.  Fails as the
+    store does.
+    """
+    if held is not None:
+        yield held
+        return
     lock = await _asked_for(repairs, ledger)
     try:
-        yield lock is not None
+        yield lock
     finally:
         if lock is not None:
             with suppress(MetaStore):  # then it goes with the session

@@ -23,6 +23,7 @@ from twisted.internet.defer import Deferred
 from quire.client.api import Client
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.repairs import RepairLock
 from quire.protocol.errors import (
     BookieHandleNotAvailable,
     IllegalOp,
@@ -30,12 +31,14 @@ from quire.protocol.errors import (
     MetadataSerialization,
     NoSuchLedger,
     NoSuchLedgerExistsOnMetadataServer,
+    NotEnoughBookies,
     Replication,
 )
 from quire.replication.concurrently import each_of
 from quire.replication.copier import Copied, FragmentCopier, TargetFailed
 from quire.replication.core.fragments import HeldFragment, copies_of, fragments_naming, writer_depends_on
 from quire.replication.lock import repair_lock
+from quire.replication.scrub.pace import Pace
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -101,13 +104,11 @@ class Run:
     verify: bool
     fence: bool
     report: Report | None
+    lock: RepairLock | None = None
+    pace: Pace | None = None
     progress: Progress = field(default_factory=Progress)
     failed: list[Failed] = field(default_factory=list)
     named: list[int] = field(default_factory=list)
-    sessions_lost: int = 0
-
-    def session_lost(self) -> None:
-        self.sessions_lost += 1
 
     def count(
         self,
@@ -143,16 +144,19 @@ def recover_bookies(
     even_if_registered: bool = False,
     fence: bool = True,
     ledgers: Iterable[int] | None = None,
+    lock: RepairLock | None = None,
+    pace: Pace | None = None,
 ) -> Deferred[Recovered]:
     """
     Copies what the lost bookies held, of one ledger, of these ledgers, as far as they are there, or of all, to others.
     `dry_run` only counts.  `verify` reads every copy back before the metadata names it.  Without `fence` an unclosed
-    ledger whose last ensemble names a lost bookie is left to its writer, and is in `failed`.
+    ledger whose last ensemble names a lost bookie is left to its writer, and is in `failed`.  `lock`: that of the one
+    ledger that is named, which the caller has.  `pace` of the copying.
 
     `IllegalOp` when one of them is registered, unless `even_if_registered`; `NoSuchLedger` for a `ledger` that isn't
     there.  What could not be done is in the result's `failed`.
     """
-    run = Run(client, frozenset(lost), frozenset(lost), dry_run, verify, fence, progress)
+    run = Run(client, frozenset(lost), frozenset(lost), dry_run, verify, fence, progress, lock, pace)
     return Deferred.fromCoroutine(_recover(run, ledger, ledgers, even_if_registered))
 
 
@@ -164,7 +168,6 @@ async def _recover(run: Run, ledger: int | None, ledgers: Iterable[int] | None, 
         run.dead = frozenset(bookie for bookie in run.lost if listed.find(bookie) is None)
     else:
         await refuse_registered(run.client, run.lost)
-    run.client.store.on_session_lost(run.session_lost)
     if ledger is not None:
         await run.client.metadata(ledger)  # fails when there is none
         ledgers = [ledger]
@@ -257,30 +260,36 @@ async def _free(run: Run, ledger: int) -> None:
     if run.dry_run:
         _estimate(run, found.value)
         return
-    async with repair_lock(run.client.store.repairs, ledger) as ours:
-        if not ours:
+    async with repair_lock(run.client.store.repairs, ledger, run.lock) as lock:
+        if lock is None:
             raise Replication(f"ledger {ledger}: another process repairs it right now; run this again")
-        await _free_locked(run, ledger, found.value)
+        await _free_locked(run, lock, ledger, found.value)
 
 
-async def _free_locked(run: Run, ledger: int, metadata: LedgerMetadata) -> None:
-    sessions_lost = run.sessions_lost
-    if writer_depends_on(metadata, run.lost):
-        if not run.fence:
-            raise Replication(
-                f"ledger {ledger} is not closed and its last ensemble names {', '.join(sorted(run.lost))}: what they "
-                f"lack is copied once its writer has closed it; if that is gone, `quire ledger recover {ledger}`"
-            )
+async def _free_locked(run: Run, lock: RepairLock, ledger: int, metadata: LedgerMetadata) -> None:
+    if run.fence and writer_depends_on(metadata, run.lost):
         await run.client.recover_ledger(ledger)
         run.count(ledgers_recovered=1)
     for _ in range(ROUNDS_MAX):
         record = LedgerRecord(run.client.store, ledger, await run.client.store.read_ledger(ledger))
-        held = fragments_naming(record.metadata, run.lost)
+        held = [fragment for fragment in fragments_naming(record.metadata, run.lost) if fragment.settled]
         if not held:
-            return
+            break
+        hopeless: list[LedgerError] = []
         for fragment in held:
-            await _mend(run, record, fragment, sessions_lost)
-    raise Replication(f"ledger {ledger}: its metadata changed all the time; run this again")
+            try:
+                await _mend(run, lock, record, fragment)
+            except (Replication, NotEnoughBookies) as error:  # the next fragment may have what this one lacks
+                hopeless.append(error)
+        if hopeless:
+            raise hopeless[0]
+    else:
+        raise Replication(f"ledger {ledger}: its metadata changed all the time; run this again")
+    if writer_depends_on(record.metadata, run.lost):
+        raise Replication(
+            f"ledger {ledger} is not closed and its last ensemble names {', '.join(sorted(run.lost))}: what they "
+            f"lack is copied once its writer has closed it; if that is gone, `quire ledger recover {ledger}`"
+        )
 
 
 def _estimate(run: Run, metadata: LedgerMetadata) -> None:
@@ -291,14 +300,14 @@ def _estimate(run: Run, metadata: LedgerMetadata) -> None:
         run.count(ledgers_recovered=1)
 
 
-async def _mend(run: Run, record: LedgerRecord, fragment: HeldFragment, sessions_lost: int) -> None:
+async def _mend(run: Run, lock: RepairLock, record: LedgerRecord, fragment: HeldFragment) -> None:
     """One fragment: choose, copy, change.  One that was changed from outside meanwhile is left to the next round."""
     metadata = record.metadata
 
     def moved(step: Copied) -> None:
         run.count(entries=step.entries, size=step.bytes)
 
-    copier = FragmentCopier(run.client.pool, record, fragment, run.dead, moved)
+    copier = FragmentCopier(run.client.pool, record, fragment, run.dead, moved, pace=run.pace)
     replacements: dict[int, str] = {}
     for index in fragment.indexes:
         failed: list[str] = []
@@ -315,7 +324,7 @@ async def _mend(run: Run, record: LedgerRecord, fragment: HeldFragment, sessions
                 if len(failed) == TARGETS_MAX:
                     raise Replication(f"ledger {record.ledger}, entries from {fragment.first} on: {error}") from error
         replacements[index] = bookie
-    if run.sessions_lost != sessions_lost:
+    if not await run.client.store.repairs.holds(lock):
         raise Replication(
             f"ledger {record.ledger}: its repair lock went with the session in the metadata store; run this again"
         )

@@ -22,6 +22,7 @@ from quire.client.api import Client
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.metadata.clock import pause
 from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.repairs import RepairLock
 from quire.protocol.errors import LedgerError, NoSuchLedgerExistsOnMetadataServer, Replication
 from quire.replication.copier import Copied, FragmentCopier, TargetFailed
 from quire.replication.core.fragments import HeldFragment, writer_depends_on
@@ -55,11 +56,15 @@ class Mended:
 
 @dataclass(frozen=True, slots=True)
 class Mending:
-    """How: `fence`: whether ledgers whose writer seems gone are closed; `grace_s`: how long that is watched."""
+    """
+    How: `fence`: whether ledgers whose writer seems gone are closed; `grace_s`: how long that is watched;
+    `lock`: that of the ledger, which the caller has.
+    """
 
     dry_run: bool = False
     fence: bool = False
     grace_s: float = GRACE_S
+    lock: RepairLock | None = None
 
 
 def mend(client: Client, ledger: int, findings: Sequence[Finding], how: Mending = Mending()) -> Deferred[Mended]:
@@ -100,7 +105,7 @@ async def _free(client: Client, ledger: int, gone: Sequence[str], how: Mending, 
         if not await stands_still(client, ledger, metadata, how.grace_s):
             done.left.append(f"ledger {ledger} is being written: its writer replaces {', '.join(gone)}")
             return
-    await _moved_off(client, ledger, gone, done, dry_run=how.dry_run, fence=unclosed)
+    await _moved_off(client, ledger, gone, done, how, fence=unclosed)
 
 
 async def stands_still(client: Client, ledger: int, metadata: LedgerMetadata, seconds: float) -> bool:
@@ -112,10 +117,17 @@ async def stands_still(client: Client, ledger: int, metadata: LedgerMetadata, se
 
 
 async def _moved_off(
-    client: Client, ledger: int, bookies: Collection[str], done: Mended, *, dry_run: bool = False, fence: bool = False
+    client: Client, ledger: int, bookies: Collection[str], done: Mended, how: Mending, *, fence: bool = False
 ) -> None:
     freed = await recover_bookies(
-        client, bookies, dry_run=dry_run, verify=True, even_if_registered=True, fence=fence, ledgers=[ledger]
+        client,
+        bookies,
+        dry_run=how.dry_run,
+        verify=True,
+        even_if_registered=True,
+        fence=fence,
+        ledgers=[ledger],
+        lock=how.lock,
     )
     done.entries += freed.progress.entries
     done.bytes += freed.progress.bytes
@@ -130,8 +142,8 @@ async def _copy(client: Client, ledger: int, findings: Sequence[Finding], how: M
     done.left += [f"ledger {ledger}: {finding.kind}: {finding.detail} {finding.bookie}".rstrip() for finding in others]
     if not suspicion.copies:
         return
-    async with repair_lock(client.store.repairs, ledger) as ours:
-        if not ours and not how.dry_run:
+    async with repair_lock(client.store.repairs, ledger, how.lock) as lock:
+        if lock is None and not how.dry_run:
             raise Replication(f"ledger {ledger}: another process repairs it right now; run this again")
         record = LedgerRecord(client.store, ledger, await client.store.read_ledger(ledger))
         wrong = await second_look(client, suspicion, Manner())
@@ -140,7 +152,7 @@ async def _copy(client: Client, ledger: int, findings: Sequence[Finding], how: M
             return
         refused = {finding.bookie for finding in await second_look(client, suspicion_of(ledger, copied), Manner())}
     if refused:
-        await _moved_off(client, ledger, sorted(refused), done)
+        await _moved_off(client, ledger, sorted(refused), done, how)
 
 
 def suspicion_of(ledger: int, findings: Sequence[Finding]) -> Suspicion:

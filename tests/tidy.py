@@ -86,9 +86,10 @@ ROOMS: dict[str, dict[str, str]] = {
         "concurrently core lock replicas target",
         "scrub",
         "checker",
-        "copier surplus",
-        "lost_bookies refilling",
+        "copier",
+        "lost_bookies own_copies",
         "decommission mending",
+        "autorecovery",
     ),
     "log": rows(
         *["core", "metrics store", "owner", "publish reader", "checks upkeep", "api", "appending", "handles"],

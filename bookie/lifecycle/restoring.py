@@ -4,7 +4,7 @@ A bookie that lost disks: what is prepared on the empty ones before its storage 
 Order (storage-order.md 6): the lost directories are noted as being restored; the storage opens on them; every ledger
 that the metadata gives this bookie, and that was on them, is put in limbo, durably (`limbo`); only then do they get
 their cookies, and only then a port opens.  What is in limbo is copied from other bookies afterwards (`server/copies`,
-and `replication/refilling.py` beside it).
+and `replication/own_copies/refilling.py` beside it).
 
 Knows: the first and the last step.  Does not know: which ledgers are concerned, how copies are made.
 """

@@ -3,7 +3,7 @@ What a bookie offers for copying entries to it from other bookies: the ledgers t
 holds of each, a way to store copies, and the end of limbo.
 
 Knows: that copies go into the storage as recovery adds do, and wait for room like them.
-Does not know: other bookies, metadata; `replication/refilling.py` does, and neither imports the other.
+Does not know: other bookies, metadata; `replication/own_copies/refilling.py` does, and neither imports the other.
 
 While the metadata store is behind what was seen of it, nothing is forgotten here and no limbo ends.
 

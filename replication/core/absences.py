@@ -80,6 +80,17 @@ class Absences:
         self._delay_s = delay_s
         return self.wait(now)
 
+    def hurry(self) -> Sight:
+        """An operator asked for it: who is away counts as lost, delay or not."""
+        lost = tuple(sorted(self.away)) if self._looked else ()
+        self._lost.update(lost)
+        return Sight(lost)
+
+    @property
+    def is_deserted(self) -> bool:
+        """Whether no bookie at all is there: then the cluster is stopped, and nobody is lost by that."""
+        return not self._here
+
     @property
     def due(self) -> float | None:
         """When the next bookie may be lost: then `wait`.  None: nobody is away, or it can't be seen who is."""

@@ -19,15 +19,15 @@ from quire.metadata.memory.store import MemoryStore
 from quire.protocol.errors import LedgerError, MetadataSerialization, NoSuchLedgerExistsOnMetadataServer, Replication
 from quire.replication.decommission import decommission
 from quire.replication.lost_bookies import named_by_a_ledger, recover_bookies
-from quire.replication.refilling import restore
-from quire.replication.surplus import drop_surplus
+from quire.replication.own_copies.refilling import restore
+from quire.replication.own_copies.surplus import drop_surplus
 from tests.bookie.fakes.disk import options_of
 from tests.bookie.fakes.storage import FakeLedger, FakeStorage
 from tests.bookie.fakes.wires import options
 from tests.client.fakes.cluster import FakeCluster
+from tests.replication.own_copies.test_refilling import Held
+from tests.replication.own_copies.test_surplus import Holder
 from tests.replication.stories import DIGEST, bodies, closed
-from tests.replication.test_refilling import Held
-from tests.replication.test_surplus import Holder
 
 # SPDX-License-Identifier: Apache-2.0
 

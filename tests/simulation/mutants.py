@@ -46,18 +46,18 @@ GARBAGE, LOGS, COMPACTION = (
 RECOVER, COPIER, RESTORE = (
     "quire.replication.lost_bookies",
     "quire.replication.copier:FragmentCopier",
-    "quire.replication.refilling:Restoration",
+    "quire.replication.own_copies.refilling:Restoration",
 )
 SURPLUS, GUARD, MEMORY, QUEUE = (
-    "quire.replication.surplus",
+    "quire.replication.own_copies.surplus",
     "quire.bookie.upkeep.store_guard:StoreGuard",
     "quire.metadata.memory.store:MemoryStore",
     "quire.metadata.memory.repairs:RepairQueue",
 )
 UNLOCKED = (
     f"{RECOVER}:_free",
-    "repair_lock(run.client.store.repairs, ledger) as ours",
-    "repair_lock(run.client.store.repairs, run.client.random.getrandbits(60)) as ours",
+    "repair_lock(run.client.store.repairs, ledger, run.lock) as lock",
+    "repair_lock(run.client.store.repairs, run.client.random.getrandbits(60)) as lock",
 )
 
 

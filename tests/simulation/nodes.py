@@ -41,7 +41,7 @@ from quire.metadata.store import Cluster, NotRegistered, ServiceInfo, Versioned
 from quire.protocol.availability import runs_of
 from quire.protocol.errors import MetadataVersion, MetaStore, NoSuchLedgerExistsOnMetadataServer, Status
 from quire.protocol.messages import AddRun, Read
-from quire.replication.refilling import restore
+from quire.replication.own_copies.refilling import restore
 from tests.bookie.fakes.disk import Events
 from tests.simulation.disk import SimDisk
 from tests.simulation.network import Network

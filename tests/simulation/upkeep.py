@@ -19,7 +19,7 @@ from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import LedgerError, Status
 from quire.replication.checker import check_ledger
 from quire.replication.lost_bookies import Recovered, recover_bookies
-from quire.replication.surplus import drop_surplus
+from quire.replication.own_copies.surplus import drop_surplus
 from tests.simulation.nodes import SimBookie, SimClient, in_doubt
 from tests.simulation.outcome import Outcome
 from tests.simulation.truth import PAYLOAD_AT, REPAIRER, LedgerTruth, Violation

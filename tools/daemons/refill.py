@@ -2,7 +2,7 @@
 Beside a bookie that has ledgers in limbo: copies what they lack from other bookies, once at the start and again until
 none is left.
 
-Knows: how a bookie's `copies` and `replication.refilling` come together, and when to try again.
+Knows: how a bookie's `copies` and `replication.own_copies.refilling` come together, and when to try again.
 Does not know: what is copied.  The client, and all that it needs, is loaded only when there is something to do.
 """
 
@@ -19,7 +19,7 @@ from quire.protocol.errors import LedgerError
 
 if TYPE_CHECKING:
     from quire.client.api import Client
-    from quire.replication.refilling import Restored
+    from quire.replication.own_copies.refilling import Restored
     from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
@@ -93,7 +93,7 @@ class Refill:
 
     async def _round(self) -> "Restored":
         from quire.client.api import connect
-        from quire.replication.refilling import restore
+        from quire.replication.own_copies.refilling import restore
 
         if self._client is None:
             self._client = await connect(self._reactor, self._bookie.options.metadata_uri)

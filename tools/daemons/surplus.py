@@ -1,6 +1,6 @@
 """
 Beside a bookie: once in `gcOverreplicatedLedgerWaitTime` the copies go that it holds beyond what the metadata wants
-(`replication.surplus`).
+(`replication.own_copies.surplus`).
 
 Knows: when.  Does not know: which copies may go.  The client, and all that it needs, is loaded only for a run, and put
 away after it.
@@ -18,7 +18,7 @@ from quire.bookie.lifecycle.bookie import Bookie
 from quire.protocol.errors import LedgerError
 
 if TYPE_CHECKING:
-    from quire.replication.surplus import Surplus
+    from quire.replication.own_copies.surplus import Surplus
     from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
@@ -72,7 +72,7 @@ class SurplusRuns:
     async def run(self) -> "Surplus":
         """One run now."""
         from quire.client.api import connect
-        from quire.replication.surplus import drop_surplus
+        from quire.replication.own_copies.surplus import drop_surplus
 
         client = await connect(self._reactor, self._bookie.options.metadata_uri)
         try:

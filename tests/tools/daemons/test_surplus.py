@@ -11,7 +11,7 @@ from quire.client.api import connect
 from quire.metadata.clock import pause
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import NoSuchEntry
-from quire.replication.surplus import IDLE_S
+from quire.replication.own_copies.surplus import IDLE_S
 from quire.tools.daemons.surplus import SurplusRuns
 from tests.reactor import reactor, run
 from tests.real_cluster import RealCluster

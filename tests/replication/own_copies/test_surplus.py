@@ -10,7 +10,7 @@ from quire.metadata.ledger import LedgerState
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.availability import encode
 from quire.protocol.errors import MetaStore
-from quire.replication.surplus import IDLE_S, Surplus, drop_surplus
+from quire.replication.own_copies.surplus import IDLE_S, Surplus, drop_surplus
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.test_checker import bookies_of, filled
 

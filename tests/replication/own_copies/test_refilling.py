@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from quire.metadata.ledger import LedgerState
 from quire.protocol import availability
 from quire.protocol.errors import MetaStore, Write
-from quire.replication.refilling import Restored, restore
+from quire.replication.own_copies.refilling import Restored, restore
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.stories import DIGEST, bodies, closed, damage, left_open
 

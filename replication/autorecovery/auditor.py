@@ -1,0 +1,98 @@
+"""
+The auditor of a cluster, for one term: it sees bookies leave and come back, has their ledgers marked, and checks all
+ledgers from time to time.
+
+Knows: what it watches, and that nothing is marked while the switch is off or no bookie at all is there.
+Does not know: how it was elected, what becomes of a mark.
+
+Safety: after `stop` it marks nothing more.
+"""
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from quire.client.api import Client
+from quire.conf.autorecovery import AutoRecoveryOptions
+from quire.metadata.store import BookieList, Watch
+from quire.replication.autorecovery.checks import Checks
+from quire.replication.autorecovery.losses import Losses
+from quire.replication.autorecovery.switch import Switch
+from quire.replication.core.absences import Absences
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Auditor:
+    """One term."""
+
+    log = Logger(namespace="quire.autorecovery")
+
+    def __init__(self, client: Client, options: AutoRecoveryOptions) -> None:
+        self.absences = Absences(float(options.lost_bookie_recovery_delay_s))
+        self._client = client
+        self._delay: int | None = None
+        self._delay_seen = False
+        self._switch = Switch(client)
+        self._watches: list[Watch] = []
+        self._working: list[Deferred[None]] = []
+        self.losses = Losses(
+            client,
+            self.absences,
+            self._allowed,
+            per_second=options.ledgers_per_second,
+            audit_s=max(0, options.bookie_check_interval_s),
+            note_times=options.note_times,
+        )
+        self.checks = Checks(client, self._allowed, options)
+
+    def start(self) -> None:
+        """Once."""
+        store = self._client.store
+        self._switch.start()
+        self._watches = [store.auditing.watch_delay(self._delay_is), store.watch_bookies(self._bookies_are)]
+        for story in (self._run_losses(), self._run_checks()):
+            working = Deferred.fromCoroutine(story)
+            working.addErrback(self._ended)
+            self._working.append(working)
+
+    def stop(self) -> None:
+        """The term is over."""
+        for watch in self._watches:
+            watch.cancel()
+        self._switch.stop()
+        for working in self._working:
+            working.cancel()
+
+    async def _run_losses(self) -> None:
+        await self._switch.known()
+        await self.losses.run()
+
+    async def _run_checks(self) -> None:
+        await self._switch.known()
+        await self.checks.run()
+
+    async def _allowed(self) -> None:
+        """Returns when ledgers may be marked."""
+        while not self._switch.on or self.absences.is_deserted:
+            await self._switch.changed()
+
+    def _bookies_are(self, listed: BookieList) -> None:
+        self.losses.told(self.absences.see(self._client.reactor.seconds(), {*listed.writable, *listed.read_only}))
+        self._switch.ring()
+
+    def _delay_is(self, seconds: int | None) -> None:
+        """Set to 0, or to what it was, it asks for an audit now (metadata-rules.md 12.2)."""
+        before, self._delay = self._delay, seconds
+        first, self._delay_seen = not self._delay_seen, True
+        if seconds is None:
+            return
+        self.losses.told(self.absences.set_delay(self._client.reactor.seconds(), float(seconds)))
+        if not first and seconds in (0, before):
+            self.log.info("an audit was asked for")
+            self.losses.told(self.absences.hurry())
+            self.losses.audit()
+
+    def _ended(self, failure: Failure) -> None:
+        if not isinstance(failure.value, CancelledError):
+            self.log.failure("the auditor failed", failure)

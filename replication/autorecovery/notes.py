@@ -1,0 +1,117 @@
+"""
+Why ledgers are still in the repair queue: what workers tried and could not do, and what a scrub saw, kept beside the
+queue for people and for other workers (metadata-rules.md 13).
+
+Knows: where a note is, its value.  Does not know: the queue; a note about a ledger that is not in it means nothing.
+"""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from quire.metadata.records import NoRecord, RecordChanged, RecordExists, Records
+from quire.metadata.store import ANY
+
+# SPDX-License-Identifier: Apache-2.0
+
+FOLDER = "autorecovery/notes"
+BUCKETS = 256  # a folder of records takes some thousands
+REASON_CHARS_MAX = 1000
+FOUND = "found"  # the outlook of a note that a scrub left: all copies on the named bookies are to be read
+
+
+class Note(NamedTuple):
+    """`outlook`: what is next for the ledger; `tries` of the worker at `host`, the last at `at_ms`, before `due_ms`."""
+
+    ledger: int
+    outlook: str
+    reason: str
+    tries: int
+    at_ms: int
+    due_ms: int
+    host: str
+
+    def encode(self) -> bytes:
+        return json.dumps(self._asdict() | {"reason": self.reason[:REASON_CHARS_MAX]}).encode()
+
+    @classmethod
+    def decode(cls, ledger: int, data: bytes) -> "Note":
+        """Of any text: what can't be read says so."""
+        try:
+            value = json.loads(data)
+            return cls(
+                ledger,
+                str(value["outlook"]),
+                str(value["reason"]),
+                int(value["tries"]),
+                int(value["at_ms"]),
+                int(value["due_ms"]),
+                str(value["host"]),
+            )
+        except (ValueError, KeyError, TypeError):
+            return cls(ledger, "failed", "the note about it can't be read", 0, 0, 0, "")
+
+
+def path_of(ledger: int) -> str:
+    """Its record."""
+    return f"{FOLDER}/{ledger % BUCKETS:02x}/{ledger}"
+
+
+class Notes:
+    """Those of a cluster."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    async def read_one(self, ledger: int) -> Note | None:
+        """What is noted of a ledger, if anything."""
+        try:
+            return Note.decode(ledger, (await self._records.read(path_of(ledger))).value)
+        except NoRecord:
+            return None
+
+    async def read(self) -> dict[int, Note]:
+        """All."""
+        found = {}
+        async for ledger in self._ledgers():
+            note = await self.read_one(ledger)
+            if note is not None:
+                found[ledger] = note
+        return found
+
+    async def write(self, note: Note) -> None:
+        """In place of what was noted of the ledger."""
+        path, data = path_of(note.ledger), note.encode()
+        while True:
+            try:
+                version = (await self._records.read(path)).version
+                await self._records.write(path, data, version)
+                return
+            except NoRecord:
+                with suppress(RecordExists):
+                    await self._records.folder(path.rpartition("/")[0])
+                    await self._records.create(path, data)
+                    return
+            except RecordChanged:
+                continue
+
+    async def drop(self, ledger: int) -> None:
+        """Nothing is to be said of the ledger any more."""
+        with suppress(NoRecord):
+            await self._records.delete(path_of(ledger), ANY)
+
+    async def _ledgers(self) -> AsyncIterator[int]:
+        for bucket in await self._names(FOLDER):
+            for name in await self._names(f"{FOLDER}/{bucket}"):
+                if name.isdigit():
+                    yield int(name)
+
+    async def _names(self, path: str) -> list[str]:
+        found: list[str] = []
+        try:
+            while page := await self._records.children(path, found[-1] if found else ""):
+                found += page
+        except NoRecord:
+            return found
+        return found

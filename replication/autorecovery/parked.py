@@ -1,0 +1,89 @@
+"""
+Ledgers that could not be repaired now, and when each is tried again (protocol-rules.md 5.4).
+
+Knows: that a ledger whose entries are gone is tried once an hour, and any other sooner, twice as late each time.
+Does not know: why a repair failed, who asks.
+"""
+
+from dataclasses import dataclass
+
+from quire.replication.core.outlook import Outlook
+
+# SPDX-License-Identifier: Apache-2.0
+
+GONE_PAUSE_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """Seconds: after the first try, and at most; for a ledger that is gone always `gone_s`."""
+
+    first_s: float
+    most_s: float
+    gone_s: float = GONE_PAUSE_S
+
+
+class Parked:
+    """By ledger.  Times are seconds of any clock that is never set.  `ledger in parked`: it is not to be taken now."""
+
+    def __init__(self, pauses: Pauses) -> None:
+        self._pauses = pauses
+        self._tries: dict[int, int] = {}
+        self._until: dict[int, float] = {}
+        self._outlook: dict[int, Outlook | None] = {}
+
+    def __contains__(self, ledger: object) -> bool:
+        return ledger in self._until
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+    def tries(self, ledger: int) -> int:
+        """How often it was parked since it was repaired, if ever."""
+        return self._tries.get(ledger, 0)
+
+    def put(self, ledger: int, outlook: Outlook | None, now: float) -> float:
+        """It is not to be taken before the time that comes back."""
+        tries = self._tries[ledger] = self.tries(ledger) + 1
+        pauses = self._pauses
+        if outlook is Outlook.GONE:
+            pause = pauses.gone_s
+        else:
+            pause = min(pauses.most_s, pauses.first_s * 2.0 ** min(tries - 1, 30))
+        self._outlook[ledger] = outlook
+        until = self._until[ledger] = now + pause
+        return until
+
+    def hold(self, ledger: int, outlook: Outlook | None, until: float) -> None:
+        """It is not to be taken before that time, whatever its tries say."""
+        self._outlook[ledger] = outlook
+        self._until[ledger] = until
+
+    def done(self, ledger: int) -> None:
+        """It was repaired, or it is not in the queue any more."""
+        for each in (self._tries, self._until, self._outlook):
+            each.pop(ledger, None)
+
+    def wake(self, now: float) -> None:
+        """Those whose time has come may be taken."""
+        for ledger in [ledger for ledger, until in self._until.items() if until <= now]:
+            del self._until[ledger]
+
+    def bookies_came(self) -> None:
+        """There are other bookies than before: who waits for a spare need not wait longer."""
+        for ledger, outlook in self._outlook.items():
+            if outlook is Outlook.WAITS_FOR_SPARE:
+                self._until.pop(ledger, None)
+
+    @property
+    def due(self) -> float | None:
+        """When the next may be taken; None: nothing is parked."""
+        return min(self._until.values(), default=None)
+
+    def counts(self) -> dict[Outlook | None, int]:
+        """How many are parked, by what is next for them; None: a try failed, and nobody knows."""
+        found: dict[Outlook | None, int] = {}
+        for ledger in self._until:
+            outlook = self._outlook.get(ledger)
+            found[outlook] = found.get(outlook, 0) + 1
+        return found

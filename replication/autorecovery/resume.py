@@ -1,0 +1,61 @@
+"""
+Where a pass over all ledgers has come to, kept so that another auditor goes on there (metadata-rules.md 13).
+
+Knows: the record of each pass, its value.  Does not know: what a pass does.
+"""
+
+import json
+from contextlib import suppress
+from typing import NamedTuple
+
+from quire.metadata.records import NoRecord, RecordChanged, RecordExists, Records
+from quire.metadata.store import ANY
+from quire.protocol.errors import MetaStore
+
+# SPDX-License-Identifier: Apache-2.0
+
+FOLDER = "autorecovery/passes"
+
+
+class Stretch(NamedTuple):
+    """Ledgers above `after`, to `until` (None: all), are still to be looked at for these bookies."""
+
+    bookies: tuple[str, ...]
+    after: int
+    until: int | None
+
+
+class Resume:
+    """The record of one pass, by its name."""
+
+    def __init__(self, records: Records, name: str) -> None:
+        self._records = records
+        self._path = f"{FOLDER}/{name}"
+
+    async def read(self) -> list[Stretch]:
+        """What is left of a pass that was cut off; nothing where none was, or its note can't be read."""
+        try:
+            value = json.loads((await self._records.read(self._path)).value)
+            return [Stretch(tuple(bookies), int(after), until) for bookies, after, until in value]
+        except (NoRecord, ValueError, TypeError):
+            return []
+
+    async def write(self, left: list[Stretch]) -> None:
+        """What is left now; a failure is no matter: then more is looked at again."""
+        with suppress(MetaStore):
+            if not left:
+                with suppress(NoRecord):
+                    await self._records.delete(self._path, ANY)
+                return
+            data = json.dumps(left).encode()
+            for _ in range(3):
+                try:
+                    await self._records.write(self._path, data, (await self._records.read(self._path)).version)
+                    return
+                except NoRecord:
+                    with suppress(RecordExists):
+                        await self._records.folder(FOLDER)
+                        await self._records.create(self._path, data)
+                        return
+                except RecordChanged:
+                    continue

@@ -1,0 +1,119 @@
+"""AutoRecovery as a whole, on virtual time: bookies die, and every ledger comes to have all its copies again."""
+
+from quire.conf.autorecovery import AutoRecoveryOptions
+from quire.metadata.memory.store import MemoryStore
+from quire.replication.autorecovery.running import AutoRecovery
+from tests.client.fakes.cluster import FakeCluster
+from tests.replication.stories import closed, cookie, is_whole, left_open
+
+# SPDX-License-Identifier: Apache-2.0
+
+THREE = ["b0", "b1", "b2"]
+OPTIONS = AutoRecoveryOptions(metadata_uri="zk://nowhere/ledgers", copies_check_interval_s=0)
+
+
+def healing(cluster: FakeCluster, bookie: str = "a1:3181", **options: object) -> AutoRecovery:
+    """One more process; it has a session of its own."""
+    client = cluster.client()
+    client.store = MemoryStore(cluster.clock, cluster.shared)
+    made = AutoRecovery(client, bookie, OPTIONS.model_copy(update=options))
+    made.start()
+    return made
+
+
+def queue(cluster: FakeCluster) -> list[int]:
+    return [each.ledger for each in cluster.succeed(cluster.store.repairs.shortages())]
+
+
+def test_a_lost_bookie_is_made_good() -> None:
+    """Its ledgers are marked, copied to others, and leave the queue; nothing is written for others."""
+    cluster = FakeCluster(5)
+    for name in cluster.bookies:
+        cookie(cluster, name)
+    named = [closed(cluster, {0: THREE}, 20) for _ in range(10)]
+    other = closed(cluster, {0: ["b0", "b3", "b4"]}, 20)
+    process = healing(cluster)
+    cluster.spin(5)
+    assert process.status()["auditor"] is True
+    before = cluster.shared.ledgers[other].version
+    cluster.kill("b2")
+    cluster.spin(20)
+    client = cluster.client()
+    for ledger in named:
+        assert "b2" not in cluster.metadata(ledger).bookies()
+        assert is_whole(cluster, client, ledger)
+        assert cluster.shared.ledgers[ledger].version == before + 1
+    assert cluster.shared.ledgers[other].version == before
+    assert queue(cluster) == []
+    assert process.worker.tally.repaired == len(named)
+    cluster.succeed(process.stop())
+    assert cluster.shared.repairs.locks == {}
+
+
+def test_an_open_ledger_has_its_grace() -> None:
+    """It is closed when nothing moved for the grace, and what was settled before is copied at once."""
+    cluster = FakeCluster(5)
+    ledger = left_open(cluster, {0: THREE, 10: ["b0", "b3", "b2"]}, 20)
+    healing(cluster, open_ledger_grace_ms=30_000)
+    cluster.spin(5)
+    cluster.kill("b2")
+    cluster.spin(15)
+    settled, written = cluster.metadata(ledger).fragments
+    assert "b2" not in settled.bookies
+    assert "b2" in written.bookies
+    assert not cluster.metadata(ledger).is_closed
+    assert queue(cluster) == [ledger]
+    cluster.spin(60)
+    assert cluster.metadata(ledger).is_closed
+    assert is_whole(cluster, cluster.client(), ledger)
+    assert queue(cluster) == []
+
+
+def test_a_bookie_inside_its_delay_costs_nothing() -> None:
+    """It restarts, and no ledger is marked."""
+    cluster = FakeCluster(5)
+    ledgers = [closed(cluster, {0: THREE}, 20) for _ in range(3)]
+    process = healing(cluster, lost_bookie_recovery_delay_s=60)
+    cluster.spin(5)
+    for name in cluster.bookies:
+        cluster.kill(name)
+        cluster.spin(30)
+        cluster.restart(name)
+        cluster.spin(30)
+    assert process.status()["marked"] == 0
+    assert [cluster.shared.ledgers[ledger].version for ledger in ledgers] == [1, 1, 1]
+
+
+def test_what_is_gone_delays_nobody() -> None:
+    """A ledger without a copy is parked with its reason, the others are repaired."""
+    cluster = FakeCluster(6)
+    gone = [closed(cluster, {0: ["b2"]}, 5, write=1) for _ in range(20)]
+    others = [closed(cluster, {0: THREE}, 20) for _ in range(20)]
+    process = healing(cluster)
+    cluster.spin(5)
+    cluster.kill("b2")
+    cluster.spin(40)
+    assert sorted(queue(cluster)) == gone
+    assert all(is_whole(cluster, cluster.client(), ledger) for ledger in others)
+    assert process.status()["parked"] == {"GONE": len(gone)}
+    failed = process.worker.tally.failed
+    cluster.spin(3000)
+    assert process.worker.tally.failed == failed == len(gone)
+    cluster.restart("b2")
+    cluster.spin(4000)
+    assert queue(cluster) == []
+
+
+def test_the_next_one_takes_over() -> None:
+    """The elected process dies; the other one audits once its session is over."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: THREE}, 20)
+    first, second = healing(cluster, "a1:3181"), healing(cluster, "a2:3181")
+    cluster.spin(5)
+    assert (first.status()["auditor"], second.status()["auditor"]) == (True, False)
+    cluster.succeed(first.stop())
+    cluster.kill("b2")
+    cluster.spin(20)
+    assert second.status()["auditor"] is True
+    assert is_whole(cluster, cluster.client(), ledger)
+    assert "b2" not in cluster.metadata(ledger).bookies()
