@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import cast
 from urllib.parse import parse_qsl
 
-from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -117,13 +117,16 @@ class Exchange(Protocol):
     def _serve(self, asked: Asked) -> None:
         self._allow(ANSWER_S_MAX)
 
+        async def answered() -> None:
+            coming = self._server.serve(asked)
+            self._answer(coming if isinstance(coming, Answer) else await coming)
+
         def failed(failure: Failure) -> None:
-            if failure.check(CancelledError) is None:
+            if not isinstance(failure.value, CancelledError):
                 self.log.failure("{method} {path} could not be served", failure, method=asked.method, path=asked.path)
                 self._answer(Answer(500, b"this went wrong here; see the bookie's log\n"))
 
-        coming: Deferred[Answer] = maybeDeferred(self._server.serve, asked)  # type: ignore[arg-type]  # a value or it
-        self._answering = coming.addCallback(self._answer).addErrback(failed)
+        self._answering = Deferred.fromCoroutine(answered()).addErrback(failed)
 
     def _allow(self, seconds: float) -> None:
         if self._deadline is not None and self._deadline.active():

@@ -14,14 +14,13 @@ scrapes stays small.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 from quire.bookie.server.listener import Listener
 from quire.bookie.server.service import Service
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
-    from prometheus_client.registry import Collector as RegisteredCollector
     from prometheus_client.registry import CollectorRegistry
 
 # SPDX-License-Identifier: Apache-2.0
@@ -117,7 +116,7 @@ class Metrics:
 
         registry = CollectorRegistry()
         for collector in self._collectors:
-            registry.register(cast("RegisteredCollector", collector))
+            registry.register(collector)
         ProcessCollector(registry=registry)
         self._registry = registry
         return registry

@@ -24,10 +24,10 @@ from quire.metadata.store import BookieList, Watch
 from quire.protocol.errors import LedgerError, MetaStore
 from quire.replication.autorecovery.ledger import Graces, How, Outcome, repaired
 from quire.replication.autorecovery.notes import FOUND, Note, Notes
+from quire.replication.autorecovery.parked import Parked, Pauses
 from quire.replication.concurrently import Bell
 from quire.replication.copier import Copied
 from quire.replication.core.outlook import Outlook
-from quire.replication.autorecovery.parked import Parked, Pauses
 from quire.replication.scrub.pace import Pace
 
 # SPDX-License-Identifier: Apache-2.0

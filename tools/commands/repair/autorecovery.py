@@ -123,7 +123,7 @@ def status(metadata: Metadata = None, json_wanted: Json = False) -> None:
         f"runs:      {value['candidates']:,} process{'' if value['candidates'] == 1 else 'es'}",
         f"repair:    {'on' if value['enabled'] else 'off: `quire autorecovery enable` turns it on'}",
         f"delay:     {'not set' if delay is None else f'{delay:,} s'}",
-        *(f"{name + ':':<10} checked {when(value[f'{name}_checked_ms'])}" for name in CHECKS.values()),
+        *(f"{name + ':':<10} {when(value[f'{name}_checked_ms'])}" for name in CHECKS.values()),
         f"queued:    {value['queued']:,} ledger{'' if value['queued'] == 1 else 's'}"
         + ("; `quire underreplicated list` shows them" if value["queued"] else ""),
     ]
@@ -230,4 +230,4 @@ async def queued(store: "RecordStore") -> int:
 
 def when(ms: int | None) -> str:
     """A time of a check."""
-    return "never" if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+    return "never checked" if ms is None else f"checked {datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
