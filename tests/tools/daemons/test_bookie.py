@@ -89,15 +89,15 @@ def test_its_log_is_put_aside_when_it_is_full(tmp_path: Path) -> None:
     program = """
         import os, sys
         from twisted.logger import Logger
-        from quire.tools.daemons import bookie as bookie_daemon
+        from quire.tools.daemons import process
         path = sys.argv[1]
-        bookie_daemon.begin_logging(bookie_daemon.log_file(path, 1000, 2))
+        process.begin_logging(process.log_file(path, 1000, 2))
         log = Logger(namespace="test")
         for number in range(100):
             log.info("line {number} of some words", number=number)
         os.write(2, b"by hand\\n")
         log.info("the last one")
-        print(bookie_daemon.log_file("/dev/null") is sys.stderr)
+        print(process.log_file("/dev/null") is sys.stderr)
         """
     log = tmp_path / "bookie.log"
     log.write_text("from before\n")
@@ -121,9 +121,9 @@ def test_its_process_has_a_clock_that_is_never_set_and_one_heap(shared: Cluster)
     program = """
         import sys
         from quire.metadata import clock
-        from quire.tools.daemons import bookie as bookie_daemon
+        from quire.tools.daemons import bookie as bookie_daemon, process
         clock.steady = lambda reactor: print("steady", reactor.running)
-        bookie_daemon.share_memory = lambda: print("one heap")
+        process.share_memory = lambda: print("one heap")
         bookie_daemon.main(sys.argv[1:])
         """
     command = [
@@ -202,7 +202,7 @@ def test_threads_share_one_heap(tmp_path: Path) -> None:
     """In glibc's own words; threads with heaps of their own would keep what others could use."""
     program = """if True:
         import ctypes, sys, threading
-        from quire.tools.daemons.bookie import share_memory
+        from quire.tools.daemons.process import share_memory
 
         share_memory()
         together = threading.Barrier(5)
