@@ -1,10 +1,12 @@
 """
 Ledgers that could not be repaired now, and when each is tried again (protocol-rules.md 5.4).
 
-Knows: that a ledger whose entries are gone is tried once an hour, and any other sooner, twice as late each time.
+Knows: that a ledger whose entries are gone is tried once an hour, and any other sooner, twice as late each time; that
+a bookie which comes may change all that.
 Does not know: why a repair failed, who asks.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from quire.replication.core.outlook import Outlook
@@ -31,6 +33,7 @@ class Parked:
         self._tries: dict[int, int] = {}
         self._until: dict[int, float] = {}
         self._outlook: dict[int, Outlook | None] = {}
+        self._missing: dict[int, tuple[str, ...]] = {}
 
     def __contains__(self, ledger: object) -> bool:
         return ledger in self._until
@@ -42,26 +45,26 @@ class Parked:
         """How often it was parked since it was repaired, if ever."""
         return self._tries.get(ledger, 0)
 
-    def put(self, ledger: int, outlook: Outlook | None, now: float) -> float:
-        """It is not to be taken before the time that comes back."""
+    def put(self, ledger: int, outlook: Outlook | None, missing: tuple[str, ...], now: float) -> float:
+        """It is not to be taken before the time that comes back, or one of the bookies that are missing."""
         tries = self._tries[ledger] = self.tries(ledger) + 1
         pauses = self._pauses
         if outlook is Outlook.GONE:
             pause = pauses.gone_s
         else:
             pause = min(pauses.most_s, pauses.first_s * 2.0 ** min(tries - 1, 30))
-        self._outlook[ledger] = outlook
-        until = self._until[ledger] = now + pause
-        return until
+        self.hold(ledger, outlook, missing, now + pause)
+        return now + pause
 
-    def hold(self, ledger: int, outlook: Outlook | None, until: float) -> None:
-        """It is not to be taken before that time, whatever its tries say."""
+    def hold(self, ledger: int, outlook: Outlook | None, missing: tuple[str, ...], until: float) -> None:
+        """The same with a time that is given, whatever its tries say."""
         self._outlook[ledger] = outlook
+        self._missing[ledger] = missing
         self._until[ledger] = until
 
     def done(self, ledger: int) -> None:
         """It was repaired, or it is not in the queue any more."""
-        for each in (self._tries, self._until, self._outlook):
+        for each in (self._tries, self._until, self._outlook, self._missing):
             each.pop(ledger, None)
 
     def wake(self, now: float) -> None:
@@ -69,11 +72,11 @@ class Parked:
         for ledger in [ledger for ledger, until in self._until.items() if until <= now]:
             del self._until[ledger]
 
-    def bookies_came(self) -> None:
-        """There are other bookies than before: who waits for a spare need not wait longer."""
-        for ledger, outlook in self._outlook.items():
-            if outlook is Outlook.WAITS_FOR_SPARE:
-                self._until.pop(ledger, None)
+    def bookies_came(self, bookies: Collection[str]) -> None:
+        """These are there now: who waits for a spare, or for one of them, need not wait longer."""
+        for ledger in list(self._until):
+            if self._outlook[ledger] is Outlook.WAITS_FOR_SPARE or not set(self._missing[ledger]).isdisjoint(bookies):
+                del self._until[ledger]
 
     @property
     def due(self) -> float | None:

@@ -76,7 +76,7 @@ class Worker:
         self._watches: list[Watch] = []
         self._main: Deferred[None] | None = None
         self._tasks: set[Deferred[None]] = set()
-        self._writable: frozenset[str] = frozenset()
+        self._here: frozenset[str] = frozenset()
 
     def start(self) -> None:
         """Once."""
@@ -97,9 +97,10 @@ class Worker:
             await task
 
     def _bookies_are(self, listed: BookieList) -> None:
-        if self._writable != frozenset(listed.writable):
-            self._writable = frozenset(listed.writable)
-            self.parked.bookies_came()
+        here = frozenset((*listed.writable, *listed.read_only))
+        came, self._here = here - self._here, here
+        if came:
+            self.parked.bookies_came(came)
             self._bell.ring()
 
     def _moved(self, step: Copied) -> None:
@@ -142,9 +143,10 @@ class Worker:
 
     async def _work(self, lock: RepairLock) -> None:
         ledger = lock.ledger
+        missing = lock.shortage.missing if lock.shortage is not None else ()
         try:
             note = await self._notes.read_one(ledger)
-            if note is not None and await self._not_yet(note):
+            if note is not None and await self._not_yet(note, missing):
                 return
             try:
                 outcome = await repaired(self._client, lock, self._how, note is not None and note.outlook == FOUND)
@@ -153,21 +155,22 @@ class Worker:
             if outcome.done:
                 await self._finish(lock, note)
             else:
-                await self._park(lock, outcome)
+                await self._park(ledger, missing, outcome)
         except LedgerError as error:
             self.log.warn("ledger {ledger} stays in the queue: {reason}", ledger=ledger, reason=str(error))
-            self.parked.put(ledger, None, self._clock.seconds())
+            self.parked.put(ledger, None, missing, self._clock.seconds())
         finally:
             self._repairs.release(lock).addErrback(lambda _failure: None)  # then it goes with the session
 
-    async def _not_yet(self, note: Note) -> bool:
-        """Another worker tried it, and it is not to be tried again yet."""
-        if note.outlook == FOUND or self.parked.tries(note.ledger):
+    async def _not_yet(self, note: Note, missing: tuple[str, ...]) -> bool:
+        """Another worker found its entries gone, and nothing has changed."""
+        if note.outlook != Outlook.GONE.name or self.parked.tries(note.ledger):
             return False
+        listed = await self._client.store.bookies()
         left_ms = note.due_ms - await self._client.store.records.clock()
-        if left_ms <= 0 or note.outlook != Outlook.GONE.name:
+        if left_ms <= 0 or any(listed.find(bookie) is not None for bookie in missing):
             return False
-        self.parked.hold(note.ledger, Outlook.GONE, self._clock.seconds() + min(left_ms / 1000, 3600.0))
+        self.parked.hold(note.ledger, Outlook.GONE, missing, self._clock.seconds() + min(left_ms / 1000, 3600.0))
         return True
 
     async def _finish(self, lock: RepairLock, note: Note | None) -> None:
@@ -184,13 +187,13 @@ class Worker:
         if done:
             self.log.info("ledger {ledger} has all its copies again", ledger=ledger)
 
-    async def _park(self, lock: RepairLock, outcome: Outcome) -> None:
-        ledger, now = lock.ledger, self._clock.seconds()
+    async def _park(self, ledger: int, missing: tuple[str, ...], outcome: Outcome) -> None:
+        now = self._clock.seconds()
         self.tally.failed += 1
-        until = self.parked.put(ledger, outcome.outlook, now)
+        until = self.parked.put(ledger, outcome.outlook, missing, now)
         if outcome.due_s is not None:
             until = now + outcome.due_s
-            self.parked.hold(ledger, outcome.outlook, until)
+            self.parked.hold(ledger, outcome.outlook, missing, until)
         first = self.parked.tries(ledger) == 1
         tell = self.log.warn if first else self.log.debug
         tell(

@@ -21,6 +21,7 @@ from quire.client.core.append.machine import AppendMachine
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerState
 from quire.protocol.errors import LedgerError
+from tests.simulation.healing import Healing
 from tests.simulation.nodes import SimBookie, SimClient, World
 from tests.simulation.outcome import UNEXPECTED, Outcome
 from tests.simulation.plan import Plan
@@ -132,6 +133,7 @@ class History:
         self.losers: set[str] = set()
         self._drawn: Random = world.random
         self.upkeep = Upkeep(self)
+        self.healing = Healing(self) if plan.profile.heals else None
 
     def may_lose(self, bookie: SimBookie) -> bool:
         """Whether the bookie may lose something that is durable; if so it is going to."""
@@ -169,7 +171,10 @@ class History:
 
     def _do(self, kind: str) -> None:
         name = f"_do_{kind}"
-        (getattr(self, name) if hasattr(self, name) else getattr(self.upkeep, name[1:]))(self._drawn)
+        if hasattr(self, name):
+            getattr(self, name)(self._drawn)
+        else:
+            getattr(self.healing if kind.startswith("heal_") else self.upkeep, name[1:])(self._drawn)
 
     @property
     def plain_options(self) -> ClientOptions:
@@ -193,6 +198,8 @@ class History:
                 if client.alive and reader.last_entry_id != before:
                     truth.saw_end(line.truth, before, reader.last_entry_id, metadata)
                     pair[2] = reader.last_entry_id
+        if self.healing is not None:
+            self.healing.check()
         if LOG.failures:
             self.truth.break_("no bug", LOG.failures[0][-1500:])
         if truth.violation is not None:
@@ -239,6 +246,8 @@ class History:
                 world.timeline.run(0.1)
         for line in self.lines:
             line.client.fault_rate = plan.fault_rate
+        if self.healing is not None:
+            self.healing.begin()
 
     def new_client(self, name: str, options: ClientOptions | None = None) -> SimClient:
         made = SimClient(self.world, name, options or self.options, self.plan.seed * 100 + len(self.clients))

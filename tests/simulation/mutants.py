@@ -198,7 +198,9 @@ MUTANTS = (
     mutant("the metadata names a bookie before its copies are complete", "protocol-rules.md 5.1", "repair",
            (f"{COPIER}._stored", "code = await answer", "code = 0")),
     mutant("a fragment that is still written is repaired without fencing", "protocol-rules.md 5.1, R1", "repair",
-           (f"{RECOVER}:_free_locked", "if writer_depends_on(metadata, run.lost):", "if False:"),
+           (f"{RECOVER}:_free_locked", "if run.fence and writer_depends_on(metadata, run.lost):", "if False:"),
+           (f"{RECOVER}:_free_locked", "if fragment.settled", "if True"),
+           (f"{RECOVER}:_free_locked", "if writer_depends_on(record.metadata, run.lost):", "if False:"),
            (f"{RECOVER}:_mend", "    metadata = record.metadata\n",
             "    metadata = record.metadata\n    if fragment.last is None:\n        reader = await "
             "run.client.open_ledger(record.ledger, b'', recover=False)\n"
@@ -211,6 +213,22 @@ MUTANTS = (
     mutant("a repair does not take the ledger's lock", "protocol-rules.md 5.1", "surplus", UNLOCKED),
     mutant("limbo ends with copies missing", "S9", "limbo",
            (f"{RESTORE}._round", "await self._fill(record, master_key, fragment)", "pass")),
+    # AutoRecovery
+    mutant("two workers repair one ledger", "metadata-rules.md 11.4", "healing",
+           (f"{QUEUE}.lock", "self.locks.setdefault(ledger, session) == session",
+            "bool([self.locks.setdefault(ledger, session)])"),
+           (f"{QUEUE}.release", "held is None or held != session", "held is None")),
+    mutant("a worker names a bookie before its copies are complete", "protocol-rules.md 5.1", "healing",
+           (f"{COPIER}._stored", "code = await answer", "code = 0")),
+    mutant("a ledger is marked inside the delay", "protocol-rules.md 5.3", "healing",
+           ("quire.replication.core.absences:Absences._judge", ">= self._delay_s", ">= 0.0")),
+    mutant("a mark goes by a version that is not the present one", "metadata-rules.md 11.5", "healing",
+           (f"{QUEUE}.settle", "found.version != shortage.version", "False")),
+    mutant("a ledger that is not whole leaves the queue", "protocol-rules.md 5.4", "healing",
+           ("quire.replication.autorecovery.worker:Worker._work", "if outcome.done:", "if True:")),
+    mutant("an auditor goes on without its vote", "metadata-rules.md 12.1", "healing",
+           ("quire.replication.autorecovery.election:Candidate._lost", "self._resign()", "pass"),
+           ("quire.replication.autorecovery.election:Candidate._judge", "elif not won:", "elif False:")),
     # Who answers
     mutant("an address is kept, and the id that answers there is not read", "protocol.md, who answers", "moves",
            UNNAMED,

@@ -129,6 +129,16 @@ class NamedStore(MemoryStore):
         self.owner = process.name
         self._over = False  # the session is, and its process has not heard of it
 
+    @property
+    def over(self) -> bool:
+        """Whether the session has ended, and its process has not heard of it."""
+        return self._over
+
+    @property
+    def session(self) -> int:
+        """The present one."""
+        return self._session
+
     def expire_session(self) -> None:
         self._over = True
         super().expire_session()

@@ -57,6 +57,7 @@ class Profile:
     # in how many histories bookies start on any free host, and stay listed for a while after a kill
     moving: float = 0.5
     upkeep: bool = False  # every history ends with repairs and a day later; of other profiles one in `UPKEEP_EVERY`
+    heals: bool = False  # processes of AutoRecovery work from the beginning
     logs: bool = False  # a named log, and not ledgers alone
     txns: int = 0  # of publishers
     late: float = 0.0  # the share of the metadata's faults by which a change takes effect after it failed
@@ -257,6 +258,27 @@ profile(
     chance_on=0.7, always=frozenset({"look", "follow"}), shapes=((3, 3, 2), (3, 2, 2), (2, 2, 1), (4, 2, 2), (5, 3, 2)),
     spares=(0, 1), writers=(1,), gap=0.03,
     kinds=("advanced early", "advanced early", "plain"), fault_rates=(0.0,),
+)  # fmt: skip
+HEALING = {
+    "heal_begin": 6, "heal_crash": 4, "heal_pause": 4, "heal_expire": 4, "heal_stop": 2, "heal_ask": 1,
+    "heal_switch": 2, "heal_break": 10,
+}  # fmt: skip
+profile(
+    "healing",
+    {**HEALING, "kill": 10, "start": 7, "open": 3, "close": 3, "spare": 5, "crash_writer": 2, "slow_host": 3,
+     "stop_link": 3, "heal": 4, "read_only": 1, "expire": 2, "pause_bookie": 2, "delete": 1},
+    chance_on=0.7, always=frozenset({"heal_begin", "kill", "start"}),
+    shapes=((3, 3, 2), (3, 2, 2), (4, 3, 2), (3, 3, 3), (2, 2, 2)), spares=(1, 3), writers=(1, 2, 3), gap=0.08,
+    jitter=(0.002, 0.01), fault_rates=(0.0, 0.0, 0.2),
+    bookie=DUSTY, upkeep=True, heals=True,
+)  # fmt: skip
+profile(
+    "healing limbo",
+    {**HEALING, "kill": 6, "start": 10, "wipe": 3, "amnesia": 5, "refill": 4, "close": 4, "spare": 4, "retire": 3,
+     "repair": 3, "surplus": 3, "power": 2, "day": 1},
+    chance_on=0.7, always=frozenset({"heal_begin", "kill", "start"}),
+    shapes=((3, 3, 2), (3, 2, 2), (4, 3, 2), (2, 2, 2)), spares=(1, 3), writers=(1, 2), gap=0.08,
+    fault_rates=(0.0,), bookie=DUSTY, upkeep=True, heals=True,
 )  # fmt: skip
 
 # Named logs

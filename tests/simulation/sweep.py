@@ -43,6 +43,8 @@ MIXED = (
     "restore",
     "counted on",
     "counted on",
+    "healing",
+    "healing limbo",
     "log mix",
     "log takeover",
     "log publish",
@@ -66,6 +68,11 @@ OF_LOGS = (
     "session expired",
     "session of a frozen process ended", "tail at the end of the log", "two handles of one process", "zombie task",
     *(f"killed in {procedure}" for procedure in PROCEDURES if procedure != "orphan"),
+)  # fmt: skip
+OF_HEALING = (
+    "a cluster was whole again", "a ledger left the queue", "a ledger was marked", "a process crashed",
+    "a session was lost", "a session was lost in a repair", "broken in a repair", "it stays, for it was marked again",
+    "marked while it is repaired", "the auditor crashed",
 )  # fmt: skip
 RARE = (
     "add parked", "add refused as read-only", "an id was given twice", "bookie gave up", "bookie joined",
@@ -99,6 +106,7 @@ RARE = (
     "a disk destroyed that a recovery counts on", "a journal lost", "a ledger directory of several lost",
     "an index could not tell what it has",
     "ledger doubted while a bookie serves",
+    *(f"healing: {case}" for case in OF_HEALING),
     *(f"log: {case}" for case in OF_LOGS),
 )  # fmt: skip
 KILLS = tuple(f"log: killed at {point}" for point in POINTS)

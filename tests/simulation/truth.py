@@ -88,6 +88,7 @@ class Truth:
         self.ledgers: dict[int, LedgerTruth] = {}
         self.seen: Counter[str] = Counter()
         self.violation: Violation | None = None
+        self.healing: Any = None  # judges what AutoRecovery does, where that is part of the history
         self.authors: dict[int, tuple[str, object]] = {}  # id of a metadata value -> who wrote it
 
     def break_(self, invariant: str, text: str) -> None:
@@ -307,6 +308,8 @@ class Truth:
         if truth is None or before is None:
             return
         old, new = before.value, after.value
+        if self.healing is not None:
+            self.healing.changed(author, ledger, old, new)
         if author.startswith(REPAIRER) and old.state is new.state:
             self._repaired(truth, author, old, new)
             return

@@ -292,6 +292,8 @@ class Upkeep:
             if lost is not None and history.may_lose(lost):
                 self.world.tell(f"{lost.name} is lost for good")
                 lost.lose_disk(amnesia=False)
+        if history.healing is not None:
+            history.healing.make_whole(lines)
         self._make_whole(lines)
         self.audit(lines, "whole")
         self.truth.seen["every entry on its whole write quorum"] += 1
@@ -348,8 +350,7 @@ class Upkeep:
             while sum(bookie.up for bookie in history.bookies) <= history.plan.shape[0]:
                 history.new_bookie().start()
             history.let_pass(0.3)
-            refills = [self._refill(bookie) for bookie in history.bookies if bookie.in_limbo]
-            self._until_over(refills, "a bookie that takes back what it lost")
+            self.refill_all()
             client = history.new_client(f"{REPAIRER}{len(history.clients)}", history.plain_options)
             lost = [bookie.id for bookie in history.bookies if not bookie.up]
             if lost:
@@ -363,6 +364,11 @@ class Upkeep:
                 self.truth.seen["a living bookie lacked copies"] += 1
                 self._do(client, self._recover(client, [bookie_id], ledger, even_if_registered=True))
         raise Violation("whole", f"after {ROUNDS_MAX} rounds of repair copies are missing: {left}")
+
+    def refill_all(self) -> None:
+        """Every bookie in limbo takes back what it lost."""
+        refills = [self._refill(bookie) for bookie in self.history.bookies if bookie.in_limbo]
+        self._until_over(refills, "a bookie that takes back what it lost")
 
     def _incomplete(self, client: SimClient, lines: "list[Line]") -> list[tuple[int, str]]:
         """Which ledgers lack copies, and on whom."""

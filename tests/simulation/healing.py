@@ -1,0 +1,290 @@
+"""
+AutoRecovery in a history: processes that vote, audit and repair, beside all other faults, and at the end nobody else
+makes the cluster whole.
+
+The code is the product's (`replication/autorecovery`).  Beside the promises about entries it has to keep these:
+
+| | |
+|---|---|
+| one auditor | of the processes whose session lives at most one audits |
+| inside the delay | a ledger is marked for a bookie only that was away for the delay |
+| one worker | metadata is changed by a process that has the ledger's lock, as long as its session lives |
+| off the queue | a ledger leaves the queue only when no bookie that its mark names is away and named by the metadata |
+| healed | faults are over: every entry comes to be on its whole write quorum, and the queue is empty |
+"""
+
+from collections.abc import Sequence
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from quire.conf.autorecovery import AutoRecoveryOptions
+from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.memory.repairs import RepairQueue
+from quire.metadata.repairs import Shortage
+from quire.replication.autorecovery.running import AutoRecovery
+from tests.simulation.truth import REPAIRER, Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.history import History
+
+OPTIONS = AutoRecoveryOptions(
+    metadata_uri="memory://simulation",
+    ledgers_at_once=3,
+    open_ledger_grace_ms=300,
+    backoff_ms=50,
+    failed_ledger_pause_ms=400,
+    copies_check_interval_s=0,
+)
+PROCESSES_MAX = 3
+SLACK_S = 1.5  # a decision takes effect so much later at most: the metadata may be slow
+HEALED_SECONDS = 240.0
+
+
+class Process:
+    """One process of AutoRecovery."""
+
+    def __init__(self, history: "History", name: str, options: AutoRecoveryOptions) -> None:
+        self.node = history.new_client(name, history.plain_options)
+        self.node.fault_rate = history.plan.fault_rate
+        self.running = AutoRecovery(self.node.client, name, options)
+        self.running.start()
+
+    @property
+    def lives(self) -> bool:
+        """And its session does."""
+        return self.node.alive and not self.node.store.over
+
+    @property
+    def session(self) -> int:
+        return self.node.store.session
+
+
+class Watched(RepairQueue):
+    """The queue; what happens to it is judged as it takes effect."""
+
+    healing: "Healing"
+
+    def mark(self, ledger: int, missing: Sequence[str], since_ms: int | None) -> None:
+        super().mark(ledger, missing, since_ms)
+        self.healing.marked(ledger, missing)
+
+    def settle(self, shortage: Shortage, session: int) -> bool | None:
+        found = self.shortages.get(shortage.ledger)
+        done = super().settle(shortage, session)
+        self.healing.truth.seen["healing: it stays, for it was marked again"] += done is False
+        if done and found is not None:
+            self.healing.unmarked(found, session)
+        return done
+
+
+class Healing:
+    """One history's."""
+
+    def __init__(self, history: "History") -> None:
+        self.history = history
+        self.world, self.truth = history.world, history.truth
+        self.processes: list[Process] = []
+        rng = Random(f"healing/{history.plan.seed}")
+        self.delay_s = rng.choice((0, 0, 1))
+        self.checked = rng.random() < 0.25  # copies are checked all the time, too
+        self.asked = False  # an operator asked for an audit: no delay counts
+        self._away: dict[str, list[list[float]]] = {}  # of each bookie: when it went, when it came back
+        self._here: set[str] = set()
+
+    def begin(self) -> None:
+        """Once the cluster is there."""
+        shared = self.world.shared
+        queue = Watched(shared.repairs.changed, shared.repairs.went)
+        queue.healing = self
+        shared.repairs = queue
+        shared.time_of_day = lambda: self.world.timeline.now
+        shared.listeners.append(self._look)
+        self.truth.healing = self
+        self._look()
+        self.do_heal_begin(Random(0))
+
+    # Steps
+
+    def do_heal_begin(self, _rng: Random) -> None:
+        """One process more."""
+        if len([each for each in self.processes if each.node.alive]) < PROCESSES_MAX:
+            name = f"{REPAIRER}heal{len(self.processes)}"
+            options = OPTIONS.model_copy(
+                update={"lost_bookie_recovery_delay_s": self.delay_s, "copies_check_interval_s": int(self.checked)}
+            )
+            self.processes.append(Process(self.history, name, options))
+
+    def do_heal_crash(self, rng: Random) -> None:
+        """A process dies, also in the middle of a repair; its session goes a little later."""
+        process = self._some(rng)
+        if process is not None:
+            self.truth.seen["healing: a process crashed"] += 1
+            self.truth.seen["healing: the auditor crashed"] += process.running.auditor is not None
+            process.node.crash()
+
+    def do_heal_pause(self, rng: Random) -> None:
+        """A process stands still; its session may end meanwhile."""
+        process = self._some(rng)
+        if process is not None:
+            process.node.process.pause(rng.choice((0.05, 0.5, 3.0)))
+            if rng.random() < 0.5:
+                self._expire(process)
+
+    def do_heal_expire(self, rng: Random) -> None:
+        """Its session ends, and it goes on."""
+        process = self._some(rng)
+        if process is not None:
+            self._expire(process)
+
+    def do_heal_break(self, rng: Random) -> None:
+        """In the midst of a repair its process dies, loses its session, or another bookie goes."""
+        self.history.let_pass(0.5, self._busy)
+        busy = self._busy()
+        if not busy:
+            return
+        self.truth.seen["healing: broken in a repair"] += 1
+        process = rng.choice(busy)
+        kind = rng.randrange(3)
+        if kind == 0:
+            process.node.crash()
+        elif kind == 1:
+            self._expire(process)
+        else:
+            bookie = self.history.some_bookie(rng)
+            if bookie is not None:
+                bookie.die()
+
+    def _busy(self) -> list[Process]:
+        return [each for each in self.processes if each.node.alive and each.running.worker.working]
+
+    def do_heal_stop(self, rng: Random) -> None:
+        """An operator stops a process."""
+        process = self._some(rng)
+        if process is not None:
+            process.running.stop().addBoth(lambda _done: process.node.crash())
+
+    def do_heal_ask(self, _rng: Random) -> None:
+        """An operator asks for an audit."""
+        self.asked = True
+        self.world.shared.audits.set_delay(self.delay_s, unless_set=False)
+
+    def do_heal_switch(self, rng: Random) -> None:
+        """The switch is turned."""
+        self.world.shared.repairs.switch(rng.random() < 0.5)
+
+    def _expire(self, process: Process) -> None:
+        self.truth.seen["healing: a session was lost"] += 1
+        self.truth.seen["healing: a session was lost in a repair"] += bool(process.running.worker.working)
+        process.node.store.expire_session()
+
+    def _some(self, rng: Random) -> Process | None:
+        living = [each for each in self.processes if each.node.alive]
+        return rng.choice(living) if living else None
+
+    # Judgement
+
+    def _look(self) -> None:
+        """The lists of bookies may have changed."""
+        shared, now = self.world.shared, self.world.timeline.now
+        here = {*shared.writable, *shared.read_only}
+        for bookie in self._here - here:
+            self._away.setdefault(bookie, []).append([now, float("inf")])
+        for bookie in here - self._here:
+            if self._away.get(bookie):
+                self._away[bookie][-1][1] = now
+        self._here = here
+
+    def marked(self, ledger: int, missing: Sequence[str]) -> None:
+        self._look()
+        self.truth.seen["healing: a ledger was marked"] += 1
+        self.truth.seen["healing: marked while it is repaired"] += ledger in self.world.shared.repairs.locks
+        now = self.world.timeline.now
+        self.world.tell(f"ledger {ledger} is marked for {', '.join(missing)}")
+        if self.asked or self.checked:
+            return
+        for bookie in missing:
+            times = self._away.get(bookie, [])
+            if not any(end > now - SLACK_S and min(end, now) - begun >= self.delay_s - 1e-6 for begun, end in times):
+                self.truth.break_(
+                    "inside the delay", f"ledger {ledger} is marked for {bookie}, away since {times[-1:]}"
+                )
+
+    def unmarked(self, shortage: Shortage, session: int) -> None:
+        self._look()
+        self.truth.seen["healing: a ledger left the queue"] += 1
+        self.world.tell(f"ledger {shortage.ledger} leaves the queue")
+        metadata = self.world.metadata(shortage.ledger)
+        author = next((each.node.name for each in self.processes if each.session == session), "")
+        if metadata is None:
+            return
+        truth = self.truth.ledgers[shortage.ledger]
+        doubting = [each.id for each in self.history.bookies if not each.serving or each.in_limbo]
+        self.truth.repair_ended(author, truth, metadata, doubting)
+        now = self.world.timeline.now
+        for bookie in shortage.missing:
+            gone = bookie not in self._here and now - self._away[bookie][-1][0] > SLACK_S
+            if gone and bookie in metadata.bookies():
+                self.truth.break_(
+                    "off the queue", f"ledger {shortage.ledger} leaves it, and names {bookie}, which is away"
+                )
+
+    def changed(self, author: str, ledger: int, before: LedgerMetadata, after: LedgerMetadata) -> None:
+        """A process wrote metadata of the same state: it repairs."""
+        process = next((each for each in self.processes if each.node.name == author), None)
+        if process is None or not process.lives or before.state is not after.state:
+            return
+        if self.world.shared.repairs.locks.get(ledger) != process.session:
+            self.truth.break_("one worker", f"{author} changes ledger {ledger} without its lock")
+
+    def check(self) -> None:
+        """Between two steps."""
+        auditors = [each.node.name for each in self.processes if each.lives and each.running.auditor is not None]
+        if len(auditors) > 1:
+            self.truth.break_("one auditor", f"{' and '.join(auditors)} audit, and their sessions live")
+
+    # The end
+
+    def make_whole(self, lines: Sequence[Any]) -> None:
+        """Nobody but AutoRecovery repairs, now that the faults are over."""
+        history = self.history
+        self.world.shared.repairs.switch(True)
+        for bookie in history.bookies:
+            if bookie.serving and bookie.storage.counters.directories_lost:
+                bookie.die()
+            if not bookie.gone and not bookie.up:
+                bookie.start()
+        while sum(bookie.up for bookie in history.bookies) <= history.plan.shape[0]:
+            history.new_bookie().start()
+        history.let_pass(1.0)
+        if not any(each.node.alive for each in self.processes):
+            self.do_heal_begin(Random(0))
+        for process in self.processes:
+            process.node.fault_rate = 0.0
+        upkeep = history.upkeep
+        upkeep.refill_all()
+        history.let_pass(HEALED_SECONDS, lambda: not self._waits(lines))
+        if self._short():
+            told = [(each.node.name, each.running.status()) for each in self.processes if each.node.alive]
+            raise Violation("healed", f"still in the queue: {self._short()}, of {told}")
+        lost = [bookie.id for bookie in history.bookies if not bookie.up]
+        for line in lines:
+            metadata = self.world.metadata(line.truth.id)
+            named = sorted(set(lost) & set(metadata.bookies())) if metadata is not None else []
+            if named:
+                raise Violation("healed", f"ledger {line.truth.id} names {named}, and is not in the queue")
+        self.truth.seen["healing: a cluster was whole again"] += 1
+        for process in self.processes:
+            if process.node.alive:
+                process.running.stop()
+        history.let_pass(1.0)
+
+    def _short(self) -> list[Shortage]:
+        return list(self.world.shared.repairs.shortages.values())
+
+    def _waits(self, lines: Sequence[Any]) -> bool:
+        """Whether there is something to repair still."""
+        if self._short():
+            return True
+        lost = {bookie.id for bookie in self.history.bookies if not bookie.up}
+        metadata = [self.world.metadata(line.truth.id) for line in lines]
+        return any(each is not None and not lost.isdisjoint(each.bookies()) for each in metadata)
