@@ -39,7 +39,7 @@ def status(argv: Sequence[str] | None) -> int:
     about = "Repairs a cluster's ledgers in the foreground until SIGTERM."
     arguments = parser(AUTORECOVERY, about, f"{LOG_NAME} in this directory").parse_args(argv)
     from quire.conf.properties import ConfigurationError, Property
-    from quire.tools.daemons.recovering import Settings
+    from quire.tools.daemons.settings import Settings
 
     extra = [Property("metadataServiceUri", arguments.metadata, "--metadata")] if arguments.metadata else []
     try:

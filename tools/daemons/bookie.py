@@ -49,7 +49,7 @@ def status(argv: Sequence[str] | None) -> int:
     from quire.conf.bookie import BookieOptions
     from quire.conf.client import ClientOptions
     from quire.conf.properties import ConfigurationError, Property, load
-    from quire.tools.daemons.recovering import Settings
+    from quire.tools.daemons.settings import Settings
 
     extra = [Property("metadataServiceUri", arguments.metadata, "--metadata")] if arguments.metadata else []
     beside = (AutoRecoveryOptions, ClientOptions)

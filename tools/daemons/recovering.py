@@ -2,14 +2,12 @@
 AutoRecovery in a process, a bookie's or its own: its client, its part in the cluster's repair, and the bookies that an
 operator asked over HTTP to be emptied.
 
-Knows: when the client is opened and put away, that a metadata store which is away is waited for, how the counters are
-named for Prometheus.
+Knows: when the client is opened and put away, that a metadata store which is away is waited for.
 Does not know: what an auditor or a worker does (`replication.autorecovery`).  That, and the client, are loaded only
 when they are needed.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -17,16 +15,11 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from quire.conf.autorecovery import AutoRecoveryOptions
-from quire.conf.bookie import BookieOptions
-from quire.conf.client import ClientOptions
-from quire.conf.properties import Property, load
 from quire.metadata.store import NoCluster
 from quire.protocol.errors import LedgerError, MetaStore
+from quire.tools.daemons.settings import Settings
 
 if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
-
     from quire.client.api import Client
     from quire.replication.autorecovery.running import AutoRecovery
     from quire.tools.process_reactor import ProcessReactor
@@ -34,59 +27,6 @@ if TYPE_CHECKING:
 # SPDX-License-Identifier: Apache-2.0
 
 AGAIN_S = 5.0  # after the metadata store did not answer
-PREFIX = "quire_autorecovery_"
-# What a part counts, under our name and under those that Apache's dashboards ask for.
-COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "marked": (
-        "ledgers put into the repair queue, or marked for a further bookie, while this process was the auditor",
-        ("auditor_NUM_UNDER_REPLICATED_LEDGERS_count", "auditor_NUM_UNDER_REPLICATED_LEDGERS_sum"),
-    ),
-    "repaired": (
-        "ledgers that got all their copies again",
-        ("replication_worker_NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED",),
-    ),
-    "failed": (
-        "tries after which a ledger stayed in the queue",
-        ("replication_worker_NUM_DEFER_LEDGER_LOCK_RELEASE_OF_FAILED_LEDGER",),
-    ),
-    "entries": (
-        "entries copied",
-        ("replication_worker_NUM_ENTRIES_READ", "replication_worker_NUM_ENTRIES_WRITTEN"),
-    ),
-    "bytes": (
-        "bytes of entries copied",
-        ("replication_worker_NUM_BYTES_READ_sum", "replication_worker_NUM_BYTES_WRITTEN_sum"),
-    ),
-}
-SIZES = {
-    "working": "ledgers that are being repaired",
-    "lost": "bookies that count as lost, in the eyes of the auditor",
-    "away": "bookies that left and may come back within the delay, in the eyes of the auditor",
-}
-
-
-class Settings(NamedTuple):
-    """Of AutoRecovery and of the client that it has."""
-
-    options: AutoRecoveryOptions
-    client: ClientOptions
-
-    @classmethod
-    def beside(cls, bookie: BookieOptions) -> "Settings":
-        """The defaults, in a bookie's cluster."""
-        options = AutoRecoveryOptions(
-            metadata_uri=bookie.metadata_uri, session_timeout_ms=bookie.session_timeout_ms, bookie_id=bookie.bookie_id
-        )
-        return cls(options, ClientOptions(session_timeout_ms=bookie.session_timeout_ms))
-
-    @classmethod
-    def load(
-        cls, path: str | None, environment: Mapping[str, str], extra: Sequence[Property]
-    ) -> tuple["Settings", list[str]]:
-        """From a file that a bookie may read too, with the warnings to log; `ConfigurationError`."""
-        models = (AutoRecoveryOptions, ClientOptions, BookieOptions)
-        options, warnings = load(AutoRecoveryOptions, path, environment, extra, models)
-        return cls(options, load(ClientOptions, path, environment, extra, models)[0]), warnings
 
 
 class Recovering:
@@ -186,34 +126,3 @@ class Recovering:
             self.log.error("{what} failed: {reason}", what=what, reason=str(failure.value))
         elif not isinstance(failure.value, CancelledError):
             self.log.failure("{what} failed", failure, what=what)
-
-
-class RecoveryCollector:
-    """What Prometheus is shown of a part in AutoRecovery; nothing while there is none."""
-
-    def __init__(self, status: Callable[[], dict[str, Any] | None]) -> None:
-        self._status = status
-
-    def collect(self) -> "Iterator[Metric]":
-        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
-
-        status = self._status()
-        if status is None:
-            return
-        yield GaugeMetricFamily(PREFIX + "auditor", "1 while this process is the auditor", value=int(status["auditor"]))
-        for name, meaning in SIZES.items():
-            yield GaugeMetricFamily(PREFIX + name, meaning, value=len(status[name]))
-        for name, (meaning, apaches) in COUNTERS.items():
-            yield CounterMetricFamily(PREFIX + name, f"{meaning}, since the start", value=status[name])
-            for other in apaches:  # with exactly this name: a counter of the library would end in _total
-                metric = Metric(other, meaning, "unknown")
-                metric.add_sample(other, {}, status[name])
-                yield metric
-        parked = GaugeMetricFamily(PREFIX + "parked", "ledgers that wait, by what for", labels=["outlook"])
-        for outlook, count in status["parked"].items():
-            parked.add_metric([outlook.lower()], count)
-        yield parked
-        figures = GaugeMetricFamily(PREFIX + "check", "what the auditor's last checks counted", labels=["figure"])
-        for figure, count in status["figures"].items():
-            figures.add_metric([figure], count)
-        yield figures

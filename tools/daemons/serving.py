@@ -19,8 +19,10 @@ from quire.metadata.uri import open_store
 from quire.tools.daemons.descriptors import divided, raised
 from quire.tools.daemons.lifetime import Lifetime
 from quire.tools.daemons.process import settle_memory
-from quire.tools.daemons.recovering import Recovering, RecoveryCollector, Settings
+from quire.tools.daemons.recovering import Recovering
+from quire.tools.daemons.recovery_metrics import RecoveryCollector
 from quire.tools.daemons.refill import Refill
+from quire.tools.daemons.settings import Settings
 from quire.tools.daemons.surplus import SurplusRuns
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # SPDX-License-Identifier: Apache-2.0
 
 PAGE = 200  # shortages in one look; what is noted of them is asked for together
-COLUMNS = {"ledger": 12, "missing": 32, "since": 20, "state": 24, "tries": 5, "why": 0}
+COLUMNS = {"ledger": 12, "missing": 32, "since": 20, "state": 24, "tries": 5, "next_try": 20, "why": 0}
 REPAIRED, QUEUED = "repaired now", "queued"
 # By what a worker's note says is next for a ledger (docs/operating.md, "Repair"); the order is that of the counts.
 STATES = {
@@ -139,6 +139,7 @@ def as_cells(row: dict[str, Any]) -> dict[str, Any]:
         "missing": ", ".join(row["missing"]) or "in the wrong places",
         "since": "-" if row["since_ms"] is None else time_text(row["since_ms"]),
         "tries": row["tries"] or "-",
+        "next_try": "-" if row["next_ms"] is None else time_text(row["next_ms"]),
         "why": why,
     }
 
@@ -148,7 +149,8 @@ def summary(counted: Counter[str], chosen: bool) -> str:
     if not counted:
         return "no ledger of the repair queue is like that" if chosen else "the repair queue is empty"
     order = [*dict.fromkeys(STATES.values()), QUEUED, REPAIRED]
-    parts = [f"{counted[state]:,} {state}" for state in [*order, *(counted.keys() - set(order))] if counted[state]]
+    order += sorted(counted.keys() - set(order))
+    parts = [f"{counted[state]:,} {state.replace('waits', 'wait')}" for state in order if counted[state]]
     return f"{counted.total():,} ledger{'' if counted.total() == 1 else 's'}: {', '.join(parts)}"
 
 
