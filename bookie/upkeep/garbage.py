@@ -6,11 +6,12 @@ here; then a pass over the entry logs (`space`) removes those that are not neede
 compaction is due, those that are mostly dead.
 
 Evidence (storage-order.md 7.1).  The local ledgers are listed first, then the metadata's ids in their range, to the
-end.  A listing that fails, is out of order, or comes from a cluster without any ledger deletes nothing.  Each candidate
-is read again, and goes only on the definite word that there is no such ledger; a candidate that exists shows that the
-listing lied, and ends the round.  The cluster must be the one that this bookie belongs to, and not one that was set
-back (`store_guard`): before, after the listing, and after the second reads.  While the store is behind, each round
-counts what it does not know, and deletes nothing.
+end.  A listing that fails or is out of order deletes nothing.  Each candidate is read again, and goes only on the
+definite word that there is no such ledger; a candidate that exists shows that the listing lied, and ends the round.
+The cluster must be the one that this bookie belongs to, and not one that was set back (`store_guard`): before, after
+the listing, and after the second reads.  While the store is behind, each round counts what it does not know, and
+deletes nothing.  A store that lists no ledger at all is asked in two rounds, and has to show that it has given the ids
+that it denies (`emptied`).
 
 Where the store counts deletions, a round in which there was none lists nothing, except once in `LISTING_S`.
 
@@ -27,6 +28,7 @@ from twisted.logger import Logger
 
 from quire.bookie.files import Files, StorageError
 from quire.bookie.storage.counters import StorageCounters
+from quire.bookie.upkeep.emptied import Denials, denied_twice, why_kept
 from quire.bookie.upkeep.space import DirectorySpace, Threshold
 from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.conf.bookie import BookieOptions
@@ -149,6 +151,7 @@ class Garbage:
         self._unswept = True  # ledgers may have been deleted since the last pass over the logs
         self._deletions: int | None = None  # what the store counted at the last full listing
         self._listed_at = clock.seconds()
+        self._denials: Denials | None = None  # of the last round, if it found the store empty
 
     def start(self) -> None:
         self._timer = self._clock.callLater(self._options.gc_interval_ms / 1000, self._on_timer)
@@ -304,6 +307,7 @@ class Garbage:
     # Deleted ledgers
 
     async def _delete_ledgers(self) -> None:
+        denials, self._denials = self._denials, None
         deletions = await self._store.ledger_deletions()
         await self._guard.look()
         if self._guard.is_behind:
@@ -319,9 +323,12 @@ class Garbage:
         local = await self._storage.stored_ledgers()
         if local:
             missing = await self._missing(local)
-            await self._guard.trust_store(missing)
-            for start in range(0, len(missing), PAGE):
-                await self._delete_confirmed(missing[start : start + PAGE])
+            if len(missing) == len(local) and not await self._store.ledger_ids(-1, 1):
+                await self._delete_of_emptied(missing, denials)
+            else:
+                await self._guard.trust_store(missing)
+                for start in range(0, len(missing), PAGE):
+                    await self._delete_confirmed(missing[start : start + PAGE])
         self._deletions = deletions
         self._listed_at = began
 
@@ -340,7 +347,6 @@ class Garbage:
         missing: list[int] = []
         compared = 0
         after = local[0] - 1
-        listed = 0
         while compared < len(local) and not self._stopped:
             page = await self._store.ledger_ids(after, LISTED)
             if not page:
@@ -353,15 +359,30 @@ class Garbage:
                 if page[0] <= after or len(have) < len(page) or sorted(page) != page:
                     raise Doubt(f"{self._store.uri} listed ledgers out of order behind {after}")
                 missing += sorted(set(held) - have)
-            listed += len(page)
             after = page[-1]
             compared = stop
         if self._stopped:
             raise Doubt("the bookie stops")
         missing += local[compared:]
-        if missing and not listed and not self._guard.is_behind and not await self._store.ledger_ids(-1, 1):
-            raise Doubt(f"{self._store.uri} lists no ledger at all, but {len(local)} are stored here")
         return missing
+
+    async def _delete_of_emptied(self, missing: list[int], before: Denials | None) -> None:
+        """The store lists no ledger at all: deletes what it denies for the second time; `Doubt` while ledgers stay."""
+        began = self._clock.seconds()
+        await self._guard.trust_store()
+        given = self._guard.given(missing)  # by what the store says before the reads, which are of no older one
+        for start in range(0, len(missing), READS_AT_ONCE):
+            reading = self._clock.seconds()
+            some = missing[start : start + READS_AT_ONCE]
+            await self._read_again(some)
+            await self._keep_rate(len(some), reading)
+        await self._guard.trust_store(missing)  # one that it has never given shows that it was set back
+        gone, self._denials = denied_twice(before, Denials(began, given))
+        await self._delete_confirmed(gone)
+        if len(gone) < len(missing):
+            raise Doubt(
+                why_kept(self._store.uri, len(missing) - len(gone), len(given) - len(gone), len(missing) - len(given))
+            )
 
     async def _delete_confirmed(self, candidates: list[int]) -> None:
         """
@@ -370,14 +391,9 @@ class Garbage:
         """
         trouble = ""
         for start in range(0, len(candidates), READS_AT_ONCE):
-            if self._stopped:
-                raise Doubt("the bookie stops")
             some = candidates[start : start + READS_AT_ONCE]
             began = self._clock.seconds()
-            absent = set(await self._store.absent_ledgers(some))
-            for ledger in some:
-                if ledger not in absent:
-                    raise Doubt(f"{self._store.uri} did not list ledger {ledger}, yet it exists")
+            await self._read_again(some)
             await self._guard.trust_store(some)
             self._unswept = True
             for ledger in some:
@@ -387,7 +403,20 @@ class Garbage:
                     trouble = f"ledger {ledger} can't be deleted: {failure}"
                 else:
                     self._storage.counters.gc_ledgers_deleted += 1
-            spent = self._clock.seconds() - began
-            await pause(self._clock, max(0.0, len(some) / self._options.gc_metadata_reads_per_second - max(spent, 0)))
+            await self._keep_rate(len(some), began)
         if trouble:
             raise Doubt(trouble)
+
+    async def _read_again(self, some: list[int]) -> None:
+        """`Doubt` unless the store says of each of them that there is no such ledger."""
+        if self._stopped:
+            raise Doubt("the bookie stops")
+        absent = set(await self._store.absent_ledgers(some))
+        for ledger in some:
+            if ledger not in absent:
+                raise Doubt(f"{self._store.uri} did not list ledger {ledger}, yet it exists")
+
+    async def _keep_rate(self, reads: int, began: float) -> None:
+        """Waits as long as so many reads, the first of which was then, have to last."""
+        spent = self._clock.seconds() - began
+        await pause(self._clock, max(0.0, reads / self._options.gc_metadata_reads_per_second - max(spent, 0)))

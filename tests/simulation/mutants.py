@@ -170,7 +170,7 @@ MUTANTS = (
            ("quire.bookie.lifecycle.suspects:_row", "limbo=being_recovered or bookie in", "limbo=bookie in")),
     # Garbage collection
     mutant("what a listing lacks is deleted without reading it again", "storage-order.md 7.1", "garbage",
-           (f"{GARBAGE}._delete_confirmed", "if ledger not in absent:", "if False:")),
+           (f"{GARBAGE}._read_again", "if ledger not in absent:", "if False:")),
     mutant("another cluster's metadata is evidence", "storage-order.md 7.1", "garbage",
            (f"{GUARD}._look", "if cluster != self._cluster:", "if False:")),
     mutant("compaction does not sync the new log", "storage-order.md 7.2", "garbage",
