@@ -38,7 +38,8 @@ OPENING, JOURNAL, CHECKPOINT = (
     "quire.bookie.storage.checkpoint:Checkpoints",
 )
 WRITES = "quire.bookie.storage.writes:Writes"
-GARBAGE, LOGS, COMPACTION = (
+EMPTIED, GARBAGE, LOGS, COMPACTION = (
+    "quire.bookie.upkeep.emptied",
     "quire.bookie.upkeep.garbage:Garbage",
     "quire.bookie.logs.entry_logs:EntryLogs",
     "quire.bookie.upkeep.compaction",
@@ -173,6 +174,10 @@ MUTANTS = (
            (f"{GARBAGE}._read_again", "if ledger not in absent:", "if False:")),
     mutant("another cluster's metadata is evidence", "storage-order.md 7.1", "garbage",
            (f"{GUARD}._look", "if cluster != self._cluster:", "if False:")),
+    mutant("an empty store is believed at once", "storage-order.md 7.1", "emptied",
+           (f"{EMPTIED}:denied_twice", "return [], now", "return now.ledgers.tolist(), now")),
+    mutant("an empty store is asked twice at the same time", "storage-order.md 7.1", "emptied",
+           (f"{EMPTIED}:denied_twice", "if now.began - before.began < APART_S:", "if False:")),
     mutant("compaction does not sync the new log", "storage-order.md 7.2", "garbage",
            (f"{LOGS}.finish_whole", "self._files.sync(handle)", "pass")),
     mutant("the old log goes before the index is synced", "storage-order.md 7.2", "garbage",
