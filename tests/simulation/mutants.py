@@ -38,9 +38,9 @@ OPENING, JOURNAL, CHECKPOINT = (
     "quire.bookie.storage.checkpoint:Checkpoints",
 )
 WRITES = "quire.bookie.storage.writes:Writes"
-EMPTIED, GARBAGE, LOGS, COMPACTION = (
+EMPTIED, DELETIONS, LOGS, COMPACTION = (
     "quire.bookie.upkeep.emptied",
-    "quire.bookie.upkeep.garbage:Garbage",
+    "quire.bookie.upkeep.deletions:Deletions",
     "quire.bookie.logs.entry_logs:EntryLogs",
     "quire.bookie.upkeep.compaction",
 )
@@ -171,7 +171,7 @@ MUTANTS = (
            ("quire.bookie.lifecycle.suspects:_row", "limbo=being_recovered or bookie in", "limbo=bookie in")),
     # Garbage collection
     mutant("what a listing lacks is deleted without reading it again", "storage-order.md 7.1", "garbage",
-           (f"{GARBAGE}._read_again", "if ledger not in absent:", "if False:")),
+           (f"{DELETIONS}._read_again", "if ledger not in absent:", "if False:")),
     mutant("another cluster's metadata is evidence", "storage-order.md 7.1", "garbage",
            (f"{GUARD}._look", "if cluster != self._cluster:", "if False:")),
     mutant("an empty store is believed at once", "storage-order.md 7.1", "emptied",
