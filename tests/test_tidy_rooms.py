@@ -35,6 +35,10 @@ COVERED = {
         "tests/bookie/server/test_service.py",
         "types only: the service and its fakes satisfy them",
     ),
+    "bookie/upkeep/deletions.py": (
+        "tests/bookie/upkeep/test_garbage.py",
+        "rounds of garbage collection are tested as a whole, with what they delete",
+    ),
     "client/connections/answers.py": ("tests/client/connections/test_pool.py", "values only: the pool returns them"),
     "client/connections/network.py": (
         "tests/client/connections/test_pool.py",

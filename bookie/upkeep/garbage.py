@@ -1,50 +1,31 @@
 """
-Garbage collection: which ledgers of this bookie are deleted, and when disk space is got back.
+Garbage collection: when ledgers of this bookie are deleted and disk space is got back.
 
 A round, every `gcWaitTime` or when it is forced: ledgers that the metadata store does not have any more are deleted
-here; then a pass over the entry logs (`space`) removes those that are not needed, and compacts, when a minor or a major
-compaction is due, those that are mostly dead.
+here (`deletions`); then a pass over the entry logs (`space`) removes those that are not needed, and compacts, when a
+minor or a major compaction is due, those that are mostly dead.
 
-Evidence (storage-order.md 7.1).  The local ledgers are listed first, then the metadata's ids in their range, to the
-end.  A listing that fails, is out of order, or comes from a cluster without any ledger deletes nothing.  Each candidate
-is read again, and goes only on the definite word that there is no such ledger; a candidate that exists shows that the
-listing lied, and ends the round.  The cluster must be the one that this bookie belongs to, and not one that was set
-back (`store_guard`): before, after the listing, and after the second reads.  While the store is behind, each round
-counts what it does not know, and deletes nothing.
-
-Where the store counts deletions, a round in which there was none lists nothing, except once in `LISTING_S`.
-
-Knows: that order, the intervals.  Does not know: files, index rows.
-Safety: nothing is deleted on doubtful evidence.
+Knows: that order, the intervals.  Does not know: what is evidence, files, index rows.
+Safety: entry logs are looked at also where ledgers could not be.
 """
 
-from array import array
-from bisect import bisect_right
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.bookie.files import Files, StorageError
-from quire.bookie.storage.counters import StorageCounters
+from quire.bookie.upkeep.deletions import Collected, Deletions, Doubt
 from quire.bookie.upkeep.space import DirectorySpace, Threshold
 from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.conf.bookie import BookieOptions
-from quire.metadata.clock import Clock, Timer, pause
+from quire.metadata.clock import Clock, Timer
 from quire.metadata.store import MetadataStore
 from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
 
 log = Logger()
-LISTED = 5000  # ids in one page of a listing
-PAGE = 1000  # candidates between two looks at the cluster
-READS_AT_ONCE = 100
-LISTING_S = 86_400.0  # a store that says that nothing was deleted is not believed for longer
-
-
-class Doubt(Exception):
-    """The evidence is doubtful; nothing more is deleted in this round."""
 
 
 class Reclaiming(Protocol):
@@ -54,20 +35,6 @@ class Reclaiming(Protocol):
     def directories(self) -> list[DirectorySpace]: ...
 
     def reclaim(self, threshold: Threshold, seconds_max: float = 0) -> Deferred[None]: ...
-
-
-class Collected(Protocol):
-    """What garbage collection needs of a storage."""
-
-    counters: StorageCounters
-
-    def stored_ledgers(self) -> "Deferred[array[int]]":
-        """The ids of the ledgers that were stored some time ago, ascending; newer ones may be missing."""
-        ...
-
-    def delete_ledger(self, ledger: int) -> None: ...
-
-    def flush(self) -> Deferred[None]: ...
 
 
 class Kind:
@@ -138,17 +105,13 @@ class Garbage:
         self._files = files
         self._storage = storage
         self._space = space
-        self._store = store
-        self._guard = guard
+        self._deletions = Deletions(clock, options.gc_metadata_reads_per_second, storage, store, guard)
         self._timer: Timer | None = None
         self._running: Deferred[None] | None = None
         self._forced: set[str] = set()  # kinds for the next round
         self._forced_now = False
         self._begun = 0
         self._stopped = False
-        self._unswept = True  # ledgers may have been deleted since the last pass over the logs
-        self._deletions: int | None = None  # what the store counted at the last full listing
-        self._listed_at = clock.seconds()
 
     def start(self) -> None:
         self._timer = self._clock.callLater(self._options.gc_interval_ms / 1000, self._on_timer)
@@ -156,6 +119,7 @@ class Garbage:
     async def stop(self) -> None:
         """No more rounds; one that runs ends at its next step."""
         self._stopped = True
+        self._deletions.stop()
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         if self._running is not None:
@@ -257,15 +221,15 @@ class Garbage:
 
     async def _round(self, forced: set[str]) -> None:
         try:
-            await self._delete_ledgers()
+            await self._deletions.delete()
             self.problem = None
         except (Doubt, LedgerError, StorageError, OSError) as doubt:
             self.problem = str(doubt)
             log.warn("garbage collection deletes no more ledgers in this round: {reason}", reason=self.problem)
         kinds = [kind for kind in (self.minor, self.major) if self._wanted(kind, kind.name in forced)]
-        if not (self._unswept or kinds or forced):
+        if not (self._deletions.unswept or kinds or forced):
             return
-        self._unswept = False
+        self._deletions.unswept = False
         try:
             await self._storage.flush()  # index rows of deleted ledgers go with a checkpoint
         except (StorageError, OSError) as failure:
@@ -300,94 +264,3 @@ class Garbage:
             elif part > self._options.disk_usage_warn_threshold:
                 allowed = [kind for kind in kinds if kind is not self.major]
         return max((kind.threshold for kind in allowed), default=0.0)
-
-    # Deleted ledgers
-
-    async def _delete_ledgers(self) -> None:
-        deletions = await self._store.ledger_deletions()
-        await self._guard.look()
-        if self._guard.is_behind:
-            await self._count_unknown()
-            return
-        if (
-            deletions is not None
-            and deletions == self._deletions
-            and 0 <= self._clock.seconds() - self._listed_at < LISTING_S
-        ):
-            return
-        began = self._clock.seconds()
-        local = await self._storage.stored_ledgers()
-        if local:
-            missing = await self._missing(local)
-            await self._guard.trust_store(missing)
-            for start in range(0, len(missing), PAGE):
-                await self._delete_confirmed(missing[start : start + PAGE])
-        self._deletions = deletions
-        self._listed_at = began
-
-    async def _count_unknown(self) -> None:
-        """While the store is behind: what would go if that were accepted."""
-        self._deletions = None  # once it is accepted, a round has to list
-        await self._storage.flush()  # so that the newest ledgers are among those that are stored
-        local = await self._storage.stored_ledgers()
-        await self._guard.counted(array("q", await self._missing(local) if local else ()))
-        await self._guard.trust_store()
-
-    async def _missing(self, local: "array[int]") -> list[int]:
-        """
-        The local ledgers that a listing of the metadata lacks.  The listing was whole and in order, or this raises.
-        """
-        missing: list[int] = []
-        compared = 0
-        after = local[0] - 1
-        listed = 0
-        while compared < len(local) and not self._stopped:
-            page = await self._store.ledger_ids(after, LISTED)
-            if not page:
-                break
-            await self._guard.saw(page)
-            stop = bisect_right(local, page[-1])
-            held = local[compared:stop].tolist()
-            if held != page:  # or it is as good as what is held here
-                have = set(page)
-                if page[0] <= after or len(have) < len(page) or sorted(page) != page:
-                    raise Doubt(f"{self._store.uri} listed ledgers out of order behind {after}")
-                missing += sorted(set(held) - have)
-            listed += len(page)
-            after = page[-1]
-            compared = stop
-        if self._stopped:
-            raise Doubt("the bookie stops")
-        missing += local[compared:]
-        if missing and not listed and not self._guard.is_behind and not await self._store.ledger_ids(-1, 1):
-            raise Doubt(f"{self._store.uri} lists no ledger at all, but {len(local)} are stored here")
-        return missing
-
-    async def _delete_confirmed(self, candidates: list[int]) -> None:
-        """
-        Deletes those of the candidates that are read again and do not exist: a few at a time, in the turn in which that
-        is known, for their ids may be used again.
-        """
-        trouble = ""
-        for start in range(0, len(candidates), READS_AT_ONCE):
-            if self._stopped:
-                raise Doubt("the bookie stops")
-            some = candidates[start : start + READS_AT_ONCE]
-            began = self._clock.seconds()
-            absent = set(await self._store.absent_ledgers(some))
-            for ledger in some:
-                if ledger not in absent:
-                    raise Doubt(f"{self._store.uri} did not list ledger {ledger}, yet it exists")
-            await self._guard.trust_store(some)
-            self._unswept = True
-            for ledger in some:
-                try:
-                    self._storage.delete_ledger(ledger)
-                except (StorageError, OSError) as failure:  # its row can't be read; the others go
-                    trouble = f"ledger {ledger} can't be deleted: {failure}"
-                else:
-                    self._storage.counters.gc_ledgers_deleted += 1
-            spent = self._clock.seconds() - began
-            await pause(self._clock, max(0.0, len(some) / self._options.gc_metadata_reads_per_second - max(spent, 0)))
-        if trouble:
-            raise Doubt(trouble)

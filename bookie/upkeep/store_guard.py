@@ -238,6 +238,11 @@ class StoreGuard:
             end = min(end, self._seen.chosen)
         return sorted(ledger for ledger in ledgers if first <= ledger < end)
 
+    def given(self, ledgers: Iterable[int]) -> "array[int]":
+        """Those whose ids the store had given when it was seen last, none of them known to be a caller's; ascending."""
+        end = self._seen.ledgers if self._seen.chosen < 0 else min(self._seen.ledgers, self._seen.chosen)
+        return array("q", sorted(ledger for ledger in ledgers if ledger < end))
+
     async def _suspect(self, absent: Sequence[int]) -> None:
         """Ledgers that are here and that the store neither has nor has given yet."""
         if absent and (absent[-1] >= self._seen.ledgers or not self.is_behind):

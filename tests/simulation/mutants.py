@@ -38,8 +38,9 @@ OPENING, JOURNAL, CHECKPOINT = (
     "quire.bookie.storage.checkpoint:Checkpoints",
 )
 WRITES = "quire.bookie.storage.writes:Writes"
-GARBAGE, LOGS, COMPACTION = (
-    "quire.bookie.upkeep.garbage:Garbage",
+EMPTIED, DELETIONS, LOGS, COMPACTION = (
+    "quire.bookie.upkeep.emptied",
+    "quire.bookie.upkeep.deletions:Deletions",
     "quire.bookie.logs.entry_logs:EntryLogs",
     "quire.bookie.upkeep.compaction",
 )
@@ -170,9 +171,13 @@ MUTANTS = (
            ("quire.bookie.lifecycle.suspects:_row", "limbo=being_recovered or bookie in", "limbo=bookie in")),
     # Garbage collection
     mutant("what a listing lacks is deleted without reading it again", "storage-order.md 7.1", "garbage",
-           (f"{GARBAGE}._delete_confirmed", "if ledger not in absent:", "if False:")),
+           (f"{DELETIONS}._read_again", "if ledger not in absent:", "if False:")),
     mutant("another cluster's metadata is evidence", "storage-order.md 7.1", "garbage",
            (f"{GUARD}._look", "if cluster != self._cluster:", "if False:")),
+    mutant("an empty store is believed at once", "storage-order.md 7.1", "emptied",
+           (f"{EMPTIED}:denied_twice", "return [], now", "return now.ledgers.tolist(), now")),
+    mutant("an empty store is asked twice at the same time", "storage-order.md 7.1", "emptied",
+           (f"{EMPTIED}:denied_twice", "if now.began - before.began < APART_S:", "if False:")),
     mutant("compaction does not sync the new log", "storage-order.md 7.2", "garbage",
            (f"{LOGS}.finish_whole", "self._files.sync(handle)", "pass")),
     mutant("the old log goes before the index is synced", "storage-order.md 7.2", "garbage",

@@ -12,7 +12,7 @@ from errno import EIO
 from random import Random
 from typing import Any, TypeVar
 
-from twisted.internet.defer import Deferred, fail, maybeDeferred
+from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
 
 from quire.bookie.directory import notes
 from quire.bookie.index.run_index import RunIndex
@@ -187,11 +187,14 @@ class DoubtfulStore(NamedStore):
     def __init__(self, world: World, process: Process) -> None:
         super().__init__(world, process)
         self.astray = False
+        self.hollow = False  # it denies all ledgers to garbage collection
         self.lying = False  # once the bookie serves: its start is not garbage collection
 
     def _ledger_ids(self, after: int, limit: int) -> list[int]:
         if self.astray:
             return [FOREIGN] if after < FOREIGN else []
+        if self.hollow:
+            return []
         page = super()._ledger_ids(after, limit)
         rng = self.world.random
         if not page or not self.lying or not self.world.listing_lies or rng.random() >= self.world.listing_lies:
@@ -203,6 +206,9 @@ class DoubtfulStore(NamedStore):
         if kind == 1:
             return page[::-1] if len(page) > 1 else []
         return [] if kind == 2 else [ledger for ledger in page if ledger != rng.choice(page)]
+
+    def absent_ledgers(self, ledgers: Sequence[int]) -> Deferred[list[int]]:
+        return succeed(list(ledgers)) if self.hollow else super().absent_ledgers(ledgers)
 
     def _read_ledger(self, ledger: int) -> Versioned[LedgerMetadata]:
         if self.astray:
@@ -551,7 +557,7 @@ class SimBookie:
 
     def store_told_truth(self) -> None:
         if self.up:
-            self.store.astray = False
+            self.store.astray = self.store.hollow = False
 
     def die(self) -> None:
         """kill -9."""

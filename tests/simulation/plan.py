@@ -58,6 +58,7 @@ class Profile:
     moving: float = 0.5
     upkeep: bool = False  # every history ends with repairs and a day later; of other profiles one in `UPKEEP_EVERY`
     heals: bool = False  # processes of AutoRecovery work from the beginning
+    emptied: bool = False  # in the end every ledger is deleted, and its space has to come back
     logs: bool = False  # a named log, and not ledgers alone
     txns: int = 0  # of publishers
     late: float = 0.0  # the share of the metadata's faults by which a change takes effect after it failed
@@ -213,6 +214,13 @@ profile(
     chance_on=0.85, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), spares=(0, 1), writers=(2, 3, 4), gap=0.02, batch=12,
     fault_rates=(0.0,), bookie=DUSTY,
     listing_lies=0.3, upkeep=True,
+)  # fmt: skip
+profile(
+    "emptied",
+    {"hollow": 8, "delete": 4, "collect": 10, "dark_collect": 3, "flush": 14, "kill": 4, "power": 3, "start": 16,
+    "close": 3},
+    chance_on=0.85, always=frozenset({"hollow"}), shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), spares=(0, 1),
+    writers=(1, 2, 3), gap=0.02, batch=12, fault_rates=(0.0,), bookie=DUSTY, upkeep=True, emptied=True,
 )  # fmt: skip
 profile(
     "new index",

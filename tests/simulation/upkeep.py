@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from quire.bookie.upkeep.emptied import APART_S
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import LedgerError, Status
 from quire.replication.checker import check_ledger
@@ -223,6 +224,21 @@ class Upkeep:
             self.world.timeline.at(rng.choice((0.001, 0.01, 0.1)), come_back)
             bookie.garbage.force()
 
+    def do_hollow(self, rng: Random) -> None:
+        """For a while a store that is half read denies a bookie all ledgers; it has given their ids."""
+        bookie = self.history.some_bookie(rng)
+        if bookie is not None and bookie.serving:
+            store = bookie.store
+            store.hollow = True
+            self.truth.seen["a store denied all ledgers"] += 1
+
+            def fill() -> None:
+                store.hollow = False
+
+            self.world.timeline.at(rng.choice((0.01, 0.1, 1.0)), fill)
+            for _ in range(2):
+                bookie.garbage.force()  # the second one right after the first
+
     def do_surplus(self, rng: Random) -> None:
         bookie = self.history.some_bookie(rng)
         if bookie is not None and bookie.serving:
@@ -284,9 +300,13 @@ class Upkeep:
             if task.done and task.error is not None and not isinstance(task.error, LedgerError | OSError):
                 raise Violation("no bug", f"upkeep failed: {task.error!r}")
         lines = [line for line in history.lines if not line.truth.deleted and not line.truth.deferred and line.settled]
-        if not lines or plan.profile.first_id:
-            return
-        rng = Random(plan.seed)
+        if lines and not plan.profile.first_id:
+            self._whole_again(lines, Random(plan.seed))
+        if plan.profile.emptied:
+            self._empty()
+
+    def _whole_again(self, lines: "list[Line]", rng: Random) -> None:
+        history, plan = self.history, self.history.plan
         if len(history.losers) < plan.shape[2] - 1 and rng.random() < 0.5:
             lost = history.some_bookie(rng)
             if lost is not None and history.may_lose(lost):
@@ -320,6 +340,25 @@ class Upkeep:
         self._collect_all()
         self.audit(lines, "whole after a power loss")
         self._gone("a power loss and garbage collection")
+
+    def _empty(self) -> None:
+        """Every ledger is deleted: two rounds that are apart give all space back; a third takes what came late."""
+        history = self.history
+        for bookie in history.bookies:
+            if not bookie.gone and not bookie.up:
+                bookie.start()
+        history.let_pass(1.0)
+        client = history.new_client(f"d{len(history.clients)}", history.plain_options)
+        for line in history.lines:
+            self._do(client, client.client.delete_ledger(line.truth.id))
+        for _ in range(3):
+            self._collect_all()
+            history.let_pass(APART_S)
+        for bookie in history.bookies:
+            if bookie.serving and bookie.garbage.problem is not None:
+                raise Violation("emptied", f"{bookie.name} keeps deleted ledgers: {bookie.garbage.problem}")
+        self._gone("the cluster was emptied")
+        self.truth.seen["an emptied cluster gave its space back"] += 1
 
     def _until_over(self, tasks: list[Task], what: str) -> None:
         self.history.let_pass(REPAIR_SECONDS, lambda: all(task.over for task in tasks))

@@ -15,7 +15,8 @@ from twisted.internet.task import Clock
 from quire.bookie.files import Files, StorageError, Usage
 from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.upkeep.compaction import LogUse
-from quire.bookie.upkeep.garbage import LISTING_S, PAGE, Garbage
+from quire.bookie.upkeep.deletions import LISTING_S, PAGE
+from quire.bookie.upkeep.garbage import Garbage
 from quire.bookie.upkeep.space import DirectorySpace
 from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.metadata.memory.cluster import MemoryCluster
