@@ -64,9 +64,9 @@ class StartableReactor(Reactor, Protocol):
 
 
 def pause(clock: Clock, seconds: float) -> Deferred[None]:
-    """Fires after that time."""
-    over: Deferred[None] = Deferred()
-    clock.callLater(seconds, over.callback, None)
+    """Fires after that time; nothing stays behind when it is cancelled."""
+    over: Deferred[None] = Deferred(lambda _over: timer.cancel())
+    timer = clock.callLater(seconds, over.callback, None)
     return over
 
 

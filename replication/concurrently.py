@@ -1,7 +1,7 @@
 """
 Several coroutines at the same time.
 
-Knows: waiting for all of them, feeding a few workers from one source, waking one that waits.
+Knows: waiting for all of them, feeding a few workers from one source, waking one that waits, keeping a pace.
 Does not know: what they do.
 """
 
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredLock, FirstError, gatherResults
 
-from quire.metadata.clock import Clock
+from quire.metadata.clock import Clock, pause
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -82,3 +82,22 @@ class Bell:
                 if timer is not None and timer.active():
                     timer.cancel()
         self._rung = False
+
+
+class Pace:
+    """So many (bytes, ledgers) a second at most.  A reader says what it got, and waits before it asks for more."""
+
+    def __init__(self, clock: Clock, per_second: float | None) -> None:
+        self._clock = clock
+        self._rate = per_second
+        self._free_at = 0.0  # when all that was read is paid for
+
+    def read(self, size: int) -> None:
+        """So many came."""
+        if self._rate is not None:
+            self._free_at = max(self._free_at, self._clock.seconds()) + size / self._rate
+
+    async def turn(self) -> None:
+        """Returns when more may be asked for."""
+        while (left := self._free_at - self._clock.seconds()) > 0:
+            await pause(self._clock, left)

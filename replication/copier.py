@@ -18,12 +18,10 @@ from twisted.internet.defer import Deferred
 
 from quire.client.core.quorum import NEGATIVE, merge
 from quire.client.handles.ledger_record import LedgerRecord, digest_of
-from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import OK, DataUnknown, NoSuchEntry, Replication, UnclosedFragment
-from quire.replication.concurrently import all_of
+from quire.replication.concurrently import Pace, all_of
 from quire.replication.core.fragments import HeldFragment, runs_on
 from quire.replication.replicas import ReadPool, ReplicaReader, why
-from quire.replication.scrub.pace import Pace
 from quire.replication.target import Target, WritePool
 
 # SPDX-License-Identifier: Apache-2.0
@@ -195,10 +193,10 @@ class FragmentCopier:
         planned = self._fragment
         changed = tuple(replacements.get(index, bookie) for index, bookie in enumerate(planned.bookies))
 
-        def needs(metadata: LedgerMetadata) -> bool:
-            return any(each.first == planned.first and each.bookies == planned.bookies for each in metadata.fragments)
-
-        after = await self._record.edit(needs, lambda metadata: metadata.replace_bookies(planned.first, changed))
+        after = await self._record.edit(
+            lambda now: any(each.first == planned.first and each.bookies == planned.bookies for each in now.fragments),
+            lambda metadata: metadata.replace_bookies(planned.first, changed),
+        )
         return any(each.first == planned.first and each.bookies == changed for each in after.fragments)
 
     async def keep(self, index: int, bookie: str) -> None:

@@ -22,23 +22,22 @@ from twisted.internet.defer import Deferred
 
 from quire.client.api import Client
 from quire.client.handles.ledger_record import LedgerRecord
-from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.repairs import RepairLock
 from quire.protocol.errors import (
     BookieHandleNotAvailable,
     IllegalOp,
     LedgerError,
     MetadataSerialization,
+    MetaStore,
     NoSuchLedger,
     NoSuchLedgerExistsOnMetadataServer,
     NotEnoughBookies,
     Replication,
 )
-from quire.replication.concurrently import each_of
+from quire.replication.concurrently import Pace, each_of
 from quire.replication.copier import Copied, FragmentCopier, TargetFailed
 from quire.replication.core.fragments import HeldFragment, copies_of, fragments_naming, writer_depends_on
 from quire.replication.lock import repair_lock
-from quire.replication.scrub.pace import Pace
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -258,24 +257,32 @@ async def _free(run: Run, ledger: int) -> None:
     run.named.append(ledger)
     run.count(ledgers_named=1)
     if run.dry_run:
-        _estimate(run, found.value)
+        for fragment in fragments_naming(found.value, run.lost):
+            run.count(fragments=1, entries=copies_of(found.value, fragment))
+        run.count(ledgers_recovered=int(writer_depends_on(found.value, run.lost)))
         return
     async with repair_lock(run.client.store.repairs, ledger, run.lock) as lock:
         if lock is None:
             raise Replication(f"ledger {ledger}: another process repairs it right now; run this again")
-        await _free_locked(run, lock, ledger, found.value)
+        await _free_locked(run, lock, ledger, close=run.fence and writer_depends_on(found.value, run.lost))
 
 
-async def _free_locked(run: Run, lock: RepairLock, ledger: int, metadata: LedgerMetadata) -> None:
-    if run.fence and writer_depends_on(metadata, run.lost):
-        await run.client.recover_ledger(ledger)
-        run.count(ledgers_recovered=1)
+async def _free_locked(run: Run, lock: RepairLock, ledger: int, close: bool) -> None:
+    unclosed: list[LedgerError] = []
+    if close:
+        try:
+            await run.client.recover_ledger(ledger)
+            run.count(ledgers_recovered=1)
+        except (MetaStore, NoSuchLedgerExistsOnMetadataServer):
+            raise
+        except LedgerError as error:  # what is settled may have what its last fragment lacks
+            unclosed.append(error)
     for _ in range(ROUNDS_MAX):
         record = LedgerRecord(run.client.store, ledger, await run.client.store.read_ledger(ledger))
         held = [fragment for fragment in fragments_naming(record.metadata, run.lost) if fragment.settled]
         if not held:
             break
-        hopeless: list[LedgerError] = []
+        hopeless = list(unclosed)
         for fragment in held:
             try:
                 await _mend(run, lock, record, fragment)
@@ -285,19 +292,13 @@ async def _free_locked(run: Run, lock: RepairLock, ledger: int, metadata: Ledger
             raise hopeless[0]
     else:
         raise Replication(f"ledger {ledger}: its metadata changed all the time; run this again")
+    if unclosed:
+        raise unclosed[0]
     if writer_depends_on(record.metadata, run.lost):
         raise Replication(
             f"ledger {ledger} is not closed and its last ensemble names {', '.join(sorted(run.lost))}: what they "
             f"lack is copied once its writer has closed it; if that is gone, `quire ledger recover {ledger}`"
         )
-
-
-def _estimate(run: Run, metadata: LedgerMetadata) -> None:
-    """Counts what would be copied."""
-    for fragment in fragments_naming(metadata, run.lost):
-        run.count(fragments=1, entries=copies_of(metadata, fragment))
-    if writer_depends_on(metadata, run.lost):
-        run.count(ledgers_recovered=1)
 
 
 async def _mend(run: Run, lock: RepairLock, record: LedgerRecord, fragment: HeldFragment) -> None:

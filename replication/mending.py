@@ -20,12 +20,13 @@ from twisted.internet.defer import Deferred
 
 from quire.client.api import Client
 from quire.client.handles.ledger_record import LedgerRecord
-from quire.metadata.clock import pause
+from quire.metadata.clock import Clock, pause
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.repairs import RepairLock
 from quire.protocol.errors import LedgerError, NoSuchLedgerExistsOnMetadataServer, Replication
+from quire.replication.concurrently import Pace
 from quire.replication.copier import Copied, FragmentCopier, TargetFailed
-from quire.replication.core.fragments import HeldFragment, writer_depends_on
+from quire.replication.core.fragments import HeldFragment, fragments_naming, writer_depends_on
 from quire.replication.lock import repair_lock
 from quire.replication.lost_bookies import recover_bookies
 from quire.replication.scrub.examine import DIFFERS, STALE, UNDECIDED, WRONG_HEAD, Manner
@@ -58,18 +59,50 @@ class Mended:
 class Mending:
     """
     How: `fence`: whether ledgers whose writer seems gone are closed; `grace_s`: how long that is watched;
-    `lock`: that of the ledger, which the caller has.
+    `lock`: that of the ledger, which the caller has; `pace` of the copying.
     """
 
     dry_run: bool = False
     fence: bool = False
     grace_s: float = GRACE_S
     lock: RepairLock | None = None
+    pace: Pace | None = None
+
+    @classmethod
+    def at(cls, clock: Clock, bytes_per_second: float | None) -> "Mending":
+        """So fast at most, all ledgers together."""
+        return cls(pace=Pace(clock, bytes_per_second))
 
 
 def mend(client: Client, ledger: int, findings: Sequence[Finding], how: Mending = Mending()) -> Deferred[Mended]:
     """Makes good what was found of a ledger.  What can't be is in `left`; nothing is raised but by the store."""
     return Deferred.fromCoroutine(_mend(client, ledger, findings, how))
+
+
+async def mend_bookies(
+    client: Client, ledger: int, bookies: Collection[str], how: Mending, *, full: bool = False
+) -> tuple[Mended, bool]:
+    """
+    Makes good what bookies that are there lack of what is settled, found by their lists, or with `full` by reading all;
+    and whether it found an entry without any copy.
+    """
+    metadata = (await client.store.read_ledger(ledger)).value
+    suspicion = Suspicion(ledger, -1)
+    for fragment in fragments_naming(metadata, bookies):
+        if fragment.last is not None and fragment.last >= fragment.first:
+            suspicion.last = max(suspicion.last, fragment.last)
+            suspicion.copies += [(index, fragment.first, fragment.last) for index in fragment.indexes]
+            if full:
+                suspicion.differing.add((fragment.first, fragment.last))
+    findings = await second_look(client, suspicion, Manner(how.pace), by_lists=not full)
+    wrong = [each for each in findings if each.kind in MENDED_BY_COPIES]
+    done = await mend(client, ledger, wrong, how) if wrong else Mended(ledger)
+    done.left += [
+        f"ledger {ledger}, entries {each.first} to {each.last}: {each.bookie}: {each.detail}"
+        for each in findings
+        if each.kind not in MENDED_BY_COPIES
+    ]
+    return done, any(each.kind == "lost" for each in wrong)
 
 
 async def _mend(client: Client, ledger: int, findings: Sequence[Finding], how: Mending) -> Mended:
@@ -128,6 +161,7 @@ async def _moved_off(
         fence=fence,
         ledgers=[ledger],
         lock=how.lock,
+        pace=how.pace,
     )
     done.entries += freed.progress.entries
     done.bytes += freed.progress.bytes
@@ -146,11 +180,13 @@ async def _copy(client: Client, ledger: int, findings: Sequence[Finding], how: M
         if lock is None and not how.dry_run:
             raise Replication(f"ledger {ledger}: another process repairs it right now; run this again")
         record = LedgerRecord(client.store, ledger, await client.store.read_ledger(ledger))
-        wrong = await second_look(client, suspicion, Manner())
+        wrong = await second_look(client, suspicion, Manner(how.pace))
         copied = [finding for finding in wrong if await _copied(client, record, finding, wrong, how, done)]
         if how.dry_run or not copied:
             return
-        refused = {finding.bookie for finding in await second_look(client, suspicion_of(ledger, copied), Manner())}
+        refused = {
+            finding.bookie for finding in await second_look(client, suspicion_of(ledger, copied), Manner(how.pace))
+        }
     if refused:
         await _moved_off(client, ledger, sorted(refused), done, how)
 
@@ -196,7 +232,7 @@ async def _copied(
     else:
         part = HeldFragment(finding.first, finding.last, bookies, (finding.index,))
         lost = {finding.bookie, *misleading}
-        copier = FragmentCopier(client.pool, record, part, lost, done.copied, [finding.holder])
+        copier = FragmentCopier(client.pool, record, part, lost, done.copied, [finding.holder], how.pace)
         try:
             await copier.copy(finding.index, finding.bookie)
         except TargetFailed:

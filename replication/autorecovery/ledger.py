@@ -10,91 +10,77 @@ Does not know: the queue, when a ledger is tried again; how copies are made (`lo
 | it is gone | what it held is copied to others; an open ledger is closed first when its writer does not replace it |
 | it is there | what it lacks is found by its list, or by reading, and copied to it |
 
+A mark that names no bookie asks for better places; what bookies that are there lack is found then, too.
+
 Safety: an open ledger is recovered, never merely copied, and only after its last add confirmed stood still for the
 grace, while its last ensemble names a bookie that is gone.
 """
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import NamedTuple
 
 from quire.client.api import Client
-from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.repairs import RepairLock
-from quire.protocol.errors import NoSuchLedgerExistsOnMetadataServer, Read
+from quire.protocol.errors import NoSuchLedgerExistsOnMetadataServer
+from quire.replication.autorecovery.graces import Graces
 from quire.replication.autorecovery.places import put_right
-from quire.replication.copier import Copied
-from quire.replication.core.fragments import fragments_naming, writer_depends_on
 from quire.replication.core.outlook import Outlook, outlook, short_fragments, short_of
 from quire.replication.lost_bookies import recover_bookies
-from quire.replication.mending import Mending, mend
-from quire.replication.scrub.examine import Manner
-from quire.replication.scrub.judge import MENDED_BY_COPIES, Suspicion
-from quire.replication.scrub.ledgers import end_of
-from quire.replication.scrub.pace import Pace
-from quire.replication.scrub.second_look import second_look
+from quire.replication.mending import Mended, Mending, mend_bookies
 
 # SPDX-License-Identifier: Apache-2.0
 
-UNREADABLE = -2  # in place of a last add confirmed that can't be had
-
 
 class Outcome(NamedTuple):
-    """What became of a try.  `reasons`: why it is not whole; `due_s`: when to look again, if that is known."""
+    """
+    What became of a try.  `reasons`: why the ledger is not whole; `due_s`: when to look again, if that is known;
+    `entries` and `bytes` were copied.
+    """
 
     reasons: tuple[str, ...] = ()
     outlook: Outlook | None = None
     due_s: float | None = None
+    entries: int = 0
+    bytes: int = 0
 
     @property
     def done(self) -> bool:
         return not self.reasons
 
 
-@dataclass(slots=True)
-class Graces:
-    """Which last add confirmed each open ledger had, and since when, on a clock that is never set."""
+class Repairer:
+    """Of one worker.  `bytes_per_second`: 0 or less sets no limit; `grace_s`: what the writer of an open ledger has."""
 
-    seconds: float
-    seen: dict[int, tuple[int, float]] = field(default_factory=dict)
+    def __init__(self, client: Client, bytes_per_second: float, grace_s: float) -> None:
+        self._client = client
+        self._how = Mending.at(client.reactor, max(bytes_per_second, 0) or None)
+        self._graces = Graces(client, grace_s)
 
-    def left(self, ledger: int, confirmed: int, now: float) -> float:
-        """Seconds until its writer counts as gone, if nothing moves."""
-        if ledger not in self.seen or self.seen[ledger][0] != confirmed:
-            self.seen[ledger] = confirmed, now
-        return self.seen[ledger][1] + self.seconds - now
+    async def repaired(self, lock: RepairLock, *, full: bool = False) -> Outcome:
+        """
+        One try.  `full`: all that bookies which are there have is read, for a scrub found a wrong copy.  `LedgerError`
+        for what is not this ledger's fault.
+        """
+        done = Mended(lock.ledger)
+        try:
+            return await self._repaired(lock, full, done)
+        except NoSuchLedgerExistsOnMetadataServer:
+            self._graces.over(lock.ledger)
+            return Outcome((), None, None, done.entries, done.bytes)
 
-    def over(self, ledger: int) -> None:
-        self.seen.pop(ledger, None)
-
-
-@dataclass(frozen=True, slots=True)
-class How:
-    """How ledgers are repaired: `moved` hears what was copied."""
-
-    graces: Graces
-    moved: Callable[[Copied], None]
-    pace: Pace | None = None
-
-
-async def repaired(client: Client, lock: RepairLock, how: How, full: bool = False) -> Outcome:
-    """
-    One try.  `full`: all that bookies which are there have is read, for a scrub found a wrong copy.  `LedgerError` for
-    what is not this ledger's fault.
-    """
-    assert lock.shortage is not None, "it was taken from the queue"
-    ledger = lock.ledger
-    try:
+    async def _repaired(self, lock: RepairLock, full: bool, done: Mended) -> Outcome:
+        assert lock.shortage is not None, "it was taken from the queue"
+        client, ledger, shortage = self._client, lock.ledger, lock.shortage
+        how = replace(self._how, lock=lock)
         metadata = (await client.store.read_ledger(ledger)).value
         listed = await client.store.bookies()
-        marked = short_of(metadata, lock.shortage.missing)
-        gone = [bookie for bookie in marked if listed.find(bookie) is None]
-        here = [bookie for bookie in marked if bookie not in gone]
-        reasons: list[str] = []
+        marked = short_of(metadata, shortage.missing or metadata.bookies())
+        here = [bookie for bookie in marked if listed.find(bookie) is not None]
+        gone = [bookie for bookie in marked if shortage.missing and bookie not in here]
         due_s = None
         lost = False
         if gone:
-            due_s = await _grace(client, ledger, metadata, gone, how)
+            due_s = await self._graces.left(ledger, metadata, gone, shortage)
             freed = await recover_bookies(
                 client,
                 gone,
@@ -104,58 +90,21 @@ async def repaired(client: Client, lock: RepairLock, how: How, full: bool = Fals
                 lock=lock,
                 pace=how.pace,
             )
-            how.moved(Copied(freed.progress.entries, freed.progress.bytes))
-            reasons += [each.reason for each in freed.failed]
+            done.entries += freed.progress.entries
+            done.bytes += freed.progress.bytes
+            done.left += [each.reason for each in freed.failed]
         if here:
-            lost = await _mend(client, lock, here, how, full, reasons)
-        if not lock.shortage.missing:
-            reasons += await put_right(client, lock, how.moved)
-        if not reasons:
-            how.graces.over(ledger)
-            return Outcome()
+            mended, lost = await mend_bookies(client, ledger, here, how, full=full)
+            done.entries += mended.entries
+            done.bytes += mended.bytes
+            done.left += mended.left
+            lost = lost and bool(mended.left)
+        if not shortage.missing:
+            await put_right(client, ledger, how, done)
+        if not done.left:
+            self._graces.over(ledger)
+            return Outcome((), None, None, done.entries, done.bytes)
         after = (await client.store.read_ledger(ledger)).value
-    except NoSuchLedgerExistsOnMetadataServer:
-        return Outcome()
-    found = Outlook.GONE if lost else outlook(short_fragments(after, gone, listed.writable))
-    waiting = due_s if found is Outlook.WAITS_FOR_WRITER and due_s is not None and due_s > 0 else None
-    return Outcome(tuple(reasons), found, waiting)
-
-
-async def _grace(
-    client: Client, ledger: int, metadata: LedgerMetadata, gone: Collection[str], how: How
-) -> float | None:
-    """Seconds until an open ledger that depends on bookies that are gone is to be closed; None for any other."""
-    if not writer_depends_on(metadata, gone):
-        return None
-    try:
-        confirmed, _metadata = await end_of(client, ledger, metadata)
-    except Read:
-        confirmed = UNREADABLE
-    return how.graces.left(ledger, confirmed, client.reactor.seconds())
-
-
-async def _mend(
-    client: Client, lock: RepairLock, here: Collection[str], how: How, full: bool, reasons: list[str]
-) -> bool:
-    """Copies what bookies that are there lack; whether some entry has no copy at all."""
-    metadata = (await client.store.read_ledger(lock.ledger)).value
-    suspicion = Suspicion(lock.ledger, -1)
-    for fragment in fragments_naming(metadata, here):
-        if fragment.last is not None and fragment.last >= fragment.first:
-            suspicion.last = max(suspicion.last, fragment.last)
-            suspicion.copies += [(index, fragment.first, fragment.last) for index in fragment.indexes]
-            if full:
-                suspicion.differing.add((fragment.first, fragment.last))
-    findings = await second_look(client, suspicion, Manner(how.pace), by_lists=not full)
-    wrong = [each for each in findings if each.kind in MENDED_BY_COPIES]
-    reasons += [
-        f"ledger {lock.ledger}, entries {each.first} to {each.last}: {each.bookie}: {each.detail}"
-        for each in findings
-        if each.kind not in MENDED_BY_COPIES
-    ]
-    if not wrong:
-        return False
-    done = await mend(client, lock.ledger, wrong, Mending(lock=lock))
-    how.moved(Copied(done.entries, done.bytes))
-    reasons += done.left
-    return bool(done.left) and any(each.kind == "lost" for each in wrong)
+        found = Outlook.GONE if lost else outlook(short_fragments(after, gone, listed.writable))
+        waiting = due_s if found is Outlook.WAITS_FOR_WRITER and due_s is not None and due_s > 0 else None
+        return Outcome(tuple(done.left), found, waiting, done.entries, done.bytes)

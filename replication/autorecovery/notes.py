@@ -22,7 +22,10 @@ FOUND = "found"  # the outlook of a note that a scrub left: all copies on the na
 
 
 class Note(NamedTuple):
-    """`outlook`: what is next for the ledger; `tries` of the worker at `host`, the last at `at_ms`, before `due_ms`."""
+    """
+    `outlook`: what is next for the ledger; `tries` of the worker at `host`, the last at `at_ms`, before `due_ms`.
+    `version`: of the record, once it was read.
+    """
 
     ledger: int
     outlook: str
@@ -31,12 +34,20 @@ class Note(NamedTuple):
     at_ms: int
     due_ms: int
     host: str
+    version: int = ANY
+
+    @property
+    def is_of_a_scrub(self) -> bool:
+        """A copy is wrong though its bookie has it: all is to be read before the ledger leaves the queue."""
+        return self.outlook == FOUND
 
     def encode(self) -> bytes:
-        return json.dumps(self._asdict() | {"reason": self.reason[:REASON_CHARS_MAX]}).encode()
+        value = self._asdict() | {"reason": self.reason[:REASON_CHARS_MAX]}
+        del value["version"]
+        return json.dumps(value).encode()
 
     @classmethod
-    def decode(cls, ledger: int, data: bytes) -> "Note":
+    def decode(cls, ledger: int, data: bytes, version: int = ANY) -> "Note":
         """Of any text: what can't be read says so."""
         try:
             value = json.loads(data)
@@ -48,9 +59,10 @@ class Note(NamedTuple):
                 int(value["at_ms"]),
                 int(value["due_ms"]),
                 str(value["host"]),
+                version,
             )
         except (ValueError, KeyError, TypeError):
-            return cls(ledger, "failed", "the note about it can't be read", 0, 0, 0, "")
+            return cls(ledger, "FAILED", "the note about it can't be read", 0, 0, 0, "", version)
 
 
 def path_of(ledger: int) -> str:
@@ -67,18 +79,9 @@ class Notes:
     async def read_one(self, ledger: int) -> Note | None:
         """What is noted of a ledger, if anything."""
         try:
-            return Note.decode(ledger, (await self._records.read(path_of(ledger))).value)
+            return Note.decode(ledger, *await self._records.read(path_of(ledger)))
         except NoRecord:
             return None
-
-    async def read(self) -> dict[int, Note]:
-        """All."""
-        found = {}
-        async for ledger in self._ledgers():
-            note = await self.read_one(ledger)
-            if note is not None:
-                found[ledger] = note
-        return found
 
     async def write(self, note: Note) -> None:
         """In place of what was noted of the ledger."""
@@ -96,12 +99,13 @@ class Notes:
             except RecordChanged:
                 continue
 
-    async def drop(self, ledger: int) -> None:
-        """Nothing is to be said of the ledger any more."""
-        with suppress(NoRecord):
-            await self._records.delete(path_of(ledger), ANY)
+    async def drop(self, note: Note) -> None:
+        """Nothing is to be said of the ledger any more, unless something was noted since."""
+        with suppress(NoRecord, RecordChanged):
+            await self._records.delete(path_of(note.ledger), note.version)
 
-    async def _ledgers(self) -> AsyncIterator[int]:
+    async def ledgers(self) -> AsyncIterator[int]:
+        """All of which something is noted."""
         for bucket in await self._names(FOLDER):
             for name in await self._names(f"{FOLDER}/{bucket}"):
                 if name.isdigit():

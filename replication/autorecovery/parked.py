@@ -4,16 +4,21 @@ Ledgers that could not be repaired now, and when each is tried again (protocol-r
 Knows: that a ledger whose entries are gone is tried once an hour, and any other sooner, twice as late each time; that
 a bookie which comes may change all that.
 Does not know: why a repair failed, who asks.
+
+A ledger that nobody parks again for long was repaired by another worker, and is forgotten.
 """
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from quire.replication.core.outlook import Outlook
 
 # SPDX-License-Identifier: Apache-2.0
 
 GONE_PAUSE_S = 3600.0
+FORGOTTEN_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,68 +30,82 @@ class Pauses:
     gone_s: float = GONE_PAUSE_S
 
 
+@dataclass(slots=True)
+class Stay:
+    """Of one ledger.  `until` None: it may be taken."""
+
+    tries: int = 0
+    until: float | None = None
+    outlook: Outlook | None = None
+    missing: tuple[str, ...] = ()
+
+
 class Parked:
     """By ledger.  Times are seconds of any clock that is never set.  `ledger in parked`: it is not to be taken now."""
 
     def __init__(self, pauses: Pauses) -> None:
         self._pauses = pauses
-        self._tries: dict[int, int] = {}
-        self._until: dict[int, float] = {}
-        self._outlook: dict[int, Outlook | None] = {}
-        self._missing: dict[int, tuple[str, ...]] = {}
+        self._stays: dict[int, Stay] = {}
+        self._times: list[tuple[float, int]] = []  # a heap: when there is something to do about which ledger
 
     def __contains__(self, ledger: object) -> bool:
-        return ledger in self._until
+        stay = self._stays.get(ledger)  # type: ignore[call-overload]
+        return stay is not None and stay.until is not None
 
     def __len__(self) -> int:
-        return len(self._until)
+        return sum(stay.until is not None for stay in self._stays.values())
 
     def tries(self, ledger: int) -> int:
         """How often it was parked since it was repaired, if ever."""
-        return self._tries.get(ledger, 0)
+        return self._stays[ledger].tries if ledger in self._stays else 0
 
     def put(self, ledger: int, outlook: Outlook | None, missing: tuple[str, ...], now: float) -> float:
         """It is not to be taken before the time that comes back, or one of the bookies that are missing."""
-        tries = self._tries[ledger] = self.tries(ledger) + 1
+        stay = self._stays.setdefault(ledger, Stay())
+        stay.tries += 1
         pauses = self._pauses
         if outlook is Outlook.GONE:
             pause = pauses.gone_s
         else:
-            pause = min(pauses.most_s, pauses.first_s * 2.0 ** min(tries - 1, 30))
+            pause = min(pauses.most_s, pauses.first_s * 2.0 ** min(stay.tries - 1, 30))
         self.hold(ledger, outlook, missing, now + pause)
         return now + pause
 
     def hold(self, ledger: int, outlook: Outlook | None, missing: tuple[str, ...], until: float) -> None:
         """The same with a time that is given, whatever its tries say."""
-        self._outlook[ledger] = outlook
-        self._missing[ledger] = missing
-        self._until[ledger] = until
+        stay = self._stays.setdefault(ledger, Stay())
+        stay.outlook, stay.missing, stay.until = outlook, missing, until
+        heappush(self._times, (until, ledger))
 
     def done(self, ledger: int) -> None:
         """It was repaired, or it is not in the queue any more."""
-        for each in (self._tries, self._until, self._outlook, self._missing):
-            each.pop(ledger, None)
+        self._stays.pop(ledger, None)
 
     def wake(self, now: float) -> None:
         """Those whose time has come may be taken."""
-        for ledger in [ledger for ledger, until in self._until.items() if until <= now]:
-            del self._until[ledger]
+        while self._times and self._times[0][0] <= now:
+            time, ledger = heappop(self._times)
+            stay = self._stays.get(ledger)
+            if stay is None:
+                continue
+            if stay.until is None:
+                del self._stays[ledger]
+            elif stay.until == time:
+                stay.until = None
+                heappush(self._times, (now + FORGOTTEN_S, ledger))
 
     def bookies_came(self, bookies: Collection[str]) -> None:
         """These are there now: who waits for a spare, or for one of them, need not wait longer."""
-        for ledger in list(self._until):
-            if self._outlook[ledger] is Outlook.WAITS_FOR_SPARE or not set(self._missing[ledger]).isdisjoint(bookies):
-                del self._until[ledger]
+        came = frozenset(bookies)
+        for stay in self._stays.values():
+            if stay.outlook is Outlook.WAITS_FOR_SPARE or not came.isdisjoint(stay.missing):
+                stay.until = None
 
     @property
     def due(self) -> float | None:
-        """When the next may be taken; None: nothing is parked."""
-        return min(self._until.values(), default=None)
+        """When `wake` has something to do; None: never."""
+        return self._times[0][0] if self._times else None
 
-    def counts(self) -> dict[Outlook | None, int]:
+    def counts(self) -> Counter[Outlook | None]:
         """How many are parked, by what is next for them; None: a try failed, and nobody knows."""
-        found: dict[Outlook | None, int] = {}
-        for ledger in self._until:
-            outlook = self._outlook.get(ledger)
-            found[outlook] = found.get(outlook, 0) + 1
-        return found
+        return Counter(stay.outlook for stay in self._stays.values() if stay.until is not None)

@@ -6,50 +6,50 @@ Does not know: who asked for it.
 """
 
 from quire.client.api import Client
-from quire.client.core.quorum import Domains, Quorums
+from quire.client.core.quorum import Domains
 from quire.client.handles.ledger_record import LedgerRecord
-from quire.metadata.repairs import RepairLock
-from quire.protocol.errors import NotEnoughBookies
-from quire.replication.copier import FragmentCopier, Moved
+from quire.protocol.errors import NotEnoughBookies, Replication
+from quire.replication.copier import FragmentCopier, TargetFailed
 from quire.replication.core.fragments import HeldFragment
+from quire.replication.mending import Mended, Mending
 from quire.replication.scrub.ledgers import known
 
 # SPDX-License-Identifier: Apache-2.0
 
 
-async def put_right(client: Client, lock: RepairLock, moved: Moved) -> list[str]:
-    """Why fragments of the lock's ledger are still where they should not be; nothing when all are right."""
-    about = await known(client)
-    record = LedgerRecord(client.store, lock.ledger, await client.store.read_ledger(lock.ledger))
-    quorums = Quorums.of(record.metadata)
-    left: list[str] = []
-    if about.domains is None:
-        return left
+async def put_right(client: Client, ledger: int, how: Mending, done: Mended) -> None:
+    """Moves what is in the wrong place; `done.left` has why a fragment is still there.  `how.lock` is held."""
+    domains = (await known(client)).domains
+    if domains is None:
+        return  # the placement promises nothing that could be kept
+    record = LedgerRecord(client.store, ledger, await client.store.read_ledger(ledger))
     for first, last, bookies in record.metadata.fragment_ranges():
-        if last is None or about.domains.serve(quorums, bookies):
+        if last is None or domains.serve(record.quorums, bookies):
             continue
-        found = await _better(client, record, about.domains, bookies)
-        if found is None:
-            left.append(f"ledger {lock.ledger}, entries from {first} on: {about.domains.lack(bookies)}")
+        index, bookie = await _better(client, record, domains, bookies)
+        if index < 0:
+            done.left.append(f"ledger {ledger}, entries from {first} on: {domains.lack(bookies)}")
             continue
-        index, bookie = found
-        copier = FragmentCopier(client.pool, record, HeldFragment(first, last, bookies, (index,)), frozenset(), moved)
-        await copier.copy(index, bookie)
-        if await client.store.repairs.holds(lock) and await copier.name({index: bookie}):
+        part = HeldFragment(first, last, bookies, (index,))
+        copier = FragmentCopier(client.pool, record, part, (), done.copied, pace=how.pace)
+        try:
+            await copier.copy(index, bookie)
+            if how.lock is None or not await client.store.repairs.holds(how.lock):
+                raise Replication(f"ledger {ledger}: its repair lock went with the session in the metadata store")
+            if not await copier.name({index: bookie}):
+                raise Replication(f"ledger {ledger}, entries from {first} on: the ensemble was changed meanwhile")
             await copier.keep(index, bookie)
-    return left
+        except (TargetFailed, Replication) as error:
+            done.left.append(f"ledger {ledger}, entries from {first} on: {error}")
 
 
-async def _better(
-    client: Client, record: LedgerRecord, domains: Domains, bookies: tuple[str, ...]
-) -> tuple[int, str] | None:
-    """An index, and a bookie in place of the one there, by which each write set is in enough domains."""
+async def _better(client: Client, record: LedgerRecord, domains: Domains, bookies: tuple[str, ...]) -> tuple[int, str]:
+    """An index, and a bookie in place of the one there, by which each write set is in enough domains; or -1."""
     for index in range(len(bookies)):
         try:
             bookie = await client.choice.spare(bookies, index, [], record.metadata)
         except NotEnoughBookies:
-            return None
-        after = [bookie if at == index else each for at, each in enumerate(bookies)]
-        if domains.serve(Quorums.of(record.metadata), after):
+            break
+        if domains.serve(record.quorums, [bookie if at == index else each for at, each in enumerate(bookies)]):
             return index, bookie
-    return None
+    return -1, ""

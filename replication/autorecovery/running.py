@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 
 from quire.client.api import Client
 from quire.conf.autorecovery import AutoRecoveryOptions
-from quire.replication.autorecovery.auditor import Auditor
+from quire.replication.autorecovery.audits.auditor import Auditor
 from quire.replication.autorecovery.election import Candidate
 from quire.replication.autorecovery.worker import Worker
 
@@ -23,14 +23,9 @@ class AutoRecovery:
     def __init__(self, client: Client, bookie: str, options: AutoRecoveryOptions) -> None:
         self.candidate = Candidate(client, bookie, lambda: Auditor(client, options))
         self.worker = Worker(client, options)
-        self._client = client
-        self._options = options
 
     def start(self) -> None:
         """Once.  It works as soon as the store answers."""
-        delay = self._options.lost_bookie_recovery_delay_s
-        told = self._client.store.auditing.set_delay(delay, unless_set=True)
-        told.addErrback(lambda _failure: None)  # then another process, or the next start, says it
         self.candidate.start()
         self.worker.start()
 
@@ -39,8 +34,8 @@ class AutoRecovery:
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
-        await self.worker.stop()
         await self.candidate.stop()
+        await self.worker.stop()
 
     @property
     def auditor(self) -> Auditor | None:
@@ -63,6 +58,7 @@ class AutoRecovery:
             "entries": worker.tally.entries,
             "bytes": worker.tally.bytes,
             "parked": {
-                each.name if each is not None else "FAILED": count for each, count in worker.parked.counts().items()
+                each.name if each is not None else "FAILED": count
+                for each, count in worker.waiting.parked.counts().items()
             },
         }

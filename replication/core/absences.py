@@ -35,6 +35,11 @@ class Absences:
         self._looked = False  # since the view was lost, if ever
 
     @property
+    def sees(self) -> bool:
+        """Whether there was a look since the view was lost."""
+        return self._looked
+
+    @property
     def lost(self) -> frozenset[str]:
         """The bookies that count as lost, as the last look or wait has left it."""
         return frozenset(self._lost)
@@ -44,10 +49,14 @@ class Absences:
         """The bookies that are away and inside their delay."""
         return frozenset(self._since.keys() - self._lost)
 
-    def expect(self, now: float, bookies: Iterable[str]) -> Sight:
-        """There ought to be these, too: they have a cookie, or a ledger names them."""
+    def expect(self, bookies: Iterable[str]) -> bool:
+        """
+        There ought to be these, too: they have a cookie, or a ledger names them.  Whether one of them was never heard
+        of: it may have come since the last look, so the next one judges.
+        """
+        before = len(self._known)
         self._known.update(bookies)
-        return self._judge(now) if self._looked else Sight()
+        return len(self._known) > before
 
     def forget(self, bookies: Iterable[str]) -> None:
         """These belong to the cluster no more: they were decommissioned, and no ledger names them."""

@@ -15,10 +15,9 @@ from typing import NamedTuple
 from quire.client.core.quorum import Quorums
 from quire.metadata.clock import Clock
 from quire.protocol.errors import OK, BookieHandleNotAvailable, NoSuchEntry, Timeout
-from quire.replication.concurrently import all_of
+from quire.replication.concurrently import Pace, all_of
 from quire.replication.core.fragments import count_on, lacking_of, runs_on
 from quire.replication.replicas import ABOUT_ONE_ENTRY, ReplicaReader, why
-from quire.replication.scrub.pace import Pace
 from quire.replication.scrub.sums import Sums
 
 # SPDX-License-Identifier: Apache-2.0

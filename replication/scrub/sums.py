@@ -70,8 +70,8 @@ class Sums:
 
     def _check(self, first: int, bodies: list[bytes]) -> None:
         """
-        A last add confirmed is from -1 on and below the entry; the ledger's length is not below the payload's.  Apache's
-        repairs write the last add confirmed of their own time.
+        A last add confirmed is from -1 on and below the entry; the ledger's length is not below the payload's.
+        Apache's repairs write the last add confirmed of their own time.
         """
         fields = array("q", b"".join([body[LAC_OFFSET:FIELDS_END] for body in bodies]))
         if byteorder == "little":

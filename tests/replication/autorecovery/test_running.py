@@ -1,28 +1,11 @@
 """AutoRecovery as a whole, on virtual time: bookies die, and every ledger comes to have all its copies again."""
 
-from quire.conf.autorecovery import AutoRecoveryOptions
-from quire.metadata.memory.store import MemoryStore
-from quire.replication.autorecovery.running import AutoRecovery
+from quire.metadata.memory.cluster import Fault
 from tests.client.fakes.cluster import FakeCluster
+from tests.replication.autorecovery.processes import AWAY, THREE, faulty, healing, joined, locks, queue, store_of
 from tests.replication.stories import closed, cookie, is_whole, left_open
 
 # SPDX-License-Identifier: Apache-2.0
-
-THREE = ["b0", "b1", "b2"]
-OPTIONS = AutoRecoveryOptions(metadata_uri="zk://nowhere/ledgers", copies_check_interval_s=0)
-
-
-def healing(cluster: FakeCluster, bookie: str = "a1:3181", **options: object) -> AutoRecovery:
-    """One more process; it has a session of its own."""
-    client = cluster.client()
-    client.store = MemoryStore(cluster.clock, cluster.shared)
-    made = AutoRecovery(client, bookie, OPTIONS.model_copy(update=options))
-    made.start()
-    return made
-
-
-def queue(cluster: FakeCluster) -> list[int]:
-    return [each.ledger for each in cluster.succeed(cluster.store.repairs.shortages())]
 
 
 def test_a_lost_bookie_is_made_good() -> None:
@@ -117,3 +100,96 @@ def test_the_next_one_takes_over() -> None:
     assert second.status()["auditor"] is True
     assert is_whole(cluster, cluster.client(), ledger)
     assert "b2" not in cluster.metadata(ledger).bookies()
+
+
+def test_the_store_is_away_ten_times() -> None:
+    """For three session time-outs each; a mark made afterwards is taken within 10 s, and nobody idles for good."""
+    cluster = FakeCluster(5)
+    client = joined(cluster)
+    process = healing(cluster, client=client)
+    away = False
+
+    def fault(_name: str, _arguments: object) -> Fault | None:
+        return AWAY if away else None
+
+    faulty(client, fault)
+    cluster.spin(5)
+    for turn in range(10):
+        away = True
+        cluster.spin(15)
+        store_of(client).expire_session()
+        cluster.spin(15)
+        away = False
+        ledger = closed(cluster, {0: THREE}, 5)
+        cluster.bookies["b0"].ledgers[ledger].entries.pop(turn % 5)
+        cluster.succeed(cluster.store.repairs.mark(ledger, ["b0"], None))
+        cluster.spin(10)
+        assert queue(cluster) == [], turn
+        assert is_whole(cluster, cluster.client(), ledger)
+        assert process.auditor is not None
+    cluster.succeed(process.stop())
+    assert locks(cluster) == []
+    assert cluster.shared.audits.votes == {}
+
+
+def test_nothing_is_left_behind() -> None:
+    """After a stop no timer, no watch and no lock of the process is there, wherever it was stopped."""
+    for seconds in (0.0, 0.001, 0.005, 0.02, 1.0, 3.0, 20.0):
+        cluster = FakeCluster(5)
+        for _ in range(5):
+            closed(cluster, {0: THREE}, 20)
+        before = len(cluster.clock.getDelayedCalls())
+        process = healing(cluster)
+        cluster.spin(2)
+        cluster.kill("b2")
+        cluster.spin(seconds)
+        cluster.succeed(process.stop())
+        cluster.spin(16)  # time-outs of requests that were under way
+        assert locks(cluster) == []
+        assert cluster.shared.audits.votes == {}
+        assert len(cluster.clock.getDelayedCalls()) <= before
+
+
+def test_two_processes_share_the_work() -> None:
+    """Each ledger is repaired once: its metadata has one more version, whoever did it."""
+    cluster = FakeCluster(6)
+    ledgers = [closed(cluster, {0: THREE}, 20) for _ in range(40)]
+    first, second = healing(cluster, "a1:3181"), healing(cluster, "a2:3181")
+    cluster.spin(5)
+    before = cluster.shared.ledgers[ledgers[0]].version
+    cluster.kill("b2")
+    cluster.spin(60)
+    assert queue(cluster) == []
+    assert {cluster.shared.ledgers[ledger].version for ledger in ledgers} == {before + 1}
+    assert first.worker.tally.repaired + second.worker.tally.repaired == len(ledgers)
+
+
+def test_sessions_are_lost_while_ledgers_are_repaired() -> None:
+    """The next session does the rest; no ledger loses an entry, none stays marked."""
+    cluster = FakeCluster(6)
+    ledgers = [closed(cluster, {0: THREE}, 40) for _ in range(20)]
+    client = joined(cluster)
+    process = healing(cluster, client=client)
+    cluster.spin(5)
+    cluster.kill("b2")
+    for _ in range(10):
+        cluster.spin(0.006)
+        store_of(client).expire_session()
+    cluster.spin(60)
+    assert queue(cluster) == []
+    assert all(is_whole(cluster, cluster.client(), ledger) for ledger in ledgers)
+    assert process.auditor is not None
+
+
+def test_all_bookies_go_and_come() -> None:
+    """A cluster that is stopped marks nothing."""
+    cluster = FakeCluster(4)
+    ledgers = [closed(cluster, {0: THREE}, 5) for _ in range(3)]
+    process = healing(cluster)
+    cluster.spin(5)
+    cluster.kill(*cluster.bookies)
+    cluster.spin(30)
+    cluster.restart(*cluster.bookies)
+    cluster.spin(30)
+    assert process.status()["marked"] == 0
+    assert [cluster.shared.ledgers[ledger].version for ledger in ledgers] == [1, 1, 1]

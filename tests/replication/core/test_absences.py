@@ -56,10 +56,12 @@ def test_each_has_its_own_delay_however_many_are_away() -> None:
 def test_a_bookie_that_is_known_and_was_never_seen_has_its_delay_too() -> None:
     """From the first look on; before that nobody is judged."""
     absences = Absences(30.0)
-    assert absences.expect(0.0, ["d:1"]) == NOTHING
+    assert absences.expect(["d:1"]) is True
     assert (absences.wait(100.0), absences.due) == (NOTHING, None)
     assert absences.see(100.0, ALL) == NOTHING
-    assert absences.expect(110.0, ["e:1", "a:1"]) == NOTHING
+    assert absences.expect(["e:1", "a:1"]) is True
+    assert absences.expect(["e:1", "a:1"]) is False
+    assert absences.see(110.0, ALL) == NOTHING
     assert absences.wait(130.0) == Sight(lost=("d:1",))
     assert absences.wait(140.0) == Sight(lost=("e:1",))
 

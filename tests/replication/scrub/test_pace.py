@@ -3,7 +3,7 @@
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from quire.replication.scrub.pace import Pace
+from quire.replication.concurrently import Pace
 from quire.replication.scrub.whole import Scrubbing, first_look, plan_of
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.stories import closed

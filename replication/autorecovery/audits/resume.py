@@ -36,7 +36,10 @@ class Resume:
         """What is left of a pass that was cut off; nothing where none was, or its note can't be read."""
         try:
             value = json.loads((await self._records.read(self._path)).value)
-            return [Stretch(tuple(bookies), int(after), until) for bookies, after, until in value]
+            return [
+                Stretch(tuple(map(str, bookies)), int(after), None if until is None else int(until))
+                for bookies, after, until in value
+            ]
         except (NoRecord, ValueError, TypeError):
             return []
 

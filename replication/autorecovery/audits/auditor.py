@@ -8,17 +8,19 @@ Does not know: how it was elected, what becomes of a mark.
 Safety: after `stop` it marks nothing more.
 """
 
-from twisted.internet.defer import CancelledError, Deferred
+from functools import partial
+
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from quire.client.api import Client
 from quire.conf.autorecovery import AutoRecoveryOptions
 from quire.metadata.store import BookieList, Watch
-from quire.replication.autorecovery.checks import Checks
-from quire.replication.autorecovery.losses import Losses
-from quire.replication.autorecovery.switch import Switch
-from quire.replication.core.absences import Absences
+from quire.replication.autorecovery.audits.checks import Checks
+from quire.replication.autorecovery.audits.losses import Losses
+from quire.replication.autorecovery.audits.switch import Switch
+from quire.replication.autorecovery.audits.walk import kept_up, until_answered
+from quire.replication.core.absences import Absences, Sight
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -33,7 +35,8 @@ class Auditor:
         self._client = client
         self._delay: int | None = None
         self._delay_seen = False
-        self._switch = Switch(client)
+        self._options = options
+        self._switch = Switch(client, self._blind)
         self._watches: list[Watch] = []
         self._working: list[Deferred[None]] = []
         self.losses = Losses(
@@ -51,9 +54,9 @@ class Auditor:
         store = self._client.store
         self._switch.start()
         self._watches = [store.auditing.watch_delay(self._delay_is), store.watch_bookies(self._bookies_are)]
-        for story in (self._run_losses(), self._run_checks()):
-            working = Deferred.fromCoroutine(story)
-            working.addErrback(self._ended)
+        for story in (self._run_losses, self._run_checks):
+            working = Deferred.fromCoroutine(kept_up(self._client.reactor, story))
+            working.addErrback(lambda _failure: None)  # cancelled
             self._working.append(working)
 
     def stop(self) -> None:
@@ -66,6 +69,9 @@ class Auditor:
 
     async def _run_losses(self) -> None:
         await self._switch.known()
+        seconds = self._options.lost_bookie_recovery_delay_s
+        say = partial(self._client.store.auditing.set_delay, seconds, unless_set=True)
+        await until_answered(self._client.reactor, say, self._blind)
         await self.losses.run()
 
     async def _run_checks(self) -> None:
@@ -76,6 +82,11 @@ class Auditor:
         """Returns when ledgers may be marked."""
         while not self._switch.on or self.absences.is_deserted:
             await self._switch.changed()
+
+    def _blind(self) -> None:
+        """The store does not answer: who is away can't be seen, until it is asked again."""
+        self.absences.lose_sight()
+        self.losses.told(Sight())
 
     def _bookies_are(self, listed: BookieList) -> None:
         self.losses.told(self.absences.see(self._client.reactor.seconds(), {*listed.writable, *listed.read_only}))
@@ -88,11 +99,7 @@ class Auditor:
         if seconds is None:
             return
         self.losses.told(self.absences.set_delay(self._client.reactor.seconds(), float(seconds)))
-        if not first and seconds in (0, before):
+        if not first and before is not None and seconds in (0, before):
             self.log.info("an audit was asked for")
             self.losses.told(self.absences.hurry())
             self.losses.audit()
-
-    def _ended(self, failure: Failure) -> None:
-        if not isinstance(failure.value, CancelledError):
-            self.log.failure("the auditor failed", failure)

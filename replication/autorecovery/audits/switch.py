@@ -1,42 +1,41 @@
 """
 The switch of the repair queue, and what else lets an auditor wait, as this process knows it.
 
-Knows: that it is asked for again whenever the queue changes.  Does not know: who waits for it.
+Knows: that it is asked for again and again, and that no answer is no view of the cluster.
+Does not know: who waits for it.
 """
+
+from collections.abc import Callable
 
 from twisted.internet.defer import Deferred
 
 from quire.client.api import Client
-from quire.metadata.store import Watch
+from quire.metadata.clock import pause
 from quire.protocol.errors import MetaStore
-from quire.replication.concurrently import Bell
 
 # SPDX-License-Identifier: Apache-2.0
 
-AGAIN_S = 5.0
+AGAIN_S = 1.0
 
 
 class Switch:
-    """`on`: whether ledgers may be marked and taken; it is off until the store said so."""
+    """`on`: whether ledgers may be marked; it is off until the store said so.  `away`: the store does not answer."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, away: Callable[[], None]) -> None:
         self.on = False
+        self._clock = client.reactor
         self._repairs = client.store.repairs
-        self._bell = Bell(client.reactor)
-        self._watch: Watch | None = None
+        self._away = away
         self._waiting: list[Deferred[None]] = []
         self._working: Deferred[None] | None = None
 
     def start(self) -> None:
         """Once."""
-        self._watch = self._repairs.watch(self._bell.ring)
         self._working = Deferred.fromCoroutine(self._work())
         self._working.addErrback(lambda _failure: None)  # cancelled
 
     def stop(self) -> None:
         """Who waits goes on waiting: it is cancelled by others."""
-        if self._watch is not None:
-            self._watch.cancel()
         if self._working is not None:
             self._working.cancel()
 
@@ -66,5 +65,5 @@ class Switch:
                     self.on = on
                     self.ring()
             except MetaStore:
-                pass  # what was known holds until the store answers
-            await self._bell.wait(AGAIN_S)
+                self._away()  # what was known of the switch holds until the store answers
+            await pause(self._clock, AGAIN_S)

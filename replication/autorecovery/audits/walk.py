@@ -8,30 +8,54 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
 from quire.client.api import Client
 from quire.metadata.clock import Clock, pause
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import MetadataSerialization, MetaStore, NoSuchLedgerExistsOnMetadataServer
+from quire.replication.concurrently import Pace
 
 # SPDX-License-Identifier: Apache-2.0
 
 PAGE = 500
 AGAIN_S = 1.0  # after the store did not answer
+BEGIN_AGAIN_S = 60.0  # after a failure that nobody foresaw
 LOG = Logger(namespace="quire.autorecovery")
 
 T = TypeVar("T")
 
 
-async def until_answered(clock: Clock, ask: Callable[[], Awaitable[T]]) -> T:
-    """What the store answers, however long it is away."""
+def unnoticed() -> None:
+    """For who does not care whether the store was away."""
+
+
+async def until_answered(clock: Clock, ask: Callable[[], Awaitable[T]], away: Callable[[], None] = unnoticed) -> T:
+    """What the store answers, however long it is away; `away` is called each time that it is."""
+    told = False
     while True:
         try:
             return await ask()
         except MetaStore as error:
-            LOG.warn("the metadata store is waited for: {reason}", reason=str(error))
+            if not told:
+                LOG.warn("the metadata store is waited for: {reason}", reason=str(error))
+            told = True
+            away()
             await pause(clock, AGAIN_S)
+
+
+async def kept_up(clock: Clock, story: Callable[[], Awaitable[None]]) -> None:
+    """Until it ends by itself: what nobody foresaw ends no auditor, since what was looked at can be looked at again."""
+    while True:
+        try:
+            await story()
+            return
+        except CancelledError:
+            raise
+        except Exception:
+            LOG.failure("the auditor failed, and begins again in {seconds:.0f} s", seconds=BEGIN_AGAIN_S)
+        await pause(clock, BEGIN_AGAIN_S)
 
 
 class Page(NamedTuple):
@@ -42,32 +66,39 @@ class Page(NamedTuple):
 
 
 class Walk:
-    """One pass above ledger `after`, to `until` where that is given.  `per_second` ledgers are read at most."""
+    """
+    One pass above ledger `after`, to `until` where that is given.  `per_second` ledgers are read at most, and none
+    before `allowed` returns; `away` as above.
+    """
 
-    def __init__(self, client: Client, per_second: float) -> None:
+    def __init__(
+        self,
+        client: Client,
+        per_second: float,
+        allowed: Callable[[], Awaitable[None]],
+        away: Callable[[], None] = unnoticed,
+    ) -> None:
         self._client = client
-        self._per_second = per_second
-        self._free_at = 0.0
+        self._pace = Pace(client.reactor, per_second)
+        self._allowed = allowed
+        self._away = away
 
     async def pages(self, after: int = -1, until: int | None = None) -> AsyncIterator[Page]:
         """Ledgers that are deleted meanwhile, or whose metadata can't be read, are left out."""
         while True:
-            ids = await until_answered(self._client.reactor, partial(self._client.store.ledger_ids, after, PAGE))
+            await self._pace.turn()
+            await self._allowed()
+            ids = await self._answer(partial(self._client.store.ledger_ids, after, PAGE))
             some = [ledger for ledger in ids if until is None or ledger <= until]
             if not some:
                 return
-            await self._turn(len(some))
-            ledgers = await until_answered(self._client.reactor, partial(self._read, some))
+            self._pace.read(len(some))
+            ledgers = await self._answer(partial(self._read, some))
             after = some[-1]
             yield Page(ledgers, after)
 
-    async def _turn(self, count: int) -> None:
-        """Returns when so many more may be read."""
-        clock = self._client.reactor
-        wait = self._free_at - clock.seconds()
-        if wait > 0:
-            await pause(clock, wait)
-        self._free_at = max(self._free_at, clock.seconds()) + count / self._per_second
+    async def _answer(self, ask: Callable[[], Awaitable[T]]) -> T:
+        return await until_answered(self._client.reactor, ask, self._away)
 
     async def _read(self, ledgers: list[int]) -> list[tuple[int, LedgerMetadata]]:
         try:

@@ -9,13 +9,16 @@ Safety: a ledger is marked only for bookies that count as lost at that moment.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import TypeVar
 
 from twisted.logger import Logger
 
 from quire.client.api import Client
+from quire.protocol.errors import MetaStore
+from quire.replication.autorecovery.audits.resume import Resume, Stretch
+from quire.replication.autorecovery.audits.walk import Page, Walk, until_answered
 from quire.replication.autorecovery.notes import Notes
-from quire.replication.autorecovery.resume import Resume, Stretch
-from quire.replication.autorecovery.walk import Page, Walk, until_answered
 from quire.replication.concurrently import Bell, all_of
 from quire.replication.core.absences import Absences, Sight
 from quire.replication.core.outlook import short_of
@@ -24,6 +27,9 @@ from quire.replication.core.outlook import short_of
 
 MARKS_AT_ONCE = 32
 AWAKE_S = 3600.0  # it looks at its times again so often, whatever they are
+NOTE_KEPT_MS = 3_600_000
+
+T = TypeVar("T")
 
 
 class Losses:
@@ -56,6 +62,7 @@ class Losses:
         self._asked = False
         self._next_audit = 0.0
         self._left: list[Stretch] = []
+        self._before: list[Stretch] = []  # of an auditor before this one
         self._named: set[str] | None = None  # by the ledgers of a pass that began at the first
 
     def told(self, sight: Sight) -> None:
@@ -76,26 +83,22 @@ class Losses:
         self._asked = True
         self._bell.ring()
 
-    @property
-    def pending(self) -> list[Stretch]:
-        """What is still to be looked at."""
-        return list(self._left)
-
     async def run(self) -> None:
         """Until it is cancelled."""
+        self._named = None
         await self._learn()
-        before = await until_answered(self._clock, self._resume.read)
-        lost = self._absences.lost
-        if before and lost == {bookie for stretch in before for bookie in stretch.bookies}:
-            self.log.info("the pass over all ledgers goes on above ledger {after}", after=before[0].after)
-            self._left, self._fresh = before, set()
-            await self._pass()
-        else:
-            self._asked = True
+        self._before = await self._answer(self._resume.read)
+        self._asked = not self._goes_on()
+        self._next_audit = self._clock.seconds() + self._audit_s
         while True:
+            await self._look()
             now = self._clock.seconds()
-            self._note(self._absences.wait(now))
-            if self._asked or (self._audit_s and now >= self._next_audit):
+            if self._goes_on():
+                self.log.info("the pass over all ledgers goes on above ledger {after}", after=self._before[0].after)
+                self._left, self._before = self._before, []
+                self._fresh = set()
+                await self._pass()
+            elif self._asked or (self._audit_s and now >= self._next_audit):
                 await self._audit()
             elif self._fresh:
                 fresh, self._fresh = self._fresh, set()
@@ -103,6 +106,24 @@ class Losses:
                 await self._pass()
             else:
                 await self._bell.wait(self._idle_s(now))
+
+    async def _answer(self, ask: Callable[[], Awaitable[T]]) -> T:
+        return await until_answered(self._clock, ask, self._absences.lose_sight)
+
+    async def _look(self, now: bool = False) -> None:
+        """
+        At the bookies themselves, `now` or once a delay is over: nobody is lost by what was seen some time ago.
+        """
+        due = self._absences.due
+        if now or not self._absences.sees or (due is not None and due <= self._clock.seconds()):
+            listed = await self._answer(self._client.store.bookies)
+            here = {*listed.writable, *listed.read_only}
+            self._note(self._absences.see(self._clock.seconds(), here))
+
+    def _goes_on(self) -> bool:
+        """Whether just those bookies are lost for which an earlier auditor's pass was cut off."""
+        names = {bookie for stretch in self._before for bookie in stretch.bookies}
+        return bool(names) and names == self._absences.lost
 
     def _idle_s(self, now: float) -> float:
         due = [now + AWAKE_S]
@@ -122,70 +143,84 @@ class Losses:
         self._named = set()
         await self._pass()
         named, self._named = self._named, None
-        if named is not None:
-            cookies = await until_answered(self._clock, self._client.store.cookies)
-            self._absences.forget(self._absences.lost - named - set(cookies))
-        await until_answered(self._clock, self._tidy_notes)
+        cookies = await self._answer(self._client.store.cookies)
+        self._absences.forget(self._absences.lost - named - set(cookies))
+        await self._tidy_notes()
 
     async def _learn(self) -> None:
-        cookies = await until_answered(self._clock, self._client.store.cookies)
-        self._note(self._absences.expect(self._clock.seconds(), cookies))
+        self._absences.expect(await self._answer(self._client.store.cookies))
+        await self._look(now=True)
 
     async def _pass(self) -> None:
         self.passes += 1
-        before = self.marked
+        before, some = self.marked, False
         while self._left:
+            some |= bool(self._left[0].bookies)
             await self._stretch(self._left.pop(0))
-        await self._resume.write([])
+        if some:  # what was left of an earlier pass was done again, too
+            self._before = []
+            await self._resume.write([])
         if self.marked > before:
             self.log.info("{count} ledgers were marked", count=self.marked - before)
 
     async def _stretch(self, stretch: Stretch) -> None:
         bookies, at, until = stretch
-        async for page in Walk(self._client, self._per_second).pages(at, until):
-            await self._allowed()
-            self._look_for_names(page)
-            self._note(self._absences.wait(self._clock.seconds()))
-            more = self._fresh - set(bookies)
-            self._fresh -= set(bookies)
-            if more:  # from here on for these as well, and then for them what was looked at before
-                self._fresh -= more
-                names = tuple(sorted(more))
-                rest = [Stretch(names, -1, at)] if at >= 0 else []
-                rest += [Stretch(names, until, None)] if until is not None else []
-                self._left = [Stretch((*bookies, *names), at, until), *self._left, *rest]
+        walk = Walk(self._client, self._per_second, self._allowed, self._absences.lose_sight)
+        async for page in walk.pages(at, until):
+            names = {bookie for _ledger, metadata in page.ledgers for bookie in metadata.bookies()}
+            if self._named is not None:
+                self._named |= names
+            await self._look(now=self._absences.expect(names))
+            if self._fresh:
+                self._widen(Stretch(bookies, at, until))
                 return
+            if self._named is None and self._absences.lost.isdisjoint(bookies):
+                return  # they are back
             await self._mark(page, bookies)
             at = page.last
             if bookies:
                 await self._resume.write([Stretch(bookies, at, until), *self._left])
 
-    def _look_for_names(self, page: Page) -> None:
-        names = {bookie for _ledger, metadata in page.ledgers for bookie in metadata.bookies()}
-        self._note(self._absences.expect(self._clock.seconds(), names))
-        if self._named is not None:
-            self._named |= names
+    def _widen(self, stretch: Stretch) -> None:
+        """Some were lost since the pass began: it is about them too from here on, and then about what was before."""
+        bookies, at, until = stretch
+        fresh, self._fresh = self._fresh, set()
+        names = tuple(sorted(fresh))
+        rest = [Stretch(names, -1, at)] if at >= 0 else []
+        rest += [Stretch(names, until, None)] if until is not None else []
+        others = [each for each in self._left if not fresh.issuperset(each.bookies)]
+        self._left = [Stretch(tuple(sorted(fresh.union(bookies))), at, until), *others, *rest]
 
     async def _mark(self, page: Page, bookies: Iterable[str]) -> None:
         lost = self._absences.lost & set(bookies)
         short = [(ledger, some) for ledger, metadata in page.ledgers if (some := short_of(metadata, lost))]
         if not short:
             return
-        repairs = self._client.store.repairs
-        at_ms = await until_answered(self._clock, self._client.store.records.clock) if self._note_times else None
+        at_ms = await self._answer(self._client.store.records.clock) if self._note_times else None
+        for start in range(0, len(short), MARKS_AT_ONCE):
+            batch = dict(short[start : start + MARKS_AT_ONCE])
+            await self._answer(partial(self._mark_some, batch, at_ms))
+
+    async def _mark_some(self, batch: dict[int, tuple[str, ...]], at_ms: int | None) -> None:
+        """What is done is taken out of the batch."""
 
         async def mark(ledger: int, some: tuple[str, ...]) -> None:
             still = [bookie for bookie in some if bookie in self._absences.lost]
             if still:
-                await repairs.mark(ledger, still, at_ms)
+                await self._client.store.repairs.mark(ledger, still, at_ms)
                 self.marked += 1
+            del batch[ledger]
 
-        for start in range(0, len(short), MARKS_AT_ONCE):
-            batch = short[start : start + MARKS_AT_ONCE]
-            await until_answered(self._clock, lambda batch=batch: all_of([mark(*each) for each in batch]))  # type: ignore[misc]
+        await all_of([mark(*each) for each in list(batch.items())])
 
     async def _tidy_notes(self) -> None:
+        """Notes of ledgers that are not in the queue go; a fresh one may be about a ledger that is about to be."""
         notes = Notes(self._client.store.records)
-        for ledger in await notes.read():
-            if await self._client.store.repairs.shortage(ledger) is None:
-                await notes.drop(ledger)
+        try:
+            async for ledger in notes.ledgers():
+                if await self._client.store.repairs.shortage(ledger) is None:
+                    note = await notes.read_one(ledger)
+                    if note is not None and await self._client.store.records.clock() - note.at_ms > NOTE_KEPT_MS:
+                        await notes.drop(note)
+        except MetaStore as error:
+            self.log.info("notes of ledgers that were repaired stay until the next audit: {reason}", reason=str(error))

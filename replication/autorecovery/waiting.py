@@ -1,0 +1,91 @@
+"""
+The ledgers of the queue that one worker does not try now: parked for itself, and noted for people and other workers.
+
+Knows: that what a scrub found stays noted until the ledger is whole, that who finds entries gone speaks for all.
+Does not know: the queue, how a ledger is repaired.
+"""
+
+import socket
+from contextlib import suppress
+
+from twisted.logger import Logger
+
+from quire.client.api import Client
+from quire.protocol.errors import MetaStore
+from quire.replication.autorecovery.ledger import Outcome
+from quire.replication.autorecovery.notes import FOUND, Note, Notes
+from quire.replication.autorecovery.parked import GONE_PAUSE_S, Parked, Pauses
+from quire.replication.core.outlook import Outlook
+
+# SPDX-License-Identifier: Apache-2.0
+
+LEAST_S = 0.1  # a worker that is told to wait no time at all does not spin
+WORDS = {
+    Outlook.REPAIRABLE: "tried again",
+    Outlook.WAITS_FOR_SPARE: "waits for a spare bookie",
+    Outlook.WAITS_FOR_WRITER: "waits for its writer",
+    Outlook.GONE: "gone: entries without a copy",
+    None: "tried again",
+}
+
+
+class Waiting:
+    """One worker's.  Seconds: after the first try, and at most."""
+
+    log = Logger(namespace="quire.autorecovery")
+
+    def __init__(self, client: Client, first_s: float, most_s: float) -> None:
+        self.parked = Parked(Pauses(max(LEAST_S, first_s), max(LEAST_S, most_s)))
+        self._client = client
+        self._clock = client.reactor
+        self._notes = Notes(client.store.records)
+
+    async def note(self, ledger: int) -> Note | None:
+        """What is noted of it, if anything."""
+        return await self._notes.read_one(ledger)
+
+    async def is_early(self, note: Note | None, missing: tuple[str, ...]) -> bool:
+        """Whether a worker found its entries gone within the hour, and no bookie came since; it is parked then."""
+        if note is None or note.outlook != Outlook.GONE.name:
+            return False
+        left_ms = note.due_ms - await self._client.store.records.clock()
+        if left_ms <= 0:
+            return False
+        listed = await self._client.store.bookies()
+        if any(listed.find(bookie) is not None for bookie in missing):
+            return False
+        until = self._clock.seconds() + min(left_ms / 1000, GONE_PAUSE_S)
+        self.parked.hold(note.ledger, Outlook.GONE, missing, until)
+        return True
+
+    async def over(self, ledger: int, note: Note | None) -> None:
+        """It left the queue; what is noted goes, unless it was noted since."""
+        self.parked.done(ledger)
+        if note is not None:
+            with suppress(MetaStore):  # then an auditor removes it
+                await self._notes.drop(note)
+
+    async def park(self, ledger: int, missing: tuple[str, ...], outcome: Outcome, note: Note | None) -> None:
+        """It could not be repaired; `note` is what was noted of it before."""
+        now = self._clock.seconds()
+        until = self.parked.put(ledger, outcome.outlook, missing, now)
+        if outcome.due_s is not None:
+            until = now + outcome.due_s
+            self.parked.hold(ledger, outcome.outlook, missing, until)
+        tries = self.parked.tries(ledger)
+        tell = self.log.warn if tries == 1 else self.log.debug
+        tell(
+            "ledger {ledger} {words}, next try in {seconds:.0f} s: {reason}",
+            ledger=ledger,
+            words=WORDS[outcome.outlook],
+            seconds=until - now,
+            reason="; ".join(outcome.reasons[:3]),
+        )
+        found = outcome.outlook.name if outcome.outlook is not None else "FAILED"
+        if note is not None and note.is_of_a_scrub:
+            found = FOUND  # all is to be read by the next try as well
+        with suppress(MetaStore):  # for people only
+            now_ms = await self._client.store.records.clock()
+            due_ms = now_ms + int((until - now) * 1000)
+            reason = "; ".join(outcome.reasons)
+            await self._notes.write(Note(ledger, found, reason, tries, now_ms, due_ms, socket.gethostname()))

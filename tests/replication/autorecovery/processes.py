@@ -1,0 +1,59 @@
+"""Processes of AutoRecovery on the clients' fake cluster, each with a session of its own."""
+
+from collections.abc import Callable
+from typing import Any
+
+from quire.client.api import Client
+from quire.conf.autorecovery import AutoRecoveryOptions
+from quire.metadata.memory.cluster import Fault
+from quire.metadata.memory.store import MemoryStore
+from quire.protocol.errors import MetaStore
+from quire.replication.autorecovery.running import AutoRecovery
+from tests.client.fakes.cluster import FakeCluster
+
+# SPDX-License-Identifier: Apache-2.0
+
+THREE = ["b0", "b1", "b2"]
+OPTIONS = AutoRecoveryOptions(metadata_uri="zk://nowhere/ledgers", copies_check_interval_s=0)
+AWAY = Fault(error=MetaStore("the store is away"))
+
+
+def options(**changed: object) -> AutoRecoveryOptions:
+    return OPTIONS.model_copy(update=changed)
+
+
+def joined(cluster: FakeCluster) -> Client:
+    """A client whose store has a session of its own."""
+    client = cluster.client()
+    client.store = MemoryStore(cluster.clock, cluster.shared)
+    return client
+
+
+def store_of(client: Client) -> MemoryStore:
+    assert isinstance(client.store, MemoryStore)
+    return client.store
+
+
+def faulty(client: Client, faults: Callable[[str, tuple[Any, ...]], Fault | None]) -> None:
+    store_of(client).faults = faults
+
+
+def healing(
+    cluster: FakeCluster, bookie: str = "a1:3181", client: Client | None = None, **changed: object
+) -> AutoRecovery:
+    """One more process, at work."""
+    made = AutoRecovery(client or joined(cluster), bookie, options(**changed))
+    made.start()
+    return made
+
+
+def queue(cluster: FakeCluster) -> list[int]:
+    return sorted(cluster.shared.repairs.shortages)
+
+
+def locks(cluster: FakeCluster) -> list[int]:
+    return sorted(cluster.shared.repairs.locks)
+
+
+def mark(cluster: FakeCluster, ledger: int, *bookies: str) -> None:
+    cluster.succeed(cluster.store.repairs.mark(ledger, bookies, None))
