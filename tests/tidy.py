@@ -50,7 +50,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "addresses known_keys options",
         "identity placement",
         "autorecovery bookie client log pipeline properties",
-        "samples",
+        "samples shared_file",
     ),
     "metadata": rows(
         *["address clock ledger worker", "store", "auditing repairs", "records", "formats memory", "sqlite zk", "uri"]

@@ -1,19 +1,13 @@
 """
-The options of AutoRecovery: documented, with BookKeeper's keys and defaults, in a file that a bookie and a client may
-read too.
+The options of AutoRecovery: documented, with BookKeeper's keys and defaults.
 """
 
-from pathlib import Path
-
 import pytest
-from pydantic import BaseModel
 
 from quire.conf.autorecovery import AutoRecoveryOptions
-from quire.conf.bookie import BookieOptions
-from quire.conf.client import ClientOptions
 from quire.conf.known_keys import SERVER
 from quire.conf.options import key_of
-from quire.conf.properties import ConfigurationError, load, options, parse
+from quire.conf.properties import load, options, parse
 from quire.conf.samples import DIRECTORY, autorecovery_conf
 from quire.metadata.auditing import DELAY_MAX_S
 
@@ -33,15 +27,6 @@ APACHES_DEFAULTS = {
     "repairedPlacementPolicyNotAdheringBookieEnabled": False,
     "storeSystemTimeAsLedgerUnderreplicatedMarkTime": True,
 }
-SHARED_FILE = """
-metadataServiceUri=zk://a:2181/ledgers
-journalDirectory=/j
-ledgerDirectories=/l
-bookieId=b1
-autoRecoveryDaemonEnabled=true
-rwRereplicateBackoffMs=7000
-addEntryTimeoutSec=9
-"""
 
 
 def test_defaults_are_apaches() -> None:
@@ -83,34 +68,3 @@ def test_the_longest_delay_is_what_the_store_takes() -> None:
     assert most.lost_bookie_recovery_delay_s == DELAY_MAX_S
     with pytest.raises(ValueError, match="lost_bookie_recovery_delay_s"):
         AutoRecoveryOptions(metadata_uri="memory://a", lost_bookie_recovery_delay_s=DELAY_MAX_S + 1)
-
-
-@pytest.mark.parametrize("model", [AutoRecoveryOptions, BookieOptions, ClientOptions])
-def test_one_file_serves_bookie_autorecovery_and_client(model: type[BaseModel], tmp_path: Path) -> None:
-    """Each of the three takes its own keys of it, and none warns about those of the others."""
-    path = tmp_path / "bookie.conf"
-    path.write_text(SHARED_FILE)
-    beside = (AutoRecoveryOptions, BookieOptions, ClientOptions)
-    found, warnings = load(model, str(path), {}, beside=beside)
-    assert warnings == []
-    wanted = {"backoff_ms": 7000, "auto_recovery": True, "add_timeout_ms": 9000, "bookie_id": "b1"}
-    assert {name: getattr(found, name) for name in wanted if hasattr(found, name)}.items() <= wanted.items()
-
-
-def test_a_shared_file_is_still_checked(tmp_path: Path) -> None:
-    """A misspelt key is refused, with the nearest one of those that any reader of the file has."""
-    path = tmp_path / "bookie.conf"
-    path.write_text(SHARED_FILE + "repairLedgerAtOnce=2\n")
-    with pytest.raises(ConfigurationError, match="the nearest one is repairLedgersAtOnce"):
-        load(BookieOptions, str(path), {}, beside=(AutoRecoveryOptions,))
-
-
-def test_a_process_beside_a_bookie_has_its_own_port(tmp_path: Path) -> None:
-    """The bookie's metrics port is taken where the file names no other."""
-    path = tmp_path / "bookie.conf"
-    path.write_text(SHARED_FILE + "prometheusStatsHttpPort=8000\n")
-    assert load(AutoRecoveryOptions, str(path), {}, beside=(BookieOptions, ClientOptions))[0].metrics_port == 8000
-    path.write_text(path.read_text() + "autoRecoveryHttpPort=8001\n")
-    beside = (AutoRecoveryOptions, BookieOptions, ClientOptions)
-    assert load(AutoRecoveryOptions, str(path), {}, beside=beside)[0].metrics_port == 8001
-    assert load(BookieOptions, str(path), {}, beside=beside)[0].metrics_port == 8000

@@ -244,9 +244,12 @@ def check(
     from quire.bookie.lifecycle.contract import BookieFailed
     from quire.bookie.lifecycle.disks import check_disks
     from quire.conf.bookie import BookieOptions
-    from quire.conf.properties import load
+    from quire.conf.shared_file import load_shared
+    from quire.tools.daemons.settings import Settings
 
-    options, warnings = load(BookieOptions, str(conf), os.environ)
+    options, warnings = load_shared(BookieOptions, str(conf), os.environ)
+    if options.auto_recovery:
+        Settings.load(str(conf), os.environ, [])  # refused as the start would be
     for warning in warnings:
         output.note(warning)
     files = Files()

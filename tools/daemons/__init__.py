@@ -2,5 +2,5 @@
 Programs that run until they are stopped, and what runs inside them.
 
 In reading order: `bookie` (face), `autorecovery` (face), `process` (face), `lifetime`, `serving`, `standalone`,
-`front`, `recovering`, `recovery_metrics`, `settings`, `descriptors`, `refill`, `surplus`.
+`front`, `recovering`, `recovery_metrics`, `settings` (face), `descriptors`, `refill`, `surplus`.
 """

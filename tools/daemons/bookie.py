@@ -45,16 +45,14 @@ def status(argv: Sequence[str] | None) -> int:
         help="directories that are empty now were lost: copy what they held from other bookies first",
     )
     arguments = known.parse_args(argv)
-    from quire.conf.autorecovery import AutoRecoveryOptions
     from quire.conf.bookie import BookieOptions
-    from quire.conf.client import ClientOptions
-    from quire.conf.properties import ConfigurationError, Property, load
+    from quire.conf.properties import ConfigurationError, Property
+    from quire.conf.shared_file import load_shared
     from quire.tools.daemons.settings import Settings
 
     extra = [Property("metadataServiceUri", arguments.metadata, "--metadata")] if arguments.metadata else []
-    beside = (AutoRecoveryOptions, ClientOptions)
     try:
-        options, warnings = load(BookieOptions, arguments.conf, os.environ, extra, beside)
+        options, warnings = load_shared(BookieOptions, arguments.conf, os.environ, extra)
         settings = Settings.load(arguments.conf, os.environ, extra)[0] if options.auto_recovery else None
     except ConfigurationError as failure:
         return complain(WRONG_USAGE, str(failure))

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from quire.conf.autorecovery import AutoRecoveryOptions
 from quire.conf.bookie import BookieOptions
 from quire.conf.client import ClientOptions
-from quire.conf.properties import Property, load
+from quire.conf.properties import Property
+from quire.conf.shared_file import load_shared
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -34,6 +35,5 @@ class Settings(NamedTuple):
         cls, path: str | None, environment: Mapping[str, str], extra: Sequence[Property]
     ) -> tuple["Settings", list[str]]:
         """From a file that a bookie may read too, with the warnings to log; `ConfigurationError`."""
-        models = (AutoRecoveryOptions, ClientOptions, BookieOptions)
-        options, warnings = load(AutoRecoveryOptions, path, environment, extra, models)
-        return cls(options, load(ClientOptions, path, environment, extra, models)[0]), warnings
+        options, warnings = load_shared(AutoRecoveryOptions, path, environment, extra)
+        return cls(options, load_shared(ClientOptions, path, environment, extra)[0]), warnings

@@ -125,9 +125,9 @@ def client_options(protocol: str | None = None) -> "ClientOptions":
 def options_of(conf: Path) -> "BookieOptions":
     """A bookie's configuration, for commands that act on its directories."""
     from quire.conf.bookie import BookieOptions
-    from quire.conf.properties import load
+    from quire.conf.shared_file import load_shared
 
-    return load(BookieOptions, str(conf), os.environ)[0]
+    return load_shared(BookieOptions, str(conf), os.environ)[0]
 
 
 def refused(text: str) -> typer.Exit:

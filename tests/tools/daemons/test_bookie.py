@@ -115,6 +115,18 @@ def test_autorecovery_inside_a_bookie(cluster: Cluster) -> None:
     assert bookie.end()[0] == 0
 
 
+def test_a_file_that_autorecovery_reads_too_is_checked_whole(shared: Cluster) -> None:
+    """A bad value of AutoRecovery ends the start, and the check that comes before it; with a good one none warns."""
+    wrong = "repairLedgersAtOnce=0 is not allowed: 1 to 1000"
+    shared.write_conf("autoRecoveryDaemonEnabled=true\nrepairLedgersAtOnce=0\n")
+    status, log = shared.start(module=("quire.tools.daemons.bookie",)).ended()
+    assert (status, wrong in log) == (2, True), log
+    assert wrong in shared.quire("bookie", "check", "--conf", str(shared.conf), status=2)
+    shared.write_conf("autoRecoveryDaemonEnabled=true\nrepairLedgersAtOnce=2\naddEntryTimeoutSec=7\n")
+    assert json.loads(shared.quire("bookie", "check", "--conf", str(shared.conf), "--json"))["bookie"] == "one"
+    shared.write_conf()
+
+
 def test_too_few_descriptors(cluster: Cluster) -> None:
     """The start says how many a bookie needs, and where that is set."""
     bookie = cluster.start_with_files(120)

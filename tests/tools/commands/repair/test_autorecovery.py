@@ -1,6 +1,7 @@
 """`quire autorecovery`: what it says of a cluster, and the switches that it turns."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from quire.metadata.auditing import Periodic
 from quire.metadata.records import RecordStore
 from quire.metadata.uri import open_store
+from quire.tools.local_cluster.zookeeper import ZooKeeper
 from tests.reactor import reactor, run
 from tests.tools.command import ok, refused
 
@@ -27,11 +29,21 @@ def in_store(uri: str, work: Callable[[RecordStore], Awaitable[Any]]) -> Any:
     return run(story)
 
 
-@pytest.fixture
-def made(empty_store: str) -> str:
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    """One server for the tests of this file; each takes a root of its own."""
+    with ZooKeeper(tmp_path_factory.mktemp("zookeeper"), tick_ms=250, sync=False) as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "zookeeper"])
+def made(request: pytest.FixtureRequest, empty_store: str, tmp_path: Path) -> str:
     """The URI of a cluster without bookies."""
-    ok("metadata", "init", metadata=empty_store)
-    return empty_store
+    uri = empty_store
+    if request.param == "zookeeper":
+        uri = f"zk://{request.getfixturevalue('zookeeper').address}/{tmp_path.name}/ledgers"
+    ok("metadata", "init", metadata=uri)
+    return uri
 
 
 def test_the_status_of_a_new_cluster(made: str) -> None:
@@ -67,8 +79,10 @@ def test_the_status_of_one_that_heals(made: str) -> None:
     assert "queued:    1 ledger; `quire underreplicated list` shows them" in said
 
 
-def test_a_long_queue_is_counted_whole(made: str) -> None:
+def test_a_long_queue_is_counted_whole(empty_store: str) -> None:
     """Also beyond the first page."""
+    made = empty_store
+    ok("metadata", "init", metadata=made)
 
     async def prepare(store: RecordStore) -> None:
         for ledger in range(1001):
