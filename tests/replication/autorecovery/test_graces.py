@@ -1,7 +1,10 @@
 """Graces of open ledgers' writers: over only when nothing moved during all of one, for one and the same mark."""
 
+import pytest
+
 from quire.metadata.repairs import Shortage
-from quire.replication.autorecovery.graces import KEPT_MAX, Graces
+from quire.replication.autorecovery import graces as graces_module
+from quire.replication.autorecovery.graces import Graces
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.autorecovery.processes import THREE
 from tests.replication.stories import closed, left_open
@@ -79,12 +82,14 @@ def test_what_cant_be_read_stands_still_too() -> None:
     assert left(cluster, graces, ledger) < 0
 
 
-def test_so_many_are_kept() -> None:
-    """Ledgers that other workers close are never heard of again."""
+def test_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ledgers that other workers close are never heard of again; who came first has a new grace then."""
+    monkeypatch.setattr(graces_module, "KEPT_MAX", 3)
     cluster = FakeCluster(5)
-    ledger = left_open(cluster, {0: THREE}, 20)
+    ledgers = [left_open(cluster, {0: THREE}, 20) for _ in range(4)]
     graces = Graces(cluster.client(), 30.0)
-    graces._seen = {-number: ("", 0.0) for number in range(1, KEPT_MAX + 1)}
-    left(cluster, graces, ledger)
-    assert len(graces._seen) == KEPT_MAX
-    assert -1 not in graces._seen
+    for ledger in ledgers:
+        left(cluster, graces, ledger)
+    cluster.spin(10)
+    assert [left(cluster, graces, ledger) for ledger in ledgers[1:]] == [20, 20, 20]
+    assert left(cluster, graces, ledgers[0]) == 30

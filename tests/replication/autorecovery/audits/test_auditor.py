@@ -2,8 +2,9 @@
 
 import pytest
 
+from quire.metadata.ledger import LedgerMetadata
+from quire.replication.autorecovery.audits import losses
 from quire.replication.autorecovery.audits.auditor import Auditor
-from quire.replication.autorecovery.audits.losses import Losses
 from quire.replication.autorecovery.audits.walk import BEGIN_AGAIN_S
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.autorecovery.processes import AWAY, THREE, faulty, joined, options, queue
@@ -36,11 +37,12 @@ def test_after_the_end_nothing_is_marked() -> None:
 def test_the_first_one_says_the_delay() -> None:
     """Also when the store is away at first; later ones take what is there."""
     cluster = FakeCluster(5)
-    auditor = Auditor(joined(cluster), options(lost_bookie_recovery_delay_s=60))
-    faulty(auditor._client, lambda _name, _arguments: AWAY)
+    client = joined(cluster)
+    auditor = Auditor(client, options(lost_bookie_recovery_delay_s=60))
+    faulty(client, lambda _name, _arguments: AWAY)
     auditor.start()
     cluster.spin(30)
-    faulty(auditor._client, lambda _name, _arguments: None)
+    faulty(client, lambda _name, _arguments: None)
     cluster.spin(5)
     assert cluster.succeed(cluster.store.auditing.delay()) == 60
     auditor.stop()
@@ -59,18 +61,20 @@ def test_what_nobody_foresaw_ends_no_term(monkeypatch: pytest.MonkeyPatch) -> No
     """The next lost bookie is found all the same, a minute later."""
     cluster = FakeCluster(5)
     closed(cluster, {0: THREE}, 5)
-    right, failed = Losses._mark, [0]
+    right, failed = losses.short_of, []
 
-    async def fails(self: Losses, *arguments: object) -> None:
-        failed[0] += 1
-        if failed[0] == 1:
+    def fails(metadata: LedgerMetadata, lost: frozenset[str]) -> tuple[str, ...]:
+        if lost and not failed:
+            failed.append(lost)
             raise KeyError("a fault of ours")
-        await right(self, *arguments)  # type: ignore[arg-type]
+        return right(metadata, lost)
 
-    monkeypatch.setattr(Losses, "_mark", fails)
+    monkeypatch.setattr(losses, "short_of", fails)
     auditor = auditing(cluster)
     cluster.spin(5)
     cluster.kill("b2")
+    cluster.spin(5)
+    assert (queue(cluster), len(failed)) == ([], 1)
     cluster.spin(BEGIN_AGAIN_S + 5)
     assert len(queue(cluster)) == 1
     auditor.stop()

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from quire.client.api import Client
 from quire.metadata.auditing import Periodic
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import Read
@@ -17,9 +18,9 @@ from tests.replication.stories import closed
 # SPDX-License-Identifier: Apache-2.0
 
 
-def auditing(cluster: FakeCluster, **changed: object) -> Auditor:
+def auditing(cluster: FakeCluster, client: Client | None = None, **changed: object) -> Auditor:
     cluster.shared.time_of_day = lambda: 1e9 + cluster.clock.seconds()
-    made = Auditor(joined(cluster), options(**({"copies_check_interval_s": 1000} | changed)))
+    made = Auditor(client or joined(cluster), options(**({"copies_check_interval_s": 1000} | changed)))
     made.start()
     return made
 
@@ -95,13 +96,14 @@ def test_a_store_that_is_away_in_a_check_is_waited_for() -> None:
     cluster = FakeCluster(5)
     ledger = closed(cluster, {0: THREE}, 9)
     del cluster.bookies["b1"].ledgers[ledger].entries[4]
-    auditor = auditing(cluster)
+    client = joined(cluster)
+    auditor = auditing(cluster, client)
     away = True
 
     def fault(_name: str, _arguments: tuple[Any, ...]) -> Fault | None:
         return AWAY if away else None
 
-    faulty(auditor._client, fault)
+    faulty(client, fault)
     cluster.spin(60)
     assert queue(cluster) == []
     away = False

@@ -8,7 +8,7 @@ from quire.replication.autorecovery.audits.looks import Found, Looks, lack_of, m
 from quire.replication.autorecovery.audits.walk import Page
 from quire.replication.scrub.judge import Finding
 from tests.client.fakes.cluster import FakeCluster
-from tests.replication.autorecovery.processes import THREE
+from tests.replication.autorecovery.processes import THREE, in_racks
 from tests.replication.stories import closed, left_open
 
 # SPDX-License-Identifier: Apache-2.0
@@ -61,8 +61,7 @@ def test_copies_are_counted() -> None:
 def test_places_are_counted_or_marked(move: bool) -> None:
     """Without a bookie: it is the places that are wrong."""
     cluster = FakeCluster(5)
-    client = cluster.client(placement="rack-aware")
-    client.topology._places.update({name: "/one" if name in THREE else "/two" for name in cluster.bookies})
+    client = in_racks(cluster)
     ledger = closed(cluster, {0: THREE}, 9)
     closed(cluster, {0: ["b0", "b1", "b3"]}, 9)
     left_open(cluster, {0: THREE}, 9)
