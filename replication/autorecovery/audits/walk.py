@@ -53,8 +53,8 @@ async def kept_up(clock: Clock, story: Callable[[], Coroutine[Any, Any, None]]) 
         await Deferred.fromCoroutine(story()).addErrback(failed.append)
         if not failed:
             return
-        if failed[0].check(CancelledError):
-            failed[0].raiseException()
+        if isinstance(failed[0].value, CancelledError):
+            raise failed[0].value
         LOG.failure("the auditor failed, and begins again in {seconds:.0f} s", failed[0], seconds=BEGIN_AGAIN_S)
         await pause(clock, BEGIN_AGAIN_S)
 
