@@ -53,6 +53,10 @@ class Shortage:
             return None
         return replace(self, missing=(*self.missing, *more), since_ms=self.since_ms if since_ms is None else since_ms)
 
+    def fits(self, missing: str | None, excluding: str | None) -> bool:
+        """Whether it names the one bookie, where one is given, and does not name the other."""
+        return (not missing or missing in self.missing) and (not excluding or excluding not in self.missing)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RepairLock:

@@ -23,6 +23,14 @@ FAN_OUT_P90 = 8
 # Modules without the test file of their path: the test that covers each, and why it is there.
 COVERED = {
     "protocol/messages.py": ("tests/protocol/test_wire.py", "values only: both protocols carry them"),
+    "tools/daemons/standalone.py": (
+        "tests/tools/daemons/test_autorecovery.py",
+        "the daemon's whole process is started, asked and stopped there",
+    ),
+    "tools/daemons/front.py": (
+        "tests/tools/daemons/test_autorecovery.py",
+        "its paths and its port are asked of the daemon's process",
+    ),
     "bookie/server/contract.py": (
         "tests/bookie/server/test_service.py",
         "types only: the service and its fakes satisfy them",

@@ -40,9 +40,13 @@ COMMANDS: dict[str, Command] = {
     ),
     "log": Command("quire.tools.commands.log.group", "app", "named logs: append, read, follow, own, list, delete"),
     "pipeline": Command("quire.tools.commands.pipeline", "app", "Spark jobs over ledgers and logs: export, import"),
-    "recover": Command("quire.tools.commands.recover", "recover_app", "copy what a lost bookie held to others"),
+    "autorecovery": Command("quire.tools.commands.repair.autorecovery", "app", "repair by itself: start, look, steer"),
+    "underreplicated": Command(
+        "quire.tools.commands.repair.underreplicated", "app", "the repair queue: ledgers that are short of copies"
+    ),
+    "recover": Command("quire.tools.commands.repair.recover", "recover_app", "copy what a lost bookie held to others"),
     "decommission": Command(
-        "quire.tools.commands.recover", "decommission_app", "drain a bookie that is down, for good"
+        "quire.tools.commands.repair.recover", "decommission_app", "drain a bookie that is down, for good"
     ),
     "bench": Command("quire.tools.commands.bench", "app", "throughput and latency of a cluster"),
 }

@@ -1,5 +1,6 @@
 """
-HTTP: metrics, health, garbage collection, index.
+HTTP: metrics, health, garbage collection, index, repair.
 
-In reading order: `http` (face), `bookie_paths`, `gc_paths`, `index_paths` (face), `site` (face), `metrics` (face).
+In reading order: `http` (face), `bookie_paths` (face), `gc_paths`, `index_paths` (face), `recovery_paths` (face),
+`site` (face), `metrics` (face).
 """

@@ -10,6 +10,7 @@ The paths that a bookie serves over HTTP.
     PUT /api/v1/bookie/state/readonly    the same as a request; only from this machine, for there is no authentication
     …   /api/v1/bookie/gc…               see `gc_paths`
     …   /api/v1/bookie/rebuild_index     see `index_paths`
+    …   /api/v1/autorecovery/…           see `recovery_paths`
 
 Paths and keys are BookKeeper's.
 Knows: paths.  Does not know: how a bookie does what they ask.
@@ -17,6 +18,8 @@ Knows: paths.  Does not know: how a bookie does what they ask.
 
 import json
 from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred
 
 from quire.bookie.admin.http import Answer, Asked, document
 from quire.bookie.admin.metrics import CONTENT_TYPE
@@ -66,7 +69,7 @@ class Paths(Protocol):
     @property
     def paths(self) -> tuple[str, ...]: ...
 
-    def serve(self, asked: Asked) -> Answer: ...
+    def serve(self, asked: Asked) -> Answer | Deferred[Answer]: ...
 
 
 class Admin:
@@ -76,7 +79,7 @@ class Admin:
         self._bookie = bookie
         self._others = {path: other for other in others for path in other.paths}
 
-    def serve(self, asked: Asked) -> Answer:
+    def serve(self, asked: Asked) -> Answer | Deferred[Answer]:
         bookie = self._bookie
         if asked.path in self._others:
             return self._others[asked.path].serve(asked)

@@ -1,17 +1,20 @@
 """
 A small HTTP/1.1 server for a handful of paths: one request a connection, small bodies, no TLS.
 
-Knows: requests and answers.  Does not know: what the paths mean; a function from `Asked` to `Answer` does.
-Safety: a request is bounded in bytes and time and connections in number, so that no caller can hold the
-bookie up. A request that names the bookie it is meant for (`Bookie: ID`) is answered by no other one, which may
-have the port by now.
+Knows: requests and answers.  Does not know: what the paths mean; a function from `Asked` to `Answer` does, or to one
+that comes later.
+Safety: a request and its answer are bounded in time, a request in bytes and connections in number, so that no caller
+can hold the bookie up. A request that names the bookie it is meant for (`Bookie: ID`) is answered by no other one,
+which may have the port by now.
 """
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import cast
+from urllib.parse import parse_qsl
 
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -24,6 +27,7 @@ from quire.metadata.clock import Clock, Timer
 HEAD_BYTES_MAX = 8192
 BODY_BYTES_MAX = 8192
 REQUEST_S_MAX = 10.0
+ANSWER_S_MAX = 120.0  # a list of very many ledgers
 CONNECTIONS_MAX = 32
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
@@ -45,6 +49,7 @@ class Asked:
     path: str  # without the query
     body: bytes
     local: bool  # the peer is on this machine
+    query: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,9 @@ class Answer:
     status: int
     body: bytes
     content_type: str = TEXT
+
+
+Answering = Callable[[Asked], Answer | Deferred[Answer]]
 
 
 def document(value: object) -> Answer:
@@ -69,6 +77,7 @@ class Exchange(Protocol):
         self._data = b""
         self._done = False
         self._deadline: Timer | None = None
+        self._answering: Deferred[None] | None = None
 
     def connectionMade(self) -> None:
         self._wire = cast(Transport, self.transport)
@@ -80,7 +89,7 @@ class Exchange(Protocol):
         self._deadline = self._server.clock.callLater(REQUEST_S_MAX, self._wire.abortConnection)
 
     def dataReceived(self, data: bytes) -> None:
-        if self._done:
+        if self._done or self._answering is not None:
             return
         self._data += data
         head, found, body = self._data.partition(b"\r\n\r\n")
@@ -101,21 +110,31 @@ class Exchange(Protocol):
         elif int(length) > BODY_BYTES_MAX:
             self._answer(Answer(413, b"the request is too long\n"))
         elif len(body) >= int(length):
-            peer = peer_name(self._wire.getPeer())
-            self._serve(
-                Asked(words[0], words[1].partition("?")[0], body[: int(length)], peer.startswith(("127.", "::1")))
-            )
+            local = peer_name(self._wire.getPeer()).startswith(("127.", "::1"))
+            path, _, query = words[1].partition("?")
+            self._serve(Asked(words[0], path, body[: int(length)], local, dict(parse_qsl(query))))
 
     def _serve(self, asked: Asked) -> None:
-        try:
-            self._answer(self._server.serve(asked))
-        except Exception:
-            self.log.failure("{method} {path} could not be served", method=asked.method, path=asked.path)
-            self._answer(Answer(500, b"this went wrong here; see the bookie's log\n"))
-            self._wire.loseConnection()
+        self._allow(ANSWER_S_MAX)
+
+        async def answered() -> None:
+            coming = self._server.serve(asked)
+            self._answer(coming if isinstance(coming, Answer) else await coming)
+
+        def failed(failure: Failure) -> None:
+            if not isinstance(failure.value, CancelledError):
+                self.log.failure("{method} {path} could not be served", failure, method=asked.method, path=asked.path)
+                self._answer(Answer(500, b"this went wrong here; see the bookie's log\n"))
+
+        self._answering = Deferred.fromCoroutine(answered()).addErrback(failed)
+
+    def _allow(self, seconds: float) -> None:
+        if self._deadline is not None and self._deadline.active():
+            self._deadline.reset(seconds)
 
     def _answer(self, answer: Answer) -> None:
         self._done = True
+        self._allow(REQUEST_S_MAX)
         lines = [
             f"HTTP/1.1 {answer.status} {REASONS[answer.status]}",
             f"Content-Type: {answer.content_type}",
@@ -129,14 +148,16 @@ class Exchange(Protocol):
         self._server.open.discard(self)
         if self._deadline is not None and self._deadline.active():
             self._deadline.cancel()
+        if self._answering is not None:
+            self._answering.cancel()
 
 
 class HttpServer(Factory):
-    """The server of one bookie; `serve` answers each request at once."""
+    """The server of one bookie; `serve` answers each request, at once or later."""
 
     noisy = False
 
-    def __init__(self, clock: Clock, serve: Callable[[Asked], Answer], bookie: str = "") -> None:
+    def __init__(self, clock: Clock, serve: Answering, bookie: str = "") -> None:
         self.clock = clock
         self.bookie = bookie
         self.serve = serve

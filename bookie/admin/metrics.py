@@ -14,7 +14,7 @@ scrapes stays small.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from quire.bookie.server.listener import Listener
 from quire.bookie.server.service import Service
@@ -91,11 +91,17 @@ class BookieCollector:
             yield GaugeMetricFamily(PREFIX + name, meaning, value=gauge)
 
 
+class Collector(Protocol):
+    """Gives what it shows at each scrape."""
+
+    def collect(self) -> "Iterable[Metric]": ...
+
+
 class Metrics:
     """The text of /metrics."""
 
-    def __init__(self, collector: BookieCollector) -> None:
-        self._collector = collector
+    def __init__(self, *collectors: Collector) -> None:
+        self._collectors = collectors
         self._registry: CollectorRegistry | None = None
 
     def text(self) -> bytes:
@@ -109,7 +115,8 @@ class Metrics:
         from prometheus_client.registry import CollectorRegistry
 
         registry = CollectorRegistry()
-        registry.register(self._collector)
+        for collector in self._collectors:
+            registry.register(collector)
         ProcessCollector(registry=registry)
         self._registry = registry
         return registry

@@ -20,7 +20,8 @@ from typing import Any
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
 
-from quire.bookie.admin.metrics import BookieCollector, Metrics
+from quire.bookie.admin.bookie_paths import Paths
+from quire.bookie.admin.metrics import BookieCollector, Collector, Metrics
 from quire.bookie.admin.site import site
 from quire.bookie.files import Files, StorageError
 from quire.bookie.lifecycle import ids, restoring, start_check
@@ -88,10 +89,12 @@ class Bookie:
         upkeep: StartUpkeep = start_upkeep,
         *,
         restore: bool = False,
+        paths: Sequence[Paths] = (),
+        collectors: Sequence[Collector] = (),
     ) -> None:
         """
         `restore`: directories that are empty now were lost; what they held is put in limbo, to be copied by the caller,
-        who listens to `limbo`.
+        who listens to `limbo`.  `paths`, `collectors`: what its HTTP server has of other parts of the process.
         """
         self.options = options
         self.ended: Deferred[None] = Deferred()
@@ -107,6 +110,7 @@ class Bookie:
         self._open_storage = storage
         self._start_upkeep = upkeep
         self._restore = restore
+        self._paths, self._collectors = paths, collectors
         self._storage: OpenableStorage | None = None
         self._closers: list[Callable[[], object]] = []  # what a stop undoes, latest first
         self._failure: str | None = None
@@ -190,7 +194,8 @@ class Bookie:
         upkeep = self._upkeep = self._start_upkeep(storage, self._reactor, self.limbo)
         self.garbage = Garbage(clock, options, files, storage, upkeep.space, self._store, self.guard)
         self._disk_watch = DiskWatch(clock, files, options, storage, self.garbage, self._read_only)
-        self._metrics = Metrics(BookieCollector(self.service, self.listener, storage.counters, self._gauges))
+        own = BookieCollector(self.service, self.listener, storage.counters, self._gauges)
+        self._metrics = Metrics(own, *self._collectors)
         self._closers.append(self.garbage.stop)
         self._closers.append(upkeep.stop)  # first, for a round of garbage collection waits for it
 
@@ -211,7 +216,7 @@ class Bookie:
         options = self.options
         self._read_only.begin(options.force_read_only, restoring=self.limbo.copying)
         self._disk_watch.look()
-        server = site(self._reactor, self.id, self, self.garbage, self._upkeep.rebuild)
+        server = site(self._reactor, self.id, self, self.garbage, self._upkeep.rebuild, *self._paths)
         http = bound_socket(options.metrics_host, options.metrics_port)
         self.http_port = http.getsockname()[1]
         self._listen(http, server, server.abort_all)

@@ -9,7 +9,7 @@ Safety: an id becomes part of paths and keys, so it is checked before anything i
 from collections.abc import Callable
 
 from quire.conf.addresses import interface_address, own_address, own_name
-from quire.conf.bookie import BookieOptions
+from quire.conf.identity import IdentityOptions
 from quire.metadata.ledger import BOOKIE_ID
 
 # SPDX-License-Identifier: Apache-2.0
@@ -34,12 +34,12 @@ def check_id(bookie: str) -> str:
     return bookie
 
 
-def listening_address(options: BookieOptions, interface: Callable[[str], str | None] = interface_address) -> str:
+def listening_address(options: IdentityOptions, interface: Callable[[str], str | None] = interface_address) -> str:
     """The address to bind: `listen` itself, or that of the interface that it names."""
     return interface(options.listen) or options.listen
 
 
-def own_host(options: BookieOptions, interface: Callable[[str], str | None] = interface_address) -> str:
+def own_host(options: IdentityOptions, interface: Callable[[str], str | None] = interface_address) -> str:
     """The host that clients connect to; `IdentityError` for a loopback one without `allowLoopback`."""
     if options.advertised_address is not None:
         return options.advertised_address
@@ -61,6 +61,6 @@ def own_host(options: BookieOptions, interface: Callable[[str], str | None] = in
     return host
 
 
-def derive_id(options: BookieOptions, host: str, port: int) -> str:
+def derive_id(options: IdentityOptions, host: str, port: int) -> str:
     """`bookieId` verbatim, else host:port."""
     return check_id(options.bookie_id if options.bookie_id is not None else f"{host}:{port}")

@@ -105,5 +105,6 @@ def odds(marks: dict[int, dict[int, Mark]], write: int) -> list[Odd]:
                 Odd(index, entry, STALE) for index in sorted(copies) if copies[index].lac < highest.get(index, -1)
             ]
         for index, mark in copies.items():
-            highest[index] = max(highest.get(index, -1), mark.lac)
+            if mark.lac < entry:  # Apache's repairs write the last add confirmed of their own time, which is above
+                highest[index] = max(highest.get(index, -1), mark.lac)
     return found

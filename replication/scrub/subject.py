@@ -13,6 +13,8 @@ from quire.replication.scrub.sums import Sums
 
 # SPDX-License-Identifier: Apache-2.0
 
+MAX_ENTRY = (1 << 63) - 1
+
 
 class Subject:
     """`MetadataSerialization` for metadata that names no digest."""
@@ -26,4 +28,7 @@ class Subject:
         return Examination(self.reader, self.quorums, bookie, manner)
 
     def sums(self) -> Sums:
-        return Sums(self.quorums, self.reader.digest)
+        metadata = self.metadata
+        if metadata.is_closed:
+            return Sums(self.quorums, self.reader.digest, metadata.last_entry + 1, metadata.last_entry)
+        return Sums(self.quorums, self.reader.digest, metadata.last_fragment.first, MAX_ENTRY)

@@ -37,12 +37,15 @@ class Sum(NamedTuple):
 class Sums:
     """Of one ledger on one bookie: by (chunk, class)."""
 
-    def __init__(self, quorums: Quorums, digest: Digest) -> None:
+    def __init__(self, quorums: Quorums, digest: Digest, settled: int = 0, end: int = -1) -> None:
+        """Entries below `settled` may have been written again with a last add confirmed up to `end`, as Apache does."""
         self.found: dict[tuple[int, int], Sum] = {}
         self.wrong: list[int] = []  # entries whose head can't be, though the digest holds
         self._classes = quorums.ensemble if quorums.striped else 1
         self._overhead = digest.overhead
         self._end = digest.overhead if digest.size else None
+        self._settled = settled
+        self._lac_max = end
 
     def add(self, first: int, bodies: list[bytes]) -> None:
         """Consecutive entries from `first` on, digests checked."""
@@ -66,7 +69,10 @@ class Sums:
         )
 
     def _check(self, first: int, bodies: list[bytes]) -> None:
-        """A last add confirmed is from -1 on and below the entry; the ledger's length is not below the payload's."""
+        """
+        A last add confirmed is from -1 on and below the entry; the ledger's length is not below the payload's.
+        Apache's repairs write the last add confirmed of their own time.
+        """
         fields = array("q", b"".join([body[LAC_OFFSET:FIELDS_END] for body in bodies]))
         if byteorder == "little":
             fields.byteswap()
@@ -76,5 +82,6 @@ class Sums:
         if min(lacs) >= -1 and all(map(lt, lacs, entries)) and all(map(ge, lengths, payloads)):
             return
         for entry, (lac, length, payload) in enumerate(zip(lacs, lengths, payloads, strict=True), first):
-            if not -1 <= lac < entry or length < payload:
+            lac_max = self._lac_max if entry < self._settled and entry <= lac else entry - 1
+            if not -1 <= lac <= lac_max or length < payload:
                 self.wrong.append(entry)

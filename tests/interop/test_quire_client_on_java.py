@@ -13,7 +13,8 @@ import pytest
 
 from quire.client.api import Reader
 from quire.protocol.errors import LedgerFenced, NoSuchLedger, NotEnoughBookies, UnauthorizedAccess
-from quire.tools.local_cluster.cluster import NotStarted, quire
+from quire.tools.local_cluster.cluster import quire
+from quire.tools.local_cluster.process import NotStarted
 from tests.interop import peer
 from tests.interop.ours import DIGESTS, TEXT, Ours, lines, sha256, wait_for_bookies
 from tests.reactor import run

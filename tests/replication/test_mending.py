@@ -37,7 +37,7 @@ def faulty(cluster: FakeCluster) -> list[int]:
     del cluster.bookies["b1"].ledgers[plain].entries[10]
     rewrite(cluster, "b2", plain, 15, lac=2)
     rewrite(cluster, "b0", plain, 20, payload=b"?" * len(payload(20)))
-    rewrite(cluster, "b1", plain, 50, lac=50)
+    rewrite(cluster, "b1", plain, 50, lac=99_999)
     cluster.bookies["b2"].ledgers[striped].entries.clear()
     return [plain, striped]
 

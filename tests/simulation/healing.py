@@ -228,10 +228,12 @@ class Healing:
                     "off the queue", f"ledger {shortage.ledger} leaves it, and names {bookie}, which is away"
                 )
 
-    def changed(self, author: str, ledger: int, before: LedgerMetadata, after: LedgerMetadata) -> None:
-        """A process wrote metadata of the same state: it repairs."""
+    def changed(
+        self, author: str, session: int | None, ledger: int, before: LedgerMetadata, after: LedgerMetadata
+    ) -> None:
+        """A process wrote metadata of the same state, so it repairs; it sent that in that session."""
         process = next((each for each in self.processes if each.node.name == author), None)
-        if process is None or not process.lives or before.state is not after.state:
+        if process is None or not process.lives or process.session != session or before.state is not after.state:
             return
         if self.world.shared.repairs.locks.get(ledger) != process.session:
             self.truth.break_("one worker", f"{author} changes ledger {ledger} without its lock")

@@ -161,6 +161,7 @@ class NamedStore(MemoryStore):
     def write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> Deferred[Versioned[LedgerMetadata]]:
         world = self.world
         world.truth.authors[id(metadata)] = (self.owner, metadata)
+        world.truth.sessions[id(metadata)] = self._session
         world.tell(
             f"{self.owner} writes {metadata.state.name} {[(f.first, f.bookies) for f in metadata.fragments]} end "
             f"{metadata.last_entry} over version {version}"

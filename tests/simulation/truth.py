@@ -90,6 +90,7 @@ class Truth:
         self.violation: Violation | None = None
         self.healing: Any = None  # judges what AutoRecovery does, where that is part of the history
         self.authors: dict[int, tuple[str, object]] = {}  # id of a metadata value -> who wrote it
+        self.sessions: dict[int, int] = {}  # in which these were sent
 
     def break_(self, invariant: str, text: str) -> None:
         if self.violation is None:
@@ -309,7 +310,7 @@ class Truth:
             return
         old, new = before.value, after.value
         if self.healing is not None:
-            self.healing.changed(author, ledger, old, new)
+            self.healing.changed(author, self.sessions.get(id(new)), ledger, old, new)
         if author.startswith(REPAIRER) and old.state is new.state:
             self._repaired(truth, author, old, new)
             return

@@ -32,11 +32,13 @@ SUBCOMMANDS = {
     "ledger": ["write", "read", "tail", "show", "list", "delete", "recover", "check"],
     "log": list(LOGS),
     "bench": ["write", "read"],
+    "autorecovery": ["start", "stop", "status", "enable", "disable", "trigger", "delay"],
+    "underreplicated": ["list"],
     "pipeline": ["export", "import", "scrub", "repair", "report", "offload", "restore"],
 }
 # they have a bookie's configuration, or need no cluster
 LOCAL = [["bookie", name] for name in ("stop", "format", "check", "export-check", "export", "rebuild-index")]
-LOCAL += [["pipeline", "report"]]
+LOCAL += [["pipeline", "report"], ["autorecovery", "stop"]]
 SINGLE = ["demo", "local", "recover", "decommission"]
 ALL = [[name] for name in [*SINGLE, *SUBCOMMANDS]] + [
     [group, name] for group, names in SUBCOMMANDS.items() for name in names

@@ -10,8 +10,6 @@ listed.
 import json
 import os
 import shutil
-import signal
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +19,8 @@ import typer
 from quire.metadata.store import CookieNotFound, MetadataStore, ServiceInfo
 from quire.protocol.errors import BookieHandleNotAvailable, error_of
 from quire.tools.commands.directories import add_to, report_of, report_text
-from quire.tools.daemons.bookie import is_bookie
+from quire.tools.commands.processes import become, end
+from quire.tools.daemons.process import BOOKIE
 from quire.tools.terminal import output
 from quire.tools.terminal.bookie_http import answer_of, said_by, service_of
 from quire.tools.terminal.options import Conf, Json, Metadata, Usage, group, metadata_uri, options_of, refused
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 # SPDX-License-Identifier: Apache-2.0
 
-STOP_LOOK_S = 0.05  # between two looks at whether a process is gone
 READONLY_PATH = "/api/v1/bookie/state/readonly"
 GC_PATH = "/api/v1/bookie/gc"
 STATE_PATH = "/api/v1/bookie/state"
@@ -91,21 +89,11 @@ def start(
     Example:
       quire bookie start --conf /etc/quire/bookie.conf --daemon --pidfile /run/quire-bookie.pid
     """
-    arguments: list[str] = []
-    for name, value in (("--conf", conf), ("--metadata", metadata), ("--pidfile", pidfile), ("--log", log)):
-        if value is not None:
-            arguments += [name, str(value)]
-    for name, wanted in (
-        ("--daemon", daemon),
-        ("--restore", restore),
-        ("--stop-with-stdin", stop_with_stdin),
-        ("--json", json_wanted),
-    ):
-        if wanted:
-            arguments.append(name)
-    # The same process goes on without typer and what else the command line needed.
-    optimized = ["-" + "O" * sys.flags.optimize] if sys.flags.optimize else []
-    os.execv(sys.executable, [sys.executable, *optimized, "-m", "quire.tools.daemons.bookie", *arguments])
+    become(
+        BOOKIE,
+        {"--conf": conf, "--metadata": metadata, "--pidfile": pidfile, "--log": log},
+        {"--daemon": daemon, "--restore": restore, "--stop-with-stdin": stop_with_stdin, "--json": json_wanted},
+    )
 
 
 @app.command()
@@ -123,20 +111,7 @@ def stop(
     Example:
       quire bookie stop --pidfile /run/quire-bookie.pid
     """
-    try:
-        text = pidfile.read_text(encoding="ascii").strip()
-    except FileNotFoundError:
-        raise refused(f"{pidfile} does not exist: no bookie runs under it") from None
-    if not text.isdecimal() or not is_bookie(int(text)):
-        raise refused(f"{pidfile} names process {text!r}, which is no running bookie; remove the file")
-    pid = int(text)
-    os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + timeout
-    while is_bookie(pid):
-        if time.monotonic() > deadline:
-            raise refused(f"process {pid} still runs after {timeout:.0f} s; its log says what it does")
-        time.sleep(STOP_LOOK_S)
-    output.document(json_wanted, {"pid": pid, "stopped": True}, f"stopped (process {pid})")
+    end(BOOKIE, pidfile, timeout, json_wanted)
 
 
 @app.command("list")

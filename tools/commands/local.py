@@ -35,6 +35,9 @@ def local(
         str | None,
         typer.Option("--metadata", metavar="sqlite|zookeeper", help="the kind of store; sqlite, or what DIR holds"),
     ] = None,
+    autorecovery: Annotated[
+        bool, typer.Option("--autorecovery", help="beside the bookies a process that repairs what a lost one held")
+    ] = False,
     json_wanted: Json = False,
 ) -> None:
     """
@@ -44,15 +47,17 @@ def local(
     data. The bookies are children of this process and stop when it ends, however it ends.
 
     \b
-    Example:
+    Examples:
       quire local --bookies 4 --dir ~/quire
+      quire local --autorecovery
     """
     kind = store_kind(metadata)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
     with tempfile.TemporaryDirectory(prefix="quire-") as temporary:
-        cluster = LocalCluster(directory.expanduser() if directory is not None else Path(temporary), bookies, kind)
+        place = directory.expanduser() if directory is not None else Path(temporary)
+        cluster = LocalCluster(place, bookies, kind, autorecovery=autorecovery)
         try:
             cluster.start()
             pids = [bookie.pid for bookie in cluster.bookies]
@@ -61,11 +66,14 @@ def local(
                 "bookies": cluster.ids,
                 "directory": str(cluster.directory),
                 "pids": pids,
+                "autorecovery": cluster.recovery.pid if cluster.recovery is not None else None,
             }
             lines = [
                 f"metadata  {cluster.uri}",
                 *(f"bookie    {bookie.id}  (pid {bookie.pid}, {bookie.log})" for bookie in cluster.bookies),
             ]
+            if cluster.recovery is not None:
+                lines.append(f"repair    autorecovery  (pid {cluster.recovery.pid}, {cluster.recovery.log})")
             output.document(json_wanted, document, lines)
             output.note(f"try: QUIRE_METADATA={cluster.uri} quire bookie list; Ctrl-C stops the cluster")
             survived = watch(cluster, stop)
@@ -76,15 +84,15 @@ def local(
 
 
 def watch(cluster: LocalCluster, stop: threading.Event) -> bool:
-    """Notes bookies that end by themselves until `stop` is set (True), or until none is left (False)."""
+    """Notes processes that end by themselves until `stop` is set (True), or until no bookie is left (False)."""
     noted: set[str] = set()
     while not stop.wait(WATCH_INTERVAL_S):
-        for bookie in cluster.ended():
-            if bookie.id not in noted and not stop.is_set():
-                noted.add(bookie.id)
-                assert bookie.process is not None
-                output.note(f"bookie {bookie.id} ended with status {bookie.process.returncode}; see {bookie.log}")
-        if len(noted) == len(cluster.bookies):
+        for ended in cluster.ended():
+            if ended.id not in noted and not stop.is_set():
+                noted.add(ended.id)
+                assert ended.process is not None
+                output.note(f"{ended.kind} {ended.id} ended with status {ended.process.returncode}; see {ended.log}")
+        if noted.issuperset(cluster.ids):
             output.note("no bookie is left")
             return False
     return True

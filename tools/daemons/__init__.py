@@ -1,5 +1,6 @@
 """
 Programs that run until they are stopped, and what runs inside them.
 
-In reading order: `bookie` (face), `serving`, `descriptors`, `refill`, `surplus`.
+In reading order: `bookie` (face), `autorecovery` (face), `process` (face), `lifetime`, `serving`, `standalone`,
+`front`, `recovering`, `recovery_metrics`, `settings`, `descriptors`, `refill`, `surplus`.
 """

@@ -1,5 +1,5 @@
 """
-A whole cluster on one machine: bookies and, on request, ZooKeeper.
+A whole cluster on one machine: bookies and, on request, AutoRecovery and ZooKeeper.
 
-In reading order: `cluster` (face), `zookeeper` (face).
+In reading order: `cluster` (face), `process` (face), `zookeeper` (face).
 """

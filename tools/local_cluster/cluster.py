@@ -5,19 +5,19 @@ A cluster on this machine: a metadata store and bookies as processes of their ow
     DIR/metadata.db         the embedded metadata store, or
     DIR/zookeeper/          a real ZooKeeper's data
     DIR/bookie-N/           bookie.conf, bookie.log, journal/, ledgers/
+    DIR/autorecovery/       autorecovery.conf, autorecovery.log, where it is asked for
 
 Knows: how to start, kill, restart and stop the processes, and that a second start finds the same ports and data.
 Does not know: ledgers.  Used by `quire local`, `quire demo`, the benchmarks and the tests; it blocks, and needs no
 reactor.
 
-Safety: only processes that this object started are ever signalled, by their own handle.  A bookie stays in our process
-group and stops when the pipe to its standard input closes, so none outlives us, however we end.
+Safety: only processes that this object started are ever signalled, by their own handle (`process`), and none outlives
+us, however we end.
 """
 
 import json
 import os
 import random
-import selectors
 import socket
 import subprocess
 import sys
@@ -27,6 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, TypedDict
 
+from quire.tools.local_cluster.process import LocalProcess, NotStarted
 from quire.tools.terminal.options import Usage
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ HOST = "127.0.0.1"
 PORTS = (20_000, 32_000)
 READY_S = 60.0  # replaying a journal takes seconds; a busy machine takes more
 STOP_S = 30.0  # a clean stop writes a checkpoint
-LOG_LINES_TOLD = 5
 
 Store = Literal["sqlite", "zookeeper"]
 STORES: dict[str, Store] = {"sqlite": "sqlite", "zookeeper": "zookeeper"}
@@ -59,124 +59,54 @@ class Saved(TypedDict):
     zookeeper_port: int
 
 
-class NotStarted(OSError):
-    """A process of the cluster ended before it was ready, or was not ready in time; the text has the end of its log."""
-
-
-class LocalBookie:
+class LocalBookie(LocalProcess):
     """One bookie's directory, and its process while it runs."""
 
+    module = "quire.tools.daemons.bookie"
+
     def __init__(self, directory: Path, port: int) -> None:
-        self.directory = directory
+        super().__init__(directory, f"{HOST}:{port}", "bookie")
         self.port = port
-        self.id = f"{HOST}:{port}"
-        self.process: subprocess.Popen[bytes] | None = None
-        self.said = ""  # what it printed when it was ready
-
-    @property
-    def conf(self) -> Path:
-        return self.directory / "bookie.conf"
-
-    @property
-    def log(self) -> Path:
-        return self.directory / "bookie.log"
-
-    @property
-    def pid(self) -> int | None:
-        return self.process.pid if self.process is not None and self.process.poll() is None else None
 
     def write_conf(self, uri: str, options: Mapping[str, str]) -> None:
         """Writes the configuration; BookKeeper's keys, `options` last."""
         for name in ("journal", "ledgers"):
             (self.directory / name).mkdir(parents=True, exist_ok=True)
-        keys = {
-            "metadataServiceUri": uri,
-            "bookiePort": str(self.port),
-            "advertisedAddress": HOST,
-            "listeningInterface": HOST,
-            "allowLoopback": "true",
-            "journalDirectories": str(self.directory / "journal"),
-            "ledgerDirectories": str(self.directory / "ledgers"),
-            **options,
-        }
-        self.conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()), encoding="utf-8")
+        self.write_keys(
+            {
+                "metadataServiceUri": uri,
+                "bookiePort": str(self.port),
+                "advertisedAddress": HOST,
+                "listeningInterface": HOST,
+                "allowLoopback": "true",
+                "journalDirectories": str(self.directory / "journal"),
+                "ledgerDirectories": str(self.directory / "ledgers"),
+                **options,
+            }
+        )
 
-    def begin(self, *arguments: str) -> None:
-        """Starts the process, with more arguments if given; `ready` waits for it."""
-        assert self.pid is None, f"{self.id} runs already"
-        command = [
-            sys.executable,
-            "-m",
-            "quire.tools.daemons.bookie",
-            "--conf",
-            str(self.conf),
-            "--stop-with-stdin",
-            *arguments,
-        ]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
 
-    def ready(self, deadline: float) -> None:
-        """Waits until the bookie says that it serves; `NotStarted` with the end of its log otherwise."""
-        process = self.process
-        assert process is not None
-        assert process.stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            in_time = selector.select(max(0.0, deadline - time.monotonic()))
-        line = process.stdout.readline().decode() if in_time else ""
-        if not line:
-            what = "did not serve in time" if not in_time else f"ended with status {process.wait()}"
-            self.end_now()
-            raise NotStarted(f"bookie {self.id} {what}; {self.log} ends with:\n{self.log_end()}")
-        self.said = line.strip()
+class LocalRecovery(LocalProcess):
+    """AutoRecovery's directory, and its process while it runs."""
 
-    def log_end(self) -> str:
-        """The last lines of its log."""
-        try:
-            lines = self.log.read_text(errors="replace").splitlines()
-        except FileNotFoundError:
-            return ""
-        return "\n".join(lines[-LOG_LINES_TOLD:])
+    module = "quire.tools.daemons.autorecovery"
 
-    def end_now(self) -> None:
-        """SIGKILL; returns when the process is gone."""
-        if self.process is not None:
-            self.process.kill()
-            self._gone()
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, "autorecovery", "autorecovery")
 
-    def ask_to_end(self) -> None:
-        if self.pid is not None:
-            assert self.process is not None
-            self.process.terminate()
-
-    def wait_for_end(self, deadline: float) -> bool:
-        """Waits for a clean end, kills after the deadline; True when it ended by itself with status 0."""
-        if self.process is None:
-            return True
-        try:
-            clean = self.process.wait(max(0.0, deadline - time.monotonic())) == 0
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            clean = False
-        self._gone()
-        return clean
-
-    def _gone(self) -> None:
-        assert self.process is not None
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                pipe.close()
-        self.process = None
+    def write_conf(self, uri: str) -> None:
+        """Writes the configuration, also over an older one: a ZooKeeper's port may be another."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        keys = {"metadataServiceUri": uri, "bookieId": self.id, "listeningInterface": HOST, "allowLoopback": "true"}
+        self.write_keys(keys)
 
 
 class LocalCluster:
     """
     Bookies and their metadata store in `directory`.  A directory that holds a cluster already is started as it was.
 
-    `options` are keys for every new bookie's configuration, `tick_ms` a ZooKeeper's unit of time.  Raises `Usage` when
-    what is asked does not fit what is there.
+    `options` are keys for every new bookie's configuration, `tick_ms` a ZooKeeper's unit of time; `autorecovery` runs
+    one process of it beside them.  Raises `Usage` when what is asked does not fit what is there.
     """
 
     def __init__(
@@ -186,6 +116,7 @@ class LocalCluster:
         metadata: Store | None = None,
         options: Mapping[str, str] | None = None,
         tick_ms: int = 2000,
+        autorecovery: bool = False,
     ) -> None:
         self.directory = directory.resolve()
         self.options = dict(options or {})
@@ -210,6 +141,7 @@ class LocalCluster:
         ports = held + free_ports(count - len(held))
         self.bookies = [LocalBookie(self.directory / f"bookie-{number}", port) for number, port in enumerate(ports, 1)]
         self.uri = f"sqlite://{self.directory}/metadata.db"
+        self.recovery = LocalRecovery(self.directory / "autorecovery") if autorecovery else None
 
     @property
     def ids(self) -> list[str]:
@@ -229,9 +161,13 @@ class LocalCluster:
         self.stop()
 
     def start(self) -> None:
-        """Starts everything and returns when every bookie serves; `NotStarted`."""
+        """Starts everything and returns when every bookie serves and AutoRecovery takes part; `NotStarted`."""
         self.start_metadata()
         self.start_bookies()
+        if self.recovery is not None and self.recovery.pid is None:
+            self.recovery.write_conf(self.uri)
+            self.recovery.begin()
+            self.recovery.ready(time.monotonic() + READY_S)
 
     def start_metadata(self) -> None:
         """Starts the metadata store and makes the cluster in it if there is none."""
@@ -284,19 +220,24 @@ class LocalCluster:
         return bookie.wait_for_end(time.monotonic() + STOP_S)
 
     def stop(self) -> bool:
-        """Stops all that runs; True when every bookie stopped cleanly."""
+        """Stops all that runs, AutoRecovery first; True when every process stopped cleanly."""
+        ended = [True]
+        if self.recovery is not None:
+            self.recovery.ask_to_end()
+            ended = [self.recovery.wait_for_end(time.monotonic() + STOP_S)]
         for bookie in self.bookies:
             bookie.ask_to_end()
         deadline = time.monotonic() + STOP_S
-        ended = [bookie.wait_for_end(deadline) for bookie in self.bookies]
+        ended += [bookie.wait_for_end(deadline) for bookie in self.bookies]
         if self.zookeeper is not None:
             self.zookeeper.stop()
             self.zookeeper = None
         return all(ended)
 
-    def ended(self) -> list[LocalBookie]:
-        """Bookies whose process ended without being asked."""
-        return [bookie for bookie in self.bookies if bookie.process is not None and bookie.process.poll() is not None]
+    def ended(self) -> list[LocalProcess]:
+        """Bookies, and AutoRecovery, whose process ended without being asked."""
+        every: list[LocalProcess] = [*self.bookies, *([self.recovery] if self.recovery is not None else [])]
+        return [each for each in every if each.process is not None and each.process.poll() is not None]
 
     def _saved(self) -> Saved | None:
         try:

@@ -27,6 +27,11 @@ def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def is_terminal() -> bool:
+    """Whether results are shown to a person as they come."""
+    return sys.stdout.isatty()
+
+
 def as_json(value: object) -> str:
     """One line of JSON; bytes become text where they are UTF-8, else `hex:…`."""
     return json.dumps(value, default=_plain, ensure_ascii=False)

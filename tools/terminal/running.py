@@ -24,7 +24,7 @@ from quire.tools.terminal.options import client_options
 if TYPE_CHECKING:
     from quire.client.api import Client
     from quire.conf.client import ClientOptions
-    from quire.metadata.store import MetadataStore
+    from quire.metadata.records import RecordStore
     from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
@@ -110,7 +110,7 @@ def with_client(
     return run(whole)
 
 
-def with_store(uri: str, work: "Callable[[MetadataStore], Awaitable[T]]", session_timeout_ms: int | None = None) -> T:
+def with_store(uri: str, work: "Callable[[RecordStore], Awaitable[T]]", session_timeout_ms: int | None = None) -> T:
     """
     Runs `work(store)` with the metadata store at `uri`, which may hold no cluster yet.  `session_timeout_ms`: that of
     a bookie's configuration, where the command has one, else that of the client's.

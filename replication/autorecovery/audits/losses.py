@@ -152,7 +152,6 @@ class Losses:
         await self._look(now=True)
 
     async def _pass(self) -> None:
-        self.passes += 1
         before, some = self.marked, False
         while self._left:
             some |= bool(self._left[0].bookies)
@@ -160,6 +159,7 @@ class Losses:
         if some:  # what was left of an earlier pass was done again, too
             self._before = []
             await self._resume.write([])
+        self.passes += 1
         if self.marked > before:
             self.log.info("{count} ledgers were marked", count=self.marked - before)
 

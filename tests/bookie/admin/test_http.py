@@ -1,9 +1,10 @@
 """The small HTTP server: requests in pieces, what it refuses, and its bounds."""
 
 import pytest
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 
-from quire.bookie.admin.http import CONNECTIONS_MAX, REQUEST_S_MAX, Answer, Asked, HttpServer
+from quire.bookie.admin.http import ANSWER_S_MAX, CONNECTIONS_MAX, REQUEST_S_MAX, Answer, Asked, HttpServer
 from tests.bookie.fakes.wires import Wire
 
 # SPDX-License-Identifier: Apache-2.0
@@ -86,3 +87,28 @@ def test_a_fault_of_ours_is_500() -> None:
         raise RuntimeError("no")
 
     assert Exchange(HttpServer(Clock(), broken)).send(b"GET / HTTP/1.1\r\n\r\n").status == 500
+
+
+def test_an_answer_may_come_later() -> None:
+    """Its query is read; the wait is bounded, a second request on the way is not read, and who has gone ends it."""
+    clock, waiting, gone = Clock(), [], []
+
+    def later(asked: Asked) -> Deferred[Answer]:
+        waiting.append((asked.query, Deferred(gone.append)))
+        return waiting[-1][1]
+
+    request = b"GET /x?a=1&b=x%3A2 HTTP/1.1\r\n\r\n"
+    served = Exchange(HttpServer(clock, later)).send(request).send(request)
+    ((query, coming),) = waiting
+    assert query == {"a": "1", "b": "x:2"}
+    clock.advance(REQUEST_S_MAX)
+    assert not served.wire.aborted
+    coming.callback(Answer(200, b"here"))
+    assert served.wire.value().endswith(b"here")
+    late = Exchange(HttpServer(clock, later)).send(request)
+    clock.advance(ANSWER_S_MAX)
+    assert late.wire.aborted
+    late.protocol.connectionLost()
+    assert gone == [waiting[1][1]]
+    failing = Exchange(HttpServer(clock, lambda _: fail(RuntimeError("no")))).send(request)
+    assert failing.status == 500

@@ -86,7 +86,7 @@ def faulty(ours: Cluster, bookies: Sequence[str], entries: int = 5000) -> tuple[
         del have[three][entry]
     have[three][30] = DIGEST.entry(ledger, 30, 3, size * 31, payload(30))
     have[one][40] = DIGEST.entry(ledger, 40, 39, size * 41, b"entry xxxxxx")
-    have[two][50] = DIGEST.entry(ledger, 50, 50, size * 51, payload(50))
+    have[two][50] = DIGEST.entry(ledger, 50, 99_999, size * 51, payload(50))
 
     async def story() -> None:
         for bookie in bookies:

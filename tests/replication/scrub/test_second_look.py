@@ -41,7 +41,7 @@ def test_each_fault_is_found_as_what_it_is():
     stored[20], stored[21] = stored[21], stored[20]
     rewrite(cluster, "b2", ledger, 30, lac=3)
     rewrite(cluster, "b0", ledger, 40, payload=payload(40)[:-1] + b"?")
-    rewrite(cluster, "b1", ledger, 50, lac=50)
+    rewrite(cluster, "b1", ledger, 50, lac=99_999)
     assert sorted(scrubbed(cluster)) == [
         ("damaged", "b0", 7, 7, 1),
         ("damaged", "b1", 20, 21, 2),

@@ -62,3 +62,15 @@ def test_heads_that_cannot_be() -> None:
     heads = [(4, 900), (6, 900), (-2, 900), (7, 8), (-1, 9)]
     sums.add(5, [digest.entry(7, entry, lac, length, b"123456789") for entry, (lac, length) in enumerate(heads, 5)])
     assert sums.wrong == [6, 7, 8]
+
+
+def test_a_copy_that_apache_made_is_no_finding() -> None:
+    """Its repairs write the last add confirmed of their own time; above the ledger's end there is none."""
+    digest = Digest(DigestType.CRC32C, b"")
+    made = [digest.entry(7, entry, lac, 100, b"x") for entry, lac in enumerate((9, 9, 10, 1))]
+    sums = Sums(QUORUMS, digest, 10, 9)
+    sums.add(0, made)
+    assert sums.wrong == [2]
+    written = Sums(QUORUMS, digest, 1, 9)
+    written.add(0, made)
+    assert written.wrong == [1, 2]

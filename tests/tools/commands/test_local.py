@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from quire.client import connect
-from tests.tools.command import COMMAND, environment, refused
+from tests.tools.command import COMMAND, environment, ok, refused
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -31,7 +31,8 @@ class Local:
         line = self.process.stdout.readline()
         self.report: dict[str, Any] = json.loads(line) if line else {}
         self.pids: list[int] = self.report.get("pids", [])
-        self.handles = [os.pidfd_open(pid) for pid in self.pids]
+        recovery = self.report.get("autorecovery")
+        self.handles = [os.pidfd_open(pid) for pid in [*self.pids, *([recovery] if recovery else [])]]
 
     def __enter__(self) -> "Local":
         return self
@@ -48,13 +49,34 @@ class Local:
             pipe.close()
 
     def bookies_gone(self) -> bool:
-        """Waits until every bookie has ended."""
+        """Waits until every bookie, and AutoRecovery, has ended."""
         return all(select.select([handle], [], [], WAIT_S)[0] for handle in self.handles)
 
     @property
     def error(self) -> str:
         assert self.process.stderr is not None
         return self.process.stderr.read().decode()
+
+
+def test_a_lost_bookie_is_made_good(tmp_path: Path) -> None:
+    """With --autorecovery: a killed bookie's ledger has all its copies on others soon, and the queue is empty."""
+    with Local("--dir", tmp_path / "cluster", "--bookies", 4, "--autorecovery") as local:
+        uri = local.report["metadata"]
+        with connect(uri) as bk:
+            with bk.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=3) as writer:
+                writer.append_many([b"one", b"two"])
+            lost = min(bk.metadata(writer.id).bookies())
+            os.kill(local.pids[local.report["bookies"].index(lost)], signal.SIGKILL)
+            while lost in bk.metadata(writer.id).bookies():
+                pass
+        while ok("autorecovery", "status", "--json", metadata=uri).document["queued"]:
+            pass
+        assert ok("autorecovery", "status", "--json", metadata=uri).document["auditor"] == "autorecovery"
+        assert ok("underreplicated", "list", metadata=uri).err == "the repair queue is empty\n"
+        local.process.send_signal(signal.SIGINT)
+        local.process.wait(WAIT_S)
+        assert f"bookie {lost} ended with status -9" in local.error
+        assert local.bookies_gone()
 
 
 def test_a_restart_reuses_ports_and_data(tmp_path: Path) -> None:

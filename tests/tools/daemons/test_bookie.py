@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.bookie.fakes.wires import adds, read
-from tests.tools.bookie_process import WAIT_S, Cluster
+from tests.tools.bookie_process import WAIT_S, Cluster, Process
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -75,6 +75,46 @@ def test_more_connections_than_descriptors(cluster: Cluster) -> None:
     assert not list(cluster.path.rglob("quire.lost"))
 
 
+def test_autorecovery_inside_a_bookie(cluster: Cluster) -> None:
+    """
+    With the key it takes part under the bookie's id, shows its numbers and answers its paths; without it the bookie
+    answers them from the metadata store.  Where AutoRecovery can't begin the log says why, and the bookie serves.
+    """
+
+    def asked(bookie: Process, path: str) -> bytes:
+        with urllib.request.urlopen(bookie.metrics.replace("/metrics", path), timeout=WAIT_S) as answer:
+            return bytes(answer.read())
+
+    cluster.write_conf("autoRecoveryDaemonEnabled=true\nrepairLedgersAtOnce=2\naddEntryTimeoutSec=7\n")
+    bookie = cluster.start()
+    bookie.ready()
+    while "here" not in json.loads(asked(bookie, "/api/v1/autorecovery/status")):
+        pass
+    while json.loads(asked(bookie, "/api/v1/autorecovery/status"))["here"]["auditor"] is not True:
+        pass
+    assert asked(bookie, "/api/v1/autorecovery/who_is_auditor") == b"Auditor: one"
+    assert b"\nquire_autorecovery_auditor 1.0\n" in asked(bookie, "/metrics")
+    status, log = bookie.end()
+    assert status == 0, log
+    assert "has no meaning here" not in log
+    cluster.write_conf("repairLedgersAtOnce=2\n")
+    bookie = cluster.start()
+    bookie.ready()
+    assert json.loads(asked(bookie, "/api/v1/autorecovery/status")) == {"enabled": True}
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        asked(bookie, "/api/v1/autorecovery/who_is_auditor")
+    status, log = bookie.end()
+    assert status == 0, log
+    cluster.write_conf("autoRecoveryDaemonEnabled=true\nensemblePlacementPolicy=com.acme.Own\n")
+    bookie = cluster.start()
+    bookie.ready()
+    assert bookie.process.stderr is not None
+    while b"AutoRecovery's start failed" not in (line := bookie.process.stderr.readline()):
+        assert line, "it ended"
+    assert b"com.acme.Own" in line
+    assert bookie.end()[0] == 0
+
+
 def test_too_few_descriptors(cluster: Cluster) -> None:
     """The start says how many a bookie needs, and where that is set."""
     bookie = cluster.start_with_files(120)
@@ -84,46 +124,14 @@ def test_too_few_descriptors(cluster: Cluster) -> None:
     assert bookie.process.returncode == 1
 
 
-def test_its_log_is_put_aside_when_it_is_full(tmp_path: Path) -> None:
-    """Old files are few; what the interpreter itself writes goes to the new one.  A device is written to as it is."""
-    program = """
-        import os, sys
-        from twisted.logger import Logger
-        from quire.tools.daemons import bookie as bookie_daemon
-        path = sys.argv[1]
-        bookie_daemon.begin_logging(bookie_daemon.log_file(path, 1000, 2))
-        log = Logger(namespace="test")
-        for number in range(100):
-            log.info("line {number} of some words", number=number)
-        os.write(2, b"by hand\\n")
-        log.info("the last one")
-        print(bookie_daemon.log_file("/dev/null") is sys.stderr)
-        """
-    log = tmp_path / "bookie.log"
-    log.write_text("from before\n")
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program), str(log)],
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bookie.log", "bookie.log.1", "bookie.log.2"]
-    assert all(path.stat().st_size < 1100 for path in tmp_path.iterdir())
-    assert log.read_text().splitlines()[-2] == "by hand"
-    assert log.read_text().endswith("the last one\n")
-    assert "line 98 of" in log.read_text() + (tmp_path / "bookie.log.1").read_text()
-
-
 def test_its_process_has_a_clock_that_is_never_set_and_one_heap(shared: Cluster) -> None:
     """Both before anything waits and any thread runs."""
     program = """
         import sys
         from quire.metadata import clock
-        from quire.tools.daemons import bookie as bookie_daemon
+        from quire.tools.daemons import bookie as bookie_daemon, process
         clock.steady = lambda reactor: print("steady", reactor.running)
-        bookie_daemon.share_memory = lambda: print("one heap")
+        process.share_memory = lambda: print("one heap")
         bookie_daemon.main(sys.argv[1:])
         """
     command = [
@@ -196,27 +204,3 @@ def test_the_daemon_carries_no_command_line_library() -> None:
         ).stdout
         == "[]\n"
     )
-
-
-def test_threads_share_one_heap(tmp_path: Path) -> None:
-    """In glibc's own words; threads with heaps of their own would keep what others could use."""
-    program = """if True:
-        import ctypes, sys, threading
-        from quire.tools.daemons.bookie import share_memory
-
-        share_memory()
-        together = threading.Barrier(5)
-        fill = lambda: (together.wait(), [bytes(10_000) for _ in range(100)], together.wait())
-        threads = [threading.Thread(target=fill) for _ in range(5)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        c = ctypes.CDLL(None)
-        c.fopen.restype = ctypes.c_void_p
-        file = ctypes.c_void_p(c.fopen(sys.argv[1].encode(), b"w"))
-        c.malloc_info(0, file)
-        c.fclose(file)
-    """
-    subprocess.run([sys.executable, "-c", program, str(tmp_path / "heaps")], check=True, timeout=WAIT_S)
-    assert (tmp_path / "heaps").read_text().count("<heap nr=") == 1

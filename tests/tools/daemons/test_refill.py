@@ -15,7 +15,8 @@ from twisted.internet.defer import Deferred
 from quire.client.api import Client, connect
 from quire.protocol.errors import NoSuchEntry, NoSuchLedgerExists, Read
 from quire.tools.daemons.refill import Refill
-from quire.tools.local_cluster.cluster import READY_S, LocalBookie, LocalCluster, NotStarted
+from quire.tools.local_cluster.cluster import READY_S, LocalBookie, LocalCluster
+from quire.tools.local_cluster.process import NotStarted
 from tests.reactor import reactor, run
 from tests.tools.command import ok
 from tests.tools.conftest import SMALL

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from quire.client import connect
-from quire.tools.local_cluster.cluster import HOST, PORTS, LocalCluster, NotStarted, free_ports, quire
+from quire.tools.local_cluster.cluster import HOST, PORTS, LocalCluster, free_ports, quire
+from quire.tools.local_cluster.process import NotStarted
 from quire.tools.terminal.options import Usage
 
 # SPDX-License-Identifier: Apache-2.0

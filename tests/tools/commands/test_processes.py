@@ -1,0 +1,50 @@
+"""Becoming a daemon: which process takes a command's place.  The tests of each daemon start and stop whole ones."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from quire.tools.commands.processes import end
+from quire.tools.daemons.process import BOOKIE
+from tests.tools.bookie_process import WAIT_S
+
+# SPDX-License-Identifier: Apache-2.0
+
+PRINTS = "import os, sys\nprint(os.getpid(), sys.argv[1:])\n"
+BECOMES = """
+from quire.tools.commands.processes import become
+from quire.tools.daemons.process import Kind
+become(Kind("sum", "prints", "none"), {"--conf": None, "-x": 7}, {"--daemon": False, "--json": True})
+"""
+
+
+def test_the_process_is_replaced(tmp_path: Path) -> None:
+    """It goes on as the module's, under its own number, with what was given and without what was not."""
+    (tmp_path / "prints.py").write_text(PRINTS)
+    command = [sys.executable, "-c", BECOMES]
+    there = os.environ | {"PYTHONPATH": str(tmp_path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=there) as process:
+        said, _ = process.communicate(timeout=WAIT_S)
+    assert said.decode() == f"{process.pid} {['-x', '7', '--json']}\n"
+
+
+def test_an_end_waits_until_the_process_is_gone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that takes its time is waited for; one that takes too long is named, and not killed."""
+    path = tmp_path / "pid"
+    program = (
+        "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: None); print(1, flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", program, BOOKIE.module]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"1\n"
+        path.write_text(f"{process.pid}\n")
+        with pytest.raises(typer.Exit):
+            end(BOOKIE, path, 0.0, False)
+        assert "still runs after 0 s" in capsys.readouterr().err
+        assert process.poll() is None
+        process.communicate(timeout=WAIT_S)

@@ -1,0 +1,33 @@
+"""AutoRecovery's configuration, read beside a bookie's."""
+
+from pathlib import Path
+
+from quire.conf.bookie import BookieOptions
+from quire.tools.daemons.settings import Settings
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def test_one_file_configures_it_and_its_client(tmp_path: Path) -> None:
+    """Each takes its keys; those of the bookie say nothing here, and a key without meaning is told once."""
+    path = tmp_path / "bookie.conf"
+    path.write_text(
+        "metadataServiceUri=zk://a:2181/ledgers\nzkTimeout=4000\nledgerDirectories=/l\nbookieId=b1\n"
+        "lostBookieRecoveryDelay=600\nreadEntryTimeoutSec=9\npageSize=8192\n"
+    )
+    settings, warnings = Settings.load(str(path), {"BK_repairLedgersAtOnce": "7"}, [])
+    assert settings.options.lost_bookie_recovery_delay_s == 600
+    assert settings.options.ledgers_at_once == 7
+    assert settings.client.read_timeout_ms == 9000
+    assert settings.options.session_timeout_ms == settings.client.session_timeout_ms == 4000
+    assert warnings == [f"{path}:7: pageSize has no meaning here"]
+
+
+def test_beside_a_bookie_that_does_not_run_it() -> None:
+    """The bookie's cluster, and defaults: enough for what an operator asks for over HTTP."""
+    bookie = BookieOptions(
+        metadata_uri="sqlite:///x", session_timeout_ms=4000, journal_directories=("/j",), ledger_directories=("/l",)
+    )
+    settings = Settings.beside(bookie)
+    assert settings.options.metadata_uri == "sqlite:///x"
+    assert settings.options.session_timeout_ms == settings.client.session_timeout_ms == 4000

@@ -1,0 +1,5 @@
+"""
+Making lost copies good: by itself, and by hand.
+
+In reading order: `autorecovery` (face), `underreplicated` (face), `recover` (face).
+"""

@@ -1,0 +1,233 @@
+"""
+`quire autorecovery`: start and stop a process that repairs, and steer the repair of a cluster.
+
+Knows: what an operator asks.  Does not know: how a ledger is repaired; `daemons.autorecovery` is the process.
+
+Everything but `start` and `stop` acts on the metadata store, so it holds for every process that repairs this cluster,
+Apache's too.
+"""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quire.metadata.auditing import Periodic
+from quire.tools.commands.processes import become, end
+from quire.tools.daemons.process import AUTORECOVERY
+from quire.tools.terminal import output
+from quire.tools.terminal.options import Json, Metadata, group, metadata_uri
+from quire.tools.terminal.running import with_store
+
+if TYPE_CHECKING:
+    from quire.metadata.records import RecordStore
+
+# SPDX-License-Identifier: Apache-2.0
+
+PAGE = 1000  # shortages in one look
+CHECKS = {Periodic.COPIES: "copies", Periodic.PLACEMENT: "placement", Periodic.REPLICAS: "replicas"}
+
+app = group("Repair by itself: start, look, steer.", "quire autorecovery start --conf /etc/quire/bookie.conf")
+
+
+@app.command()
+def start(
+    conf: Annotated[
+        Path | None,
+        typer.Option(
+            "--conf",
+            metavar="FILE",
+            help="its configuration, or a bookie's; without one, BK_<key> variables say everything",
+        ),
+    ] = None,
+    metadata: Annotated[
+        str | None, typer.Option("--metadata", metavar="URI", help="overrides metadataServiceUri")
+    ] = None,
+    daemon: Annotated[bool, typer.Option("--daemon", help="detach; returns when it takes part in the repair")] = False,
+    pidfile: Annotated[
+        Path | None, typer.Option("--pidfile", metavar="F", help="the process id is kept there while it runs")
+    ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option("--log", metavar="F", help="with --daemon; autorecovery.log in this directory if not given"),
+    ] = None,
+    stop_with_stdin: Annotated[
+        bool, typer.Option("--stop-with-stdin", help="stop when standard input closes: when the parent has gone")
+    ] = False,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Runs AutoRecovery in the foreground until SIGTERM. Prints one line when it takes part; logs go to standard error.
+
+    Several may run, beside Apache's too: one of them is the auditor, which finds ledgers short of copies; all repair.
+    It waits for a metadata store that is away, for however long. The exit status is 0 after a stop that was asked for,
+    1 when it could not start, 2 for a bad configuration.
+
+    \b
+    Example:
+      quire autorecovery start --conf /etc/quire/bookie.conf --daemon --pidfile /run/quire-autorecovery.pid
+    """
+    become(
+        AUTORECOVERY,
+        {"--conf": conf, "--metadata": metadata, "--pidfile": pidfile, "--log": log},
+        {"--daemon": daemon, "--stop-with-stdin": stop_with_stdin, "--json": json_wanted},
+    )
+
+
+@app.command()
+def stop(
+    pidfile: Annotated[Path, typer.Option("--pidfile", metavar="F", help="what `start` was given")],
+    timeout: Annotated[float, typer.Option("--timeout", metavar="S", help="seconds to wait")] = 60.0,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Stops AutoRecovery cleanly and waits until it is gone. What it was repairing stays in the queue for others.
+
+    \b
+    Example:
+      quire autorecovery stop --pidfile /run/quire-autorecovery.pid
+    """
+    end(AUTORECOVERY, pidfile, timeout, json_wanted)
+
+
+@app.command()
+def status(metadata: Metadata = None, json_wanted: Json = False) -> None:
+    """
+    Shows who audits, whether repair is on, the delay of lost bookies, when ledgers were checked last, and how many
+    are queued.
+
+    \b
+    Example:
+      quire autorecovery status
+    """
+
+    async def work(store: "RecordStore") -> dict[str, Any]:
+        await store.cluster()
+        election = await store.auditing.election()
+        value: dict[str, Any] = {
+            "auditor": election.auditor,
+            "candidates": len(election.votes),
+            "enabled": await store.repairs.enabled(),
+            "delay_s": await store.auditing.delay(),
+        }
+        for check, name in CHECKS.items():
+            value[f"{name}_checked_ms"] = await store.auditing.checked(check)
+        value["queued"] = await queued(store)
+        return value
+
+    value = with_store(metadata_uri(metadata), work)
+    delay = value["delay_s"]
+    lines = [
+        f"auditor:   {value['auditor'] or 'none: start one with `quire autorecovery start`'}",
+        f"runs:      {value['candidates']:,} process{'' if value['candidates'] == 1 else 'es'}",
+        f"repair:    {'on' if value['enabled'] else 'off: `quire autorecovery enable` turns it on'}",
+        f"delay:     {'not set' if delay is None else f'{delay:,} s'}",
+        *(f"{name + ':':<10} {when(value[f'{name}_checked_ms'])}" for name in CHECKS.values()),
+        f"queued:    {value['queued']:,} ledger{'' if value['queued'] == 1 else 's'}"
+        + ("; `quire underreplicated list` shows them" if value["queued"] else ""),
+    ]
+    output.document(json_wanted, value, lines)
+
+
+@app.command()
+def enable(metadata: Metadata = None, json_wanted: Json = False) -> None:
+    """
+    Turns repair on: workers take ledgers from the queue, the auditor looks for lost bookies.
+
+    \b
+    Example:
+      quire autorecovery enable
+    """
+    switch(metadata, True, json_wanted)
+
+
+@app.command()
+def disable(metadata: Metadata = None, json_wanted: Json = False) -> None:
+    """
+    Turns repair off for the whole cluster, until `enable`. What is being repaired now is repaired to its end.
+
+    For work on bookies it is better to set a delay: nothing is forgotten then.
+
+    \b
+    Example:
+      quire autorecovery disable
+    """
+    switch(metadata, False, json_wanted)
+
+
+@app.command()
+def trigger(metadata: Metadata = None, json_wanted: Json = False) -> None:
+    """
+    Asks the auditor for a look at all ledgers now. It sets the delay of lost bookies again to the value that it has,
+    which every auditor, Apache's too, takes for that request.
+
+    \b
+    Example:
+      quire autorecovery trigger
+    """
+
+    async def work(store: "RecordStore") -> str | None:
+        auditor = (await store.auditing.election()).auditor
+        await store.auditing.set_delay(await store.auditing.delay() or 0)
+        return auditor
+
+    auditor = with_store(metadata_uri(metadata), work)
+    output.document(json_wanted, {"asked": auditor}, f"asked {auditor}" if auditor else "asked")
+    if auditor is None:
+        output.note("no auditor is there; `quire autorecovery start` starts one, which looks at all ledgers first")
+
+
+@app.command()
+def delay(
+    seconds: Annotated[
+        int | None, typer.Argument(metavar="[SECONDS]", min=0, help="the new delay; only shows it if not given")
+    ] = None,
+    metadata: Metadata = None,
+    json_wanted: Json = False,
+) -> None:
+    """
+    Shows or sets how long a bookie may stay away before its ledgers are repaired, for the whole cluster.
+
+    A second bookie that leaves meanwhile waits as long by itself where ours audits; Apache's auditor takes two at once
+    for a loss. Set it to 0 again after the work.
+
+    \b
+    Example:
+      quire autorecovery delay 600
+    """
+
+    async def work(store: "RecordStore") -> int | None:
+        if seconds is not None:
+            await store.auditing.set_delay(seconds)
+        return await store.auditing.delay()
+
+    now = with_store(metadata_uri(metadata), work)
+    output.document(json_wanted, {"delay_s": now}, "not set: 0 s" if now is None else f"{now:,} s")
+
+
+def switch(metadata: str | None, enabled: bool, json_wanted: bool) -> None:
+    """Sets the switch of the queue."""
+
+    async def work(store: "RecordStore") -> None:
+        await store.repairs.set_enabled(enabled)
+
+    with_store(metadata_uri(metadata), work)
+    output.document(json_wanted, {"enabled": enabled}, f"repair is {'on' if enabled else 'off'}")
+
+
+async def queued(store: "RecordStore") -> int:
+    """How many ledgers are in the repair queue; says how far it is when they are many."""
+    page = await store.repairs.shortages(-1, PAGE)
+    if len(page) < PAGE:
+        return len(page)
+    with output.Progress("counting the queue", None, "ledgers") as progress:
+        while page:
+            progress.advance(len(page))
+            page = await store.repairs.shortages(page[-1].ledger, PAGE)
+        return progress.done
+
+
+def when(ms: int | None) -> str:
+    """A time of a check."""
+    return "never checked" if ms is None else f"checked {datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"

@@ -1,0 +1,81 @@
+"""
+What a daemon serves, from the first turn of the reactor to the last.
+
+Knows: that what was started is stopped latest first, and why the process ends.
+Does not know: the command line, signals (`process`), what is served.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, ClassVar
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from quire.tools.daemons.process import Ending
+
+if TYPE_CHECKING:
+    from quire.tools.process_reactor import ProcessReactor
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Lifetime(ABC):
+    """One service in this process.  `ending` is set before the reactor stops, if something failed."""
+
+    log = Logger(namespace="quire.daemon")
+    name: ClassVar[str]  # in messages
+    failures: ClassVar[tuple[type[Exception], ...]]  # what a start fails with; their texts say what to do
+
+    def __init__(self, reactor: "ProcessReactor") -> None:
+        self.ending: Ending | None = None
+        self.started = False
+        self.to_stop: list[Callable[[], Awaitable[None]]] = []
+        self._reactor = reactor
+        self._under_way: Deferred[None] | None = None
+
+    def begin(self) -> None:
+        """In the reactor's first turn."""
+        self._under_way = Deferred.fromCoroutine(self._whole()).addErrback(self._unexpected)
+
+    def stop(self) -> Deferred[None]:
+        """A signal came, or something failed: stops everything, latest first."""
+        stopping = Deferred.fromCoroutine(self._stop())
+        return stopping.addErrback(lambda failure: self.log.failure("stopping", failure))
+
+    @abstractmethod
+    async def serve(self) -> None:
+        """
+        Starts, with what a stop has to do in `to_stop`, sets `started`, and returns when it has ended by itself.
+        `ValueError` for a configuration that can't work.
+        """
+
+    async def _whole(self) -> None:
+        try:
+            await self.serve()
+        except self.failures as failure:
+            self._end(Ending(str(failure) or type(failure).__name__))
+        except ValueError as failure:  # a metadata URI that no driver serves
+            self._end(Ending(str(failure), wrong_usage=True))
+        except CancelledError:
+            return
+
+    def _end(self, ending: Ending) -> None:
+        if self.ending is None:
+            self.ending = ending
+        if self._reactor.running:
+            self._reactor.callLater(0, lambda: self._reactor.running and self._reactor.stop())
+
+    def _unexpected(self, failure: Failure) -> None:
+        self.log.failure("{name} failed", failure, name=self.name)
+        self._end(Ending(f"{self.name} failed in a way that it should not; its log has the place"))
+
+    async def _stop(self) -> None:
+        if not self.started and self._under_way is not None:
+            over: Deferred[None] = Deferred()
+            self._under_way.addBoth(over.callback)
+            self._under_way.cancel()  # a start that is under way puts away what it had opened
+            await over
+        while self.to_stop:
+            await self.to_stop.pop()()

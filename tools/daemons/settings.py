@@ -1,0 +1,39 @@
+"""
+How AutoRecovery is configured in a process: its own options and those of its client, from one file.
+
+Knows: that a bookie may read the same file.  Does not know: what the options do.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from quire.conf.autorecovery import AutoRecoveryOptions
+from quire.conf.bookie import BookieOptions
+from quire.conf.client import ClientOptions
+from quire.conf.properties import Property, load
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Settings(NamedTuple):
+    """Of AutoRecovery and of the client that it has."""
+
+    options: AutoRecoveryOptions
+    client: ClientOptions
+
+    @classmethod
+    def beside(cls, bookie: BookieOptions) -> "Settings":
+        """The defaults, in a bookie's cluster."""
+        options = AutoRecoveryOptions(
+            metadata_uri=bookie.metadata_uri, session_timeout_ms=bookie.session_timeout_ms, bookie_id=bookie.bookie_id
+        )
+        return cls(options, ClientOptions(session_timeout_ms=bookie.session_timeout_ms))
+
+    @classmethod
+    def load(
+        cls, path: str | None, environment: Mapping[str, str], extra: Sequence[Property]
+    ) -> tuple["Settings", list[str]]:
+        """From a file that a bookie may read too, with the warnings to log; `ConfigurationError`."""
+        models = (AutoRecoveryOptions, ClientOptions, BookieOptions)
+        options, warnings = load(AutoRecoveryOptions, path, environment, extra, models)
+        return cls(options, load(ClientOptions, path, environment, extra, models)[0]), warnings
