@@ -84,7 +84,7 @@ async def mend_bookies(
 ) -> tuple[Mended, bool]:
     """
     Makes good what bookies that are there lack of what is settled, found by their lists, or with `full` by reading all;
-    and whether it found an entry without any copy.
+    and whether an entry that could not be copied has no copy at all.
     """
     metadata = (await client.store.read_ledger(ledger)).value
     suspicion = Suspicion(ledger, -1)
@@ -102,7 +102,13 @@ async def mend_bookies(
         for each in findings
         if each.kind not in MENDED_BY_COPIES
     ]
-    return done, any(each.kind == "lost" for each in wrong)
+    if not done.left or not wrong:
+        return done, False
+    copies = [(index, each.first, each.last) for each in wrong for index in range(metadata.ensemble_size)]
+    everywhere = await second_look(
+        client, Suspicion(ledger, suspicion.last, copies), Manner(how.pace), by_lists=not full
+    )
+    return done, any(each.kind == "lost" for each in everywhere)
 
 
 async def _mend(client: Client, ledger: int, findings: Sequence[Finding], how: Mending) -> Mended:

@@ -98,7 +98,6 @@ class Repairer:
             done.entries += mended.entries
             done.bytes += mended.bytes
             done.left += mended.left
-            lost = lost and bool(mended.left)
         if not shortage.missing:
             await put_right(client, ledger, how, done)
         if not done.left:

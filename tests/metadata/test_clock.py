@@ -3,9 +3,11 @@
 import time
 from typing import Any
 
+from twisted.internet.defer import CancelledError
 from twisted.internet.selectreactor import SelectReactor
+from twisted.internet.task import Clock
 
-from quire.metadata.clock import steady, time_of_day
+from quire.metadata.clock import pause, steady, time_of_day
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -42,3 +44,15 @@ def test_a_steady_reactor_asks_the_steady_clock() -> None:
 def test_the_time_of_day_counts_from_1970() -> None:
     """It is in seconds since the Unix epoch."""
     assert time_of_day() > 1_700_000_000
+
+
+def test_a_pause_that_is_cancelled_leaves_no_timer() -> None:
+    """Nothing would ever hear it; one that is not cancelled ends in time."""
+    clock = Clock()
+    over = pause(clock, 5.0)
+    over.addErrback(lambda failure: failure.trap(CancelledError))
+    over.cancel()
+    assert clock.getDelayedCalls() == []
+    other = pause(clock, 5.0)
+    clock.advance(5.0)
+    assert other.called

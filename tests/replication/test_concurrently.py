@@ -2,8 +2,9 @@
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
 
-from quire.replication.concurrently import all_of, each_of
+from quire.replication.concurrently import Bell, Pace, all_of, each_of
 
 
 def test_results_come_in_the_order_of_the_stories():
@@ -81,3 +82,47 @@ def test_an_error_of_the_source_ends_it():
     errors: list[object] = []
     Deferred.fromCoroutine(each_of(source(), work, 2)).addErrback(lambda failure: errors.append(failure.value))
     assert isinstance(errors[0], LookupError)
+
+
+def test_a_bell_wakes_who_waits():
+    """At once when it was rung before, once for many rings, or after the time."""
+    clock = Clock()
+    bell = Bell(clock)
+    bell.ring()
+    bell.ring()
+    assert Deferred.fromCoroutine(bell.wait()).called
+    waiting = Deferred.fromCoroutine(bell.wait(5.0))
+    assert not waiting.called
+    bell.ring()
+    assert waiting.called
+    assert clock.getDelayedCalls() == []
+    waiting = Deferred.fromCoroutine(bell.wait(5.0))
+    clock.advance(4.9)
+    assert not waiting.called
+    clock.advance(0.2)
+    assert waiting.called
+    assert not Deferred.fromCoroutine(bell.wait()).called
+
+
+def test_who_waits_for_a_bell_may_be_cancelled():
+    """No timer stays, and the next one who waits is woken."""
+    clock = Clock()
+    bell = Bell(clock)
+    waiting = Deferred.fromCoroutine(bell.wait(5.0))
+    waiting.addErrback(lambda failure: failure.trap(CancelledError))
+    waiting.cancel()
+    assert clock.getDelayedCalls() == []
+    again = Deferred.fromCoroutine(bell.wait(5.0))
+    bell.ring()
+    assert again.called
+
+
+def test_who_waits_for_a_pace_may_be_cancelled():
+    """No timer stays."""
+    clock = Clock()
+    pace = Pace(clock, 10.0)
+    pace.read(100)
+    waiting = Deferred.fromCoroutine(pace.turn())
+    waiting.addErrback(lambda failure: failure.trap(CancelledError))
+    waiting.cancel()
+    assert clock.getDelayedCalls() == []

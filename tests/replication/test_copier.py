@@ -8,6 +8,7 @@ from quire.client.handles.ledger_record import LedgerRecord
 from quire.protocol.digest import HEADER
 from quire.protocol.errors import Replication, UnclosedFragment
 from quire.replication import replicas
+from quire.replication.concurrently import Pace
 from quire.replication.copier import Copied, FragmentCopier, TargetFailed
 from quire.replication.core.fragments import fragments_naming
 from tests.client.fakes.cluster import FakeCluster
@@ -214,3 +215,21 @@ def test_runs_that_are_read_at_the_same_time_ask_every_survivor(seed):
     made, fragment, _ = copier(cluster, ledger, {"b0"})
     cluster.succeed(made.copy(fragment.indexes[0], "b5"))
     assert sorted(bodies(cluster, "b5", ledger)) == sorted(bodies(cluster, "b0", ledger))
+
+
+def test_it_keeps_its_pace():
+    """What it reads takes as long as the pace allows, in striped ledgers, too."""
+    for ensemble in (["b0", "b1", "b2"], ["b0", "b1", "b2", "b3", "b4"]):
+        cluster = FakeCluster(6)
+        ledger = closed(cluster, {0: ensemble}, 999)
+        size = sum(map(len, bodies(cluster, "b1", ledger).values()))
+        client = cluster.client()
+        record = LedgerRecord(cluster.store, ledger, cluster.succeed(cluster.store.read_ledger(ledger)))
+        (fragment,) = fragments_naming(record.metadata, ["b1"])
+        pace = Pace(cluster.clock, size / 10)
+        made = FragmentCopier(client.pool, record, fragment, ["b1"], lambda _step: None, pace=pace)
+        began = cluster.clock.seconds()
+        cluster.succeed(made.copy(fragment.indexes[0], "b5"))
+        cluster.succeed(pace.turn())
+        assert 9.9 <= cluster.clock.seconds() - began <= 11
+        assert bodies(cluster, "b5", ledger) == bodies(cluster, "b1", ledger)

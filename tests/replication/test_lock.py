@@ -80,3 +80,19 @@ def test_a_store_that_is_away_says_so() -> None:
     )
     with pytest.raises(MetaStore, match="is away"):
         raise cluster.fails(Deferred.fromCoroutine(block(cluster, 7)))
+
+
+def test_who_has_it_keeps_it() -> None:
+    """A block under a lock that its caller has neither asks for one nor gives it back."""
+    cluster = FakeCluster(1)
+    held = cluster.succeed(cluster.store.repairs.lock(7))
+    asked: list[str] = []
+    cluster.store_fault = lambda name, _arguments: asked.append(name)
+
+    async def inner() -> bool:
+        async with repair_lock(cluster.store.repairs, 7, held) as ours:
+            return ours is held
+
+    assert cluster.succeed(Deferred.fromCoroutine(inner())) is True
+    assert asked == []
+    assert list(cluster.shared.repairs.locks) == [7]

@@ -390,3 +390,51 @@ def test_a_repair_that_lost_its_lock_names_no_bookie():
     assert "went with the session" in failed.reason
     assert cluster.shared.ledgers[ledger] is before
     assert cluster.succeed(recover_bookies(client, ["b1"])).complete
+
+
+def test_without_a_fence_what_is_settled_is_repaired():
+    """Under a lock that the caller has and keeps; the rest is named with what to do."""
+    cluster = FakeCluster(5)
+    ledger = left_open(cluster, {0: THREE, 10: ["b0", "b1", "b3"]}, 20)
+    lose(cluster, "b1")
+    client = cluster.client()
+    lock = cluster.succeed(client.store.repairs.lock(ledger))
+    done = cluster.succeed(recover_bookies(client, ["b1"], ledgers=[ledger], fence=False, lock=lock))
+    assert [each.ledger for each in done.failed] == [ledger]
+    assert "is not closed" in done.failed[0].reason
+    settled, written = cluster.metadata(ledger).fragments
+    assert "b1" not in settled.bookies
+    assert "b1" in written.bookies
+    assert not any(each.ledgers[ledger].fenced for each in cluster.bookies.values() if ledger in each.ledgers)
+    assert cluster.succeed(client.store.repairs.holds(lock))
+
+
+def test_a_fragment_without_hope_does_not_keep_the_others():
+    """Also when the ledger can't be closed because all bookies of its last ensemble are gone."""
+    cluster = FakeCluster(8)
+    one = closed(cluster, {0: ["b1"], 10: ["b1", "b2", "b3"][:1]}, 20, write=1)
+    mixed = closed(cluster, {0: THREE, 10: ["b5", "b6", "b1"]}, 20)
+    for name in ("b5", "b6"):
+        cluster.bookies[name].ledgers.pop(mixed)
+    unclosed = left_open(cluster, {0: THREE, 10: ["b1", "b5", "b6"]}, 20)
+    lose(cluster, "b1", "b5", "b6")
+    done = cluster.succeed(recover_bookies(cluster.client(), ["b1", "b5", "b6"]), seconds=600)
+    assert {each.ledger for each in done.failed} == {one, mixed, unclosed}
+    assert "b1" not in cluster.metadata(mixed).fragments[0].bookies
+    assert "b1" not in cluster.metadata(unclosed).fragments[0].bookies
+    assert not cluster.metadata(unclosed).is_closed
+
+
+def test_a_lock_that_was_lost_names_nothing():
+    """It went with its session while copies were made: the metadata is left as it was."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: THREE}, 20)
+    lose(cluster, "b1")
+    client = cluster.client()
+    client.store = MemoryStore(cluster.clock, cluster.shared)
+    lock = cluster.succeed(client.store.repairs.lock(ledger))
+    client.store.expire_session()
+    assert not cluster.succeed(client.store.repairs.holds(lock))
+    done = cluster.succeed(recover_bookies(client, ["b1"], ledgers=[ledger], lock=lock))
+    assert "lock" in done.failed[0].reason
+    assert naming(cluster, "b1") == [ledger]

@@ -4,12 +4,13 @@ A pass over all ledgers' metadata: page by page, at a bounded rate, from where a
 Knows: pages, the rate, that a store which is away is waited for.  Does not know: what is looked for.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from twisted.internet.defer import CancelledError
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from quire.client.api import Client
 from quire.metadata.clock import Clock, pause
@@ -45,16 +46,16 @@ async def until_answered(clock: Clock, ask: Callable[[], Awaitable[T]], away: Ca
             await pause(clock, AGAIN_S)
 
 
-async def kept_up(clock: Clock, story: Callable[[], Awaitable[None]]) -> None:
+async def kept_up(clock: Clock, story: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Until it ends by itself: what nobody foresaw ends no auditor, since what was looked at can be looked at again."""
     while True:
-        try:
-            await story()
+        failed: list[Failure] = []
+        await Deferred.fromCoroutine(story()).addErrback(failed.append)
+        if not failed:
             return
-        except CancelledError:
-            raise
-        except Exception:
-            LOG.failure("the auditor failed, and begins again in {seconds:.0f} s", seconds=BEGIN_AGAIN_S)
+        if isinstance(failed[0].value, CancelledError):
+            raise failed[0].value
+        LOG.failure("the auditor failed, and begins again in {seconds:.0f} s", failed[0], seconds=BEGIN_AGAIN_S)
         await pause(clock, BEGIN_AGAIN_S)
 
 

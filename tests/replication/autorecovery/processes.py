@@ -3,7 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+from twisted.internet.defer import succeed
+
 from quire.client.api import Client
+from quire.client.placement.topology import Topology
 from quire.conf.autorecovery import AutoRecoveryOptions
 from quire.metadata.memory.cluster import Fault
 from quire.metadata.memory.store import MemoryStore
@@ -26,6 +29,17 @@ def joined(cluster: FakeCluster) -> Client:
     """A client whose store has a session of its own."""
     client = cluster.client()
     client.store = MemoryStore(cluster.clock, cluster.shared)
+    return client
+
+
+def in_racks(cluster: FakeCluster) -> Client:
+    """A client that wants two racks: `THREE` are in one, the others in another."""
+    client = cluster.client(placement="rack-aware")
+    client.store = MemoryStore(cluster.clock, cluster.shared)
+    client.topology = Topology(
+        cluster.clock.seconds,
+        lambda hosts: succeed({bookie: "/one" if bookie in THREE else "/two" for bookie in hosts}),
+    )
     return client
 
 

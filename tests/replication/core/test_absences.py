@@ -140,3 +140,26 @@ def test_who_is_lost_was_away_for_the_delay(delay_s: float, looks: list[tuple[fl
         assert (due is None) == (not absences.away)
         if due is not None:
             assert due > now - 1e-9
+
+
+def test_an_operator_does_not_wait() -> None:
+    """Who is away counts as lost, delay or not; but nobody by a view that was lost."""
+    absences = seen(30.0)
+    absences.see(10.0, ("a:1",))
+    assert absences.hurry() == Sight(lost=("b:1", "c:1"))
+    assert absences.hurry() == NOTHING
+    assert absences.lost == {"b:1", "c:1"}
+    other = seen(30.0)
+    other.see(10.0, ("a:1",))
+    other.lose_sight()
+    assert (other.sees, other.hurry(), other.lost) == (False, NOTHING, set())
+
+
+def test_a_cluster_without_bookies_is_deserted() -> None:
+    """Before the first look, too."""
+    absences = Absences(0.0)
+    assert absences.is_deserted
+    absences.see(0.0, ALL)
+    assert not absences.is_deserted
+    absences.see(1.0, ())
+    assert absences.is_deserted

@@ -1,0 +1,114 @@
+"""Periodic checks: due when they are, gone on with where they were cut off, and not held up by one bad page."""
+
+from typing import Any
+
+import pytest
+
+from quire.client.api import Client
+from quire.metadata.auditing import Periodic
+from quire.metadata.memory.cluster import Fault
+from quire.protocol.errors import Read
+from quire.replication.autorecovery.audits import looks
+from quire.replication.autorecovery.audits.auditor import Auditor
+from quire.replication.autorecovery.audits.resume import Resume, Stretch
+from tests.client.fakes.cluster import FakeCluster
+from tests.replication.autorecovery.processes import AWAY, THREE, faulty, joined, options, queue
+from tests.replication.stories import closed
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def auditing(cluster: FakeCluster, client: Client | None = None, **changed: object) -> Auditor:
+    cluster.shared.time_of_day = lambda: 1e9 + cluster.clock.seconds()
+    made = Auditor(client or joined(cluster), options(**({"copies_check_interval_s": 1000} | changed)))
+    made.start()
+    return made
+
+
+def test_what_is_missing_is_marked_when_the_check_is_due() -> None:
+    """At once where none was ever done, then at each interval, also by another auditor."""
+    cluster = FakeCluster(5)
+    whole, short = closed(cluster, {0: THREE}, 9), closed(cluster, {0: THREE}, 9)
+    del cluster.bookies["b1"].ledgers[short].entries[4]
+    auditor = auditing(cluster)
+    cluster.spin(30)
+    assert queue(cluster) == [short]
+    assert cluster.shared.repairs.shortages[short].missing == ("b1",)
+    assert auditor.checks.figures == {"checkallledgersctime_ledgers": 2, "marked_for_copies": 1}
+    auditor.stop()
+    cluster.succeed(cluster.store.repairs.mark(short, ["b1"], None))
+    del cluster.bookies["b2"].ledgers[whole].entries[4]
+    second = auditing(cluster)
+    cluster.spin(900)
+    assert queue(cluster) == [short]
+    cluster.spin(200)
+    assert queue(cluster) == [whole, short]
+    second.stop()
+
+
+def test_a_bookie_inside_its_delay_is_no_finding() -> None:
+    """Nor one that does not know what it lost: nothing is marked by a check for either."""
+    cluster = FakeCluster(5)
+    closed(cluster, {0: THREE}, 9)
+    cluster.kill("b1")
+    cluster.bookies["b2"].ledgers.clear()
+    cluster.bookies["b2"].limbo = True
+    auditor = auditing(cluster, lost_bookie_recovery_delay_s=10_000, replicas_check_interval_s=1000)
+    cluster.spin(3000)
+    assert queue(cluster) == []
+    auditor.stop()
+
+
+def test_it_goes_on_where_it_was_cut_off() -> None:
+    """Ledgers before that are not looked at again."""
+    cluster = FakeCluster(5)
+    ledgers = [closed(cluster, {0: THREE}, 2) for _ in range(20)]
+    for ledger in ledgers:
+        del cluster.bookies["b1"].ledgers[ledger].entries[1]
+    resume = Resume(cluster.store.records, Periodic.COPIES.value)
+    cluster.succeed(resume.write([Stretch((), ledgers[14], None)]))
+    auditor = auditing(cluster)
+    cluster.spin(30)
+    assert queue(cluster) == ledgers[15:]
+    assert cluster.succeed(resume.read()) == []
+    assert cluster.shared.audits.checked[Periodic.COPIES]
+    auditor.stop()
+
+
+def test_a_page_that_cant_be_looked_at_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is left to the next check."""
+    cluster = FakeCluster(5)
+    closed(cluster, {0: THREE}, 2)
+
+    async def refused(_client: object, _ledgers: object) -> object:
+        raise Read("no answer")
+
+    monkeypatch.setattr(looks, "plan_of", refused)
+    auditor = auditing(cluster)
+    cluster.spin(30)
+    assert cluster.shared.audits.checked[Periodic.COPIES]
+    assert auditor.checks.figures == {"checkallledgersctime_ledgers": 1}
+    auditor.stop()
+
+
+def test_a_store_that_is_away_in_a_check_is_waited_for() -> None:
+    """And the check is done when it is back."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: THREE}, 9)
+    del cluster.bookies["b1"].ledgers[ledger].entries[4]
+    client = joined(cluster)
+    auditor = auditing(cluster, client)
+    away = True
+
+    def fault(_name: str, _arguments: tuple[Any, ...]) -> Fault | None:
+        return AWAY if away else None
+
+    faulty(client, fault)
+    cluster.spin(60)
+    assert queue(cluster) == []
+    away = False
+    cluster.spin(30)
+    assert queue(cluster) == [ledger]
+    auditor.stop()
+    cluster.spin(20)
+    assert cluster.clock.getDelayedCalls() == []

@@ -1,0 +1,255 @@
+"""Passes of an auditor for lost bookies: each ledger is read and marked once, and what is cut off is gone on with."""
+
+from collections import Counter
+from typing import Any
+
+from quire.metadata.memory.cluster import Fault
+from quire.metadata.records import NoRecord
+from quire.metadata.store import Watch
+from quire.replication.autorecovery.audits.auditor import Auditor
+from quire.replication.autorecovery.audits.resume import Resume, Stretch
+from quire.replication.autorecovery.notes import Note, Notes
+from tests.client.fakes.cluster import FakeCluster
+from tests.replication.autorecovery.processes import AWAY, THREE, faulty, joined, options, queue, store_of
+from tests.replication.stories import cookie
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Counting:
+    """How often each operation was called, by an auditor with a client of its own."""
+
+    def __init__(self, cluster: FakeCluster, deaf: bool = False, **changed: object) -> None:
+        self.calls: Counter[str] = Counter()
+        self.reads = 0
+        self.away = False
+        self.client = joined(cluster)
+        faulty(self.client, self.fault)
+        if deaf:
+            store_of(self.client).watch_bookies = lambda _fn: Watch(lambda: None)  # type: ignore[method-assign]
+        self.auditor = Auditor(self.client, options(**changed))
+        self.auditor.start()
+
+    def fault(self, name: str, arguments: tuple[Any, ...]) -> Fault | None:
+        self.calls[name] += 1
+        self.reads += name == "read_ledger"
+        return AWAY if self.away else None
+
+
+def ledgers_of(cluster: FakeCluster, count: int, odd: int = 10) -> list[int]:
+    """So many closed ledgers, without entries on bookies; those that name b2: one of `odd`."""
+    found = []
+    for number in range(count):
+        bookies = THREE if number % odd == 0 else ["b0", "b3", "b4"]
+        ledger = cluster.ledger({0: bookies}, 3, 2)
+        stored = cluster.shared.ledgers[ledger]
+        cluster.shared.ledgers[ledger] = stored._replace(value=stored.value.closed(-1, 0))
+        if bookies is THREE:
+            found.append(ledger)
+    return found
+
+
+def test_each_ledger_is_read_once_and_marked_once() -> None:
+    """Ten thousand in one pass at a bounded rate: at most 1.1 reads of each, one mark of each that names the bookie."""
+    cluster = FakeCluster(5)
+    named = ledgers_of(cluster, 10_000)
+    cluster.kill("b2")
+    cookie(cluster, "b2")
+    auditor = Counting(cluster, ledgers_per_second=2000)
+    cluster.spin(2)
+    assert 0 < len(queue(cluster)) < len(named)
+    cluster.spin(10)
+    assert queue(cluster) == named
+    assert auditor.calls["repair_mark"] == len(named)
+    assert 10_000 <= auditor.reads <= 11_000
+    assert auditor.auditor.losses.passes == 1
+    auditor.auditor.stop()
+
+
+def test_a_pass_that_was_cut_off_goes_on() -> None:
+    """The next auditor reads what is left, also when the bookie's delay begins anew with it; and no more passes."""
+    for delay in (0, 30):
+        cluster = FakeCluster(5)
+        named = ledgers_of(cluster, 10_000)
+        for bookie in cluster.bookies:
+            cookie(cluster, bookie)
+        cluster.kill("b2")
+        first = Counting(cluster, ledgers_per_second=1000, lost_bookie_recovery_delay_s=delay)
+        cluster.spin(5 + delay)
+        first.auditor.stop()
+        half = len(queue(cluster))
+        assert 200 < half < 900
+        second = Counting(cluster, ledgers_per_second=100_000, lost_bookie_recovery_delay_s=delay)
+        cluster.spin(delay + 5)
+        assert queue(cluster) == named
+        assert second.calls["repair_mark"] <= len(named) - half + 50
+        if not delay:
+            assert second.reads <= 10_000 * (len(named) - half) / len(named) + 1000
+            assert second.auditor.losses.passes == 1
+        second.auditor.stop()
+
+
+def test_a_bookie_that_is_lost_twice_in_a_pass_is_marked_everywhere() -> None:
+    """It came back in the middle and left again: what was passed over meanwhile is looked at again."""
+    cluster = FakeCluster(5)
+    named = ledgers_of(cluster, 10_000)
+    auditor = Counting(cluster, ledgers_per_second=1000)
+    cluster.spin(12)
+    cluster.kill("b2")
+    cluster.spin(3)
+    some = len(queue(cluster))
+    assert 0 < some < len(named)
+    cluster.restart("b2")
+    cluster.kill("b1")
+    cluster.spin(3)
+    cluster.kill("b2")
+    cluster.spin(60)
+    assert queue(cluster) == named
+    assert all(set(each.missing) == {"b1", "b2"} for each in cluster.shared.repairs.shortages.values())
+    auditor.auditor.stop()
+
+
+def test_a_bookie_that_comes_back_ends_the_pass() -> None:
+    """No further ledger is marked, or read, for it."""
+    cluster = FakeCluster(5)
+    named = ledgers_of(cluster, 10_000)
+    auditor = Counting(cluster, ledgers_per_second=1000)
+    cluster.spin(12)
+    cluster.kill("b2")
+    cluster.spin(3)
+    cluster.restart("b2")
+    cluster.spin(1)
+    marked, reads = len(queue(cluster)), auditor.reads
+    assert 0 < marked < len(named)
+    cluster.spin(60)
+    assert len(queue(cluster)) == marked
+    assert auditor.reads <= reads + 500
+    auditor.auditor.stop()
+
+
+def test_the_switch_is_turned_off_in_a_pass() -> None:
+    """It waits where it is, reads no more, and goes on when the switch is on again."""
+    cluster = FakeCluster(5)
+    named = ledgers_of(cluster, 5000)
+    cluster.kill("b2")
+    cookie(cluster, "b2")
+    auditor = Counting(cluster, ledgers_per_second=500)
+    cluster.spin(3)
+    cluster.succeed(cluster.store.repairs.set_enabled(False))
+    cluster.spin(2)
+    marked, reads = len(queue(cluster)), auditor.reads
+    assert 0 < marked < len(named)
+    cluster.spin(100)
+    assert (len(queue(cluster)), auditor.reads) == (marked, reads)
+    cluster.succeed(cluster.store.repairs.set_enabled(True))
+    cluster.spin(15)
+    assert queue(cluster) == named
+    auditor.auditor.stop()
+
+
+def test_a_store_that_was_away_is_no_absence() -> None:
+    """A bookie inside its delay when the store went, and back soon after that came, is not lost."""
+    cluster = FakeCluster(5)
+    ledgers_of(cluster, 50)
+    auditor = Counting(cluster, lost_bookie_recovery_delay_s=60)
+    cluster.spin(5)
+    cluster.kill("b2")
+    cluster.spin(40)
+    auditor.away = True
+    cluster.spin(60)
+    auditor.away = False
+    cluster.spin(10)
+    assert auditor.auditor.absences.lost == set()
+    cluster.restart("b2")
+    cluster.spin(200)
+    assert (queue(cluster), auditor.auditor.losses.marked) == ([], 0)
+    cluster.kill("b2")
+    cluster.spin(65)
+    assert len(queue(cluster)) == 5
+    auditor.auditor.stop()
+
+
+def test_a_bookie_that_has_just_come_is_not_missed() -> None:
+    """A ledger names it before the auditor was told of it: it is looked for first."""
+    cluster = FakeCluster(5)
+    ledgers_of(cluster, 2000)
+    fresh = Counting(cluster, deaf=True, ledgers_per_second=1000)
+    cluster.spin(0.5)
+    name = cluster.grow()
+    cluster.ledger({0: ["b0", "b1", name]}, 3, 2)
+    cluster.spin(10)
+    assert queue(cluster) == []
+    assert fresh.auditor.absences.lost == set()
+    fresh.auditor.stop()
+
+
+def test_a_mark_is_not_made_twice_when_another_one_fails() -> None:
+    """What the store did not take is tried again, and only that."""
+    cluster = FakeCluster(5)
+    named = ledgers_of(cluster, 100)
+    auditor = Counting(cluster)
+    cluster.spin(5)
+    refused: list[int] = []
+
+    def fault(name: str, arguments: tuple[Any, ...]) -> Fault | None:
+        auditor.fault(name, arguments)
+        if name == "repair_mark" and arguments[0] == named[7] and len(refused) < 3:
+            refused.append(named[7])
+            return AWAY
+        return None
+
+    faulty(auditor.client, fault)
+    cluster.kill("b2")
+    cluster.spin(10)
+    assert queue(cluster) == named
+    assert auditor.auditor.losses.marked == len(named)
+    assert auditor.calls["repair_mark"] == len(named) + 3
+    auditor.auditor.stop()
+
+
+def test_an_audit_is_asked_for() -> None:
+    """By setting the delay to what it is: who is away counts as lost, and all ledgers are looked at once more."""
+    cluster = FakeCluster(5)
+    named = ledgers_of(cluster, 50)
+    auditor = Counting(cluster, lost_bookie_recovery_delay_s=1000)
+    cluster.spin(5)
+    assert cluster.succeed(cluster.store.auditing.delay()) == 1000
+    assert auditor.auditor.losses.passes == 1
+    cluster.kill("b2")
+    cluster.spin(5)
+    assert queue(cluster) == []
+    cluster.succeed(cluster.store.auditing.set_delay(1000))
+    cluster.spin(5)
+    assert queue(cluster) == named
+    auditor.auditor.stop()
+
+
+def test_old_notes_of_ledgers_that_are_not_in_the_queue_go() -> None:
+    """A fresh one may be that of a scrub, which marks the ledger next."""
+    cluster = FakeCluster(5)
+    now_ms = cluster.succeed(cluster.store.records.clock())
+    notes = Notes(cluster.store.records)
+    cluster.succeed(cluster.store.repairs.mark(3, ["b0"], None))
+    for ledger, at_ms in ((1, now_ms - 10_000_000), (2, now_ms), (3, now_ms - 10_000_000)):
+        cluster.succeed(notes.write(Note(ledger, "GONE", "why", 1, at_ms, at_ms, "host")))
+    auditor = Counting(cluster)
+    cluster.spin(5)
+    assert cluster.succeed(notes.read_one(1)) is None
+    assert cluster.succeed(notes.read_one(2)) is not None
+    assert cluster.succeed(notes.read_one(3)) is not None
+    auditor.auditor.stop()
+
+
+def test_a_pass_of_other_bookies_is_not_gone_on_with() -> None:
+    """What an earlier auditor left is of no use when others are lost; it is gone after the next pass."""
+    cluster = FakeCluster(5)
+    named = ledgers_of(cluster, 100)
+    resume = Resume(cluster.store.records, "losses")
+    cluster.succeed(resume.write([Stretch(("b4",), 90, None)]))
+    cluster.kill("b2")
+    cookie(cluster, "b2")
+    auditor = Counting(cluster)
+    cluster.spin(5)
+    assert queue(cluster) == named
+    assert isinstance(cluster.fails(cluster.store.records.read("autorecovery/passes/losses")), NoRecord)
+    auditor.auditor.stop()

@@ -1,0 +1,117 @@
+"""A pass over all ledgers: each once, at a bounded rate, over whatever the store does."""
+
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+
+from quire.metadata.memory.cluster import Fault
+from quire.protocol.errors import MetadataSerialization
+from quire.replication.autorecovery.audits.walk import BEGIN_AGAIN_S, PAGE, Walk, kept_up, until_answered
+from tests.client.fakes.cluster import FakeCluster
+from tests.replication.autorecovery.processes import AWAY, THREE
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+async def allowed() -> None:
+    return None
+
+
+async def seen(walk: Walk, after: int = -1, until: int | None = None) -> list[int]:
+    return [ledger async for page in walk.pages(after, until) for ledger, _metadata in page.ledgers]
+
+
+def ledgers(cluster: FakeCluster, count: int) -> list[int]:
+    return [cluster.ledger({0: THREE}, 3, 2) for _ in range(count)]
+
+
+def test_each_ledger_comes_once_at_the_rate() -> None:
+    """Page after page; above the first and up to the last that are wanted."""
+    cluster = FakeCluster(3)
+    made = ledgers(cluster, 2 * PAGE + 7)
+    began = cluster.clock.seconds()
+    assert cluster.succeed(seen(Walk(cluster.client(), 100, allowed))) == made
+    assert 10.0 <= cluster.clock.seconds() - began <= 10.2
+    assert cluster.succeed(seen(Walk(cluster.client(), 1e6, allowed), made[9], made[19])) == made[10:20]
+
+
+def test_what_is_gone_or_unreadable_is_left_out() -> None:
+    """The others of its page are seen all the same."""
+    cluster = FakeCluster(3)
+    made = ledgers(cluster, 10)
+
+    def fault(name: str, arguments: tuple[Any, ...]) -> Fault | None:
+        if name == "read_ledger" and arguments[0] == made[3]:
+            return Fault(error=MetadataSerialization("it can't be read"))
+        return None
+
+    cluster.store_fault = fault
+    cluster.shared.ledgers.pop(made[5])
+    found = cluster.succeed(seen(Walk(cluster.client(), 1e6, allowed)))
+    assert found == [each for each in made if each not in (made[3], made[5])]
+
+
+def test_nothing_is_read_before_it_is_allowed() -> None:
+    """Not even a page of ids."""
+    cluster = FakeCluster(3)
+    made = ledgers(cluster, 3)
+    gate: Deferred[None] = Deferred()
+    names: list[str] = []
+
+    async def waits() -> None:
+        if not gate.called:
+            await gate
+
+    def fault(name: str, _arguments: object) -> None:
+        names.append(name)
+
+    cluster.store_fault = fault
+    outcome = cluster.outcome(seen(Walk(cluster.client(), 1e6, waits)))
+    cluster.spin(100)
+    assert names == []
+    gate.callback(None)
+    cluster.spin(1)
+    assert outcome.result() == made
+
+
+def test_a_store_that_is_away_is_waited_for() -> None:
+    """Who looks at bookies is told each time that it is away."""
+    cluster = FakeCluster(3)
+    made = ledgers(cluster, 3)
+    cluster.store_fault = lambda _name, _arguments: AWAY
+    told: list[float] = []
+    walk = Walk(cluster.client(), 1e6, allowed, lambda: told.append(cluster.clock.seconds()))
+    outcome = cluster.outcome(seen(walk))
+    cluster.spin(30)
+    assert not outcome.done
+    assert 25 <= len(told) <= 35
+    cluster.store_fault = lambda _name, _arguments: None
+    cluster.spin(2)
+    assert outcome.result() == made
+
+
+def test_an_answer_at_once_tells_nobody() -> None:
+    """And takes no time."""
+    cluster = FakeCluster(3)
+    told: list[None] = []
+    answer = cluster.succeed(until_answered(cluster.clock, lambda: succeed(7), lambda: told.append(None)))
+    assert (answer, told) == (7, [])
+
+
+def test_what_nobody_foresaw_is_begun_again() -> None:
+    """After a pause; a cancel is the end, and leaves no timer."""
+    cluster = FakeCluster(3)
+    begun: list[float] = []
+
+    async def story() -> None:
+        begun.append(cluster.clock.seconds())
+        raise KeyError("a fault of ours")
+
+    running = Deferred.fromCoroutine(kept_up(cluster.clock, story))
+    running.addErrback(lambda _failure: None)
+    cluster.spin(2.5 * BEGIN_AGAIN_S)
+    assert len(begun) == 3
+    running.cancel()
+    assert cluster.clock.getDelayedCalls() == []
+    cluster.spin(2.5 * BEGIN_AGAIN_S)
+    assert len(begun) == 3

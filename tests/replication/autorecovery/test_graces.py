@@ -1,0 +1,95 @@
+"""Graces of open ledgers' writers: over only when nothing moved during all of one, for one and the same mark."""
+
+import pytest
+
+from quire.metadata.repairs import Shortage
+from quire.replication.autorecovery import graces as graces_module
+from quire.replication.autorecovery.graces import Graces
+from tests.client.fakes.cluster import FakeCluster
+from tests.replication.autorecovery.processes import THREE
+from tests.replication.stories import closed, left_open
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def mark_of(ledger: int, since_ms: int = 0) -> Shortage:
+    return Shortage(ledger, ("b2",), since_ms, 0)
+
+
+def left(cluster: FakeCluster, graces: Graces, ledger: int, since_ms: int = 0, *gone: str) -> float | None:
+    found: float | None = cluster.succeed(
+        graces.left(ledger, cluster.metadata(ledger), gone or ("b2",), mark_of(ledger, since_ms))
+    )
+    return None if found is None else round(found)
+
+
+def test_it_is_over_when_nothing_moved() -> None:
+    """Since the first look."""
+    cluster = FakeCluster(5)
+    ledger = left_open(cluster, {0: THREE}, 20)
+    cluster.kill("b2")
+    graces = Graces(cluster.client(), 30.0)
+    assert left(cluster, graces, ledger) == 30
+    cluster.spin(10)
+    assert left(cluster, graces, ledger) == 20
+    cluster.spin(25)
+    assert left(cluster, graces, ledger) < 0
+
+
+def test_none_for_who_depends_on_nobody_that_is_gone() -> None:
+    """A closed ledger, or one whose last ensemble names others."""
+    cluster = FakeCluster(5)
+    graces = Graces(cluster.client(), 30.0)
+    assert left(cluster, graces, closed(cluster, {0: THREE}, 20)) is None
+    assert left(cluster, graces, left_open(cluster, {0: THREE, 10: ["b0", "b1", "b3"]}, 20)) is None
+
+
+def test_a_writer_that_goes_on_has_all_of_it_again() -> None:
+    """Another last add confirmed begins a new grace."""
+    cluster = FakeCluster(5)
+    ledger = left_open(cluster, {0: THREE}, 20)
+    cluster.kill("b2")
+    graces = Graces(cluster.client(), 30.0)
+    left(cluster, graces, ledger)
+    cluster.spin(25)
+    cluster.put(ledger, 21, b"more", 20, 400, "b0", "b1")
+    assert left(cluster, graces, ledger) == 30
+
+
+def test_another_mark_is_another_grace() -> None:
+    """Also for the same bookie: the ledger was whole in between, and its writer knows nothing yet."""
+    cluster = FakeCluster(5)
+    ledger = left_open(cluster, {0: THREE}, 20)
+    graces = Graces(cluster.client(), 30.0)
+    left(cluster, graces, ledger, 1)
+    cluster.spin(100)
+    assert left(cluster, graces, ledger, 2) == 30
+    cluster.spin(10)
+    assert left(cluster, graces, ledger, 2, "b1") == 30
+    graces.over(ledger)
+    cluster.spin(10)
+    assert left(cluster, graces, ledger, 2, "b1") == 30
+
+
+def test_what_cant_be_read_stands_still_too() -> None:
+    """When no bookie of the last ensemble answers the writer can't go on either."""
+    cluster = FakeCluster(5)
+    ledger = left_open(cluster, {0: THREE}, 20)
+    cluster.kill(*THREE)
+    graces = Graces(cluster.client(), 30.0)
+    assert left(cluster, graces, ledger) == 30
+    cluster.spin(31)
+    assert left(cluster, graces, ledger) < 0
+
+
+def test_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ledgers that other workers close are never heard of again; who came first has a new grace then."""
+    monkeypatch.setattr(graces_module, "KEPT_MAX", 3)
+    cluster = FakeCluster(5)
+    ledgers = [left_open(cluster, {0: THREE}, 20) for _ in range(4)]
+    graces = Graces(cluster.client(), 30.0)
+    for ledger in ledgers:
+        left(cluster, graces, ledger)
+    cluster.spin(10)
+    assert [left(cluster, graces, ledger) for ledger in ledgers[1:]] == [20, 20, 20]
+    assert left(cluster, graces, ledgers[0]) == 30

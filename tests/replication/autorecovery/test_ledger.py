@@ -1,0 +1,152 @@
+"""The repair of one ledger: what is gone is copied to others, what is there is filled, and what can't be says why."""
+
+import pytest
+
+from quire.metadata.repairs import RepairLock
+from quire.replication.autorecovery.ledger import Outcome, Repairer
+from quire.replication.core.outlook import Outlook
+from tests.client.fakes.cluster import FakeCluster
+from tests.replication.autorecovery.processes import THREE, mark
+from tests.replication.stories import bodies, closed, damage, is_whole, left_open
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def tried(
+    cluster: FakeCluster, ledger: int, *marked: str, full: bool = False, grace_s: float = 30.0, rate: float = 0
+) -> Outcome:
+    mark(cluster, ledger, *marked)
+    client = cluster.client()
+    lock: RepairLock = cluster.succeed(client.store.repairs.take())
+    assert lock.ledger == ledger
+    outcome: Outcome = cluster.succeed(Repairer(client, rate, grace_s).repaired(lock, full=full), seconds=1000)
+    cluster.succeed(client.store.repairs.release(lock))
+    return outcome
+
+
+def test_a_bookie_that_is_gone_is_replaced() -> None:
+    """What was copied is counted."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: THREE}, 19)
+    cluster.kill("b2")
+    outcome = tried(cluster, ledger, "b2")
+    assert (outcome.done, outcome.entries) == (True, 20)
+    assert is_whole(cluster, cluster.client(), ledger)
+    assert "b2" not in cluster.metadata(ledger).bookies()
+
+
+def test_a_bookie_that_is_there_is_filled() -> None:
+    """Found by its list; the ensemble stays."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: THREE}, 19)
+    del cluster.bookies["b1"].ledgers[ledger].entries[7]
+    before = cluster.shared.ledgers[ledger].version
+    assert tried(cluster, ledger, "b1").done
+    assert is_whole(cluster, cluster.client(), ledger)
+    assert cluster.shared.ledgers[ledger].version == before
+
+
+def test_a_damaged_copy_is_found_by_reading() -> None:
+    """Which is done only when a scrub asked for it."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: THREE}, 19)
+    damage(cluster, "b1", ledger, 7)
+    assert tried(cluster, ledger, "b1", full=True).done
+    assert is_whole(cluster, cluster.client(), ledger)
+
+
+def test_a_mark_without_bookies_is_about_all_that_are_there() -> None:
+    """As one that can't be read: what they lack is not left behind; who is away is not judged."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: THREE}, 19)
+    del cluster.bookies["b1"].ledgers[ledger].entries[7]
+    cluster.kill("b2")
+    assert tried(cluster, ledger).done
+    assert 7 in bodies(cluster, "b1", ledger)
+    assert cluster.metadata(ledger).bookies() == set(THREE)
+
+
+def test_what_is_settled_is_copied_though_the_rest_waits_for_its_writer() -> None:
+    """Nothing is fenced before the grace is over."""
+    cluster = FakeCluster(5)
+    ledger = left_open(cluster, {0: THREE, 10: ["b0", "b3", "b2"]}, 20)
+    cluster.kill("b2")
+    outcome = tried(cluster, ledger, "b2")
+    assert (outcome.outlook, outcome.due_s) == (Outlook.WAITS_FOR_WRITER, 30.0)
+    settled, written = cluster.metadata(ledger).fragments
+    assert "b2" not in settled.bookies
+    assert "b2" in written.bookies
+    assert not any(bookie.ledgers[ledger].fenced for bookie in cluster.bookies.values() if ledger in bookie.ledgers)
+
+
+def test_what_is_settled_is_copied_though_the_rest_cant_be_closed() -> None:
+    """All bookies of its last ensemble are gone: the recovery fails, and keeps nothing else."""
+    cluster = FakeCluster(7)
+    ledger = left_open(cluster, {0: ["b0", "b1", "b6"], 10: ["b4", "b5", "b6"]}, 20)
+    cluster.kill("b4", "b5", "b6")
+    outcome = tried(cluster, ledger, "b4", "b5", "b6", grace_s=0.0)
+    assert not outcome.done
+    assert not cluster.metadata(ledger).is_closed
+    assert "b6" not in cluster.metadata(ledger).fragments[0].bookies
+
+
+@pytest.mark.parametrize(
+    ("write", "killed", "bookies", "outlook"),
+    [(1, ["b2"], 5, Outlook.GONE), (3, ["b2"], 3, Outlook.WAITS_FOR_SPARE)],
+)
+def test_what_cant_be_repaired_says_what_is_next(write: int, killed: list[str], bookies: int, outlook: Outlook) -> None:
+    """By what is there now."""
+    cluster = FakeCluster(bookies)
+    ledger = closed(cluster, {0: THREE}, 19, write=write)
+    cluster.kill(*killed)
+    outcome = tried(cluster, ledger, *killed)
+    assert outcome.outlook is outlook
+    assert outcome.reasons
+
+
+def test_what_nobody_has_is_gone_though_all_are_there() -> None:
+    """The bookies say so themselves."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: THREE}, 19)
+    for name in THREE:
+        del cluster.bookies[name].ledgers[ledger].entries[7]
+    outcome = tried(cluster, ledger, "b1")
+    assert outcome.outlook is Outlook.GONE
+    assert any("7" in reason for reason in outcome.reasons)
+
+
+def test_a_bookie_that_does_not_know_what_it_lost_is_waited_for() -> None:
+    """That is no loss: nothing is copied, the ledger stays."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: THREE}, 19)
+    cluster.bookies["b1"].ledgers.clear()
+    cluster.bookies["b1"].limbo = True
+    outcome = tried(cluster, ledger, "b1", full=True)
+    assert not outcome.done
+    assert outcome.outlook is None
+    assert outcome.entries == 0
+
+
+def test_nothing_is_left_to_do() -> None:
+    """For a ledger that was deleted, or does not name the bookie."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: THREE}, 19)
+    assert tried(cluster, ledger, "b4").done
+    cluster.succeed(cluster.store.delete_ledger(ledger))
+    assert tried(cluster, ledger, "b2").done
+
+
+def test_it_keeps_its_pace() -> None:
+    """Whether copies go to others or to a bookie that is there."""
+    for gone in (True, False):
+        cluster = FakeCluster(5)
+        ledger = closed(cluster, {0: THREE}, 199)
+        size = sum(map(len, bodies(cluster, "b0", ledger).values()))
+        if gone:
+            cluster.kill("b2")
+        else:
+            cluster.bookies["b2"].ledgers.clear()
+        began = cluster.clock.seconds()
+        assert tried(cluster, ledger, "b2", rate=size / 20).done
+        assert 0 < cluster.clock.seconds() - began < 100
+        assert is_whole(cluster, cluster.client(), ledger)

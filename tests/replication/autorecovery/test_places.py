@@ -1,0 +1,67 @@
+"""Moving copies to where the placement wants them: copied before it is named, and what can't be moved says why."""
+
+from quire.replication.autorecovery.places import put_right
+from quire.replication.mending import Mended, Mending
+from tests.client.fakes.cluster import READ_ONLY, FakeCluster
+from tests.replication.autorecovery.processes import THREE, in_racks, store_of
+from tests.replication.stories import closed, is_whole, left_open
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Racks:
+    """A client that wants two racks: b0 to b2 are in one, the others in another."""
+
+    def __init__(self, bookies: int = 5) -> None:
+        self.cluster = FakeCluster(bookies)
+        self.client = in_racks(self.cluster)
+
+    def put_right(self, ledger: int) -> Mended:
+        done = Mended(ledger)
+        lock = self.cluster.succeed(self.client.store.repairs.lock(ledger))
+        self.cluster.succeed(put_right(self.client, ledger, Mending(lock=lock), done))
+        return done
+
+
+def test_one_copy_is_moved() -> None:
+    """Each fragment's; all entries are where the metadata says."""
+    racks = Racks()
+    ledger = closed(racks.cluster, {0: THREE, 10: ["b0", "b1", "b3"]}, 19)
+    done = racks.put_right(ledger)
+    assert done.left == []
+    first, second = racks.cluster.metadata(ledger).fragments
+    assert not set(first.bookies) <= set(THREE)
+    assert second.bookies == ("b0", "b1", "b3")
+    assert done.entries == 10
+    assert is_whole(racks.cluster, racks.cluster.client(), ledger)
+
+
+def test_what_cant_be_moved_says_why() -> None:
+    """A bookie that takes no copies, or none that would do: nothing is changed, nothing is raised."""
+    racks = Racks()
+    ledger = closed(racks.cluster, {0: THREE}, 19)
+    racks.cluster.judge = lambda request: READ_ONLY if "add" in request.op else "pass"
+    done = racks.put_right(ledger)
+    assert len(done.left) == 1
+    assert f"ledger {ledger}" in done.left[0]
+    assert racks.cluster.metadata(ledger).bookies() == set(THREE)
+
+
+def test_without_its_lock_nothing_is_named() -> None:
+    """It went with the session while copies were made."""
+    racks = Racks()
+    ledger = closed(racks.cluster, {0: THREE}, 19)
+    lock = racks.cluster.succeed(racks.client.store.repairs.lock(ledger))
+    store_of(racks.client).expire_session()
+    done = Mended(ledger)
+    racks.cluster.succeed(put_right(racks.client, ledger, Mending(lock=lock), done))
+    assert "lock" in done.left[0]
+    assert racks.cluster.metadata(ledger).bookies() == set(THREE)
+
+
+def test_what_is_written_stays_where_it_is() -> None:
+    """Its writer has the last word."""
+    racks = Racks()
+    ledger = left_open(racks.cluster, {0: THREE}, 19)
+    assert racks.put_right(ledger).left == []
+    assert racks.cluster.metadata(ledger).bookies() == set(THREE)

@@ -1,0 +1,210 @@
+"""The replication worker: nothing spins, nobody is forgotten, and a ledger leaves the queue only when it is whole."""
+
+from typing import Any
+
+import pytest
+
+from quire.metadata.memory.cluster import Fault
+from quire.replication.autorecovery.ledger import Repairer
+from quire.replication.autorecovery.notes import FOUND, Note, Notes
+from quire.replication.autorecovery.worker import Worker
+from tests.client.fakes.cluster import READ_ONLY, FakeCluster
+from tests.replication.autorecovery.processes import AWAY, THREE, faulty, joined, locks, mark, options, queue, store_of
+from tests.replication.stories import closed, damage, is_whole
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Alone:
+    """One worker, no auditor; what it asks of the store is counted."""
+
+    def __init__(self, cluster: FakeCluster, **changed: object) -> None:
+        self.cluster = cluster
+        self.client = joined(cluster)
+        self.asked: list[str] = []
+        self.away = False
+        faulty(self.client, self.fault)
+        self.worker = Worker(self.client, options(**changed))
+        self.worker.start()
+
+    def fault(self, name: str, _arguments: tuple[Any, ...]) -> Fault | None:
+        self.asked.append(name)
+        return AWAY if self.away else None
+
+    def stop(self) -> None:
+        self.cluster.succeed(self.worker.stop())
+
+
+def test_a_mark_is_taken_at_once() -> None:
+    """Without a look every five seconds."""
+    cluster = FakeCluster(5)
+    alone = Alone(cluster)
+    cluster.spin(1)
+    ledger = closed(cluster, {0: THREE}, 5)
+    mark(cluster, ledger, "b1")
+    cluster.spin(0.5)
+    assert queue(cluster) == []
+    alone.stop()
+
+
+def test_an_idle_worker_asks_little() -> None:
+    """Also when all that is in the queue is parked, or the store is away, and pauses of no time were wished."""
+    cluster = FakeCluster(5)
+    gone = [closed(cluster, {0: ["b2"]}, 5, write=1) for _ in range(20)]
+    cluster.kill("b2")
+    for ledger in gone:
+        mark(cluster, ledger, "b2")
+    alone = Alone(cluster, backoff_ms=0, failed_ledger_pause_ms=0)
+    cluster.spin(60)
+    alone.asked.clear()
+    cluster.spin(600)
+    assert len(alone.asked) < 600
+    alone.away = True
+    alone.asked.clear()
+    cluster.spin(60)
+    assert len(alone.asked) < 1300
+    alone.stop()
+
+
+def test_a_fault_of_ours_is_no_reason_to_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nobody foresaw parks the ledger, gives its lock back, and keeps no other one."""
+    cluster = FakeCluster(5)
+    bad, good = closed(cluster, {0: THREE}, 5), closed(cluster, {0: THREE}, 5)
+    tries: list[int] = []
+    right = Repairer.repaired
+
+    async def repaired(self: Repairer, lock: Any, *, full: bool = False) -> Any:
+        if lock.ledger == bad:
+            tries.append(lock.ledger)
+            raise KeyError("a fault of ours")
+        return await right(self, lock, full=full)
+
+    monkeypatch.setattr(Repairer, "repaired", repaired)
+    mark(cluster, bad, "b1")
+    mark(cluster, good, "b1")
+    alone = Alone(cluster)
+    cluster.spin(60)
+    assert queue(cluster) == [bad]
+    assert 2 <= len(tries) <= 6
+    assert locks(cluster) == []
+    alone.stop()
+
+
+def test_a_mark_that_is_made_while_it_is_repaired_stays() -> None:
+    """And is taken next: another bookie's copies are missing now."""
+    cluster = FakeCluster(6)
+    ledger = closed(cluster, {0: THREE}, 200)
+    cluster.kill("b2")
+    mark(cluster, ledger, "b2")
+    alone = Alone(cluster)
+    while not alone.worker.working:
+        cluster.spin(0.001)
+    cluster.spin(0.003)
+    assert alone.worker.working == {ledger}
+    cluster.kill("b1")
+    mark(cluster, ledger, "b1")
+    cluster.spin(60)
+    assert queue(cluster) == []
+    assert cluster.metadata(ledger).bookies().isdisjoint({"b1", "b2"})
+    assert is_whole(cluster, cluster.client(), ledger)
+    alone.stop()
+
+
+def test_a_repair_ends_with_its_session() -> None:
+    """Nothing more is copied for a lock that is gone; the next session begins anew."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: THREE}, 20)
+    cluster.kill("b2")
+    mark(cluster, ledger, "b2")
+    alone = Alone(cluster)
+    cluster.judge = lambda request: "hold" if "add" in request.op else "pass"
+    cluster.spin(1)
+    assert alone.worker.working == {ledger}
+    alone.away = True
+    store_of(alone.client).expire_session()
+    cluster.spin(1)
+    assert alone.worker.working == set()
+    alone.away = False
+    cluster.judge = lambda _request: "pass"
+    cluster.spin(30)
+    assert queue(cluster) == []
+    alone.stop()
+
+
+def test_what_a_scrub_found_is_read_until_it_is_whole() -> None:
+    """Also when the first try could not mend it: the note is not lost, and the copy neither."""
+    cluster = FakeCluster(3)
+    ledger = closed(cluster, {0: THREE}, 20)
+    damage(cluster, "b1", ledger, 7)
+    notes = Notes(cluster.store.records)
+    cluster.succeed(notes.write(Note(ledger, FOUND, "its digest is wrong", 0, 0, 0, "host")))
+    cluster.judge = lambda request: READ_ONLY if "add" in request.op else "pass"
+    mark(cluster, ledger, "b1")
+    alone = Alone(cluster)
+    cluster.spin(10)
+    assert queue(cluster) == [ledger]
+    cluster.judge = lambda _request: "pass"
+    cluster.spin(400)
+    assert queue(cluster) == []
+    assert is_whole(cluster, cluster.client(), ledger)
+    assert cluster.succeed(notes.read_one(ledger)) is None
+    alone.stop()
+
+
+def test_the_rate_of_tasks_is_kept() -> None:
+    """So many ledgers a second."""
+    cluster = FakeCluster(5)
+    for _ in range(20):
+        mark(cluster, closed(cluster, {0: THREE}, 5), "b1")
+    alone = Alone(cluster, tasks_per_second=2.0)
+    cluster.spin(5)
+    assert 8 <= 20 - len(queue(cluster)) <= 12
+    cluster.spin(6)
+    assert queue(cluster) == []
+    alone.stop()
+
+
+def test_so_many_at_once() -> None:
+    """And no more, however many wait."""
+    cluster = FakeCluster(5)
+    for _ in range(20):
+        ledger = closed(cluster, {0: THREE}, 5)
+        mark(cluster, ledger, "b2")
+    cluster.kill("b2")
+    cluster.judge = lambda request: "hold" if "add" in request.op else "pass"
+    alone = Alone(cluster, ledgers_at_once=3)
+    cluster.spin(1)
+    assert len(alone.worker.working) == len(locks(cluster)) == 3
+    alone.stop()
+    assert locks(cluster) == []
+
+
+def test_a_switch_that_is_off_lets_nobody_take() -> None:
+    """What was taken before is repaired to its end."""
+    cluster = FakeCluster(5)
+    alone = Alone(cluster)
+    cluster.succeed(cluster.store.repairs.set_enabled(False))
+    ledger = closed(cluster, {0: THREE}, 5)
+    mark(cluster, ledger, "b1")
+    cluster.spin(60)
+    assert queue(cluster) == [ledger]
+    cluster.succeed(cluster.store.repairs.set_enabled(True))
+    cluster.spin(6)
+    assert queue(cluster) == []
+    alone.stop()
+
+
+def test_a_lock_that_comes_after_the_stop_is_given_back() -> None:
+    """The session goes on: nobody else could take the ledger."""
+    cluster = FakeCluster(5)
+    mark(cluster, closed(cluster, {0: THREE}, 5), "b1")
+    client = joined(cluster)
+    faulty(client, lambda name, _arguments: Fault(after=2.0) if name == "lock_repair" else None)
+    worker = Worker(client, options())
+    worker.start()
+    cluster.spin(0.5)
+    stopped = cluster.outcome(worker.stop())
+    cluster.spin(5)
+    assert stopped.done
+    assert locks(cluster) == []
+    assert worker.tally.repaired == 0
