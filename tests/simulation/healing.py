@@ -36,7 +36,7 @@ OPTIONS = AutoRecoveryOptions(
     copies_check_interval_s=0,
 )
 PROCESSES_MAX = 3
-SLACK_S = 1.5  # a decision takes effect so much later at most: the metadata may be slow
+SLACK_S = 4.0  # a decision takes effect so much later at most: a process may stand still, the metadata be slow
 HEALED_SECONDS = 240.0
 
 

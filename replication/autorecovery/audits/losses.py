@@ -71,6 +71,9 @@ class Losses:
         self._bell.ring()
 
     def _note(self, sight: Sight) -> None:
+        away = self._absences.lost | self._absences.away
+        if not all(away.issuperset(stretch.bookies) for stretch in self._before):
+            self._before = []  # one of them was back: what was marked for it may have left the queue
         for bookie in sight.back:
             self.log.info("bookie {bookie} is back: no more ledgers are marked for it", bookie=bookie)
             self._fresh.discard(bookie)
@@ -98,6 +101,7 @@ class Losses:
                 self._left, self._before = self._before, []
                 self._fresh = set()
                 await self._pass()
+                self._next_audit = min(self._next_audit, now + AWAKE_S)  # they may have been back before this term
             elif self._asked or (self._audit_s and now >= self._next_audit):
                 await self._audit()
             elif self._fresh:
