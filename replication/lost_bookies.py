@@ -14,7 +14,7 @@ does not name yet are not superfluous (`surplus`).  A bookie that is registered 
 insists; then its copies are read where no other bookie has one.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -33,7 +33,7 @@ from quire.protocol.errors import (
     Replication,
 )
 from quire.replication.concurrently import each_of
-from quire.replication.copier import Copied, FragmentCopier, TargetFailed
+from quire.replication.copier import Copied, FragmentCopier, TargetFailed, Wrong
 from quire.replication.core.fragments import HeldFragment, copies_of, fragments_naming, writer_depends_on
 from quire.replication.lock import repair_lock
 
@@ -101,6 +101,7 @@ class Run:
     verify: bool
     fence: bool
     report: Report | None
+    wrong: Sequence[Wrong] = ()
     progress: Progress = field(default_factory=Progress)
     failed: list[Failed] = field(default_factory=list)
     named: list[int] = field(default_factory=list)
@@ -143,16 +144,18 @@ def recover_bookies(
     even_if_registered: bool = False,
     fence: bool = True,
     ledgers: Iterable[int] | None = None,
+    wrong: Sequence[Wrong] = (),
 ) -> Deferred[Recovered]:
     """
     Copies what the lost bookies held, of one ledger, of these ledgers, as far as they are there, or of all, to others.
     `dry_run` only counts.  `verify` reads every copy back before the metadata names it.  Without `fence` an unclosed
-    ledger whose last ensemble names a lost bookie is left to its writer, and is in `failed`.
+    ledger whose last ensemble names a lost bookie is left to its writer, and is in `failed`.  Copies that are `wrong`,
+    of the one ledger that is dealt with, are not copied from.
 
     `IllegalOp` when one of them is registered, unless `even_if_registered`; `NoSuchLedger` for a `ledger` that isn't
     there.  What could not be done is in the result's `failed`.
     """
-    run = Run(client, frozenset(lost), frozenset(lost), dry_run, verify, fence, progress)
+    run = Run(client, frozenset(lost), frozenset(lost), dry_run, verify, fence, progress, wrong)
     return Deferred.fromCoroutine(_recover(run, ledger, ledgers, even_if_registered))
 
 
@@ -298,7 +301,7 @@ async def _mend(run: Run, record: LedgerRecord, fragment: HeldFragment, sessions
     def moved(step: Copied) -> None:
         run.count(entries=step.entries, size=step.bytes)
 
-    copier = FragmentCopier(run.client.pool, record, fragment, run.dead, moved)
+    copier = FragmentCopier(run.client.pool, record, fragment, run.dead, moved, wrong=run.wrong)
     replacements: dict[int, str] = {}
     for index in fragment.indexes:
         failed: list[str] = []
