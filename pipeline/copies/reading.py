@@ -67,7 +67,7 @@ class OffloadedLedger:
         ledger, following = self.manifest.ledger, 0
         for file in self.manifest.files:
             for first, bodies in self.file(file.name).groups():
-                if first != following or len(self._digest.open_run(ledger, first, bodies)) < len(bodies):
+                if first != following or self._digest.intact(ledger, first, bodies) < len(bodies):
                     raise CopyDamaged(
                         f"the copy of ledger {ledger} is damaged from entry {following} on, in {file.name}"
                     )
