@@ -23,11 +23,19 @@ from typing import Any
 from bench.ratios import Comparison
 from bench.sides import Quire
 from quire.client.api import Client
+from quire.client.handles.ledger_record import LedgerRecord
 from quire.metadata.store import at_once
 from quire.pipeline import session
 from quire.pipeline.clients import Cluster, cluster
+from quire.pipeline.jobs.repair import repair
+from quire.pipeline.jobs.running import in_tasks
+from quire.pipeline.jobs.scrub import Each, scrub
 from quire.pipeline.sources.ledger import LedgerSource
 from quire.pipeline.spark import SparkSession
+from quire.replication.copier import FragmentCopier
+from quire.replication.core.fragments import HeldFragment
+from quire.replication.mending import Mending
+from quire.replication.scrub.whole import Scrubbing
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -35,6 +43,7 @@ ENTRY = 1024
 LISTS = 250  # entries of one call of a plain client
 CALLS_UNDER_WAY = 4
 AHEAD = 2 << 20  # as the source's `batchBytes`
+COPIES = 3
 READERS = 2  # plain client processes
 Pair = tuple[float, float]
 
@@ -77,6 +86,8 @@ class Rows:
         self.writes()
         self.micro_batches()
         self.plan()
+        self.scrubs()
+        self.repairs()
         if self._session is not None:
             self._session.stop()
 
@@ -168,6 +179,49 @@ class Rows:
 
         self._row(name, 1.0, "s", pair, at_most=True)
 
+    def scrubs(self) -> None:
+        """Every copy looked at, beside as many entries that are only read."""
+        name = f"spark scrub, seconds, three copies of 1 KiB / {READERS} plain clients"
+        if not self._wanted(name):
+            return
+        entries = int(100_000 * self._share)
+        ledgers = [self._ours.wait(lambda: written(self._ours.client, entries)) for _ in range(2 * READERS)]
+
+        def pair() -> Pair:
+            with Took() as spark:
+                found = scrub(self._each(), self._uri, ",".join(map(str, ledgers)), Scrubbing())
+            assert (found.findings, found.summary.copies) == ([], COPIES * entries * len(ledgers))
+            groups = [ledgers[number::READERS] * COPIES for number in range(READERS)]
+            return spark.seconds, plain(self._uri, [["--read", *map(str, each)] for each in groups])
+
+        self._row(name, 1.2, "s", pair, at_most=True)
+
+    def repairs(self) -> None:
+        """One copy of each entry made again, beside as many that are only read and sent."""
+        name = f"spark repair, one copy of 1 KiB / {READERS} plain copiers"
+        if not self._wanted(name):
+            return
+        entries = int(50_000 * self._share)
+        total = entries * 2 * READERS
+
+        def pair() -> Pair:
+            ours, theirs = (
+                [self._ours.wait(lambda: short_of_a_copy(self._ours.client, entries)) for _ in range(2 * READERS)]
+                for _ in range(2)
+            )
+            lists = Scrubbing("presence")
+            found = scrub(self._each(), self._uri, ",".join(map(str, ours)), lists).findings
+            with Took() as spark:
+                done = repair(self._each(), self._uri, found, Mending())
+            assert (sum(each.entries for each in done), [each.left for each in done]) == (total, [[]] * len(ours))
+            groups = [theirs[number::READERS] for number in range(READERS)]
+            return total / spark.seconds, total / plain(self._uri, [["--copy", *map(str, each)] for each in groups])
+
+        self._row(name, 0.7, "entries/s", pair)
+
+    def _each(self) -> Each:
+        return in_tasks(self._spark, lambda _done, _known: None)
+
 
 def source_schema() -> Any:
     """All columns of `format("ledger")`."""
@@ -238,9 +292,9 @@ def client_process(uri: str, work: Callable[[Cluster], None]) -> None:
     print("done", flush=True)
 
 
-async def written(client: Client, entries: int) -> int:
-    """The id of a closed ledger with so many entries of 1 KiB."""
-    writer = await client.create_ledger()
+async def written(client: Client, entries: int, copies: int = COPIES) -> int:
+    """The id of a closed ledger with so many entries of 1 KiB, each on so many bookies."""
+    writer = await client.create_ledger(ensemble_size=copies, write_quorum=copies)
     under_way = []
     for _ in range(entries // LISTS):
         if len(under_way) == CALLS_UNDER_WAY:
@@ -260,6 +314,26 @@ async def read(client: Client, ledgers: Sequence[int]) -> None:
         async for _run in reader.runs(0, reader.last_entry_id):
             pass
         await reader.close()
+
+
+async def short_of_a_copy(client: Client, entries: int) -> int:
+    """The id of a closed ledger whose metadata names, as its second bookie, one that has nothing of it."""
+    ledger = await written(client, entries, COPIES - 1)
+    stored = await client.store.read_ledger(ledger)
+    first, second = stored.value.fragments[0].bookies
+    (third,) = set((await client.store.bookies()).writable) - {first, second}
+    await client.store.write_ledger(ledger, stored.value.replace_bookies(0, (first, third)), stored.version)
+    return ledger
+
+
+async def copy(client: Client, ledgers: Sequence[int]) -> None:
+    """Fills the second bookie of each from the first; looks at nothing before or after."""
+    for ledger in ledgers:
+        record = LedgerRecord(client.store, ledger, await client.store.read_ledger(ledger))
+        bookies = record.metadata.fragments[0].bookies
+        part = HeldFragment(0, record.metadata.last_entry, bookies, (1,))
+        copier = FragmentCopier(client.pool, record, part, {bookies[1]}, lambda _step: None)
+        await copier.copy(1, bookies[1])
 
 
 async def many_ledgers(client: Client, count: int) -> tuple[int, int]:
@@ -287,10 +361,14 @@ def main() -> int:
     parser.add_argument("--only", action="append", default=[], metavar="WORDS", help="rows whose name contains them")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
     parser.add_argument("--read", type=int, nargs="+", help=argparse.SUPPRESS)  # what a plain client does
+    parser.add_argument("--copy", type=int, nargs="+", help=argparse.SUPPRESS)
     parser.add_argument("--append", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.read:
         client_process(options.metadata, lambda ours: ours.wait(lambda: read(ours.client, options.read)))
+        return 0
+    if options.copy:
+        client_process(options.metadata, lambda ours: ours.wait(lambda: copy(ours.client, options.copy)))
         return 0
     if options.append:
         client_process(options.metadata, lambda ours: ours.wait(lambda: written(ours.client, options.append)) and None)

@@ -29,7 +29,7 @@ class Copy(Protocol):
         """Ends what is under way."""
 
 
-Opener = Callable[[str], Awaitable[Copy]]  # URI -> the copy that is there
+Opener = Callable[[Mapping[str, Any]], Awaitable[Copy]]  # a segment's mark -> the copy at its `uri`
 
 
 class LogSettings(BaseModel):

@@ -160,6 +160,11 @@ class LedgerMetadata:
     # -- looking ---------------------------------------------------------------------------------------------------
 
     @property
+    def identity(self) -> tuple[object, ...]:
+        """By which a closed ledger is told from another one that had or gets its number; bookies may be exchanged."""
+        return self.is_closed, self.last_entry, self.length, self.digest, self.password, self.ctime_ms
+
+    @property
     def is_closed(self) -> bool:
         """Whether the last entry is final."""
         return self.state is LedgerState.CLOSED

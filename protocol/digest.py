@@ -176,6 +176,29 @@ class Digest:
             entry += 1
         return out
 
+    def intact(self, ledger: int, first: int, bodies: Sequence[bytes]) -> int:
+        """How many of these consecutive entries, from the first on, pass their check; no payload is kept."""
+        entry = first
+        if self.kind is not DigestType.CRC32C:
+            try:
+                for body in bodies:
+                    self.open(ledger, entry, body)
+                    entry += 1
+            except DigestMatch:
+                pass
+            return entry - first
+        ids = struct.Struct(">qq").unpack_from
+        expected = struct.Struct(">I").unpack_from
+        for body in bodies:
+            if (
+                len(body) < 36
+                or ids(body) != (ledger, entry)
+                or expected(body, 32)[0] != crc32c(body[36:], crc32c(body[:32]))
+            ):
+                break
+            entry += 1
+        return entry - first
+
     def lac_body(self, ledger: int, lac: int) -> bytes:
         """What an explicit LAC write carries."""
         header = LAC_HEADER.pack(ledger, lac)

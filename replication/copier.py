@@ -2,7 +2,7 @@
 Making the copies again that a lost bookie held of one fragment.
 
 Knows: which other bookies hold each entry, the order of steps (copy, be sure, compare-and-set, then look once more),
-and how to go on from another survivor when one lacks an entry.
+how to go on from another survivor when one lacks an entry, and which copies its caller calls wrong.
 Does not know: which ledgers are concerned, which bookie may replace which (`lost_bookies`).
 
 Safety: only settled fragments are touched.  What is copied had its digest checked; the metadata names the new bookie
@@ -10,15 +10,17 @@ only after it acknowledged every entry, and only if it still names the lost one 
 any point leaves at most copies that no client asks for, and beginning again is always right.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby, islice
 from typing import NamedTuple, Protocol
 
+from crc32c import crc32c
 from twisted.internet.defer import Deferred
 
 from quire.client.core.quorum import NEGATIVE, merge
 from quire.client.handles.ledger_record import LedgerRecord, digest_of
-from quire.protocol.errors import OK, DataUnknown, NoSuchEntry, Replication, UnclosedFragment
+from quire.protocol.errors import OK, DataUnknown, DigestMatch, NoSuchEntry, Replication, UnclosedFragment
 from quire.replication.concurrently import Pace, all_of
 from quire.replication.core.fragments import HeldFragment, runs_on
 from quire.replication.replicas import ReadPool, ReplicaReader, why
@@ -41,6 +43,14 @@ class Copied(NamedTuple):
 
     entries: int
     bytes: int
+
+
+class Wrong(NamedTuple):
+    """A bookie's copies of entries `first` to `last`, which nothing is copied from though their digests may hold."""
+
+    bookie: str
+    first: int
+    last: int
 
 
 class TargetFailed(Exception):
@@ -86,9 +96,9 @@ class Runs:
 
 class FragmentCopier:
     """
-    One fragment of one ledger.  `lost`: bookies that are never read from; one that is replaced though it is not lost is
-    asked last, and after it `others`, which the metadata does not name.  `moved` hears of every batch that was stored;
-    `pace`: how fast is read.
+    One fragment of one ledger.  `lost`: bookies that are never read from, as copies that are `wrong` are not; one that
+    is replaced though it is not lost is asked last, and after it `others`, which the metadata does not name.  `moved`
+    hears of every batch that was stored; `pace`: how fast is read.
     """
 
     def __init__(
@@ -99,6 +109,7 @@ class FragmentCopier:
         lost: Collection[str],
         moved: Moved,
         others: Sequence[str] = (),
+        wrong: Sequence[Wrong] = (),
         pace: Pace | None = None,
     ) -> None:
         if fragment.last is None:
@@ -111,6 +122,9 @@ class FragmentCopier:
         self._moved = moved
         self._pace = pace
         self._others = [bookie for bookie in others if bookie]
+        self._wrong = wrong
+        self._edges = sorted({edge for each in wrong for edge in (each.first, each.last + 1)})
+        self._sum = 0  # of what the last copy was made of
         self._quorums = record.quorums
         self._digest = digest_of(record.ledger, record.metadata)
         self._reader = ReplicaReader(pool, record.ledger, self._digest)
@@ -126,6 +140,7 @@ class FragmentCopier:
 
     async def copy_to(self, target: Storing, index: int, bookie: str) -> None:
         """The same into a target that is given, which is closed at the end."""
+        self._sum = 0
         try:
             under_way: tuple[Deferred[int], Copied] | None = None
             runs = Runs(runs_on(self._quorums, index, self._fragment.first, self._last))
@@ -134,6 +149,8 @@ class FragmentCopier:
                     await self._stored(bookie, *under_way)
                 size = sum(len(body) for _first, bodies in pieces for body in bodies)
                 entries = sum(len(bodies) for _first, bodies in pieces)
+                for _first, bodies in pieces:
+                    self._sum = crc32c(b"".join(bodies), self._sum)
                 self._entry_bytes = max(1, size // entries)
                 under_way = (target.store(pieces), Copied(entries, size))
             if under_way is not None:
@@ -174,16 +191,20 @@ class FragmentCopier:
 
     async def verify(self, index: int, bookie: str) -> None:
         """
-        Reads everything back from the new bookie, digests checked.  `TargetFailed` when anything is not as it should
-        be.
+        Reads back everything that was just copied to the new bookie.  `TargetFailed` when a digest is wrong, or when
+        all together is not, byte for byte, what was sent: a bookie may have had other copies before, and kept them.
         """
+        found = 0
         for first, count in runs_on(self._quorums, index, self._fragment.first, self._last):
             at = first
             while at < first + count:
                 piece = await self._reader.piece(bookie, at, first + count - at)
                 if piece.code:
                     raise TargetFailed(bookie, piece.code)
+                found = crc32c(b"".join(piece.bodies), found)
                 at += len(piece.bodies)
+        if found != self._sum:
+            raise TargetFailed(bookie, DigestMatch.code)
 
     async def name(self, replacements: dict[int, str]) -> bool:
         """
@@ -225,7 +246,9 @@ class FragmentCopier:
         """The bookies that hold the entry, in the order of reading."""
         bookies = self._fragment.bookies
         write_set = sorted(self._quorums.write_set(entry), key=lambda other: other == index)
-        return [bookies[other] for other in write_set if bookies[other] not in self._lost] + self._others
+        having = [bookies[other] for other in write_set if bookies[other] not in self._lost] + self._others
+        wrong = {each.bookie for each in self._wrong if each.first <= entry <= each.last}
+        return [bookie for bookie in having if bookie not in wrong]
 
     async def _read(self, index: int, first: int, count: int) -> list[bytes]:
         """Checked bodies from `first` on, at least one, at most `count`."""
@@ -244,7 +267,9 @@ class FragmentCopier:
                 return piece.bodies
             code = merge(code, piece.code)
         if not survivors:
-            raise Replication(f"ledger {self._record.ledger}: every bookie that held entry {first} is lost")
+            raise Replication(
+                f"ledger {self._record.ledger}: every bookie that held entry {first} is lost, or its copy is wrong"
+            )
         raise Replication(
             f"ledger {self._record.ledger}: no survivor has entry {first} ({', '.join(sorted(survivors))}: "
             f"{why(code or NoSuchEntry.code)})"
@@ -253,7 +278,9 @@ class FragmentCopier:
     def _group(self, first: int, count: int, index: int) -> tuple[list[str], int]:
         """The survivors of entry `first` and how many entries from it on, at most `count`, have the same ones."""
         if not self._quorums.striped:
-            return self._survivors(first, index), count
+            following = bisect_right(self._edges, first)
+            alike = min([count, *(edge - first for edge in self._edges[following : following + 1])])
+            return self._survivors(first, index), alike
         groups: Iterator[tuple[list[str], Iterator[int]]] = groupby(
             range(first, first + count), key=lambda entry: self._survivors(entry, index)
         )

@@ -14,7 +14,7 @@ does not name yet are not superfluous (`surplus`).  A bookie that is registered 
 insists; then its copies are read where no other bookie has one.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -35,7 +35,7 @@ from quire.protocol.errors import (
     Replication,
 )
 from quire.replication.concurrently import Pace, each_of
-from quire.replication.copier import Copied, FragmentCopier, TargetFailed
+from quire.replication.copier import Copied, FragmentCopier, TargetFailed, Wrong
 from quire.replication.core.fragments import HeldFragment, copies_of, fragments_naming, writer_depends_on
 from quire.replication.lock import repair_lock
 
@@ -103,6 +103,7 @@ class Run:
     verify: bool
     fence: bool
     report: Report | None
+    wrong: Sequence[Wrong] = ()
     lock: RepairLock | None = None
     pace: Pace | None = None
     progress: Progress = field(default_factory=Progress)
@@ -143,19 +144,21 @@ def recover_bookies(
     even_if_registered: bool = False,
     fence: bool = True,
     ledgers: Iterable[int] | None = None,
+    wrong: Sequence[Wrong] = (),
     lock: RepairLock | None = None,
     pace: Pace | None = None,
 ) -> Deferred[Recovered]:
     """
     Copies what the lost bookies held, of one ledger, of these ledgers, as far as they are there, or of all, to others.
     `dry_run` only counts.  `verify` reads every copy back before the metadata names it.  Without `fence` an unclosed
-    ledger whose last ensemble names a lost bookie is left to its writer, and is in `failed`.  `lock`: that of the one
-    ledger that is named, which the caller has.  `pace` of the copying.
+    ledger whose last ensemble names a lost bookie is left to its writer, and is in `failed`.  Copies that are `wrong`,
+    of the one ledger that is dealt with, are not copied from.  `lock`: that of the one ledger that is named, which the
+    caller has.  `pace` of the copying.
 
     `IllegalOp` when one of them is registered, unless `even_if_registered`; `NoSuchLedger` for a `ledger` that isn't
     there.  What could not be done is in the result's `failed`.
     """
-    run = Run(client, frozenset(lost), frozenset(lost), dry_run, verify, fence, progress, lock, pace)
+    run = Run(client, frozenset(lost), frozenset(lost), dry_run, verify, fence, progress, wrong, lock, pace)
     return Deferred.fromCoroutine(_recover(run, ledger, ledgers, even_if_registered))
 
 
@@ -308,7 +311,7 @@ async def _mend(run: Run, lock: RepairLock, record: LedgerRecord, fragment: Held
     def moved(step: Copied) -> None:
         run.count(entries=step.entries, size=step.bytes)
 
-    copier = FragmentCopier(run.client.pool, record, fragment, run.dead, moved, pace=run.pace)
+    copier = FragmentCopier(run.client.pool, record, fragment, run.dead, moved, wrong=run.wrong, pace=run.pace)
     replacements: dict[int, str] = {}
     for index in fragment.indexes:
         failed: list[str] = []

@@ -3,7 +3,8 @@ Making good what a scrub found of one ledger.
 
 Knows: the order of steps: look again at what was found, copy what is still wrong onto the bookie that should have it,
 read it back, and where that bookie does not take it, move its share to another; last, free the ledger from bookies that
-are gone.
+are gone.  A wrong copy on a bookie that is none of quire's is not written over: Apache's answer with the new one until
+their next flush or start, and with the old one after that.
 Does not know: how findings came about, which ledgers there are.
 
 Restartable: nothing is believed but what a second look finds now, so what another run has mended is not touched again.
@@ -25,17 +26,18 @@ from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.repairs import RepairLock
 from quire.protocol.errors import LedgerError, NoSuchLedgerExistsOnMetadataServer, Replication
 from quire.replication.concurrently import Pace
-from quire.replication.copier import Copied, FragmentCopier, TargetFailed
+from quire.replication.copier import Copied, FragmentCopier, TargetFailed, Wrong
 from quire.replication.core.fragments import HeldFragment, fragments_naming, writer_depends_on
 from quire.replication.lock import repair_lock
 from quire.replication.lost_bookies import recover_bookies
 from quire.replication.scrub.examine import DIFFERS, STALE, UNDECIDED, WRONG_HEAD, Manner
-from quire.replication.scrub.judge import MENDED_BY_COPIES, Finding, Suspicion
+from quire.replication.scrub.judge import MENDED_BY_COPIES, WRONG_THERE, Finding, Suspicion
 from quire.replication.scrub.ledgers import end_of
 from quire.replication.scrub.second_look import second_look
 
 # SPDX-License-Identifier: Apache-2.0
 
+MISLEADING = frozenset((DIFFERS, STALE, UNDECIDED, WRONG_HEAD))  # codes of copies that are wrong, whose digests hold
 GRACE_S = 30.0  # so long a ledger's last add confirmed stands still before its writer is taken for gone
 
 
@@ -118,11 +120,11 @@ async def _mend(client: Client, ledger: int, findings: Sequence[Finding], how: M
         named = {finding.bookie for finding in findings if finding.bookie}
         gone = sorted(bookie for bookie in named if listed.find(bookie) is None)
         # First of all what is wrong though its digest holds: nothing is to be copied from that.
-        await _copy(client, ledger, [finding for finding in findings if finding.bookie not in gone], how, done)
+        wrong = await _copy(client, ledger, [finding for finding in findings if finding.bookie not in gone], how, done)
         if gone and done.undecided:
             done.left.append(f"ledger {ledger}: what {', '.join(gone)} held is not copied while other copies differ")
         elif gone:
-            await _free(client, ledger, gone, how, done)
+            await _free(client, ledger, gone, wrong, how, done)
     except NoSuchLedgerExistsOnMetadataServer:
         pass  # deleted meanwhile
     except LedgerError as error:
@@ -130,7 +132,9 @@ async def _mend(client: Client, ledger: int, findings: Sequence[Finding], how: M
     return done
 
 
-async def _free(client: Client, ledger: int, gone: Sequence[str], how: Mending, done: Mended) -> None:
+async def _free(
+    client: Client, ledger: int, gone: Sequence[str], wrong: Sequence[Wrong], how: Mending, done: Mended
+) -> None:
     """Copies what bookies that are gone held of the ledger to others."""
     metadata = (await client.store.read_ledger(ledger)).value
     unclosed = writer_depends_on(metadata, gone)
@@ -144,7 +148,7 @@ async def _free(client: Client, ledger: int, gone: Sequence[str], how: Mending, 
         if not await stands_still(client, ledger, metadata, how.grace_s):
             done.left.append(f"ledger {ledger} is being written: its writer replaces {', '.join(gone)}")
             return
-    await _moved_off(client, ledger, gone, done, how, fence=unclosed)
+    await _moved_off(client, ledger, gone, wrong, done, how, fence=unclosed)
 
 
 async def stands_still(client: Client, ledger: int, metadata: LedgerMetadata, seconds: float) -> bool:
@@ -156,7 +160,14 @@ async def stands_still(client: Client, ledger: int, metadata: LedgerMetadata, se
 
 
 async def _moved_off(
-    client: Client, ledger: int, bookies: Collection[str], done: Mended, how: Mending, *, fence: bool = False
+    client: Client,
+    ledger: int,
+    bookies: Collection[str],
+    wrong: Sequence[Wrong],
+    done: Mended,
+    how: Mending,
+    *,
+    fence: bool = False,
 ) -> None:
     freed = await recover_bookies(
         client,
@@ -166,6 +177,7 @@ async def _moved_off(
         even_if_registered=True,
         fence=fence,
         ledgers=[ledger],
+        wrong=wrong,
         lock=how.lock,
         pace=how.pace,
     )
@@ -175,26 +187,49 @@ async def _moved_off(
     done.left += [each.reason for each in freed.failed]
 
 
-async def _copy(client: Client, ledger: int, findings: Sequence[Finding], how: Mending, done: Mended) -> None:
-    """Copies what is wrong on bookies that are there; what one does not take, to others."""
+async def _copy(client: Client, ledger: int, findings: Sequence[Finding], how: Mending, done: Mended) -> list[Wrong]:
+    """
+    Copies what is wrong on bookies that are there; what one does not take, or would not keep, to others.  The copies
+    that are still wrong though their digests hold.
+    """
     suspicion = suspicion_of(ledger, findings)
     others = [finding for finding in findings if finding.index < 0]
     done.left += [f"ledger {ledger}: {finding.kind}: {finding.detail} {finding.bookie}".rstrip() for finding in others]
     if not suspicion.copies:
-        return
+        return []
     async with repair_lock(client.store.repairs, ledger, how.lock) as lock:
         if lock is None and not how.dry_run:
             raise Replication(f"ledger {ledger}: another process repairs it right now; run this again")
         record = LedgerRecord(client.store, ledger, await client.store.read_ledger(ledger))
         wrong = await second_look(client, suspicion, Manner(how.pace))
-        copied = [finding for finding in wrong if await _copied(client, record, finding, wrong, how, done)]
-        if how.dry_run or not copied:
-            return
-        refused = {
-            finding.bookie for finding in await second_look(client, suspicion_of(ledger, copied), Manner(how.pace))
-        }
-    if refused:
-        await _moved_off(client, ledger, sorted(refused), done, how)
+        able = [finding for finding in wrong if _can_be_mended(record, finding, done)]
+        leaving = await _keeping(client, able)
+        copied = [finding for finding in able if finding.bookie not in leaving]
+        if how.dry_run:
+            done.entries += sum(finding.entries for finding in copied)
+        else:
+            copied = [finding for finding in copied if await _copied(client, record, finding, wrong, how, done)]
+            if copied:
+                again = await second_look(client, suspicion_of(ledger, copied), Manner(how.pace))
+                leaving |= {finding.bookie for finding in again}
+    still = misleading([finding for finding in wrong if finding not in copied or finding.bookie in leaving])
+    if leaving and done.undecided:
+        names = ", ".join(sorted(leaving))
+        done.left.append(f"ledger {ledger}: what {names} should have is not copied while other copies differ")
+    elif leaving:
+        await _moved_off(client, ledger, leaving, still, done, how)
+    return still
+
+
+async def _keeping(client: Client, findings: Sequence[Finding]) -> set[str]:
+    """The bookies that would have a wrong copy again though it is written over."""
+    having = sorted({finding.bookie for finding in findings if finding.kind in WRONG_THERE})
+    return {bookie for bookie in having if not await client.pool.says_its_id(bookie)}
+
+
+def misleading(findings: Sequence[Finding]) -> list[Wrong]:
+    """Copies that nothing is to be made from, though their digests hold."""
+    return [Wrong(each.bookie, each.first, each.last) for each in findings if each.code in MISLEADING]
 
 
 def suspicion_of(ledger: int, findings: Sequence[Finding]) -> Suspicion:
@@ -208,43 +243,40 @@ def suspicion_of(ledger: int, findings: Sequence[Finding]) -> Suspicion:
     return found
 
 
-async def _copied(
-    client: Client, record: LedgerRecord, finding: Finding, wrong: Sequence[Finding], how: Mending, done: Mended
-) -> bool:
-    """Whether the copies of a finding were made again, or the bookie would not take them; else why not is noted."""
+def _can_be_mended(record: LedgerRecord, finding: Finding, done: Mended) -> bool:
+    """By a copy, as far as is known; else why not is noted."""
     about = f"ledger {record.ledger}, entries {finding.first} to {finding.last}"
-    bookies = record.metadata.fragment_at(finding.first).bookies
     settled = any(
         first == finding.fragment and last is not None and last >= finding.last
         for first, last, _bookies in record.metadata.fragment_ranges()
     )
-    misleading = {
-        each.bookie
-        for each in wrong
-        if each.code in (DIFFERS, STALE, UNDECIDED, WRONG_HEAD)
-        and each.first <= finding.last
-        and finding.first <= each.last
-    }
-    if finding.kind not in MENDED_BY_COPIES or bookies[finding.index] != finding.bookie:
+    named = record.metadata.fragment_at(finding.first).bookies[finding.index]
+    if finding.kind not in MENDED_BY_COPIES or named != finding.bookie:
         done.left.append(f"{about}: {finding.bookie}: {finding.detail}")
     elif not settled:
         done.left.append(f"{about}: it is not closed, so its writer has the last word, or `quire ledger recover`")
     elif finding.code == UNDECIDED:
         done.undecided = True
         done.left.append(f"{about}: its copies differ, and no content has the majority")
-    elif how.dry_run:
-        done.entries += finding.entries
-        return True
     else:
-        part = HeldFragment(finding.first, finding.last, bookies, (finding.index,))
-        lost = {finding.bookie, *misleading}
-        copier = FragmentCopier(client.pool, record, part, lost, done.copied, [finding.holder], how.pace)
-        try:
-            await copier.copy(finding.index, finding.bookie)
-        except TargetFailed:
-            return True
-        except Replication as error:
-            done.left.append(str(error))
-        else:
-            return True
+        return True
     return False
+
+
+async def _copied(
+    client: Client, record: LedgerRecord, finding: Finding, wrong: Sequence[Finding], how: Mending, done: Mended
+) -> bool:
+    """Whether the copies of a finding were made again, or the bookie would not take them; else why not is noted."""
+    bookies = record.metadata.fragment_at(finding.first).bookies
+    part = HeldFragment(finding.first, finding.last, bookies, (finding.index,))
+    copier = FragmentCopier(
+        client.pool, record, part, {finding.bookie}, done.copied, [finding.holder], misleading(wrong), how.pace
+    )
+    try:
+        await copier.copy(finding.index, finding.bookie)
+    except TargetFailed:
+        return True
+    except Replication as error:
+        done.left.append(str(error))
+        return False
+    return True

@@ -94,7 +94,7 @@ class ReplicaReader:
 
     def _good(self, first: int, bodies: list[bytes]) -> int:
         """How many of the bodies, from the first on, are what they should be."""
-        return len(self.digest.open_run(self.ledger, first, bodies))
+        return self.digest.intact(self.ledger, first, bodies)
 
     async def _ask(self, bookie: str, first: int, count: int) -> BatchAnswer:
         if bookie in self._single:

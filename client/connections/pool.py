@@ -180,6 +180,15 @@ class BookiePool:
     def info(self, bookie: str) -> Deferred[InfoAnswer]:
         return self._ask(bookie, INFO, BookieInfo(TOTAL_AND_FREE), Deferred(), patient=False)
 
+    def says_its_id(self, bookie: str) -> Deferred[bool]:
+        """Whether it does when a connection begins, as quire's bookies do and Apache's do not; so if none answers."""
+        answer: Deferred[bool] = Deferred()
+
+        def over(link: Link) -> None:
+            answer.callback(link.bookie is not None)
+
+        return self._use(bookie, 3, over, answer, lambda _code: True, patient=False)
+
     def pending(self, bookie: str) -> int:
         """Reads and batch reads that wait for this bookie's answer."""
         return self._pending[bookie]

@@ -106,7 +106,10 @@ class CopyPool:
 async def located(
     store: MetadataStore, pool: LastConfirmedPool, copies: Copies | None, ledger: int
 ) -> tuple[Versioned[LedgerMetadata], LastConfirmedPool]:
-    """A ledger's metadata, and whom to ask for its entries.  `NoSuchLedger` when there is no copy either."""
+    """
+    A ledger's metadata, and whom to ask for its entries.  While the store names the ledger, a copy has to be of this
+    very one.  `NoSuchLedger` when there is no copy either.
+    """
     try:
         found = await store.read_ledger(ledger)
     except NoSuchLedgerExistsOnMetadataServer:
@@ -116,6 +119,6 @@ async def located(
         return Versioned(copy.metadata, -1), CopyPool(copy)
     if copies is not None and RESTORING in found.value.custom:
         copy = await copies.find(ledger)
-        if copy is not None:
+        if copy is not None and copy.metadata.identity == found.value.identity:
             return Versioned(copy.metadata, -1), CopyPool(copy)
     return found, pool

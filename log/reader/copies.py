@@ -54,7 +54,8 @@ class CopiedLedger:
 
 async def open_copy(segment: Segment, openers: Openers) -> CopiedLedger:
     """`LogError` when nothing opens it; the opener's errors."""
-    uri = str((segment.offload or {}).get("uri", ""))
+    mark = segment.offload or {}
+    uri = str(mark.get("uri", ""))
     scheme = uri.partition(":")[0]
     opener = openers.get(scheme)
     if opener is None:
@@ -62,4 +63,4 @@ async def open_copy(segment: Segment, openers: Openers) -> CopiedLedger:
             f"segment {segment.n} was offloaded to {uri!r}, and this process has no opener for {scheme!r}: "
             f"LogOptions(openers={{{scheme!r}: ...}}) gives it one"
         )
-    return CopiedLedger(segment, await opener(uri))
+    return CopiedLedger(segment, await opener(mark))

@@ -126,12 +126,23 @@ class SQLiteFile:
             schema.check_tables(connection, self._uri)
             self._keep_log(connection)
             if schema.is_earlier(connection):
-                self._change_schema(connection, schema.bring_forward)
+                self._bring_forward(connection)
         except BaseException:
             connection.close()
             raise
         self._connection = connection
         return connection
+
+    def _bring_forward(self, connection: sqlite3.Connection) -> None:
+        try:
+            self._change_schema(connection, schema.bring_forward)
+        except DatabaseError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_READONLY:
+                raise
+            raise MetaStore(
+                f"{self._uri} has schema 1, of an earlier quire, and can't be given schema {schema.SCHEMA_VERSION} "
+                f"({error}): open it once where this process may write it and its folder, as with `quire ledger list`"
+            ) from None
 
     def _change_schema(self, connection: sqlite3.Connection, change: Callable[[Connection], None]) -> None:
         """Who dies in it leaves the file as it was; who waited for another's change finds nothing to be done."""

@@ -83,8 +83,8 @@ class Manifest:
         return replace(self.closed, ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=fragments)
 
     def is_of(self, cluster: str, metadata: LedgerMetadata) -> bool:
-        """Whether it is of this very ledger; bookies may have been exchanged since."""
-        return self.cluster == cluster and identity(self.closed) == identity(metadata)
+        """Whether it is of this very ledger."""
+        return self.cluster == cluster and self.closed.identity == metadata.identity
 
     @property
     def sum(self) -> int:
@@ -127,18 +127,6 @@ class Manifest:
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CopyDamaged(f"a manifest can't be read: {error!r}") from None
-
-
-def identity(metadata: LedgerMetadata) -> tuple[object, ...]:
-    """By which a closed ledger is told from another one that had or gets its number."""
-    return (
-        metadata.is_closed,
-        metadata.last_entry,
-        metadata.length,
-        metadata.digest,
-        metadata.password,
-        metadata.ctime_ms,
-    )
 
 
 def sum_of(members: dict[str, Any]) -> int:

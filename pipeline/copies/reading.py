@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from twisted.internet.threads import deferToThreadPool
 
 from quire.client.background import reactor_thread
-from quire.client.handles.copies import Copies
+from quire.client.handles.copies import Copies, Mark
 from quire.client.handles.ledger_record import digest_of
 from quire.conf.log import Opener
 from quire.pipeline.copies.manifest import NAME, CopyDamaged, Manifest, place_of
@@ -67,7 +67,7 @@ class OffloadedLedger:
         ledger, following = self.manifest.ledger, 0
         for file in self.manifest.files:
             for first, bodies in self.file(file.name).groups():
-                if first != following or len(self._digest.open_run(ledger, first, bodies)) < len(bodies):
+                if first != following or self._digest.intact(ledger, first, bodies) < len(bodies):
                     raise CopyDamaged(
                         f"the copy of ledger {ledger} is damaged from entry {following} on, in {file.name}"
                     )
@@ -152,7 +152,8 @@ def copies(uri: str, reactor: Any = None) -> Copies:
 def openers(reactor: Any = None) -> Mapping[str, Opener]:
     """Of segments that were offloaded, for `LogOptions(openers=openers())`."""
 
-    def load(uri: str) -> OffloadedLedger:
+    def load(mark: Mark) -> OffloadedLedger:
+        uri = str(mark.get("uri", ""))
         base, question, query = uri.partition("?")
         folder, _slash, name = base.rpartition("/")
         root, _slash, ledger = folder.rpartition("/")
@@ -162,9 +163,11 @@ def openers(reactor: Any = None) -> Mapping[str, Opener]:
         manifest = manifest_of(place, int(ledger))
         if manifest is None:
             raise CopyDamaged(f"there is no manifest {uri} any more")
+        if manifest.sum != mark.get("sum"):
+            raise CopyDamaged(f"{uri} is not the manifest that the segment is marked with")
         return OffloadedLedger(place, manifest, reactor)
 
-    async def opened(uri: str) -> OffloadedLedger:
-        return await in_thread(reactor, load, uri)
+    async def opened(mark: Mark) -> OffloadedLedger:
+        return await in_thread(reactor, load, mark)
 
     return dict.fromkeys(SCHEMES, opened)

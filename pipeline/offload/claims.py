@@ -34,8 +34,7 @@ async def claimed(client: Client, manifest: Manifest) -> LedgerRecord:
         bookies = await client.choice.ensemble(wanted.ensemble_size, wish_of(wanted))
         moved = replace(wanted, fragments=(Fragment(0, tuple(bookies)),)).with_custom(RESTORING, b"true")
         found = await client.store.create_ledger(ledger, moved)
-    same = (found.value.last_entry, found.value.length, found.value.digest, found.value.password)
-    if same != (wanted.last_entry, wanted.length, wanted.digest, wanted.password):
+    if found.value.identity != wanted.identity:
         raise LedgerExist(f"there is another ledger {ledger}, and an entry has its ledger's number in it")
     if RESTORING not in found.value.custom:
         raise NothingToDo("on bookies")

@@ -15,15 +15,16 @@ from typing import Any
 
 from quire.client.handles.copies import MARK, RESTORING, Mark, mark_of
 from quire.client.handles.ledger_record import LedgerRecord
+from quire.log.core.upkeep_edits import check_mark
 from quire.metadata.ledger import LedgerMetadata
 from quire.pipeline.clients import Cluster
-from quire.pipeline.copies.manifest import identity
 from quire.pipeline.offload.wishes import Reached
 from quire.protocol.errors import NoSuchLedger
 from quire.protocol.log_errors import NoSuchLog, PublishRefused, SegmentLost
 
 # SPDX-License-Identifier: Apache-2.0
 
+SUM_MAX = (1 << 32) - 1
 Look = Callable[[Cluster, int], Awaitable["Subject | str"]]
 
 
@@ -57,6 +58,14 @@ def complete(run: str, uri: str, sum_: int, at_ms: int) -> dict[str, Any]:
     return {"id": run, "state": "complete", "uri": uri, "sum": sum_, "at": at_ms, "bookies": "kept"}
 
 
+def check_length(run: str, uri: str, at_ms: int) -> None:
+    """`ValueError` when a manifest's URI leaves no room in the mark of a segment."""
+    try:
+        check_mark({**complete(run, uri, SUM_MAX, at_ms), "bookies": "deleted"})
+    except ValueError as error:
+        raise ValueError(f"{uri} is too long for a log's segments: {error}: give a shorter one") from None
+
+
 async def put(cluster: Cluster, log: str | None, subject: Subject, mark: Mark | None) -> None:
     """In place of the mark that was read.  `MarkMoved`."""
     if subject.segment is not None:
@@ -68,7 +77,7 @@ async def put(cluster: Cluster, log: str | None, subject: Subject, mark: Mark | 
         return
 
     def needs(metadata: LedgerMetadata) -> bool:
-        if identity(metadata) != identity(subject.metadata):
+        if metadata.identity != subject.metadata.identity:
             raise MarkMoved(f"ledger {subject.ledger} is another one by now")
         found = mark_of(metadata)
         if found not in (mark, subject.mark):

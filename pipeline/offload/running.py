@@ -13,7 +13,7 @@ from quire.pipeline.clients import Cluster
 from quire.pipeline.copies.places import Place
 from quire.pipeline.offload.deleting import delete
 from quire.pipeline.offload.looking import of_ledgers, of_log
-from quire.pipeline.offload.marks import Subject
+from quire.pipeline.offload.marks import Subject, check_length
 from quire.pipeline.offload.rounds import round_of
 from quire.pipeline.offload.runs import Run
 from quire.pipeline.offload.wishes import Done, Reached, Spread, Wish, nothing
@@ -45,6 +45,8 @@ def offload(ours: Cluster, wish: Wish, spread: Spread, now: Callable[[], float],
     claim(place, cluster, wish)
     run = Run(ours, wish, spread, now, reached, ours.new_id(), place, cluster)
     plan = ours.wait(lambda: planned(run))
+    if wish.log is not None and plan.copy:
+        check_length(run.id, run.uri_of(max(subject.ledger for subject in plan.copy)), run.now_ms)
     if wish.dry_run:
         for subject in plan.copy:
             run.count(subject)

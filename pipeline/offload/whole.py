@@ -26,7 +26,7 @@ class Whole(Digest):
     __slots__ = ()
 
     def open_run(self, ledger: int, first: int, bodies: Sequence[bytes]) -> list[bytes]:
-        return list(bodies[: len(super().open_run(ledger, first, bodies))])
+        return list(bodies[: self.intact(ledger, first, bodies)])
 
 
 async def opened(client: Client, ledger: int) -> LedgerRecord:

@@ -15,6 +15,7 @@ Knows: sums, codes, kinds of findings.  Does not know: who reads.
 | `misplaced` | the bookie lacks its copy, and one that the metadata does not name has it: the ensemble is wrong |
 | `lost` | no bookie that should have it does |
 | `length` | payload bytes and the length in the metadata differ |
+| `changing` | the metadata changed in each of several looks at what was suspected, so nobody can say what is wrong |
 | `metadata` | fragments or metadata can't be |
 | `duplicate` | an ensemble names a bookie twice |
 | `unknown` | an ensemble names a bookie that is neither registered nor has a cookie |
@@ -43,7 +44,8 @@ KINDS = {
     STALE: "stale",
     UNDECIDED: "differs",
 }
-MENDED_BY_COPIES = frozenset(("missing", "misplaced", "lost", "damaged", "head", "differs", "stale"))
+WRONG_THERE = frozenset(("damaged", "head", "differs", "stale"))  # the bookie has a copy, which is not the right one
+MENDED_BY_COPIES = WRONG_THERE | {"missing", "misplaced", "lost"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from quire.client.api import Client
 from quire.metadata.ledger import LedgerMetadata
-from quire.protocol.errors import MetadataSerialization, NoSuchLedgerExistsOnMetadataServer
+from quire.protocol.errors import MetadataSerialization, NoSuchLedgerExistsOnMetadataServer, Replication
 from quire.replication.core.fragments import lacking_of
 from quire.replication.scrub.compare import compared
 from quire.replication.scrub.examine import Manner, Missing, merged
@@ -23,13 +23,15 @@ from quire.replication.scrub.subject import Subject
 
 # SPDX-License-Identifier: Apache-2.0
 
-ROUNDS_MAX = 10  # a ledger whose metadata changes all the time is in order, as far as anyone can say
+ROUNDS_MAX = 10  # a ledger whose metadata changes all the time is left to the next run
 
 
 async def second_look(client: Client, suspicion: Suspicion, manner: Manner, by_lists: bool = False) -> list[Finding]:
-    """What is wrong now of what was suspected of a ledger; nothing if it was deleted."""
+    """
+    What is wrong now of what was suspected of a ledger; nothing if it was deleted.  `Replication` when nobody can say,
+    for its metadata changed in each look.
+    """
     ledger = suspicion.ledger
-    found: list[Finding] = []
     for _ in range(ROUNDS_MAX):
         try:
             before = await client.store.read_ledger(ledger)
@@ -40,7 +42,7 @@ async def second_look(client: Client, suspicion: Suspicion, manner: Manner, by_l
             return []
         except MetadataSerialization as error:
             return [about_ledger(ledger, "metadata", str(error))]
-    return []
+    raise Replication(f"ledger {ledger}: its metadata changed all the time while it was looked at; run this again")
 
 
 class Look:

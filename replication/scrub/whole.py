@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from quire.client.api import Client
+from quire.protocol.errors import Replication
 from quire.replication.scrub.examine import Manner
 from quire.replication.scrub.judge import Finding, Seen, Suspicion, about_ledger, payload_bytes, suspicions
 from quire.replication.scrub.lane import looked_at
@@ -107,7 +108,13 @@ async def first_look(client: Client, how: Scrubbing, lane: Sequence[Share]) -> l
 async def second_looks(client: Client, how: Scrubbing, suspected: Sequence[Suspicion]) -> list[Finding]:
     """At each ledger, one after the other."""
     manner = how.manner(client)
-    return [each for one in suspected for each in await second_look(client, one, manner, how.by_lists)]
+    found: list[Finding] = []
+    for one in suspected:
+        try:
+            found += await second_look(client, one, manner, how.by_lists)
+        except Replication as error:
+            found.append(about_ledger(one.ledger, "changing", str(error)))
+    return found
 
 
 async def confirmed(client: Client, found: Sequence[Finding]) -> list[Finding]:

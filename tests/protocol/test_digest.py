@@ -92,6 +92,7 @@ def test_every_flipped_bit_is_seen(kind: DigestType) -> None:
         with pytest.raises(DigestMatch):
             made.open(7, 3, bytes(broken))
         assert made.open_run(7, 3, [bytes(broken)]) == []
+        assert made.intact(7, 3, [bytes(broken)]) == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -103,6 +104,7 @@ def test_ids_must_be_those_asked_for(kind: DigestType) -> None:
         with pytest.raises(DigestMatch):
             made.open(ledger, entry, body)
         assert made.open_run(ledger, entry, [body]) == []
+        assert made.intact(ledger, entry, [body]) == 0
     with pytest.raises(DigestMatch):
         made.open(8, -1, body)
 
@@ -117,6 +119,7 @@ def test_short_bodies_are_refused(kind: DigestType) -> None:
         with pytest.raises(DigestMatch):
             made.open(7, 3, body[:length])
         assert made.open_run(7, 3, [body[:length]]) == []
+        assert made.intact(7, 3, [body[:length]]) == 0
 
 
 @pytest.mark.parametrize("kind", [DigestType.MAC])
@@ -139,7 +142,7 @@ def test_another_password_is_seen(kind: DigestType) -> None:
 def test_many_at_once_are_the_same_as_one_by_one(
     kind: DigestType, password: bytes, ledger: int, first: int, lac: int, length: int, payloads: list[bytes]
 ) -> None:
-    """`parts` and `open_run` against their slow twins `entry` and `open`."""
+    """`parts`, `open_run` and `intact` against their slow twins `entry` and `open`."""
     first = min(first, (1 << 63) - 20)
     made = Digest(kind, password)
     prefix = [b"<%d>" % at for at in range(len(payloads))]
@@ -153,6 +156,7 @@ def test_many_at_once_are_the_same_as_one_by_one(
     assert len(parts) == 4 * len(payloads)
     assert after == length
     assert made.open_run(ledger, first, bodies) == payloads
+    assert made.intact(ledger, first, bodies) == len(bodies)
     assert [made.open(ledger, first + at, body) for at, body in enumerate(bodies)] == payloads
 
 
@@ -162,6 +166,7 @@ def test_a_run_ends_before_its_first_bad_entry(kind: DigestType) -> None:
     made = Digest(kind, b"")
     bodies = [made.entry(1, at, -1, at, b"x") for at in range(5)]
     assert made.open_run(1, 0, [*bodies[:3], bodies[4]]) == [b"x"] * 3
+    assert made.intact(1, 0, [*bodies[:3], bodies[4]]) == 3
 
 
 @pytest.mark.parametrize("kind", KINDS)

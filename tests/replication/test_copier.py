@@ -9,13 +9,13 @@ from quire.protocol.digest import HEADER
 from quire.protocol.errors import Replication, UnclosedFragment
 from quire.replication import replicas
 from quire.replication.concurrently import Pace
-from quire.replication.copier import Copied, FragmentCopier, TargetFailed
+from quire.replication.copier import Copied, FragmentCopier, TargetFailed, Wrong
 from quire.replication.core.fragments import fragments_naming
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.stories import DIGEST, bodies, closed, damage, left_open
 
 
-def copier(cluster, ledger, lost, moved=lambda _step: None, place=0, dead=None, **options):
+def copier(cluster, ledger, lost, moved=lambda _step: None, place=0, dead=None, wrong=(), **options):
     """
     A copier for the `place`-th fragment that names a lost bookie; `dead`: those of the lost that can't be asked, by
     default all.
@@ -24,7 +24,7 @@ def copier(cluster, ledger, lost, moved=lambda _step: None, place=0, dead=None, 
     record = LedgerRecord(cluster.store, ledger, cluster.succeed(cluster.store.read_ledger(ledger)))
     fragment = fragments_naming(record.metadata, lost)[place]
     return (
-        FragmentCopier(client.pool, record, fragment, lost if dead is None else dead, moved),
+        FragmentCopier(client.pool, record, fragment, lost if dead is None else dead, moved, wrong=wrong),
         fragment,
         client,
     )
@@ -93,6 +93,35 @@ def test_damage_and_gaps_of_one_survivor_are_filled_from_another_and_never_copie
     made, fragment, _ = copier(cluster, ledger, {"b1"})
     cluster.succeed(made.copy(fragment.indexes[0], "b3"))
     assert bodies(cluster, "b3", ledger) == bodies(cluster, "b1", ledger)
+
+
+@pytest.mark.parametrize("ensemble", [["b0", "b1", "b2"], ["b0", "b1", "b2", "b3"]])
+def test_a_copy_that_is_called_wrong_is_not_copied_though_its_digest_holds(ensemble):
+    """Of just the entries that are named; all others still come from any bookie."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: ensemble}, 59)
+    right = bodies(cluster, "b1", ledger)
+    wrong = [Wrong("b0", 0, 0), Wrong("b0", 20, 23), Wrong("b2", 24, 24), Wrong("b2", 59, 59)]
+    for bookie, first, last in wrong:
+        stored = cluster.bookies[bookie].ledgers[ledger].entries
+        for entry in set(range(first, last + 1)).intersection(stored):
+            stored[entry] = DIGEST.entry(ledger, entry, entry - 1, 1 << 20, b"another")
+    made, fragment, client = copier(cluster, ledger, {"b1"}, wrong=wrong)
+    cluster.succeed(made.copy(fragment.indexes[0], "b4"))
+    assert bodies(cluster, "b4", ledger) == right
+    assert {request.bookie for request in client.pool.asked} == set(ensemble) - {"b1"}
+
+
+def test_what_is_read_back_is_compared_with_what_was_sent():
+    """A bookie that keeps a copy which it had before, its digest holding, is not a new one for the fragment."""
+    cluster = FakeCluster(4)
+    ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 59)
+    made, fragment, _ = copier(cluster, ledger, {"b1"})
+    index = fragment.indexes[0]
+    cluster.succeed(made.copy(index, "b3"))
+    cluster.succeed(made.verify(index, "b3"))
+    cluster.bookies["b3"].ledgers[ledger].entries[30] = DIGEST.entry(ledger, 30, 29, 1 << 20, b"another")
+    assert isinstance(cluster.fails(made.verify(index, "b3")), TargetFailed)
 
 
 def test_a_survivor_that_is_down_is_passed_over():

@@ -7,8 +7,8 @@ from twisted.internet.defer import Deferred
 
 from quire.client.api import Client
 from quire.replication.mending import Mended, Mending, mend
-from tests.client.fakes.cluster import FakeCluster, Request
-from tests.replication.scrub.scrubbing import rewrite, scrub, scrubbed
+from tests.client.fakes.cluster import FakeBookie, FakeCluster, Request
+from tests.replication.scrub.scrubbing import changing, rewrite, scrub, scrubbed
 from tests.replication.stories import bodies, closed, cookie, damage, is_whole, left_open, payload
 
 # SPDX-License-Identifier: Apache-2.0
@@ -159,6 +159,126 @@ def test_a_bookie_that_takes_no_copies_is_replaced():
     assert is_whole(cluster, cluster.client(), ledger)
 
 
+class Apache(FakeBookie):
+    """Answers with what was written over an entry until its next start, then with the entry that it had first."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.says_its_id = False
+        self.first: dict[tuple[int, int], bytes] = {}
+
+    def add(self, ledger: int, entry: int, body: bytes, key: bytes, recovery: bool) -> int:
+        had = self.stored(ledger).entries.get(entry)
+        if had is not None:
+            self.first.setdefault((ledger, entry), had)
+        return super().add(ledger, entry, body, key, recovery)
+
+    def start_again(self) -> None:
+        for (ledger, entry), body in self.first.items():
+            self.ledgers[ledger].entries[entry] = body
+
+
+def with_apache(bookies: int, *names: str) -> FakeCluster:
+    """A cluster in which these are Apache's."""
+    cluster = FakeCluster(bookies)
+    for name in names:
+        cluster.bookies[name] = Apache(name)
+    return cluster
+
+
+def start_again(cluster: FakeCluster) -> None:
+    for bookie in cluster.bookies.values():
+        if isinstance(bookie, Apache):
+            bookie.start_again()
+
+
+@pytest.mark.parametrize("apache", [THREE, ["b0"], ["b0", "b1"], ["b0", "b1", "b2", "b3", "b4", "b5"]])
+def test_a_wrong_copy_that_its_bookie_would_have_again_is_moved_to_another(apache):
+    """Each kind of wrong copy, on bookies that keep what they had first: all is right, and is so after their start."""
+    cluster = with_apache(6, *apache)
+    ledger = closed(cluster, {0: THREE}, 60)
+    damage(cluster, "b0", ledger, 3)
+    rewrite(cluster, "b0", ledger, 20, payload=b"?" * len(payload(20)))
+    rewrite(cluster, "b1", ledger, 50, lac=99_999)
+    rewrite(cluster, "b2", ledger, 15, lac=2)
+    (dry,) = mended(cluster, dry_run=True)
+    assert dry.entries == sum(61 if name in apache else wrong for name, wrong in (("b0", 2), ("b1", 1), ("b2", 1)))
+    (done,) = mended(cluster)
+    assert (done.left, done.fragments) == ([], 1)
+    assert not cluster.metadata(ledger).bookies() & set(apache) & set(THREE)
+    start_again(cluster)
+    assert is_whole(cluster, cluster.client(), ledger)
+    assert scrubbed(cluster) == []
+
+
+def test_a_missing_copy_stays_where_it_belongs_on_any_bookie():
+    """Those who keep what they had first had nothing."""
+    cluster = with_apache(4, *THREE)
+    ledger = closed(cluster, {0: THREE}, 60)
+    del cluster.bookies["b1"].ledgers[ledger].entries[10]
+    (done,) = mended(cluster)
+    assert (done.left, done.entries) == ([], 1)
+    assert cluster.metadata(ledger).bookies() == set(THREE)
+    start_again(cluster)
+    assert scrubbed(cluster) == []
+
+
+def test_without_another_bookie_a_wrong_copy_is_left():
+    """It is not written over, for that would not last; other bookies' copies are made good."""
+    cluster = with_apache(3, "b1")
+    ledger = closed(cluster, {0: THREE}, 60)
+    damage(cluster, "b1", ledger, 3)
+    damage(cluster, "b2", ledger, 4)
+    (done,) = mended(cluster)
+    assert (done.entries, len(done.left)) == (1, 1)
+    assert scrubbed(cluster) == [("damaged", "b1", 3, 3, 1)]
+    cluster.grow()
+    assert [each.left for each in mended(cluster)] == [[]]
+    assert is_whole(cluster, cluster.client(), ledger)
+
+
+@pytest.mark.parametrize("kind", ["read-only", "Apache's"])
+def test_a_move_copies_no_entry_that_another_bookie_has_wrong(kind):
+    """Two bookies are left for others; what is wrong on the one, its digest holding, is not copied for the other."""
+    cluster = with_apache(5, *(["b0", "b1"] if kind == "Apache's" else []))
+    ledger = closed(cluster, {0: THREE}, 60)
+    rewrite(cluster, "b0", ledger, 40, payload=b"?" * len(payload(40)))
+    rewrite(cluster, "b1", ledger, 41, payload=b"?" * len(payload(41)))
+    for name in ("b0", "b1"):
+        cluster.bookies[name].read_only = kind == "read-only"
+    (done,) = mended(cluster)
+    assert done.left == []
+    assert cluster.metadata(ledger).bookies() == {"b2", "b3", "b4"}
+    assert is_whole(cluster, cluster.client(), ledger)
+
+
+def test_a_share_of_a_bookie_that_is_gone_is_not_copied_from_a_wrong_copy():
+    """One that is left, for the bookie to which it was to be moved did not take it."""
+    cluster = with_apache(4, "b0")
+    for bookie in THREE:
+        cookie(cluster, bookie)
+    ledger = closed(cluster, {0: THREE}, 60)
+    rewrite(cluster, "b0", ledger, 40, lac=99_999)
+    cluster.kill("b1")
+    refusals = iter([-12])
+    cluster.judge = lambda request: next(refusals, "pass") if request.op == "recovery add" else "pass"
+    (done,) = mended(cluster)
+    assert (done.fragments, len(done.left)) == (1, 1)
+    assert cluster.metadata(ledger).bookies() == {"b0", "b2", "b3"}
+    assert bodies(cluster, "b3", ledger) == bodies(cluster, "b2", ledger)
+
+
+def test_copies_that_nobody_can_decide_keep_a_share_where_it_is():
+    """A move would make a majority of one of them."""
+    cluster = with_apache(4, "b0")
+    ledger = closed(cluster, {0: ["b0", "b1"]}, 10, write=2)
+    rewrite(cluster, "b0", ledger, 4, payload=b"?")
+    damage(cluster, "b0", ledger, 7)
+    (done,) = mended(cluster)
+    assert any("while other copies differ" in each for each in done.left)
+    assert cluster.metadata(ledger).bookies() == {"b0", "b1"}
+
+
 def test_a_wrong_ensemble_is_filled_from_where_the_entries_are():
     """Even where none of the bookies that it names has them."""
     cluster = FakeCluster(4)
@@ -244,3 +364,29 @@ def test_a_ledger_that_another_process_repairs_is_left():
     cluster.succeed(cluster.store.repairs.release(lock))
     assert [each.left for each in mended(cluster)] == [[]]
     assert is_whole(cluster, cluster.client(), ledger)
+
+
+@pytest.mark.parametrize("looks", [0, 1])
+def test_a_ledger_that_changes_all_the_time_is_left_to_the_next_run(looks):
+    """From the beginning, or once a copy was refused: what was not looked at is not good."""
+    cluster = FakeCluster(4)
+    ledger = closed(cluster, {0: THREE}, 30)
+    del cluster.bookies["b1"].ledgers[ledger].entries[4]
+    found = cluster.succeed(scrub(cluster.client()))
+
+    def judge(request: Request) -> str | int:
+        if request.op == "recovery add":
+            changing(cluster, ledger)
+            return -12
+        return "pass"
+
+    if looks:
+        cluster.judge = judge
+    else:
+        changing(cluster, ledger)
+    done = cluster.succeed(mend(cluster.client(), ledger, found))
+    assert (done.entries, len(done.left)) == (0, 1)
+    assert "its metadata changed all the time" in done.left[0]
+    cluster.judge = lambda _request: "pass"
+    assert cluster.succeed(mend(cluster.client(), ledger, found)).left == []
+    assert scrubbed(cluster) == []

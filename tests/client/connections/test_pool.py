@@ -298,6 +298,20 @@ def test_a_clock_that_is_set_back_keeps_no_caller_away_from_a_bookie_that_refuse
     net.accept()
 
 
+@pytest.mark.parametrize("name", [BOOKIE, None])
+def test_a_bookie_says_its_id_or_does_not(name):
+    """As the connection begins, or began; one that does not answer is not said to be Apache's."""
+    net = Net()
+    pool = make_pool(net)
+    first = pool.says_its_id(BOOKIE)
+    net.accept(name)
+    assert [result(first), result(pool.says_its_id(BOOKIE))] == [name is not None] * 2
+    away = pool.says_its_id("10.0.0.9:3181")
+    net.refuse()
+    net.turn()
+    assert result(away) is True
+
+
 def test_connections_have_tokens_for_deferred_sync():
     """A force counts only on the connection that carried the adds (D15)."""
     net = Net()

@@ -82,6 +82,7 @@ class FakeBookie:
         self.up = True
         self.limbo = False
         self.read_only = False
+        self.says_its_id = True
         self.ledgers: dict[int, Stored] = {}
         self.starts = 1  # connections of an earlier life are dead
 
@@ -275,6 +276,9 @@ class FakePool:
 
         self.clock.callLater(self.delay(target), arrive)
         return done
+
+    def says_its_id(self, bookie: str) -> Deferred[bool]:
+        return self.ask(bookie, "who", -1, -1, lambda target: target.says_its_id, lambda _code: True)
 
     def pending(self, bookie: str) -> int:
         """Reads under way, as a story has it."""

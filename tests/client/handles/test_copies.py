@@ -78,6 +78,13 @@ def test_bookies_first() -> None:
         assert isinstance(pool, CopyPool)
 
 
+@pytest.mark.parametrize("other", [{"ctime_ms": 7}, {"last_entry": 8}, {"length": 99}])
+def test_a_copy_of_another_life_of_the_number_is_not_read(other: dict[str, Any]) -> None:
+    """While the ledger is brought back from elsewhere: its bookies may lack entries, and never give other ones."""
+    coming = replace(CLOSED, custom={RESTORING: b"true"}, **other)
+    assert asked(coming, Copies(Copy())) == (7, "bookies")
+
+
 def test_neither_ledger_nor_copy() -> None:
     """Is the store's own error."""
     for copies in (None, Copies(None)):

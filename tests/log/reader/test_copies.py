@@ -31,9 +31,9 @@ def test_a_copy_is_read_as_its_ledger():
     """Single entries, and all in lists of a few; closed at the end."""
 
     async def story():
-        copy, uris = Copy(ENTRIES), []
-        ledger = await open_copy(SEGMENT, {"toy": lambda uri: uris.append(uri) or succeed(copy)})
-        assert uris == ["toy:x"]
+        copy, marks = Copy(ENTRIES), []
+        ledger = await open_copy(SEGMENT, {"toy": lambda mark: marks.append(mark) or succeed(copy)})
+        assert marks == [SEGMENT.offload]
         assert await ledger.offset_of(11) == len(b"012345678910")
         (entry,) = await ledger.read(5, 5)
         assert (entry.ledger_id, entry.entry_id, entry.data) == (77, 5, b"5")
@@ -63,7 +63,7 @@ def test_a_copy_that_is_too_short():
     """It is an error, not fewer entries."""
 
     async def story():
-        ledger = await open_copy(SEGMENT, {"toy": lambda _uri: succeed(Copy(ENTRIES[:3]))})
+        ledger = await open_copy(SEGMENT, {"toy": lambda _mark: succeed(Copy(ENTRIES[:3]))})
         await failing(Deferred.fromCoroutine(ledger.read(2, 4)), LogError)
 
     run(story)

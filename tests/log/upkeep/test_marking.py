@@ -27,9 +27,9 @@ class Bucket:
         self.kept = {}
         self.opened = 0
 
-    def open(self, uri):
+    def open(self, mark):
         self.opened += 1
-        return succeed(Copy(self.kept[uri]))
+        return succeed(Copy(self.kept[mark["uri"]]))
 
 
 class Copy:

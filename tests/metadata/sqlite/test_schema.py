@@ -9,10 +9,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from twisted.internet.defer import gatherResults
+from twisted.internet.defer import Deferred, gatherResults
 
 from quire.metadata.records import NoRecord
 from quire.metadata.sqlite import schema, tables
+from quire.metadata.sqlite.file import Job, SQLiteFile
 from quire.metadata.store import BookieList, NoCluster, Versioned
 from quire.protocol.errors import MetaStore
 from tests.metadata.sqlite.places import path_of
@@ -117,6 +118,24 @@ def test_an_earlier_file_is_brought_forward_when_it_is_opened(sqlite_place) -> N
         assert await store.repairs.lock(11) is None
 
     run(story)
+
+
+def test_an_earlier_file_that_may_not_be_written_says_what_to_do(tmp_path, monkeypatch) -> None:
+    """It can't be brought forward, and is as it was."""
+    path = tmp_path / "m.db"
+    made(path)
+    before = contents(path)
+    connect = sqlite3.connect
+    with closing(connect(path)) as other:  # a program that has it open
+        other.execute("SELECT * FROM cluster").fetchall()
+        monkeypatch.setattr(sqlite3, "connect", lambda name, **how: connect(name.replace("mode=rw", "mode=ro"), **how))
+        answer: Deferred[None] = Deferred()
+        job = Job(lambda _connection: None, answer)
+        SQLiteFile(str(path), URI, 1.0).perform([job])
+    monkeypatch.undo()
+    assert isinstance(job.error, MetaStore)
+    assert re.search("schema 1.*readonly.*where this process may write", str(job.error))
+    assert contents(path) == before
 
 
 DYING = """

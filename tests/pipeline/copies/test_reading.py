@@ -90,7 +90,7 @@ def test_a_damaged_copy_is_an_error(ours: Cluster, tmp_path: Path) -> None:
 
 
 def test_openers(ours: Cluster, tmp_path: Path) -> None:
-    """Take the URI of a manifest and nothing else."""
+    """Take the URI of a manifest, which has the sum that its segment is marked with, and nothing else."""
     opener = openers()["file"]
     for uri in (
         f"file://{tmp_path}/7/other.json",
@@ -98,7 +98,15 @@ def test_openers(ours: Cluster, tmp_path: Path) -> None:
         f"file://{tmp_path}/7/manifest.json",
     ):
         with pytest.raises(CopyDamaged):
-            ours.wait(lambda uri=uri: opener(uri))
+            ours.wait(lambda uri=uri: opener({"uri": uri}))
+    there = moved(ours, tmp_path)
+    found = Offloaded(str(tmp_path)).opened(there)
+    assert found is not None
+    mark = {"uri": f"file://{tmp_path}/{there}/manifest.json", "sum": found.manifest.sum}
+    assert ours.wait(lambda: opener(mark)).manifest == found.manifest
+    for sum_ in (found.manifest.sum ^ 1, None):
+        with pytest.raises(CopyDamaged, match="is not the manifest"):
+            ours.wait(lambda sum_=sum_: opener({**mark, "sum": sum_}))
 
 
 def test_no_arrow_until_a_copy_is_opened() -> None:

@@ -37,6 +37,17 @@ def damaged(body: bytes) -> bytes:
     return body[:-1] + bytes([body[-1] ^ 1])
 
 
+def wrong_copies(ledger: int) -> Bodies:
+    """One of each kind: damaged, stale, another one, with a head that can't be."""
+    size = len(payload(0))
+    return {
+        7: damaged(good(ledger, 8)[7]),
+        30: DIGEST.entry(ledger, 30, 3, size * 31, payload(30)),
+        40: DIGEST.entry(ledger, 40, 39, size * 41, b"entry xxxxxx"),
+        50: DIGEST.entry(ledger, 50, 99_999, size * 51, payload(50)),
+    }
+
+
 async def send(ours: Cluster, ledger: int, bookie: str, bodies: Mapping[int, bytes]) -> None:
     """Puts entries onto a bookie as they are."""
     metadata = await ours.client.metadata(ledger)
@@ -79,14 +90,12 @@ def faulty(ours: Cluster, bookies: Sequence[str], entries: int = 5000) -> tuple[
     ledger = made(ours, bookies, entries)
     one, two, three = bookies[:3]
     have = {bookie: good(ledger, entries) for bookie in bookies}
-    size = len(payload(0))
-    have[one][7] = damaged(have[one][7])
+    wrong = wrong_copies(ledger)
+    for entry, bookie in ((7, one), (30, three), (40, one), (50, two)):
+        have[bookie][entry] = wrong[entry]
     del have[two][entries - 150]
     for entry in range(entries - 100, entries):
         del have[three][entry]
-    have[three][30] = DIGEST.entry(ledger, 30, 3, size * 31, payload(30))
-    have[one][40] = DIGEST.entry(ledger, 40, 39, size * 41, b"entry xxxxxx")
-    have[two][50] = DIGEST.entry(ledger, 50, 99_999, size * 51, payload(50))
 
     async def story() -> None:
         for bookie in bookies:

@@ -1,5 +1,6 @@
 """Ledgers brought back to bookies that never had them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from quire.pipeline.clients import Cluster, cluster
 from quire.pipeline.copies.manifest import NAME
 from quire.pipeline.offload.restoring import RestoreTask, restore, restored
 from quire.pipeline.offload.wishes import here
+from quire.protocol.errors import LedgerError
 from tests.pipeline.offload.offloading import PAYLOADS, Crash, Steps, bodies_of, ran
 from tests.pipeline.written import entries_of, ledger, log
 
@@ -62,6 +64,24 @@ def test_what_is_not_brought_back(ours: Cluster, other: Cluster, tmp_path: Path)
     assert "there is another ledger" in done.problems[0].what
     (tmp_path / str(bad) / NAME).unlink()
     assert restored(RestoreTask(other.uri, str(tmp_path), bad)).left == "without a copy"
+
+
+def test_half_a_ledger_is_not_filled_from_another_ones_copy(ours: Cluster, other: Cluster, tmp_path: Path) -> None:
+    """As long and with the same password, but made at another time: an earlier life of the number."""
+    there = ledger(ours, PAYLOADS[:9])
+    ran(ours, tmp_path, ledgers=str(there))
+    with pytest.raises(Crash):
+        restored(RestoreTask(other.uri, str(tmp_path), there), Steps(0))
+
+    async def made_later() -> None:
+        found = await other.client.store.read_ledger(there)
+        later = replace(found.value, ctime_ms=(found.value.ctime_ms or 0) + 1)
+        await other.client.store.write_ledger(there, later, found.version)
+
+    other.wait(made_later)
+    assert "there is another ledger" in (restored(RestoreTask(other.uri, str(tmp_path), there)).problem or "")
+    with pytest.raises(LedgerError):
+        entries_of(cluster(other.uri, str(tmp_path)), there)
 
 
 def test_half_a_ledger_is_read_from_its_copy(ours: Cluster, other: Cluster, tmp_path: Path) -> None:

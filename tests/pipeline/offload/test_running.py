@@ -94,6 +94,17 @@ def test_a_place_is_of_one_cluster(ours: Cluster, other: Cluster, tmp_path: Path
         ran(other, tmp_path, ledgers="all")
 
 
+def test_a_place_whose_uri_has_no_room_in_a_segments_mark(ours: Cluster, tmp_path: Path) -> None:
+    """Is refused before anything is copied, in a dry run too; of plain ledgers it is as good as any."""
+    long = tmp_path / ("x" * 200) / ("y" * 200)
+    name, there = log(ours, PAYLOADS[:5]), ledger(ours, PAYLOADS[:5])
+    for dry_run in (True, False):
+        with pytest.raises(ValueError, match="give a shorter one"):
+            ran(ours, long, log=name, dry_run=dry_run)
+    assert not list(long.rglob("*.parquet"))
+    assert ran(ours, long, ledgers=str(there)).offloaded == [there]
+
+
 def test_a_ledger_offloaded_elsewhere_is_left_alone(ours: Cluster, tmp_path: Path) -> None:
     """Its copy there is the one that counts."""
     there = ledger(ours, PAYLOADS[:5])

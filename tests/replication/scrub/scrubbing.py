@@ -11,8 +11,8 @@ from quire.replication.scrub.judge import Finding, suspicions
 from quire.replication.scrub.lane import looked_at
 from quire.replication.scrub.ledgers import known, planned
 from quire.replication.scrub.plan import everything, lanes, shares_of
-from quire.replication.scrub.second_look import second_look
-from tests.client.fakes.cluster import FakeCluster
+from quire.replication.scrub.whole import Scrubbing, second_looks
+from tests.client.fakes.cluster import FakeCluster, Request
 from tests.replication.stories import DIGEST
 
 # SPDX-License-Identifier: Apache-2.0
@@ -29,9 +29,20 @@ async def scrub(
     shares = [share for plan in plans for share in shares_of(plan.ledger, plan.metadata, plan.last, wanted)]
     seen = [each for lane in lanes(shares, 2) for each in await looked_at(client, lane, Manner(), by_lists)]
     between()
-    for one in suspicions({plan.ledger: (Quorums.of(plan.metadata), plan.last) for plan in plans}, seen):
-        found += await second_look(client, one, Manner(), by_lists)
-    return found
+    suspected = suspicions({plan.ledger: (Quorums.of(plan.metadata), plan.last) for plan in plans}, seen)
+    return found + await second_looks(client, Scrubbing("presence" if by_lists else "full"), suspected)
+
+
+def changing(cluster: FakeCluster, ledger: int) -> None:
+    """From now on the metadata is another one after each reading of entries."""
+
+    def judge(request: Request) -> str:
+        if request.op == "batch":
+            stored = cluster.shared.ledgers[ledger]
+            cluster.shared.ledgers[ledger] = stored._replace(version=stored.version + 1)
+        return "pass"
+
+    cluster.judge = judge
 
 
 def scrubbed(cluster: FakeCluster, **how: Any) -> list[tuple[str, str, int, int, int]]:

@@ -4,7 +4,7 @@ import pytest
 
 from quire.metadata.ledger import LedgerState
 from tests.client.fakes.cluster import FakeCluster
-from tests.replication.scrub.scrubbing import rewrite, scrubbed
+from tests.replication.scrub.scrubbing import changing, rewrite, scrub, scrubbed
 from tests.replication.stories import closed, cookie, damage, left_open, payload
 
 # SPDX-License-Identifier: Apache-2.0
@@ -155,4 +155,15 @@ def test_a_ledger_that_is_recovered_meanwhile():
     cluster.succeed(cluster.store.write_ledger(ledger, stored.value.recovering(), stored.version))
     del entries(cluster, "b1", ledger)[10]
     assert cluster.metadata(ledger).state is LedgerState.IN_RECOVERY
+    assert scrubbed(cluster) == [("missing", "b1", 10, 10, 1)]
+
+
+def test_a_ledger_that_changes_all_the_time_is_not_called_good():
+    """What was suspected could not be looked at: that is a finding, and the next scrub finds what is wrong."""
+    cluster = FakeCluster(3)
+    ledger = closed(cluster, {0: THREE}, 50)
+    del entries(cluster, "b1", ledger)[10]
+    found = cluster.succeed(scrub(cluster.client(), between=lambda: changing(cluster, ledger)))
+    assert [(each.ledger, each.kind, each.index) for each in found] == [(ledger, "changing", -1)]
+    cluster.judge = lambda _request: "pass"
     assert scrubbed(cluster) == [("missing", "b1", 10, 10, 1)]
