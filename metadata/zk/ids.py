@@ -179,7 +179,6 @@ class LedgerIds:
                 if high != at >> 32:
                     continue
             await self._use_up(f"{parent}/ID-quire", min(first - at, USED_UP_AT_ONCE))
-        self._hand = None
         await self._end_blocks(first)
 
     async def _end_blocks(self, first: int) -> None:
