@@ -34,6 +34,8 @@ RESIDENT_MB_MAX = 80.0
 CLIENT_CPU_RATIO_MAX = 2.0
 CHECKOUT_CPU_RATIO_MAX = 1.03
 COPIES = 3
+SIDES = ("quire", "java")
+SHORT_LEDGERS = {"made": 1.0, "deleted": 1.0}  # floors
 FLUSHED = {"flush 100 B": (100_000, 10, 50), "flush 100 B, many ledgers": (20_000, 20_000, 1)}  # entries, ledgers, run
 Run = dict[str, Any]
 
@@ -174,6 +176,26 @@ class Bench:
             )
         )
 
+    def short_ledgers(self) -> None:
+        """Of one entry, one at a time; the metadata of each side are in a ZooKeeper of its own."""
+        asked = [kind for kind in SHORT_LEDGERS if self.wanted(f"short ledgers {kind}, quire / java")]
+        if not asked:
+            return
+        self.start("java")
+        count = 30 if self.options.quick else 300
+        self.java.short_ledgers(10 * count)  # it gets faster over thousands of them
+        found = []
+        for number, runs in enumerate(
+            rounds(self.options.pairs, *(partial(side.short_ledgers, count) for side in (self.quire, self.java))), 1
+        ):
+            self.runs += [{"row": "short ledgers", "side": side, **run} for side, run in zip(SIDES, runs, strict=True)]
+            self.say(f"  short ledgers {number}/{self.options.pairs}   {runs}")
+            found.append(runs)
+        for kind in asked:
+            ours, theirs = (column(found, side, f"{kind}_per_second") for side in range(2))
+            name = f"short ledgers {kind}, quire / java"
+            self.rows.append(Comparison(name, ours, theirs, SHORT_LEDGERS[kind], unit="ledgers/s"))
+
     def resident(self) -> None:
         name = "resident after start, MB / 80 MB"
         if self.wanted(name):
@@ -269,6 +291,7 @@ class Bench:
             self.client_cpu()
             self.java_on_quire(100, 200_000)
             self.java_on_quire(1024, 100_000)
+            self.short_ledgers()
             self.others()
 
     def table(self) -> str:
@@ -305,8 +328,8 @@ def main() -> int:
         "--only",
         action="append",
         metavar="WORD",
-        help="rows whose name contains WORD: 'append 100', yardstick, java, one, CPU, resident, flush, log, 'log tail',"
-        " spark, 'spark read'",
+        help="rows whose name contains WORD: 'append 100', yardstick, java, one, CPU, short, resident, flush, log,"
+        " 'log tail', spark, 'spark read'",
     )
     parser.add_argument(
         "--against",

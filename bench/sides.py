@@ -213,6 +213,15 @@ class Quire:
         found: dict[str, Any] = json.loads(done.stdout)
         return found
 
+    def short_ledgers(self, count: int) -> dict[str, Any]:
+        """What `bench.short_ledgers` reports of these bookies, in a process of its own."""
+        command = [sys.executable, "-m", "bench.short_ledgers", f"--metadata={self.uri}", f"--count={count}"]
+        done = subprocess.run(
+            command, env=self.environment, stdout=subprocess.PIPE, text=True, timeout=RUN_SECONDS_MAX, check=True
+        )
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
 
 class Java:
     """Three Java bookies and one long-lived Java client, warmed up; needs Maven and a JDK."""
@@ -245,6 +254,10 @@ class Java:
         """Appends until the just-in-time compilers of client and bookies have settled."""
         load = WARM_UP | {"entries": int(WARM_UP["entries"] * share)}
         self.client.call("write", seconds=RUN_SECONDS_MAX, metadata=on or self.cluster.metadata, keep="no", **load)
+
+    def short_ledgers(self, count: int) -> dict[str, Any]:
+        """The same rates, of Apache's client on its own bookies."""
+        return self.client.call("ledgers", seconds=RUN_SECONDS_MAX, count=count, size=1)
 
     def run(
         self, load: Load, on: str | None = None, pids: Sequence[int] | None = None, protocol: str = "v2"

@@ -59,7 +59,6 @@ from quire.protocol.errors import (
 __all__ = ["Client", "Copies", "Entry", "Reader", "Writer", "connect"]
 
 DEFERRED_SYNC = "DEFERRED_SYNC"
-ID_TRIES_MAX = 100
 CTOKEN_BITS = 62
 LEDGER_IDS_PER_PAGE = 1000
 
@@ -321,21 +320,19 @@ class Client:
             smaller -= 1
 
     async def _store(self, ledger_id: int | None, metadata: LedgerMetadata) -> tuple[int, Versioned[LedgerMetadata]]:
-        for _ in range(ID_TRIES_MAX):
-            ledger = await self.store.new_ledger_id() if ledger_id is None else ledger_id
+        if ledger_id is None:
+            return await self.store.create_new_ledger(metadata)
+        try:
+            return ledger_id, await self.store.create_ledger(ledger_id, metadata)
+        except LedgerExist:
+            # It may be our own create, whose answer was lost: the token shows it.
             try:
-                return ledger, await self.store.create_ledger(ledger, metadata)
-            except LedgerExist:
-                # It may be our own create, whose answer was lost: the token shows it.
-                try:
-                    found = await self.store.read_ledger(ledger)
-                except NoSuchLedgerExistsOnMetadataServer:
-                    found = None
-                if found is not None and found.value.ctoken == metadata.ctoken:
-                    return ledger, found
-                if ledger_id is not None:
-                    raise
-        raise LedgerExist(f"{ID_TRIES_MAX} ids that {self.store.uri} gave out were all taken")
+                found = await self.store.read_ledger(ledger_id)
+            except NoSuchLedgerExistsOnMetadataServer:
+                found = None
+            if found is None or found.value.ctoken != metadata.ctoken:
+                raise
+            return ledger_id, found
 
     async def _open(self, ledger: int, password: bytes, recover: bool) -> Reader:
         self._check_open()

@@ -25,6 +25,7 @@ from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import (
     BookieHandleNotAvailable,
     IncorrectParameter,
+    LedgerExist,
     MetaStore,
     NoSuchLedgerExistsOnMetadataServer,
 )
@@ -40,6 +41,7 @@ NEW = -2  # as a version: it must not exist
 SESSION_TIMEOUT_MS = 10_000
 LEDGER_ID_MAX = (1 << 63) - 2  # 2^63 - 1 makes the garbage collection of Apache's bookies delete everything
 CTOKEN_MAX = (1 << 63) - 2
+ID_TRIES_MAX = 100
 
 
 async def at_once(stories: "list[Coroutine[Deferred[Any], Any, T]]") -> list[T]:
@@ -298,6 +300,21 @@ class MetadataStore(ABC):
     @abstractmethod
     def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> Deferred[Versioned[LedgerMetadata]]:
         """Stores new metadata and returns what was stored (with the creation token).  `LedgerExist`."""
+
+    def create_new_ledger(self, metadata: LedgerMetadata) -> Deferred[tuple[int, Versioned[LedgerMetadata]]]:
+        """The same under an id as `new_ledger_id` would give now, which comes back too.  `LedgerIdOverflow`."""
+        return Deferred.fromCoroutine(self._create_new_ledger(metadata))
+
+    async def _create_new_ledger(self, metadata: LedgerMetadata) -> tuple[int, Versioned[LedgerMetadata]]:
+        for _ in range(ID_TRIES_MAX):
+            ledger = await self.new_ledger_id()
+            try:
+                return ledger, await self.create_ledger(ledger, metadata)
+            except LedgerExist:  # by a caller who chose that id, or by this very create, whose answer was lost
+                (found,) = await self.read_ledgers([ledger])
+                if found is not None and found.value.ctoken == metadata.ctoken != 0:
+                    return ledger, found
+        raise LedgerExist(f"{ID_TRIES_MAX} ids that {self.uri} gave out were all taken")
 
     @abstractmethod
     def read_ledger(self, ledger: int) -> Deferred[Versioned[LedgerMetadata]]:

@@ -353,7 +353,7 @@ class StoreGuard:
             self._seen = replace(seen, behind=note["number"])
             await self._save()
         lacking = seen.ledgers - (await self._store.progress()).next_ledger
-        if 0 < lacking <= RAISED_MAX:
+        if lacking <= RAISED_MAX:  # also when none are lacking: clients may have some in hand that were drawn before
             await self._store.raise_ledger_ids(seen.ledgers)
 
     async def _save(self) -> None:

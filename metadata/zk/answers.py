@@ -1,5 +1,5 @@
 """
-What ZooKeeper answers: values that come on other threads as Deferreds on the reactor's, and refusals as errors of ours.
+What ZooKeeper answers: values of another thread as Deferreds on the reactor's, and refusals as errors of ours.
 
 Knows: that each hop to the reactor costs, and that many answers can share one.
 Does not know: kazoo (`session` raises these errors in place of its own), what was asked.
@@ -8,15 +8,17 @@ Does not know: kazoo (`session` raises these errors in place of its own), what w
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.python.failure import Failure
 
 from quire.metadata.clock import Reactor
 from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
 
+T = TypeVar("T")
 Wake = Callable[[], None]
 
 
@@ -112,3 +114,14 @@ def all_answered(reactor: Reactor, asked: Sequence[Asked]) -> Deferred[None]:
     for each in asked:
         each.rawlink(hop)
     return done
+
+
+async def together(deferreds: "Sequence[Deferred[T]]") -> list[T]:
+    """All results, in order; the first failure, once every one has ended."""
+    results = await DeferredList(deferreds, consumeErrors=True)
+    values: list[T] = []
+    for _, value in results:
+        if isinstance(value, Failure) and isinstance(value.value, BaseException):
+            raise value.value
+        values.append(value)
+    return values

@@ -119,7 +119,7 @@ class ZooKeeperCluster:
                     raise no_cluster(self._uri) from None
             layout = parse_layout(data, self._wanted)
             await self._registry.make_read_only_list()
-            self._known = LedgerPaths(self._root, layout), LedgerIds(self._session, self._root, layout)
+            self._known = LedgerPaths(self._root, layout), LedgerIds(self._session, self._root, layout, self._random)
         return self._known
 
     async def path_of(self, ledger: int) -> str:

@@ -11,19 +11,27 @@ see the store.
 Safety: the directories of the long ids are listed again for each id.  With an old list a deleted directory would
 be made again, whose numbers begin at 0: ids would repeat.  None is ever deleted here.
 
+Many ids can be drawn in one transaction and used later, each in the transaction that makes its ledger: that one also
+checks that the node which drew them, the token of the block, is still there.  It goes with its session, with the
+cluster, and with a raise above the block; its name has a random part, so that no other is taken for it.
+
 Numbers can't be set, only used up: a raise makes and removes nodes, 2,000 in one transaction.  Where that would take
 too long, in a directory of long ids, the next directory is made instead.
 """
 
 import re
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
 
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.metadata.records import Create, Delete
+from quire.metadata.records import Create, Delete, Step
 from quire.metadata.store import ANY, LEDGER_ID_MAX, no_cluster
 from quire.metadata.zk.answers import NodeExists, NoNode
 from quire.metadata.zk.layout import Layout
-from quire.metadata.zk.session import ZooKeeperSession
+from quire.metadata.zk.session import Sequential, ZooKeeperSession
 from quire.protocol.errors import LedgerIdOverflow, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
@@ -31,24 +39,85 @@ from quire.protocol.errors import LedgerIdOverflow, MetaStore
 log = Logger()
 
 SHORT_END = (1 << 31) - 1  # the first number that is none
+DRAWN_AT_ONCE_MAX = 64
 USED_UP_AT_ONCE = 2000  # numbers, in one transaction: 200 kB of the 1 MiB that a server takes
 USED_UP_MAX = 10_000_000  # numbers of one directory of long ids; beyond that the next directory is made
+TOKEN = re.compile(r"ID-[0-9a-f]{16}-(\d{10})", re.ASCII)
 HIGH_HALF = re.compile(r"HOB-(\d{1,10})", re.ASCII)
 
 
-class LedgerIds:
-    """The generator of one cluster."""
+@dataclass(eq=False, slots=True)
+class Block:
+    """Ids that were drawn together, from `next` to below `end`; they are good while the znode `token` is there."""
 
-    def __init__(self, session: ZooKeeperSession, root: str, layout: Layout) -> None:
+    token: str
+    next: int
+    end: int
+    left: int  # that are not used yet
+
+
+class LedgerIds:
+    """The generator of one cluster.  `random` names tokens."""
+
+    def __init__(self, session: ZooKeeperSession, root: str, layout: Layout, random: Random) -> None:
         self._session = session
         self._root = root
         self._layout = layout
+        self._random = random
         self._long: bool | None = None  # whether the short ids are used up; None: not looked at yet
+        self._hand: Block | None = None
+        self._waiting: list[Deferred[None]] = []  # for the next block, which is being drawn
+        self._count = 1  # of the next block: who makes one ledger and ends wastes no ids
 
     async def next(self) -> int:
         """`LedgerIdOverflow`, `NoCluster`."""
+        block = await self._draw(1)
+        self._put_back(block)
+        return block.next
+
+    async def take(self) -> tuple[int, Block]:
+        """An id to be used together with a check of its block, and then `used`.  `LedgerIdOverflow`, `NoCluster`."""
+        while (block := self._hand) is None:
+            drawn: Deferred[None] = Deferred()
+            self._waiting.append(drawn)
+            if len(self._waiting) == 1:
+                Deferred.fromCoroutine(self._draw_block())
+            await drawn
+        ledger, block.next = block.next, block.next + 1
+        if block.next == block.end:
+            self._hand = None
+        return ledger, block
+
+    async def _draw_block(self) -> None:
+        """For all that wait, whether they were cancelled meanwhile or not."""
+        failed = None
+        try:
+            self._hand = await self._draw(self._count)
+            self._count = min(2 * self._count, DRAWN_AT_ONCE_MAX)
+        except Exception as error:
+            failed = error
+        waiting, self._waiting = self._waiting, []
+        for drawn in waiting:
+            if failed is None:
+                drawn.callback(None)
+            else:
+                drawn.errback(failed)
+
+    def used(self, block: Block) -> None:
+        """An id of it is used; with the last one its token goes."""
+        block.left -= 1
+        if not block.left:
+            self._put_back(block)
+
+    def drop(self, block: Block) -> None:
+        """Its token is gone, and its ids with it."""
+        if self._hand is block:
+            self._hand = None
+
+    async def _draw(self, count: int) -> Block:
+        """At most so many ids, which follow one another."""
         if self._layout is Layout.FLAT:
-            found = await self._sequence(f"{self._root}/ID-")
+            found = await self._sequence(self._root, count)
             if found is None:
                 raise LedgerIdOverflow(f"{self._session.uri} has no ledger ids left: a flat cluster has 2^31 - 1")
             return found
@@ -56,12 +125,12 @@ class LedgerIds:
             # "No" is never asked again: short ids stay unique until this generator meets their end itself.
             self._long = await self._session.exists(f"{self._root}/idgen-long") is not None
         if not self._long:
-            found = await self._sequence(f"{self._root}/idgen/ID-")
+            found = await self._sequence(f"{self._root}/idgen", count)
             if found is not None:
                 return found
             await self._make(f"{self._root}/idgen-long")
             self._long = True
-        return await self._next_long()
+        return await self._draw_long(count)
 
     async def position(self) -> int:
         """The id that is drawn next, unless another client draws one meanwhile; this draws none.  `NoCluster`."""
@@ -110,6 +179,22 @@ class LedgerIds:
                 if high != at >> 32:
                     continue
             await self._use_up(f"{parent}/ID-quire", min(first - at, USED_UP_AT_ONCE))
+        await self._end_blocks(first)
+
+    async def _end_blocks(self, first: int) -> None:
+        """Removes the tokens of all blocks that begin below an id, whoever has drawn them."""
+        parents = [self._root if self._layout is Layout.FLAT else f"{self._root}/idgen"]
+        if self._layout is not Layout.FLAT:
+            with suppress(NoNode):
+                names = await self._session.children(f"{self._root}/idgen-long")
+                parents += [f"{self._root}/idgen-long/{name}" for name in names if HIGH_HALF.fullmatch(name)]
+        for parent in parents:
+            high = HIGH_HALF.fullmatch(parent.rpartition("/")[2])
+            with suppress(NoNode):
+                for token in filter(None, map(TOKEN.fullmatch, await self._session.children(parent))):
+                    if (int(high.group(1)) << 32 if high else 0) | int(token.group(1)) < first:
+                        with suppress(NoNode):
+                            await self._session.delete(f"{parent}/{token.group()}")
 
     async def _use_up(self, path: str, count: int) -> None:
         """Makes a znode and removes it again `count` times: so many numbers of its parent are used up."""
@@ -120,7 +205,7 @@ class LedgerIds:
         names = await self._session.children(f"{self._root}/idgen-long")
         return max((int(found.group(1)) for found in map(HIGH_HALF.fullmatch, names) if found), default=0)
 
-    async def _next_long(self) -> int:
+    async def _draw_long(self, count: int) -> Block:
         while True:
             high = await self._high()
             if high == 0:
@@ -129,16 +214,14 @@ class LedgerIds:
             if high >= 1 << 31:
                 raise LedgerIdOverflow(f"{self._session.uri} has no ledger ids left")
             try:
-                low = await self._number(f"{self._directory(high)}/ID-")
+                block = await self._numbers(self._directory(high), count)
             except NoNode:
                 continue  # an Apache client has just dropped that directory for a newer one
-            if low is None:
+            if block is None:
                 await self._make(self._directory(high + 1))
                 continue
-            ledger = high << 32 | low
-            if ledger > LEDGER_ID_MAX:
-                raise LedgerIdOverflow(f"{self._session.uri} has no ledger ids left")
-            return ledger
+            block.next, block.end = high << 32 | block.next, high << 32 | block.end
+            return block
 
     def _directory(self, high: int) -> str:
         return f"{self._root}/idgen-long/HOB-{high:010d}"
@@ -151,26 +234,34 @@ class LedgerIds:
         except NoNode:
             raise no_cluster(self._session.uri) from None
 
-    async def _sequence(self, prefix: str) -> int | None:
-        """The next number below `prefix`, whose parent is made if it is missing; None when they are used up."""
+    async def _sequence(self, parent: str, count: int) -> Block | None:
+        """The next numbers below a znode, which is made if it is missing; None when they are used up."""
         while True:
             try:
-                return await self._number(prefix)
+                return await self._numbers(parent, count)
             except NoNode:
-                parent = prefix.rpartition("/")[0]
                 if parent == self._root:
                     raise no_cluster(self._session.uri) from None
                 await self._make(parent)
 
-    async def _number(self, prefix: str) -> int | None:
-        made = await self._session.create(prefix, ephemeral=True, sequence=True)
-        # A node that stays costs nothing: it goes with the session.
-        self._session.delete(made).addErrback(
-            lambda failure: log.debug("{path} stays until the session ends: {why}", path=made, why=failure.value)
-        )
-        digits = made[len(prefix) :]
+    async def _numbers(self, parent: str, count: int) -> Block | None:
+        """The first of them is that of a sequential node, the others are used up in the same transaction."""
+        prefix = f"{parent}/ID-{self._random.getrandbits(64):016x}-"
+        other: list[Step] = [Create(f"{parent}/ID-quire"), Delete(f"{parent}/ID-quire", ANY)]
+        made = (await self._session.transact([Sequential(prefix, claim=True), *other * (count - 1)]))[0]
         try:
-            number = int(digits)
+            first = int(made[len(prefix) :])
         except ValueError:
             raise MetaStore(f"{self._session.uri}: {made} is no sequential node") from None
-        return number if 0 <= number < SHORT_END else None
+        block = Block(made, first, min(first + count, SHORT_END), 0)
+        block.left = block.end - first
+        if 0 <= first < SHORT_END:
+            return block
+        self._put_back(block)
+        return None
+
+    def _put_back(self, block: Block) -> None:
+        """A token that stays costs nothing: it goes with the session."""
+        self._session.delete(block.token).addErrback(
+            lambda failure: log.debug("{path} stays until the session ends: {why}", path=block.token, why=failure.value)
+        )

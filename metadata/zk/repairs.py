@@ -26,8 +26,8 @@ from quire.metadata.ledger import check_ledger_id
 from quire.metadata.records import Create, Delete
 from quire.metadata.repairs import CANDIDATES_MAX, PAGE, RepairLock, Repairs, Shortage, check_missing
 from quire.metadata.store import ANY, Watch, check_page, no_cluster, notify
-from quire.metadata.zk.answers import BadVersion, NodeError, NodeExists, NoNode, SessionOver, Wake
-from quire.metadata.zk.session import ZooKeeperSession, together
+from quire.metadata.zk.answers import BadVersion, NodeError, NodeExists, NoNode, SessionOver, Wake, together
+from quire.metadata.zk.session import ZooKeeperSession
 from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0

@@ -1,5 +1,6 @@
 """
-Walks over ZooKeeper's trees: all ledgers in ascending order, many of them at once, and the removal of whole trees.
+Walks over ZooKeeper's trees: all ledgers in ascending order, many of them at once, the removal of whole trees, and of
+directories that ledgers have left empty.
 
 Knows: in which order to list what (metadata-rules.md 3.4).  Does not know: what ledgers hold.
 
@@ -9,21 +10,24 @@ empty; any other trouble ends the walk, for garbage collection would take a miss
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 
 from twisted.internet.defer import Deferred
 
+from quire.metadata.clock import Reactor, Timer
 from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerMetadata, check_ledger_id
 from quire.metadata.store import LEDGER_ID_MAX, Versioned, no_cluster
-from quire.metadata.zk.answers import NoNode, NotEmpty
+from quire.metadata.zk.answers import NoNode, NotEmpty, together
 from quire.metadata.zk.layout import LedgerPaths
-from quire.metadata.zk.session import ZooKeeperSession, together
+from quire.metadata.zk.session import ZooKeeperSession
 from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
 
 REMOVALS_MAX = 100  # nodes under removal at once, per directory
 READ_AT_ONCE = 500  # ledgers
+PRUNE_AFTER_S = 0.1
 
 
 async def read_many(
@@ -95,6 +99,49 @@ class LedgerScan:
                 )
             if ledger > self._after:
                 self._found.append(ledger)
+
+
+class Pruning:
+    """
+    Removes empty directories some time after a ledger has left them: no caller waits for that, and one that many leave
+    is looked at once.  One that stays does no harm.
+    """
+
+    def __init__(self, reactor: Reactor, session: ZooKeeperSession) -> None:
+        self._reactor = reactor
+        self._session = session
+        self._left: dict[str, list[str]] = {}
+        self._round: Timer | None = None
+
+    def left(self, directories: list[str]) -> None:
+        """A ledger was deleted from the first of these, each in the next; a flat cluster has none."""
+        if directories:
+            self._left[directories[0]] = directories
+            self._round = self._round or self._reactor.callLater(PRUNE_AFTER_S, self._begin)
+
+    def end(self) -> None:
+        """Asks for what is outstanding at once, without a look: an operation is sent before the session's end is."""
+        if self._round is not None and self._round.active():
+            self._round.cancel()
+        left, self._left = self._left, {}
+        for path in [path for directories in left.values() for path in directories]:
+            self._session.delete(path).addErrback(lambda _failure: None)
+
+    def _begin(self) -> None:
+        self._round = None
+        left, self._left = self._left, {}
+        for directories in left.values():
+            Deferred.fromCoroutine(self._prune(directories))
+
+    async def _prune(self, directories: list[str]) -> None:
+        with suppress(MetaStore):  # it holds others by now, or the store is away
+            for path in directories:
+                found = await self._session.exists(path)
+                if found is not None:
+                    if found.numChildren:
+                        return
+                    with suppress(NoNode):
+                        await self._session.delete(path)
 
 
 async def remove_tree(session: ZooKeeperSession, path: str) -> None:

@@ -5,9 +5,8 @@ Knows: connecting, losing the connection, a new session after an expiry, which f
 long.
 Does not know: what the znodes mean.
 
-Threads: kazoo runs three (connection, completions, watches).  Nothing of ours runs on them: each callback hops to the
-reactor at once, except that the connection's thread notes which session is there and how long it lasts; all three end
-in `close()`, which waits for them on a thread of its own.
+Threads: kazoo runs one, its connection's.  Nothing of ours runs on it: each callback hops to the reactor at once, but
+which session is there, and how long it lasts, is noted.  It ends in `close()`, which waits for it on another.
 
 Safety: an operation whose answer was lost is tried again, so it may happen twice; the error of a later try then carries
 `retried`, and the caller reads again before it decides (metadata-rules.md 8.2).  kazoo drops every watch when the
@@ -19,6 +18,7 @@ again after that; a bound call is handed to it under the lock under which that n
 """
 
 import logging
+import select
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -39,12 +39,11 @@ from kazoo.exceptions import (
     SessionExpiredError,
     SessionMovedError,
 )
-from kazoo.handlers.threading import AsyncResult
+from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
-from twisted.internet.defer import CancelledError, Deferred, DeferredList
+from kazoo.protocol.states import Callback, KazooState, ZnodeStat
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from quire.metadata.clock import Reactor, pause
 from quire.metadata.records import Create, Delete, Step, Write
@@ -85,6 +84,34 @@ KINDS: tuple[tuple[type[Exception], type[NodeError]], ...] = (
 )
 
 
+class Sequential(Create):
+    """A step: a create whose path gets the next number of its parent."""
+
+
+class Handler(SequentialThreadingHandler):
+    """
+    kazoo's without its threads for callbacks: ours only hop to the reactor, so each is called where it comes up.  And
+    with one poll where kazoo makes, fills, asks and closes an epoll object, five times for each call.
+    """
+
+    def start(self) -> None:
+        """Starts nothing: while no thread runs, kazoo itself calls who waits for an answer."""
+
+    stop = start
+
+    def dispatch_callback(self, callback: Callback) -> None:
+        callback.func(*callback.args)
+
+    def select(self, readers: Any, writers: Any, _errors: Any, timeout: float | None = None) -> Any:
+        """As `select.select`, for descriptors of any number; kazoo never waits for one in two ways."""
+        poll = select.poll()
+        for events, sockets in ((select.POLLIN, readers), (select.POLLOUT, writers)):
+            for each in sockets:
+                poll.register(each, events)
+        ready = {number for number, _ in poll.poll(None if timeout is None else timeout * 1000)}
+        return tuple([each for each in sockets if each.fileno() in ready] for sockets in (readers, writers, ()))
+
+
 class Connection(ConnectionHandler):
     """
     kazoo's, which notes in its client how long the server lets the session live: one and a half times the time-out for
@@ -102,7 +129,7 @@ class Client(KazooClient):
 
     def __init__(self, hosts: str, timeout_s: float) -> None:
         retry = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
-        super().__init__(hosts=hosts, timeout=timeout_s, connection_retry=retry, logger=KAZOO_LOG)
+        super().__init__(hosts=hosts, timeout=timeout_s, handler=Handler(), connection_retry=retry, logger=KAZOO_LOG)
         self.granted_s = timeout_s  # known with the first answer: the server makes it two of its ticks at least
         self._connection = Connection(self, self._conn_retry.copy(), logger=KAZOO_LOG)
 
@@ -117,8 +144,8 @@ class ZooKeeperSession:
     def __init__(self, reactor: Reactor, hosts: Sequence[str], uri: str, timeout_s: float) -> None:
         self.uri = uri
         self.timeout_s = timeout_s
-        self.on_connected: Callable[[], None] = _nothing
-        self.on_expired: Callable[[], None] = _nothing
+        self.on_connected: Callable[[], None] = lambda: None
+        self.on_expired: Callable[[], None] = lambda: None
         self.client_id: tuple[int, bytes] | None = None  # (session id, password) of the last session
         self._reactor = reactor
         self._connected = False
@@ -224,11 +251,7 @@ class ZooKeeperSession:
             self._closer.submit(self._client)
             self._closer.end()
         answer: Deferred[None] = Deferred()
-
-        def closed(result: None) -> None:
-            answer.callback(None)
-
-        self._closing.addCallback(closed)
+        self._closing.addCallback(answer.callback)
         return answer
 
     def _stop_client(self, clients: list[KazooClient]) -> None:
@@ -274,7 +297,7 @@ class ZooKeeperSession:
             transaction = client.transaction()
             for step in steps:
                 if isinstance(step, Create):
-                    transaction.create(step.path, step.data, ephemeral=step.claim)
+                    transaction.create(step.path, step.data, None, step.claim, isinstance(step, Sequential))
                 elif isinstance(step, Write):
                     transaction.set_data(step.path, step.data, step.version)
                 elif isinstance(step, Delete):
@@ -378,7 +401,7 @@ class ZooKeeperSession:
         """What was written before this is seen by reads after it, from any server."""
         return self._call(path, lambda client: client.sync_async(path))
 
-    def _watcher(self, watch: Wake | None) -> Callable[[WatchedEvent], object] | None:
+    def _watcher(self, watch: Wake | None) -> Hop | None:
         return None if watch is None else Hop(self._reactor, watch)
 
     def _call(
@@ -425,18 +448,3 @@ class ZooKeeperSession:
                 made.retried = retried
                 return made
         return MetaStore(f"ZooKeeper at {self.uri}: {error!r} for {path}")
-
-
-def _nothing() -> None:
-    return
-
-
-async def together(deferreds: "Sequence[Deferred[T]]") -> list[T]:
-    """All results, in order; the first failure, once every one has ended."""
-    results = await DeferredList(deferreds, consumeErrors=True)
-    values: list[T] = []
-    for _, value in results:
-        if isinstance(value, Failure) and isinstance(value.value, BaseException):
-            raise value.value
-        values.append(value)
-    return values

@@ -9,6 +9,7 @@ Safety: ledger metadata changes only with the version that was read; a create is
 """
 
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
@@ -20,10 +21,11 @@ from quire.metadata.address import ZooKeeperAddress
 from quire.metadata.clock import Reactor
 from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerMetadata, check_bookie_id, check_ledger_id
-from quire.metadata.records import RecordStore
+from quire.metadata.records import Check, Create, RecordStore, Step
 from quire.metadata.store import (
     ANY,
     CTOKEN_MAX,
+    ID_TRIES_MAX,
     SESSION_TIMEOUT_MS,
     BookieList,
     BookieWatcher,
@@ -45,7 +47,7 @@ from quire.metadata.zk.layout import Layout, LedgerPaths, records_root
 from quire.metadata.zk.records import ZooKeeperRecords
 from quire.metadata.zk.registry import BookieRegistry
 from quire.metadata.zk.repairs import ZooKeeperRepairs
-from quire.metadata.zk.scan import LedgerScan, read_many
+from quire.metadata.zk.scan import LedgerScan, Pruning, read_many
 from quire.metadata.zk.session import ZooKeeperSession
 from quire.metadata.zk.watches import LedgerWatches
 from quire.protocol.errors import (
@@ -53,7 +55,6 @@ from quire.protocol.errors import (
     LedgerExist,
     MetadataSerialization,
     MetadataVersion,
-    MetaStore,
     NoSuchLedgerExistsOnMetadataServer,
 )
 
@@ -100,6 +101,7 @@ class ZooKeeperStore(RecordStore):
         wanted = Layout(address.layout) if address.layout else None
         self._cluster = ZooKeeperCluster(self.session, self.uri, self._root, wanted, self._registry, random)
         self._cookies = BookieCookies(self.session, self.uri, self._root, self._cluster)
+        self._pruning = Pruning(reactor, self.session)
         self._watches = LedgerWatches(reactor, self.session, self._cluster.path_of)
         self._records = ZooKeeperRecords(reactor, self.session, self.uri, records_root(self._root), self._cluster)
         self.records = self._records
@@ -117,6 +119,7 @@ class ZooKeeperStore(RecordStore):
         self._records.end()
         self._repairs.end()
         self._auditing.end()
+        self._pruning.end()
         return self.session.close()
 
     def places(self) -> "Deferred[bytes | None]":
@@ -221,21 +224,50 @@ class ZooKeeperStore(RecordStore):
 
     async def _create_ledger(self, ledger: int, metadata: LedgerMetadata) -> Versioned[LedgerMetadata]:
         check_ledger_id(ledger)
+        made = await self._make_ledger(ledger, self._with_token(metadata), [])
+        if made is None:
+            raise LedgerExist(f"ledger {ledger} exists already: give another id, or none to have one chosen")
+        return made
+
+    def create_new_ledger(self, metadata: LedgerMetadata) -> "Deferred[tuple[int, Versioned[LedgerMetadata]]]":
+        return _run(self._create_new_ledger(self._with_token(metadata)))
+
+    async def _create_new_ledger(self, metadata: LedgerMetadata) -> tuple[int, Versioned[LedgerMetadata]]:
+        _, ids = await self._cluster.layout()
+        for _ in range(ID_TRIES_MAX):
+            ledger, block = await ids.take()
+            try:
+                made = await self._make_ledger(ledger, metadata, [Check(block.token)])
+            except NoNode:  # the block's token
+                ids.drop(block)
+                continue
+            finally:
+                ids.used(block)
+            if made is not None:
+                return ledger, made
+        raise LedgerExist(f"{ID_TRIES_MAX} ids that {self.uri} gave out were all taken")
+
+    def _with_token(self, metadata: LedgerMetadata) -> LedgerMetadata:
         if metadata.ctoken == 0 and metadata.format_version >= 3:
-            metadata = replace(metadata, ctoken=self._random.randrange(1, CTOKEN_MAX))
-        data = ledger_codec.encode(metadata)
+            return replace(metadata, ctoken=self._random.randrange(1, CTOKEN_MAX))
+        return metadata
+
+    async def _make_ledger(
+        self, ledger: int, metadata: LedgerMetadata, checks: Sequence[Check]
+    ) -> Versioned[LedgerMetadata] | None:
+        """None: there is another one.  `NoNode` when a check fails."""
         paths, _ = await self._cluster.layout()
+        steps: list[Step] = [*checks, Create(paths.path_of(ledger), ledger_codec.encode(metadata))]
         while True:
             try:
-                await self.session.create(paths.path_of(ledger), data)
-            except NoNode:
-                await self._make_directories(paths, ledger)  # and again: others prune empty ones
-            except NodeExists as error:
-                found = await self._own_create(paths, ledger, metadata, error.retried)
-                if found is None:
-                    raise LedgerExist(
-                        f"ledger {ledger} exists already: give another id, or none to have one chosen"
-                    ) from None
+                await self.session.transact(steps)
+            except (NoNode, NodeExists) as error:
+                if isinstance(error, NoNode) and error.step == len(checks):
+                    await self._make_directories(paths, ledger)  # and again: others prune empty ones
+                    continue
+                found = await self._own_create(ledger, metadata, error.retried)
+                if found is None and isinstance(error, NoNode):
+                    raise
                 return found
             else:
                 return Versioned(metadata, 0)
@@ -256,7 +288,7 @@ class ZooKeeperStore(RecordStore):
             raise no_cluster(self.uri)
 
     async def _own_create(
-        self, paths: LedgerPaths, ledger: int, metadata: LedgerMetadata, retried: bool
+        self, ledger: int, metadata: LedgerMetadata, retried: bool
     ) -> Versioned[LedgerMetadata] | None:
         """The ledger that is there, if an earlier try of this very create has made it."""
         if metadata.format_version < 3 or not retried:
@@ -316,15 +348,9 @@ class ZooKeeperStore(RecordStore):
     async def _delete_ledger(self, ledger: int) -> None:
         check_ledger_id(ledger)
         paths, _ = await self._cluster.layout()
-        try:
+        with suppress(NoNode):
             await self.session.delete(paths.path_of(ledger))
-        except NoNode:
-            return
-        for path in paths.parents(ledger):  # none in a flat cluster
-            try:
-                await self.session.delete(path)
-            except MetaStore:
-                return  # it holds others, or is gone; an empty directory that stays does no harm
+            self._pruning.left(paths.parents(ledger))
 
     def ledger_ids(self, after: int = -1, limit: int = 1000) -> "Deferred[list[int]]":
         return _run(self._ledger_ids(after, limit))

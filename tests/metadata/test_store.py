@@ -249,6 +249,24 @@ def test_ids_are_unique_under_concurrency(place):
     run(story)
 
 
+def test_new_ledgers_get_ids_of_their_own(place):
+    """Of many handles at once, beside ids drawn alone and one that a caller has chosen; deletes bring none back."""
+
+    async def story():
+        stores = [await place.ready(), await place.open(), await place.open()]
+        await stores[0].create_ledger(2, ledger())
+        made = await gatherResults([store.create_new_ledger(ledger()) for store in stores for _ in range(30)])
+        drawn = [await store.new_ledger_id() for store in stores]
+        ids = [each for each, _ in made]
+        assert len({2, *ids, *drawn}) == 94
+        assert await stores[1].read_ledgers(ids) == [stored for _, stored in made]
+        await gatherResults([stores[1].delete_ledger(each) for each in ids])
+        later = await gatherResults([store.create_new_ledger(ledger()) for store in stores for _ in range(30)])
+        assert not {each for each, _ in later} & {2, *ids, *drawn}
+
+    run(story)
+
+
 def test_one_creator_wins(place):
     """Several creates of one id: one ledger, and every other caller gets the error that it exists."""
 
@@ -791,6 +809,22 @@ def test_ids_are_raised(place):
         assert (await other.progress()).next_ledger == 5000
         await store.raise_ledger_ids(3)
         assert [await other.new_ledger_id(), await store.new_ledger_id()] == [5000, 5001]
+
+    run(story)
+
+
+def test_a_raise_ends_what_was_drawn_ahead(place):
+    """Also where ids above were drawn already: what is made after it gets none below."""
+
+    async def story():
+        store, other = await place.ready(), await place.open()
+        for _ in range(4):
+            await store.create_new_ledger(ledger())
+        assert (await other.progress()).next_ledger in (4, 7)
+        await other.raise_ledger_ids(6)
+        made = [(await each.create_new_ledger(ledger()))[0] for each in (store, other)]
+        assert min(made) >= 6
+        assert len(set(made)) == 2
 
     run(story)
 

@@ -2,7 +2,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from kazoo.handlers.threading import AsyncResult
+from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
 from kazoo.protocol.states import WatchedEvent
 
 class TransactionRequest:
@@ -21,6 +21,7 @@ class KazooClient:
         hosts: str = ...,
         timeout: float = ...,
         client_id: tuple[int, bytes] | None = ...,
+        handler: SequentialThreadingHandler | None = ...,
         connection_retry: dict[str, Any] | None = ...,
         logger: logging.Logger | None = ...,
     ) -> None: ...

@@ -388,6 +388,23 @@ def test_a_bookie_that_was_down_when_it_was_accepted(scene: Scene) -> None:
     assert not late.guard.is_behind
 
 
+def test_ids_that_clients_have_in_hand_are_ended(scene: Scene) -> None:
+    """The store that was put back has given ids that were used before, ahead of their use, beyond all that was seen."""
+    old = scene.ledgers(1)
+    saved = scene.backup()
+    new = scene.ledgers(3)
+    bookie = scene.bookie("b1", *old, *new)
+    now(Deferred.fromCoroutine(bookie.guard.look()))
+    scene.put_back({**saved, "next_ledger": 64})
+    raised: list[int] = []
+    raise_to = scene.store.raise_ledger_ids
+    scene.store.raise_ledger_ids = lambda first: raised.append(first) or raise_to(first)  # type: ignore[method-assign,func-returns-value,assignment,misc,return-value]
+    now(Deferred.fromCoroutine(bookie.guard.look()))
+    assert bookie.guard.is_behind
+    assert raised[0] == new[-1] + 1
+    assert scene.shared.next_ledger == 64
+
+
 def test_far_ids_are_left_to_the_command(scene: Scene) -> None:
     """A bookie passes over so many ids without the command and no more."""
     bookie = scene.bookie()

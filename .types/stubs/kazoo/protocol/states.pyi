@@ -5,6 +5,11 @@ class KazooState:
     CONNECTED: str
     LOST: str
 
+class Callback(NamedTuple):
+    type: str
+    func: Any
+    args: tuple[Any, ...]
+
 class WatchedEvent(NamedTuple):
     type: str
     state: str
