@@ -13,7 +13,7 @@ a bookie's unsigned hint only leads to another question (D14).
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import Logger
 
 from quire.client.connections.pool import Answer, LacAnswer
@@ -22,19 +22,29 @@ from quire.client.core.quorum import NEGATIVE
 from quire.client.core.read import ReadLimits
 from quire.client.handles.entry_body import read_body
 from quire.client.handles.ledger_record import LedgerRecord
-from quire.client.handles.range_reader import RangeReads, ReadPool
+from quire.client.handles.range_reader import PayloadRun, RangeReads, ReadPool
 from quire.conf.client import ClientOptions
 from quire.metadata.clock import Clock, Timer
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Versioned, Watch
 from quire.protocol.digest import ENTRY_ID_MAX, Digest, ledger_length
-from quire.protocol.errors import OK, LedgerError, LedgerRecovery, Read, Timeout, UnauthorizedAccess
+from quire.protocol.errors import (
+    OK,
+    BookieHandleNotAvailable,
+    LedgerError,
+    LedgerRecovery,
+    Read,
+    Timeout,
+    UnauthorizedAccess,
+)
 
 # SPDX-License-Identifier: Apache-2.0
 
 POLL_PAUSE_SECONDS = 0.2  # between two rounds of asking when long polls fail
 REST_SECONDS_MIN = 0.02  # from one question to the next when a bookie's answer came early and brought nothing; doubles
 REST_SECONDS_MAX = 1.0
+FLOW_SECONDS = 0.01  # when news came within so long of the last ones, the next ones are asked for without a poll
+LOOK_BYTES_MAX = 1 << 20  # of entries that come along with news
 READ_ON = ReadLimits(
     bytes_max=16 << 10, entries_max=4, pieces=1, batch=False
 )  # so much at a time of what is not confirmed, only to see what it carries
@@ -74,6 +84,10 @@ class EndOfLedger:
         self._options = options
         self._reads = reads
         self._watch: Watch | None = None
+        self._batches = options.batch_read  # whether a bookie with news is asked for many entries at once
+        self._flows = (
+            False  # whether the last question of a tail brought entries: then it asks for the next ones at once
+        )
         self._rest = 0.0  # seconds between two questions of a tail, after an answer that brought nothing
         self._waiting: set[Deferred[None]] = set()  # those that wait for news of the metadata
         self._log = Logger()
@@ -203,14 +217,20 @@ class EndOfLedger:
 
     # Waiting for news.
 
-    async def await_news(self, seconds: float) -> None:
+    async def await_news(self, seconds: float) -> PayloadRun | None:
         """
         Waits at a bookie of the last ensemble, and the longer it lasts at further ones, until one has news, or the
-        metadata has, or `seconds` are over.  After an answer that came early and brought nothing that could be verified
-        the next round begins later and later.
+        metadata has, or `seconds` are over; entries behind what was known, up to `lac`, where they came along.  After
+        an answer that came early and brought nothing that could be verified the next round begins later and later.
         """
         bookies = self._record.metadata.last_fragment.bookies
         known, asked_at = self.lac, self._clock.seconds()
+        if self._flows:
+            run = await self._look(self._reads.prefer % len(bookies), bookies, None, known, seconds)
+            self._reads.check_open()
+            if self.lac > known or self.closed or self.gone:
+                return run
+            self._flows = False
         polled = self._poll(bookies, known, seconds)
         try:
             found = await self._first_of(polled, seconds)
@@ -219,10 +239,16 @@ class EndOfLedger:
                 polled.callback(None)  # no further bookie is asked
         self._reads.check_open()
         if found is None or self.closed or self.gone:
-            return
+            return None
         index, answer = found
         self._reads.prefer = index
         hint = -1 if answer.lac is None else answer.lac
+        if answer.code == OK and hint > known and not self._rest:
+            run = await self._look(index, bookies, answer, known, seconds)
+            if self.lac > known:
+                soon = self._clock.seconds() - asked_at < FLOW_SECONDS
+                self._flows = soon and self._batches and not self._record.quorums.striped
+                return run
         failed = answer.code != OK and answer.code not in NEGATIVE
         if failed or hint <= known:
             # Nothing there: another bookie may know more (this one may be behind, or out of the ensemble by now).
@@ -247,6 +273,44 @@ class EndOfLedger:
         elif answer.code == OK and (hint > known or waited < most) and not self._reads.ended:
             self._rest = min(2 * self._rest or REST_SECONDS_MIN, most)
             await self._pause(min(seconds, self._rest, max(0.0, self._rest - waited)))
+        return None
+
+    async def _look(
+        self, index: int, bookies: Sequence[str], answer: Answer | None, known: int, seconds: float
+    ) -> PayloadRun | None:
+        """
+        Asks one bookie for the entries behind `known`, of which those come back that are confirmed.  After `answer`, to
+        a poll, those that its hint is about, and at the same time how far the ledger is confirmed; without one all
+        that it has, of which the last says it.
+        """
+        options = self._options
+        bodies, first, count = [], known + 1, options.read_ahead_entries_max
+        asked: list[Deferred[Any]] = []
+        if answer is not None:
+            asked.append(self._pool.read_lac(bookies[index], self.id))
+            if answer.body is not None and answer.entry == first:
+                bodies.append(answer.body)
+            count = min(count, (answer.lac or 0) - known - len(bodies))
+        if count > 0 and self._batches and not self._record.quorums.striped:
+            bytes_max = min(options.read_ahead_bytes_max, LOOK_BYTES_MAX)
+            asked.append(self._pool.batch_read(bookies[index], self.id, first + len(bodies), count, bytes_max))
+        within = min(seconds, options.speculative_read_ms / 1000 or seconds)
+        found = await self._first_of(gatherResults(asked), within)
+        if found is None:
+            return None
+        coverage = Coverage(self.id, self._record.quorums, self._digest)
+        if answer is not None:
+            last = found.pop(0)
+            coverage.lac_and_entry(index, last.code, last.lac_body, last.last_body)
+        for batch in found:
+            bodies += batch.bodies
+            self._batches = batch.code != BookieHandleNotAvailable.code  # perhaps because it knows no batch read
+        payloads = self._digest.open_run(self.id, first, bodies)
+        if answer is None and payloads:
+            coverage.last_entry(index, OK, bodies[len(payloads) - 1])
+        self._confirmed(coverage)
+        del payloads[max(0, self.lac - known) :]
+        return PayloadRun(first, payloads) if payloads else None
 
     async def _read_on(self, first: int, last: int, known: int) -> bool:
         """

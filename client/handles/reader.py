@@ -154,7 +154,14 @@ class Reader:
             left = silent_since + timeout - self._clock.seconds()
             if self.closed or self._end.gone or left <= 0:
                 return
-            await self._end.await_news(left)
+            news = await self._end.await_news(left)
+            if news is not None and following <= self._end.lac:
+                payloads = news.payloads[max(0, following - news.first) :]
+                if news.first <= following and payloads:
+                    run = PayloadRun(following, payloads)
+                    following += len(payloads)
+                    silent_since = self._clock.seconds()
+                    yield entries_of(self.id, run)
 
     def close(self) -> Deferred[None]:
         """Ends this handle; the ledger is not touched."""

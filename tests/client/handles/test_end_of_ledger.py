@@ -487,8 +487,8 @@ def test_a_bookie_that_answers_every_poll_at_once_is_asked_less_and_less():
     assert requests(client) - before <= 11 * 4
 
 
-def test_fresh_news_costs_a_tail_one_poll_and_one_question_of_each_bookie():
-    """Each append causes one poll, one read and one LAC request to each bookie."""
+def test_fresh_news_costs_a_tail_one_poll_and_two_questions_of_one_bookie():
+    """Each append causes one poll, then one LAC request and one batch read of the bookie that had the news."""
     cluster = FakeCluster()
     client, writer = written(cluster, 0, close=False)
     cluster.succeed(writer.append(b"0"))
@@ -501,6 +501,8 @@ def test_fresh_news_costs_a_tail_one_poll_and_one_question_of_each_bookie():
         began = cluster.clock.seconds()
         while len(got) < number:
             cluster.spin(0.0005)
-        assert cluster.clock.seconds() - began < 0.008, "as long as three questions and answers take"
+        assert cluster.clock.seconds() - began < 0.006, "as long as two questions and answers take"
         cluster.spin(0.01)
-        assert sorted(request.op for request in client.pool.asked[before:]) == ["lac", "lac", "lac", "poll", "read"]
+        asked = client.pool.asked[before:]
+        assert sorted(request.op for request in asked) == ["batch", "lac", "poll"]
+        assert len({request.bookie for request in asked[:2]}) == 1
