@@ -36,7 +36,7 @@ from quire.client.placement.health import Health
 from quire.conf.client import ClientOptions
 from quire.metadata.clock import Clock, Timer
 from quire.protocol.digest import Digest
-from quire.protocol.errors import OK, ClientClosed, DigestMatch, LedgerError, UnexpectedCondition, error_of
+from quire.protocol.errors import OK, ClientClosed, DigestMatch, LedgerError, Timeout, UnexpectedCondition, error_of
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -255,6 +255,51 @@ class RangeReader:
             self._feed(Slow())
 
 
+class OneEntry:
+    """
+    One entry asked of one replica.  `done` fires with the payload, or with why that replica did not give it in time or
+    at all; then it is up to a range read.
+    """
+
+    __slots__ = ("_digest", "_entry", "_ledger", "_timer", "done")
+
+    def __init__(
+        self, clock: Clock, pool: ReadPool, ledger: int, digest: Digest, bookie: str, entry: int, wait_ms: int
+    ) -> None:
+        self.done: Deferred[bytes | int] = Deferred()
+        self._ledger = ledger
+        self._digest = digest
+        self._entry = entry
+        self._timer = clock.callLater(wait_ms / 1000, self._settle, Timeout.code) if wait_ms else None
+        pool.read(bookie, ledger, entry).addCallback(self._answered)
+
+    def _answered(self, answer: Answer) -> None:
+        found: bytes | int = answer.code
+        if answer.code == OK:
+            try:
+                found = self._digest.open(self._ledger, self._entry, answer.body or b"")
+            except DigestMatch:
+                found = DigestMatch.code
+        self._settle(found)
+
+    def _settle(self, found: bytes | int) -> None:
+        self.stop()
+        if not self.done.called:
+            self.done.callback(found)
+
+    def stop(self) -> None:
+        """Nobody waits any more."""
+        timer, self._timer = self._timer, None
+        if timer is not None and timer.active():
+            timer.cancel()
+
+    def end(self, reason: str) -> None:
+        """The client or the handle is closed."""
+        self.stop()
+        if not self.done.called:
+            self.done.errback(ClientClosed(f"ledger {self._ledger}: {reason}"))
+
+
 class RangeReads:
     """
     The range reads under way of one handle.  `prefer` is the ensemble index to begin the next one with; `ended` is why
@@ -292,7 +337,7 @@ class RangeReads:
         self._ranks = ranks
         self._suspects: set[str] = set()
         self._suspects_since = clock.seconds()
-        self._reads: set[RangeReader] = set()
+        self._reads: set[RangeReader | OneEntry] = set()
 
     def read_ahead(self, bytes_max: int) -> None:
         """So many bytes are asked for at a time from now on."""
@@ -309,9 +354,7 @@ class RangeReads:
         has to follow.
         """
         fragments = self._record.metadata.fragment_ranges()
-        if self._clock.seconds() - self._suspects_since > SUSPECT_SECONDS_MAX:
-            self._suspects_since = self._clock.seconds()
-            self._suspects.clear()
+        self._forget_suspects()
         ranks = self._ranks({bookie for _first, _last, bookies in fragments for bookie in bookies})
         ledger = self._record.ledger
         machine = RangeRead(
@@ -329,6 +372,42 @@ class RangeReads:
         reading = RangeReader(self._clock, self._pool, ledger, machine, self._speculation, self._notes)
         self._reads.add(reading)
         return reading
+
+    async def one(self, entry: int) -> bytes | None:
+        """
+        The payload of an entry from the first of its replicas, while all bookies do well; None when it has to be left
+        to a range read.
+        """
+        bookies = self._record.metadata.ensemble_at(entry)
+        self._forget_suspects()
+        if self._suspects or self._ranks(set(bookies)):
+            return None
+        index = self.prefer if self._limits.sticky and not self._quorums.striped else entry % len(bookies)
+        bookie = bookies[index]
+        asked = OneEntry(
+            self._clock, self._pool, self._record.ledger, self._digest, bookie, entry, self._speculation.ms
+        )
+        self._reads.add(asked)
+        try:
+            found = await asked.done
+        finally:
+            self._reads.discard(asked)
+            asked.stop()
+        if isinstance(found, bytes):
+            return found
+        if found == Timeout.code:
+            self._notes.late(bookie)
+        elif found == DigestMatch.code:
+            self._notes.damaged(bookie, entry)
+        else:
+            self._notes.failed(bookie, found)
+        self._suspects.add(bookie)
+        return None
+
+    def _forget_suspects(self) -> None:
+        if self._clock.seconds() - self._suspects_since > SUSPECT_SECONDS_MAX:
+            self._suspects_since = self._clock.seconds()
+            self._suspects.clear()
 
     def finish(self, reading: RangeReader) -> None:
         """Stops a read, whether it is at its end or not."""
