@@ -6,6 +6,7 @@ of one handle.
 Does not know: which range may be read (`reader`).
 """
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -36,7 +37,7 @@ from quire.client.placement.health import Health
 from quire.conf.client import ClientOptions
 from quire.metadata.clock import Clock, Timer
 from quire.protocol.digest import Digest
-from quire.protocol.errors import OK, ClientClosed, DigestMatch, LedgerError, Timeout, UnexpectedCondition, error_of
+from quire.protocol.errors import OK, ClientClosed, DigestMatch, LedgerError, UnexpectedCondition, error_of
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -124,7 +125,9 @@ class RangeReader:
         machine: RangeRead,
         speculation: Speculation,
         notes: Notes | None = None,
+        asked: "OneEntry | None" = None,
     ) -> None:
+        self._asked = asked
         self._clock = clock
         self._pool = pool
         self._ledger = ledger
@@ -152,7 +155,11 @@ class RangeReader:
         """One call at a time.  Fails when an entry can't be had from any replica."""
         if not self._begun:
             self._begun = True
+            asked = self._asked
             self._feed(Begin())
+            if asked is not None and asked.late:
+                self._stop_timer()
+                self._slow()
         if self._runs:
             run = self._runs.popleft()
             self._feed(Taken())
@@ -218,7 +225,10 @@ class RangeReader:
             waiter.callback(None)
 
     def _ask(self, ask: Ask) -> None:
-        if ask.single:
+        asked, self._asked = self._asked, None
+        if asked is not None and asked.bookie == ask.bookie:
+            asked.answer.addCallback(self._read, ask)
+        elif ask.single:
             self._pool.read(ask.bookie, self._ledger, ask.first).addCallback(self._read, ask)
         else:
             self._pool.batch_read(ask.bookie, self._ledger, ask.first, ask.count, ask.bytes_max).addCallback(
@@ -257,39 +267,45 @@ class RangeReader:
 
 class OneEntry:
     """
-    One entry asked of one replica.  `done` fires with the payload, or with why that replica did not give it in time or
-    at all; then it is up to a range read.
+    One entry asked of one replica.  `done` fires with the payload, or with None when that replica did not give it in
+    time or at all: then a range read goes on with its `answer`.
     """
 
-    __slots__ = ("_digest", "_entry", "_ledger", "_timer", "done")
+    __slots__ = ("_digest", "_entry", "_ledger", "_timer", "answer", "bookie", "done", "late")
 
     def __init__(
         self, clock: Clock, pool: ReadPool, ledger: int, digest: Digest, bookie: str, entry: int, wait_ms: int
     ) -> None:
-        self.done: Deferred[bytes | int] = Deferred()
+        self.bookie = bookie
+        self.done: Deferred[bytes | None] = Deferred()
+        self.late = False
         self._ledger = ledger
         self._digest = digest
         self._entry = entry
-        self._timer = clock.callLater(wait_ms / 1000, self._settle, Timeout.code) if wait_ms else None
-        pool.read(bookie, ledger, entry).addCallback(self._answered)
+        self._timer = clock.callLater(wait_ms / 1000, self._slow) if wait_ms else None
+        self.answer = pool.read(bookie, ledger, entry).addCallback(self._answered)
 
-    def _answered(self, answer: Answer) -> None:
-        found: bytes | int = answer.code
-        if answer.code == OK:
-            try:
-                found = self._digest.open(self._ledger, self._entry, answer.body or b"")
-            except DigestMatch:
-                found = DigestMatch.code
-        self._settle(found)
+    def _answered(self, answer: Answer) -> Answer:
+        payload = None
+        if answer.code == OK and answer.body is not None:
+            with contextlib.suppress(DigestMatch):
+                payload = self._digest.open(self._ledger, self._entry, answer.body)
+        self._settle(payload)
+        return answer
 
-    def _settle(self, found: bytes | int) -> None:
+    def _slow(self) -> None:
+        self.late = True
+        self._settle(None)
+
+    def _settle(self, payload: bytes | None) -> None:
         self.stop()
         if not self.done.called:
-            self.done.callback(found)
+            self.done.callback(payload)
 
     def stop(self) -> None:
         """Nobody waits any more."""
-        timer, self._timer = self._timer, None
+        timer: Any = self._timer
+        self._timer = None
         if timer is not None and timer.active():
             timer.cancel()
 
@@ -348,10 +364,12 @@ class RangeReads:
         if self.ended:
             raise ClientClosed(f"ledger {self._record.ledger}: {self.ended}")
 
-    def begin(self, first: int, last: int, limits: ReadLimits | None = None) -> RangeReader:
+    def begin(
+        self, first: int, last: int, limits: ReadLimits | None = None, asked: OneEntry | None = None
+    ) -> RangeReader:
         """
         Reads these entries as the metadata known now says, within the limits of the options if none are given; `finish`
-        has to follow.
+        has to follow.  `asked`: what was asked already.
         """
         fragments = self._record.metadata.fragment_ranges()
         self._forget_suspects()
@@ -369,40 +387,29 @@ class RangeReads:
             self._suspects,
             ranks,
         )
-        reading = RangeReader(self._clock, self._pool, ledger, machine, self._speculation, self._notes)
+        reading = RangeReader(self._clock, self._pool, ledger, machine, self._speculation, self._notes, asked)
         self._reads.add(reading)
         return reading
 
-    async def one(self, entry: int) -> bytes | None:
+    async def one(self, entry: int) -> bytes | OneEntry | None:
         """
-        The payload of an entry from the first of its replicas, while all bookies do well; None when it has to be left
-        to a range read.
+        The payload of an entry from the first of its replicas, while all bookies do well; else what a range read has to
+        go on with, None for nothing.
         """
         bookies = self._record.metadata.ensemble_at(entry)
         self._forget_suspects()
         if self._suspects or self._ranks(set(bookies)):
             return None
         index = self.prefer if self._limits.sticky and not self._quorums.striped else entry % len(bookies)
-        bookie = bookies[index]
-        asked = OneEntry(
-            self._clock, self._pool, self._record.ledger, self._digest, bookie, entry, self._speculation.ms
-        )
+        ledger, wait_ms = self._record.ledger, self._speculation.ms
+        asked = OneEntry(self._clock, self._pool, ledger, self._digest, bookies[index], entry, wait_ms)
         self._reads.add(asked)
         try:
-            found = await asked.done
+            payload = await asked.done
         finally:
             self._reads.discard(asked)
             asked.stop()
-        if isinstance(found, bytes):
-            return found
-        if found == Timeout.code:
-            self._notes.late(bookie)
-        elif found == DigestMatch.code:
-            self._notes.damaged(bookie, entry)
-        else:
-            self._notes.failed(bookie, found)
-        self._suspects.add(bookie)
-        return None
+        return asked if payload is None else payload
 
     def _forget_suspects(self) -> None:
         if self._clock.seconds() - self._suspects_since > SUSPECT_SECONDS_MAX:
