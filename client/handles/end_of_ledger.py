@@ -43,7 +43,7 @@ from quire.protocol.errors import (
 POLL_PAUSE_SECONDS = 0.2  # between two rounds of asking when long polls fail
 REST_SECONDS_MIN = 0.02  # from one question to the next when a bookie's answer came early and brought nothing; doubles
 REST_SECONDS_MAX = 1.0
-FLOW_SECONDS = 0.01  # when news came within so long of the last ones, the next ones are asked for without a poll
+FLOW_SECONDS = 0.01  # when news come so soon after the last ones, the last entry that is there tells the LAC
 LOOK_BYTES_MAX = 1 << 20  # of entries that come along with news
 READ_ON = ReadLimits(
     bytes_max=16 << 10, entries_max=4, pieces=1, batch=False
@@ -85,9 +85,8 @@ class EndOfLedger:
         self._reads = reads
         self._watch: Watch | None = None
         self._batches = options.batch_read  # whether a bookie with news is asked for many entries at once
-        self._flows = (
-            False  # whether the last question of a tail brought entries: then it asks for the next ones at once
-        )
+        self._news_at = -FLOW_SECONDS  # when entries came to a tail last
+        self._behind = False  # entries come faster than they are asked for: a poll would only cost a question more
         self._rest = 0.0  # seconds between two questions of a tail, after an answer that brought nothing
         self._waiting: set[Deferred[None]] = set()  # those that wait for news of the metadata
         self._log = Logger()
@@ -225,12 +224,13 @@ class EndOfLedger:
         """
         bookies = self._record.metadata.last_fragment.bookies
         known, asked_at = self.lac, self._clock.seconds()
-        if self._flows:
+        if self._behind:
             run = await self._look(self._reads.prefer % len(bookies), bookies, None, known, seconds)
             self._reads.check_open()
             if self.lac > known or self.closed or self.gone:
+                self._news_at = self._clock.seconds()
                 return run
-            self._flows = False
+            self._behind = False
         polled = self._poll(bookies, known, seconds)
         try:
             found = await self._first_of(polled, seconds)
@@ -244,10 +244,12 @@ class EndOfLedger:
         self._reads.prefer = index
         hint = -1 if answer.lac is None else answer.lac
         if answer.code == OK and hint > known and not self._rest:
-            run = await self._look(index, bookies, answer, known, seconds)
+            told_at = self._clock.seconds()
+            flows = told_at - self._news_at < FLOW_SECONDS and self._batches and not self._record.quorums.striped
+            run = await self._look(index, bookies, None if flows else answer, known, seconds)
             if self.lac > known:
-                soon = self._clock.seconds() - asked_at < FLOW_SECONDS
-                self._flows = soon and self._batches and not self._record.quorums.striped
+                self._news_at = self._clock.seconds()
+                self._behind = flows and told_at - asked_at <= self._news_at - told_at
                 return run
         failed = answer.code != OK and answer.code not in NEGATIVE
         if failed or hint <= known:
@@ -279,9 +281,9 @@ class EndOfLedger:
         self, index: int, bookies: Sequence[str], answer: Answer | None, known: int, seconds: float
     ) -> PayloadRun | None:
         """
-        Asks one bookie for the entries behind `known`, of which those come back that are confirmed.  After `answer`, to
-        a poll, those that its hint is about, and at the same time how far the ledger is confirmed; without one all
-        that it has, of which the last says it.
+        Asks one bookie for the entries behind `known`, of which those come back that are confirmed.  With its `answer`
+        to a poll: for those that its hint is about, and at the same time how far the ledger is confirmed; without: for
+        all that it has, of which the last says it.
         """
         options = self._options
         bodies, first, count = [], known + 1, options.read_ahead_entries_max
