@@ -91,7 +91,9 @@ MUTANTS = (
     mutant("the length is not read from entry LAC", "D7, S28", "recovery",
            (f"{RECOVERY}._finish", "if self.last == self.base >= 0:", "if False:")),
     mutant("recovery adds carry a LAC that moves", "D16", "tail",
-           (f"{SENDING}._pump", "self._base if self.recovery else self.lac", "self.lac")),
+           (f"{SENDING}._pump", "self._base if self.recovery else self.lac", "self.lac"),
+           # entry by entry, for a piece is written back as one batch, before its LAC could have moved
+           ("quire.client.core.recovery_reads:RecoveryReads.__init__", "pieces and not quorums.striped", "False")),
     # Writer
     mutant("the writer closes over IN_RECOVERY", "D1", "store",
            (f"{EDITS}._close_ledger", "if metadata.state is LedgerState.IN_RECOVERY:", "if False:"),
@@ -133,6 +135,9 @@ MUTANTS = (
     mutant("a new fragment begins behind what was sent", "protocol-rules.md 2.5", "change",
            (f"{APPEND}._change", "StoreEnsemble(self.head + 1,", "StoreEnsemble(self._window.sent_last + 1,")),
     # Reader
+    mutant("what comes along with news is shown before it is confirmed", "D8", "tail",
+           ("quire.client.handles.end_of_ledger:EndOfLedger._look", "del payloads[max(0, self.lac - known) :]",
+            "pass")),
     mutant("entries past the LAC are read", "D8", "tail",
            (f"{READER}._read", "if not unconfirmed and last > self._end.lac:", "if False:")),
     mutant("unconfirmed reads go past the end", "D9", "tail",
