@@ -40,9 +40,9 @@ class ReadLimits:
     itself.
     """
 
-    bytes_max: int = 1 << 20
+    bytes_max: int = 4 << 20
     entries_max: int = 10_000
-    pieces: int = 4
+    pieces: int = 2
     batch: bool = True
     sticky: bool = True  # begin with the same replica every time, where all hold everything
 
