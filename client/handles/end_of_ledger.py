@@ -43,7 +43,6 @@ from quire.protocol.errors import (
 POLL_PAUSE_SECONDS = 0.2  # between two rounds of asking when long polls fail
 REST_SECONDS_MIN = 0.02  # from one question to the next when a bookie's answer came early and brought nothing; doubles
 REST_SECONDS_MAX = 1.0
-FLOW_SECONDS = 0.01  # when news come so soon after the last ones, the last entry that is there tells the LAC
 LOOK_BYTES_MAX = 1 << 20  # of entries that come along with news
 READ_ON = ReadLimits(
     bytes_max=16 << 10, entries_max=4, pieces=1, batch=False
@@ -85,8 +84,6 @@ class EndOfLedger:
         self._reads = reads
         self._watch: Watch | None = None
         self._batches = options.batch_read  # whether a bookie with news is asked for many entries at once
-        self._news_at = -FLOW_SECONDS  # when entries came to a tail last
-        self._behind = False  # entries come faster than they are asked for: a poll would only cost a question more
         self._rest = 0.0  # seconds between two questions of a tail, after an answer that brought nothing
         self._waiting: set[Deferred[None]] = set()  # those that wait for news of the metadata
         self._log = Logger()
@@ -224,13 +221,6 @@ class EndOfLedger:
         """
         bookies = self._record.metadata.last_fragment.bookies
         known, asked_at = self.lac, self._clock.seconds()
-        if self._behind:
-            run = await self._look(self._reads.prefer % len(bookies), bookies, None, known, seconds)
-            self._reads.check_open()
-            if self.lac > known or self.closed or self.gone:
-                self._news_at = self._clock.seconds()
-                return run
-            self._behind = False
         polled = self._poll(bookies, known, seconds)
         try:
             found = await self._first_of(polled, seconds)
@@ -244,12 +234,8 @@ class EndOfLedger:
         self._reads.prefer = index
         hint = -1 if answer.lac is None else answer.lac
         if answer.code == OK and hint > known and not self._rest:
-            told_at = self._clock.seconds()
-            flows = told_at - self._news_at < FLOW_SECONDS and self._batches and not self._record.quorums.striped
-            run = await self._look(index, bookies, None if flows else answer, known, seconds)
+            run = await self._look(index, bookies[index], answer, known, seconds)
             if self.lac > known:
-                self._news_at = self._clock.seconds()
-                self._behind = flows and told_at - asked_at <= self._news_at - told_at
                 return run
         failed = answer.code != OK and answer.code not in NEGATIVE
         if failed or hint <= known:
@@ -277,40 +263,31 @@ class EndOfLedger:
             await self._pause(min(seconds, self._rest, max(0.0, self._rest - waited)))
         return None
 
-    async def _look(
-        self, index: int, bookies: Sequence[str], answer: Answer | None, known: int, seconds: float
-    ) -> PayloadRun | None:
+    async def _look(self, index: int, bookie: str, answer: Answer, known: int, seconds: float) -> PayloadRun | None:
         """
-        Asks one bookie for the entries behind `known`, of which those come back that are confirmed.  With its `answer`
-        to a poll: for those that its hint is about, and at the same time how far the ledger is confirmed; without: for
-        all that it has, of which the last says it.
+        Asks the bookie that has news how far the ledger is confirmed, and at the same time for the entries behind
+        `known` that its hint is about, of which those come back that are confirmed.
         """
-        options = self._options
-        bodies, first, count = [], known + 1, options.read_ahead_entries_max
-        asked: list[Deferred[Any]] = []
-        if answer is not None:
-            asked.append(self._pool.read_lac(bookies[index], self.id))
-            if answer.body is not None and answer.entry == first:
-                bodies.append(answer.body)
-            count = min(count, (answer.lac or 0) - known - len(bodies))
+        assert answer.lac is not None
+        options, first = self._options, known + 1
+        bodies = [answer.body] if answer.body is not None and answer.entry == first else []
+        count = min(options.read_ahead_entries_max, answer.lac - known - len(bodies))
+        asked: list[Deferred[Any]] = [self._pool.read_lac(bookie, self.id)]
         if count > 0 and self._batches and not self._record.quorums.striped:
             bytes_max = min(options.read_ahead_bytes_max, LOOK_BYTES_MAX)
-            asked.append(self._pool.batch_read(bookies[index], self.id, first + len(bodies), count, bytes_max))
+            asked.append(self._pool.batch_read(bookie, self.id, first + len(bodies), count, bytes_max))
         within = min(seconds, options.speculative_read_ms / 1000 or seconds)
         found = await self._first_of(gatherResults(asked), within)
         if found is None:
             return None
+        last, *batches = found
         coverage = Coverage(self.id, self._record.quorums, self._digest)
-        if answer is not None:
-            last = found.pop(0)
-            coverage.lac_and_entry(index, last.code, last.lac_body, last.last_body)
-        for batch in found:
+        coverage.lac_and_entry(index, last.code, last.lac_body, last.last_body)
+        self._confirmed(coverage)
+        for batch in batches:
             bodies += batch.bodies
             self._batches = batch.code != BookieHandleNotAvailable.code  # perhaps because it knows no batch read
         payloads = self._digest.open_run(self.id, first, bodies)
-        if answer is None and payloads:
-            coverage.last_entry(index, OK, bodies[len(payloads) - 1])
-        self._confirmed(coverage)
         del payloads[max(0, self.lac - known) :]
         return PayloadRun(first, payloads) if payloads else None
 

@@ -506,22 +506,3 @@ def test_fresh_news_costs_a_tail_one_poll_and_two_questions_of_one_bookie():
         asked = client.pool.asked[before:]
         assert sorted(request.op for request in asked) == ["batch", "lac", "poll"]
         assert len({request.bookie for request in asked[:2]}) == 1
-
-
-def test_a_tail_of_a_busy_writer_asks_one_question_for_many_entries():
-    """Entries that follow each other within 10 ms come by batch reads alone, or by one and a poll."""
-    cluster = FakeCluster()
-    client, writer = written(cluster, 0, close=False)
-    cluster.succeed(writer.append(b"0"))
-    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
-    got, _tail = follow(cluster, reader, 1000.0)
-    cluster.spin(0.1)
-    before = len(client.pool.asked)
-    for number in range(500):
-        writer.append(b"%d" % number)
-        cluster.spin(0.0005)
-    cluster.spin(0.1)
-    asked = [request.op for request in client.pool.asked[before:] if request.op != "add"]
-    assert len(got) >= 490, "all but those whose LAC no further add carried"
-    assert asked.count("lac") <= 6, "at the beginning, and when the writer stops"
-    assert len(asked) < 200
