@@ -135,9 +135,6 @@ MUTANTS = (
     mutant("a new fragment begins behind what was sent", "protocol-rules.md 2.5", "change",
            (f"{APPEND}._change", "StoreEnsemble(self.head + 1,", "StoreEnsemble(self._window.sent_last + 1,")),
     # Reader
-    mutant("what comes along with news is shown before it is confirmed", "D8", "tail",
-           ("quire.client.handles.end_of_ledger:EndOfLedger._look", "del payloads[max(0, self.lac - known) :]",
-            "pass")),
     mutant("entries past the LAC are read", "D8", "tail",
            (f"{READER}._read", "if not unconfirmed and last > self._end.lac:", "if False:")),
     mutant("unconfirmed reads go past the end", "D9", "tail",
