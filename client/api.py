@@ -390,7 +390,8 @@ class Client:
         def body(entry: int) -> Deferred[bytes]:
             return Deferred.fromCoroutine(read_body(self.pool, record.ledger, digest, record.replicas(entry), entry))
 
-        recovery = Recovery(self.reactor, self.pool, self.choice, record, digest, limits_of(self.options), body)
+        limits, pieces = limits_of(self.options), self.options.batch_read
+        recovery = Recovery(self.reactor, self.pool, self.choice, record, digest, limits, body, pieces)
         self.recoveries.add(recovery)
         try:
             return await recovery.run()

@@ -280,13 +280,13 @@ class ReaderOptions(BaseModel):
         ),
     )
     read_ahead_bytes_max: int = option(
-        4 * MIB, ge=4096, key="readAheadBytes", unit="bytes", description="what one reader asks for in one batch read"
+        MIB, ge=4096, key="readAheadBytes", unit="bytes", description="what one reader asks for in one batch read"
     )
     read_ahead_entries_max: int = option(
         10_000, ge=1, key="readAheadEntries", description="entries that one reader asks for in one batch read"
     )
     read_ahead_batches: int = option(
-        2, ge=1, le=64, key="readAheadBatches", description="batch reads that one streaming reader has under way"
+        4, ge=1, le=64, key="readAheadBatches", description="batch reads that one streaming reader has under way"
     )
     batch_read: bool = option(
         True,

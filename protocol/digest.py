@@ -161,19 +161,15 @@ class Digest:
             except DigestMatch:
                 pass
             return out
-        ids = struct.Struct(">qq")
-        expected = struct.Struct(">I").unpack_from
-        entry = first
-        for body in bodies:
+        head = struct.Struct(">qq16xI").unpack_from
+        for entry, body in enumerate(bodies, first):
+            if len(body) < 36:
+                break
             payload = body[36:]
-            if (
-                len(body) < 36
-                or ids.unpack_from(body) != (ledger, entry)
-                or expected(body, 32)[0] != crc32c(payload, crc32c(body[:32]))
-            ):
+            its_ledger, its_entry, expected = head(body)
+            if its_entry != entry or its_ledger != ledger or expected != crc32c(payload, crc32c(body[:32])):
                 break
             out.append(payload)
-            entry += 1
         return out
 
     def intact(self, ledger: int, first: int, bodies: Sequence[bytes]) -> int:

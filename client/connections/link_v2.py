@@ -4,8 +4,8 @@ A V2 connection: adds, reads and batch reads at the least cost per entry.
 Knows: that a V2 answer carries only (ledger, entry, operation), or a request id for batch reads (wire.md
 2.6).  So on one connection at most one handle has a given key outstanding: `admits_adds` and `admits_read` say whether
 a key is free, and who finds it taken goes over V3, where every request has a number of its own.
-Does not know: fencing reads, which never come here, and recovery adds, of which only those come that fit no V3 frame
-(`pool`).
+Does not know: fencing reads of one entry, which never come here, and recovery adds, of which only those come that fit
+no V3 frame (`pool`).
 
 Safety: a key stays taken after its request expired, until the late answer came or the connection ended; so a late
 answer is never given to another request.
@@ -60,12 +60,12 @@ class LinkV2(Link):
         self._reads[request.ledger, request.entry] = PendingRequest(deferred, self.deadline(), Answer)
         self.write(v2.pack_read(request))
 
-    def batch_read(
-        self, ledger: int, first: int, count_max: int, bytes_max: int, deferred: Deferred[BatchAnswer]
-    ) -> None:
+    def batch_read(self, request: BatchRead, deferred: Deferred[BatchAnswer]) -> None:
+        """Plain or fencing; it gets its request id here."""
         self._request_id += 1
+        request.request_id = self._request_id
         self._batches[self._request_id] = PendingRequest(deferred, self.deadline(), _empty_batch)
-        self.write(v2.pack_batch_read(BatchRead(ledger, first, self._request_id, count_max, bytes_max)))
+        self.write(v2.pack_batch_read(request))
 
     def replies(self, data: bytes) -> tuple[list[Reply], WireError | None]:
         return self._decoder.feed(data), self._decoder.failure

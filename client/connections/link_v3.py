@@ -208,7 +208,14 @@ class LinkV3(Link):
         self.write(v3.pack_request(request))
 
     def read_run(
-        self, ledger: int, first: int, count_max: int, bytes_max: int, deferred: Deferred[BatchAnswer]
+        self,
+        ledger: int,
+        first: int,
+        count_max: int,
+        bytes_max: int,
+        deferred: Deferred[BatchAnswer],
+        fence_key: bytes | None = None,
+        priority: int = 0,
     ) -> None:
         """
         Single reads of entries from `first` on, in one write: as many as probably fit into `bytes_max`, at most
@@ -218,7 +225,9 @@ class LinkV3(Link):
         if count_max > 0:
             count = min(count, count_max)
         txn = self._number(count, ReadRun(deferred, self.deadline(), count, bytes_max))
-        self.write(b"".join([v3.pack_request(Read(ledger, first + i, txn=txn + i, version=3)) for i in range(count)]))
+        fence = fence_key is not None
+        reads = [Read(ledger, first + i, fence, fence_key, priority, txn + i, 3) for i in range(count)]
+        self.write(b"".join(map(v3.pack_request, reads)))
 
     def _number(self, count: int, run: One | ReadRun | AddsRun) -> int:
         txn = self._packing.take(count)

@@ -9,8 +9,8 @@ Does not know: ledgers' metadata, quorums, digests.
 Nothing here fails a Deferred: an answer carries a code (`answers`).
 
 Safety: a fencing read and a recovery add never travel over V2, whose answers can't distinguish them from plain ones;
-except for a recovery add of an entry that filled a V2 frame and fits no V3 one, and then only while no other handle
-sends adds of its ledger there.
+except for a batch read, whose answer has a number of its own, and for a recovery add of an entry that filled a V2 frame
+and fits no V3 one, and then only while no other handle sends adds of its ledger there.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ from quire.client.connections.on_demand_link import OnDemandLink
 from quire.conf.client import ClientOptions
 from quire.metadata.store import MetadataStore
 from quire.protocol.batch import AddBatch
-from quire.protocol.messages import LAST_ENTRY, BookieInfo, Force, ListEntries, Read, ReadLac, WriteLac
+from quire.protocol.messages import LAST_ENTRY, BatchRead, BookieInfo, Force, ListEntries, Read, ReadLac, WriteLac
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -120,18 +120,29 @@ class BookiePool:
 
         return self._use(bookie, 2, over, answer, Answer, patient=False)
 
-    def batch_read(self, bookie: str, ledger: int, first: int, count_max: int, bytes_max: int) -> Deferred[BatchAnswer]:
+    def batch_read(
+        self,
+        bookie: str,
+        ledger: int,
+        first: int,
+        count_max: int,
+        bytes_max: int,
+        fence_key: bytes | None = None,
+        priority: int = 0,
+    ) -> Deferred[BatchAnswer]:
         """
         Bodies of consecutive entries from `first` on, not verified: at most `count_max` (<= 0: no limit) and about
-        `bytes_max` bytes, at least one.  Over V2, or as pipelined single reads when all goes over V3.
+        `bytes_max` bytes, at least one.  Over V2, or as pipelined single reads when all goes over V3.  With `fence_key`
+        the ledger is fenced first.
         """
-        answer: Deferred[BatchAnswer] = self._counted(bookie)
+        fence = fence_key is not None
+        answer: Deferred[BatchAnswer] = Deferred() if fence else self._counted(bookie)
 
         def over(link: Link) -> None:
             if isinstance(link, LinkV2):
-                link.batch_read(ledger, first, count_max, bytes_max, answer)
+                link.batch_read(BatchRead(ledger, first, 0, count_max, bytes_max, fence, fence_key, priority), answer)
             elif isinstance(link, LinkV3):
-                link.read_run(ledger, first, count_max, bytes_max, answer)
+                link.read_run(ledger, first, count_max, bytes_max, answer, fence_key, priority)
 
         return self._use(
             bookie,
@@ -139,7 +150,7 @@ class BookiePool:
             over,
             answer,
             lambda code: BatchAnswer(code, []),
-            patient=False,
+            patient=fence,
         )
 
     def read_run(self, bookie: str, ledger: int, first: int, count_max: int, bytes_max: int) -> Deferred[BatchAnswer]:

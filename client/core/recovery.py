@@ -36,7 +36,7 @@ from quire.client.core.append.messages import (
 )
 from quire.client.core.append.messages import Input as AddInput
 from quire.client.core.coverage import Coverage, describe
-from quire.client.core.quorum import NEGATIVE, Quorums
+from quire.client.core.quorum import Quorums
 from quire.client.core.recovery_messages import (
     Begin,
     Effect,
@@ -52,17 +52,15 @@ from quire.client.core.recovery_messages import (
     MarkInRecovery,
     ReadAnswer,
     Recovered,
-    RecoveryRead,
+    RunAnswer,
     StoreEnd,
     StoreFailed,
 )
+from quire.client.core.recovery_reads import RecoveryReads, Verdict
 from quire.protocol.digest import HEADER, Digest
-from quire.protocol.errors import OK, DigestMatch, LedgerRecovery, Timeout, UnauthorizedAccess, name_of
+from quire.protocol.errors import OK, LedgerRecovery, Timeout, UnauthorizedAccess, name_of
 
 # SPDX-License-Identifier: Apache-2.0
-
-READS_MAX = 64  # recovery reads under way
-READ_BYTES_MAX = 8 << 20  # what they may bring back, judged by the largest entry seen so far
 
 
 class RecoveryState(Enum):
@@ -76,38 +74,11 @@ class RecoveryState(Enum):
     FAILED = auto()
 
 
-class Verdict(Enum):
-    FOUND = auto()
-    ABSENT = auto()
-    UNKNOWN = auto()
-
-
-class EntryRead:
-    """What the write set of one entry said so far."""
-
-    __slots__ = ("asked", "codes", "entry", "length", "order", "payload", "verdict")
-
-    def __init__(self, entry: int, order: list[int]) -> None:
-        self.entry = entry
-        self.order = order
-        self.asked = 0
-        self.codes: dict[int, int] = {}
-        self.verdict: Verdict | None = None
-        self.payload = b""
-        self.length = 0
-
-    def judge(self, absent: int) -> None:
-        """Strict on absence, and once all answered there is nothing to wait for (protocol-rules.md 4.3)."""
-        if sum(code in NEGATIVE for code in self.codes.values()) >= absent:
-            self.verdict = Verdict.ABSENT
-        elif len(self.codes) == len(self.order):
-            self.verdict = Verdict.UNKNOWN
-
-
 class RecoveryMachine:
     """One attempt to recover one ledger.  Inputs of its adds go in by the same `handle`."""
 
-    def __init__(self, ledger: int, quorums: Quorums, digest: Digest, limits: Limits) -> None:
+    def __init__(self, ledger: int, quorums: Quorums, digest: Digest, limits: Limits, pieces: bool = True) -> None:
+        """`pieces`: whether bookies may be asked for many entries at once."""
         self.ledger = ledger
         self.quorums = quorums
         self.digest = digest
@@ -120,9 +91,9 @@ class RecoveryMachine:
         self.adds: AppendMachine | None = None
         self._first = 0
         self._coverage = Coverage(ledger, quorums, digest)
-        self._reads: dict[int, EntryRead] = {}
-        self._next_read = 0
-        self._largest = READ_BYTES_MAX // 16
+        self._pieces = pieces
+        self._reads: RecoveryReads | None = None
+        self._highest: dict[int, int] = {}  # the last entry that each index holds, as it said when it was fenced
         self._suspects: set[int] = set()  # indexes that failed: asked last
         self._ensembles: dict[int, tuple[str, ...]] = {}
         self._change_first = 0
@@ -171,10 +142,21 @@ class RecoveryMachine:
         coverage.last_entry(given.index, given.code, given.body)
         if given.index not in coverage.heard:
             self._suspects.add(given.index)
+        elif given.body is not None and coverage.answered[given.index] == OK:
+            self._highest[given.index] = HEADER.unpack_from(given.body)[1]
         if coverage.complete:
             self.base = max(coverage.lac, self._first - 1)
             self.last = self.base
-            self._next_read = self.base + 1
+            self._reads = RecoveryReads(
+                self.ledger,
+                self.quorums,
+                self.digest,
+                self.bookies,
+                self.base + 1,
+                self._highest,
+                self._suspects,
+                self._pieces,
+            )
             self.adds = AppendMachine(
                 self.ledger, self.quorums, self.digest, self.bookies, self.limits, last=self.base, recovery=True
             )
@@ -192,79 +174,57 @@ class RecoveryMachine:
 
     def _read_on(self, effects: list[Effect]) -> None:
         assert self.adds is not None
-        window = max(1, min(READS_MAX, READ_BYTES_MAX // self._largest))
-        while len(self._reads) < window and not self.adds.window_full:
-            entry = self._next_read
-            self._next_read += 1
-            order = sorted(self.quorums.write_set(entry), key=self._suspects.__contains__)
-            self._reads[entry] = EntryRead(entry, order)
-            self._ask(self._reads[entry], 1, effects)
-
-    def _ask(self, read: EntryRead, up_to: int, effects: list[Effect]) -> None:
-        effects += [RecoveryRead(read.entry, index, self.bookies[index]) for index in read.order[read.asked : up_to]]
-        read.asked = up_to
+        assert self._reads is not None
+        if not self.adds.window_full:
+            effects += self._reads.ask_on()
 
     def _read(self, given: ReadAnswer, effects: list[Effect]) -> None:
-        read = self._reads.get(given.entry)
-        if read is None or read.verdict is not None or given.index in read.codes:
-            return
-        code = given.code
-        if code == OK and given.body is not None:
-            try:
-                read.payload = self.digest.open(self.ledger, given.entry, given.body)
-                read.length = HEADER.unpack_from(given.body)[3]
-                read.verdict = Verdict.FOUND
-                self._largest = max(self._largest, len(given.body))
-            except DigestMatch:
-                code = DigestMatch.code
-        elif code == OK:
-            code = DigestMatch.code
-        read.codes[given.index] = code
-        if read.verdict is None:
-            if code not in NEGATIVE:
-                self._suspects.add(given.index)
-            read.judge(self.quorums.absent)
-        if read.verdict is None:
-            self._ask(read, len(read.order), effects)
-        else:
-            self._take(effects)
+        assert self._reads is not None
+        effects += self._reads.answered(given)
+        self._take(effects)
+
+    def _brought(self, given: RunAnswer, effects: list[Effect]) -> None:
+        assert self._reads is not None
+        effects += self._reads.brought(given)
+        self._take(effects)
 
     def _take(self, effects: list[Effect]) -> None:
         """
         Hands on what is decided, in order of ids; the entries that arrived together are written back as one batch.
         """
         reads = self._reads
+        assert reads is not None
         payloads: list[bytes] = []
         length = self.length
-        while (read := reads.get(self.last + 1)) is not None and read.verdict is Verdict.FOUND:
-            del reads[read.entry]
-            before = read.length - len(read.payload)
+        while (found := reads.pop(self.last + 1)) is not None:
+            payload, after = found
+            before = after - len(payload)
             if payloads and before != self.length:  # an advanced writer's lengths follow its order of writing
                 self._write_back(payloads, length, effects)
                 payloads = []
             if not payloads:
                 length = before
-            payloads.append(read.payload)
-            self.length, self.last = read.length, read.entry
+            payloads.append(payload)
+            self.length, self.last = after, self.last + 1
         if payloads:
             self._write_back(payloads, length, effects)
         if self.state is not RecoveryState.READING:
             return
-        if read is None or read.verdict is None:
+        ended = reads.ended
+        if ended is None or ended.entry > self.last + 1:
             self._read_on(effects)
-        elif read.verdict is Verdict.ABSENT:
-            reads.clear()  # a find behind a gap is no entry of this ledger
+        elif ended.verdict is Verdict.ABSENT:  # a find behind a gap is no entry of this ledger
             self.state = RecoveryState.WRITING
             self._finish(effects)
         else:
-            codes = "; ".join(describe(self.bookies[index], code) for index, code in sorted(read.codes.items()))
+            codes = "; ".join(describe(self.bookies[index], code) for index, code in sorted(ended.codes.items()))
             need = (
                 f"one of its {self.quorums.write} bookies must give it, or {self.quorums.absent} say that they do "
                 "not have it"
             )
             self._fail(
                 LedgerRecovery.code,
-                f"can't decide whether entry {read.entry} exists: {codes}; {need}; bring some of these bookies back",
+                f"can't decide whether entry {ended.entry} exists: {codes}; {need}; bring some of these bookies back",
                 effects,
             )
 
@@ -377,6 +337,7 @@ TRANSITIONS: dict[tuple[RecoveryState, type], Row] = {
     (S.MARKING, StoreFailed): Row(M._store_failed, _FAILED),
     (S.FENCING, FenceAnswer): Row(M._fenced, _READ | {S.FENCING}),
     (S.READING, ReadAnswer): Row(M._read, _READ),
+    (S.READING, RunAnswer): Row(M._brought, _READ),
     (S.MEASURING, LengthAnswer): Row(M._measured, frozenset((S.CLOSING, S.FAILED))),
     (S.CLOSING, EndStored): Row(M._stored, frozenset((S.DONE,))),
     (S.CLOSING, FoundClosed): Row(M._adopt_late, frozenset((S.DONE,))),
@@ -389,7 +350,7 @@ for _state in (S.MARKING, S.FENCING, S.READING, S.WRITING, S.MEASURING, S.CLOSIN
 for _state in (S.READING, S.WRITING, S.MEASURING, S.CLOSING, S.DONE, S.FAILED):
     TRANSITIONS[_state, FenceAnswer] = _stay(_state)  # the rest of the ensemble, after it was covered
 for _state in (S.WRITING, S.MEASURING, S.CLOSING, S.DONE, S.FAILED):
-    TRANSITIONS[_state, ReadAnswer] = _stay(_state)
+    TRANSITIONS[_state, ReadAnswer] = TRANSITIONS[_state, RunAnswer] = _stay(_state)
 for _add in ADD_INPUTS:
     TRANSITIONS[S.READING, _add] = Row(M._added, _READ)
     TRANSITIONS[S.WRITING, _add] = Row(M._added, _WRITE)
@@ -406,6 +367,7 @@ INPUTS = (
     StoreFailed,
     FenceAnswer,
     ReadAnswer,
+    RunAnswer,
     LengthAnswer,
     Shutdown,
     *ADD_INPUTS,
@@ -419,6 +381,6 @@ ILLEGAL: set[tuple[RecoveryState, type]] = {
     *((state, StoreFailed) for state in RecoveryState if state not in (S.MARKING, S.CLOSING, S.FAILED)),
     *((state, LengthAnswer) for state in RecoveryState if state not in (S.MEASURING, S.FAILED)),
     *((state, FenceAnswer) for state in (S.MARKING,)),
-    *((state, ReadAnswer) for state in (S.MARKING, S.FENCING)),
+    *((state, answer) for state in (S.MARKING, S.FENCING) for answer in (ReadAnswer, RunAnswer)),
     *((state, add) for state in (S.MARKING, S.FENCING) for add in ADD_INPUTS),
 }

@@ -5,6 +5,7 @@ Knows: inputs from the metadata store and the network, effects for the driver.
 Does not know: what the machine decides.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quire.client.core.append.messages import Effect as AddEffect
@@ -56,6 +57,15 @@ class FenceAnswer:
 
 
 @dataclass(slots=True)
+class RunAnswer:
+    """To a `RecoveryRun`: bodies of consecutive entries from its first one on, as many as came."""
+
+    first: int
+    code: int
+    bodies: Sequence[bytes]
+
+
+@dataclass(slots=True)
 class ReadAnswer:
     entry: int
     index: int
@@ -98,6 +108,17 @@ class RecoveryRead:
 
 
 @dataclass(slots=True)
+class RecoveryRun:
+    """A fencing read, with high priority, of `count` entries from `first` on, within `bytes_max`."""
+
+    first: int
+    count: int
+    bytes_max: int
+    index: int
+    bookie: str
+
+
+@dataclass(slots=True)
 class FindLength:
     """An ordinary read of a confirmed entry, for its length field."""
 
@@ -128,5 +149,16 @@ class Failed:
     reason: str
 
 
-Input = Begin | Marked | FoundClosed | EndStored | StoreFailed | FenceAnswer | ReadAnswer | LengthAnswer | AddInput
-Effect = MarkInRecovery | Fence | RecoveryRead | FindLength | StoreEnd | Recovered | Failed | AddEffect
+Input = (
+    Begin
+    | Marked
+    | FoundClosed
+    | EndStored
+    | StoreFailed
+    | FenceAnswer
+    | RunAnswer
+    | ReadAnswer
+    | LengthAnswer
+    | AddInput
+)
+Effect = MarkInRecovery | Fence | RecoveryRead | RecoveryRun | FindLength | StoreEnd | Recovered | Failed | AddEffect

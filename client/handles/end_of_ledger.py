@@ -13,7 +13,7 @@ a bookie's unsigned hint only leads to another question (D14).
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import Logger
 
 from quire.client.connections.pool import Answer, LacAnswer
@@ -22,19 +22,28 @@ from quire.client.core.quorum import NEGATIVE
 from quire.client.core.read import ReadLimits
 from quire.client.handles.entry_body import read_body
 from quire.client.handles.ledger_record import LedgerRecord
-from quire.client.handles.range_reader import RangeReads, ReadPool
+from quire.client.handles.range_reader import PayloadRun, RangeReads, ReadPool
 from quire.conf.client import ClientOptions
 from quire.metadata.clock import Clock, Timer
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Versioned, Watch
 from quire.protocol.digest import ENTRY_ID_MAX, Digest, ledger_length
-from quire.protocol.errors import OK, LedgerError, LedgerRecovery, Read, Timeout, UnauthorizedAccess
+from quire.protocol.errors import (
+    OK,
+    BookieHandleNotAvailable,
+    LedgerError,
+    LedgerRecovery,
+    Read,
+    Timeout,
+    UnauthorizedAccess,
+)
 
 # SPDX-License-Identifier: Apache-2.0
 
 POLL_PAUSE_SECONDS = 0.2  # between two rounds of asking when long polls fail
 REST_SECONDS_MIN = 0.02  # from one question to the next when a bookie's answer came early and brought nothing; doubles
 REST_SECONDS_MAX = 1.0
+LOOK_BYTES_MAX = 1 << 20  # of entries that come along with news
 READ_ON = ReadLimits(
     bytes_max=16 << 10, entries_max=4, pieces=1, batch=False
 )  # so much at a time of what is not confirmed, only to see what it carries
@@ -74,6 +83,7 @@ class EndOfLedger:
         self._options = options
         self._reads = reads
         self._watch: Watch | None = None
+        self._batches = options.batch_read  # whether a bookie with news is asked for many entries at once
         self._rest = 0.0  # seconds between two questions of a tail, after an answer that brought nothing
         self._waiting: set[Deferred[None]] = set()  # those that wait for news of the metadata
         self._log = Logger()
@@ -203,11 +213,11 @@ class EndOfLedger:
 
     # Waiting for news.
 
-    async def await_news(self, seconds: float) -> None:
+    async def await_news(self, seconds: float) -> PayloadRun | None:
         """
         Waits at a bookie of the last ensemble, and the longer it lasts at further ones, until one has news, or the
-        metadata has, or `seconds` are over.  After an answer that came early and brought nothing that could be verified
-        the next round begins later and later.
+        metadata has, or `seconds` are over; entries behind what was known, up to `lac`, where they came along.  After
+        an answer that came early and brought nothing that could be verified the next round begins later and later.
         """
         bookies = self._record.metadata.last_fragment.bookies
         known, asked_at = self.lac, self._clock.seconds()
@@ -219,10 +229,14 @@ class EndOfLedger:
                 polled.callback(None)  # no further bookie is asked
         self._reads.check_open()
         if found is None or self.closed or self.gone:
-            return
+            return None
         index, answer = found
         self._reads.prefer = index
         hint = -1 if answer.lac is None else answer.lac
+        if answer.code == OK and hint > known and not self._rest:
+            run = await self._look(index, bookies[index], answer, known, seconds)
+            if self.lac > known:
+                return run
         failed = answer.code != OK and answer.code not in NEGATIVE
         if failed or hint <= known:
             # Nothing there: another bookie may know more (this one may be behind, or out of the ensemble by now).
@@ -247,6 +261,35 @@ class EndOfLedger:
         elif answer.code == OK and (hint > known or waited < most) and not self._reads.ended:
             self._rest = min(2 * self._rest or REST_SECONDS_MIN, most)
             await self._pause(min(seconds, self._rest, max(0.0, self._rest - waited)))
+        return None
+
+    async def _look(self, index: int, bookie: str, answer: Answer, known: int, seconds: float) -> PayloadRun | None:
+        """
+        Asks the bookie that has news how far the ledger is confirmed, and at the same time for the entries behind
+        `known` that its hint is about, of which those come back that are confirmed.
+        """
+        assert answer.lac is not None
+        options, first = self._options, known + 1
+        bodies = [answer.body] if answer.body is not None and answer.entry == first else []
+        count = min(options.read_ahead_entries_max, answer.lac - known - len(bodies))
+        asked: list[Deferred[Any]] = [self._pool.read_lac(bookie, self.id)]
+        if count > 0 and self._batches and not self._record.quorums.striped:
+            bytes_max = min(options.read_ahead_bytes_max, LOOK_BYTES_MAX)
+            asked.append(self._pool.batch_read(bookie, self.id, first + len(bodies), count, bytes_max))
+        within = min(seconds, options.speculative_read_ms / 1000 or seconds)
+        found = await self._first_of(gatherResults(asked), within)
+        if found is None:
+            return None
+        last, *batches = found
+        coverage = Coverage(self.id, self._record.quorums, self._digest)
+        coverage.lac_and_entry(index, last.code, last.lac_body, last.last_body)
+        self._confirmed(coverage)
+        for batch in batches:
+            bodies += batch.bodies
+            self._batches = batch.code != BookieHandleNotAvailable.code  # perhaps because it knows no batch read
+        payloads = self._digest.open_run(self.id, first, bodies)
+        del payloads[max(0, self.lac - known) :]
+        return PayloadRun(first, payloads) if payloads else None
 
     async def _read_on(self, first: int, last: int, known: int) -> bool:
         """

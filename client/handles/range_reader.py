@@ -6,6 +6,7 @@ of one handle.
 Does not know: which range may be read (`reader`).
 """
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -124,7 +125,9 @@ class RangeReader:
         machine: RangeRead,
         speculation: Speculation,
         notes: Notes | None = None,
+        asked: "OneEntry | None" = None,
     ) -> None:
+        self._asked = asked
         self._clock = clock
         self._pool = pool
         self._ledger = ledger
@@ -152,7 +155,11 @@ class RangeReader:
         """One call at a time.  Fails when an entry can't be had from any replica."""
         if not self._begun:
             self._begun = True
+            asked = self._asked
             self._feed(Begin())
+            if asked is not None and asked.late:
+                self._stop_timer()
+                self._slow()
         if self._runs:
             run = self._runs.popleft()
             self._feed(Taken())
@@ -218,7 +225,10 @@ class RangeReader:
             waiter.callback(None)
 
     def _ask(self, ask: Ask) -> None:
-        if ask.single:
+        asked, self._asked = self._asked, None
+        if asked is not None and asked.bookie == ask.bookie:
+            asked.answer.addCallback(self._read, ask)
+        elif ask.single:
             self._pool.read(ask.bookie, self._ledger, ask.first).addCallback(self._read, ask)
         else:
             self._pool.batch_read(ask.bookie, self._ledger, ask.first, ask.count, ask.bytes_max).addCallback(
@@ -253,6 +263,57 @@ class RangeReader:
         self._wait_ms = min(self._wait_ms * self._speculation.growth, self._speculation.ms_max)
         if not self._runs:
             self._feed(Slow())
+
+
+class OneEntry:
+    """
+    One entry asked of one replica.  `done` fires with the payload, or with None when that replica did not give it in
+    time or at all: then a range read goes on with its `answer`.
+    """
+
+    __slots__ = ("_digest", "_entry", "_ledger", "_timer", "answer", "bookie", "done", "late")
+
+    def __init__(
+        self, clock: Clock, pool: ReadPool, ledger: int, digest: Digest, bookie: str, entry: int, wait_ms: int
+    ) -> None:
+        self.bookie = bookie
+        self.done: Deferred[bytes | None] = Deferred()
+        self.late = False
+        self._ledger = ledger
+        self._digest = digest
+        self._entry = entry
+        self._timer = clock.callLater(wait_ms / 1000, self._slow) if wait_ms else None
+        self.answer = pool.read(bookie, ledger, entry).addCallback(self._answered)
+
+    def _answered(self, answer: Answer) -> Answer:
+        payload = None
+        if answer.code == OK and answer.body is not None:
+            with contextlib.suppress(DigestMatch):
+                payload = self._digest.open(self._ledger, self._entry, answer.body)
+        self._settle(payload)
+        return answer
+
+    def _slow(self) -> None:
+        self.late = True
+        self._settle(None)
+
+    def _settle(self, payload: bytes | None) -> None:
+        self.stop()
+        if not self.done.called:
+            self.done.callback(payload)
+
+    def stop(self) -> None:
+        """Nobody waits any more."""
+        timer: Any = self._timer
+        self._timer = None
+        if timer is not None and timer.active():
+            timer.cancel()
+
+    def end(self, reason: str) -> None:
+        """The client or the handle is closed."""
+        self.stop()
+        if not self.done.called:
+            self.done.errback(ClientClosed(f"ledger {self._ledger}: {reason}"))
 
 
 class RangeReads:
@@ -292,7 +353,7 @@ class RangeReads:
         self._ranks = ranks
         self._suspects: set[str] = set()
         self._suspects_since = clock.seconds()
-        self._reads: set[RangeReader] = set()
+        self._reads: set[RangeReader | OneEntry] = set()
 
     def read_ahead(self, bytes_max: int) -> None:
         """So many bytes are asked for at a time from now on."""
@@ -303,15 +364,15 @@ class RangeReads:
         if self.ended:
             raise ClientClosed(f"ledger {self._record.ledger}: {self.ended}")
 
-    def begin(self, first: int, last: int, limits: ReadLimits | None = None) -> RangeReader:
+    def begin(
+        self, first: int, last: int, limits: ReadLimits | None = None, asked: OneEntry | None = None
+    ) -> RangeReader:
         """
         Reads these entries as the metadata known now says, within the limits of the options if none are given; `finish`
-        has to follow.
+        has to follow.  `asked`: what was asked already.
         """
         fragments = self._record.metadata.fragment_ranges()
-        if self._clock.seconds() - self._suspects_since > SUSPECT_SECONDS_MAX:
-            self._suspects_since = self._clock.seconds()
-            self._suspects.clear()
+        self._forget_suspects()
         ranks = self._ranks({bookie for _first, _last, bookies in fragments for bookie in bookies})
         ledger = self._record.ledger
         machine = RangeRead(
@@ -326,9 +387,34 @@ class RangeReads:
             self._suspects,
             ranks,
         )
-        reading = RangeReader(self._clock, self._pool, ledger, machine, self._speculation, self._notes)
+        reading = RangeReader(self._clock, self._pool, ledger, machine, self._speculation, self._notes, asked)
         self._reads.add(reading)
         return reading
+
+    async def one(self, entry: int) -> bytes | OneEntry | None:
+        """
+        The payload of an entry from the first of its replicas, while all bookies do well; else what a range read has to
+        go on with, None for nothing.
+        """
+        bookies = self._record.metadata.ensemble_at(entry)
+        self._forget_suspects()
+        if self._suspects or self._ranks(set(bookies)):
+            return None
+        index = self.prefer if self._limits.sticky and not self._quorums.striped else entry % len(bookies)
+        ledger, wait_ms = self._record.ledger, self._speculation.ms
+        asked = OneEntry(self._clock, self._pool, ledger, self._digest, bookies[index], entry, wait_ms)
+        self._reads.add(asked)
+        try:
+            payload = await asked.done
+        finally:
+            self._reads.discard(asked)
+            asked.stop()
+        return asked if payload is None else payload
+
+    def _forget_suspects(self) -> None:
+        if self._clock.seconds() - self._suspects_since > SUSPECT_SECONDS_MAX:
+            self._suspects_since = self._clock.seconds()
+            self._suspects.clear()
 
     def finish(self, reading: RangeReader) -> None:
         """Stops a read, whether it is at its end or not."""

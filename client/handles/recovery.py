@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.client.connections.pool import Answer
+from quire.client.connections.pool import Answer, BatchAnswer
 from quire.client.core.append.messages import EnsembleChanged, Limits, Shutdown, StoreEnsemble
 from quire.client.core.recovery import RecoveryMachine
 from quire.client.core.recovery_messages import (
@@ -33,6 +33,8 @@ from quire.client.core.recovery_messages import (
     ReadAnswer,
     Recovered,
     RecoveryRead,
+    RecoveryRun,
+    RunAnswer,
     StoreEnd,
     StoreFailed,
 )
@@ -57,12 +59,24 @@ class RecoveryPool(AddPool, Protocol):
         self, bookie: str, ledger: int, entry: int, fence_key: bytes | None = None, priority: int = 0
     ) -> Deferred[Answer]: ...
 
+    def batch_read(
+        self,
+        bookie: str,
+        ledger: int,
+        first: int,
+        count_max: int,
+        bytes_max: int,
+        fence_key: bytes | None = None,
+        priority: int = 0,
+    ) -> Deferred[BatchAnswer]: ...
+
 
 class Recovery:
     """
     One attempt.  `run` fires with the metadata once the ledger is CLOSED, by this client or by another; fails with
     `UnauthorizedAccess`, `Timeout` or `LedgerRecovery` and leaves the ledger as it is: trying again is always allowed.
-    `read_body` fetches one confirmed entry's body by an ordinary read.
+    `read_body` fetches one confirmed entry's body by an ordinary read; `pieces`: whether bookies are asked for many
+    entries at once.
     """
 
     def __init__(
@@ -74,13 +88,14 @@ class Recovery:
         digest: Digest,
         limits: Limits,
         read_body: Callable[[int], Deferred[bytes]],
+        pieces: bool = True,
     ) -> None:
         self._pool = pool
         self._choice = choice
         self._record = record
         self._digest = digest
         self._read_body = read_body
-        self._machine = RecoveryMachine(record.ledger, record.quorums, digest, limits)
+        self._machine = RecoveryMachine(record.ledger, record.quorums, digest, limits, pieces)
         self._done: Deferred[LedgerMetadata] = Deferred()
         self._under_way: set[Deferred[Any]] = set()
         self._ended = False
@@ -89,6 +104,7 @@ class Recovery:
             MarkInRecovery: self._mark,
             Fence: self._fence,
             RecoveryRead: self._read,
+            RecoveryRun: self._read_run,
             FindLength: self._find_length,
             StoreEnd: self._store_end,
             Recovered: self._recovered,
@@ -145,6 +161,13 @@ class Recovery:
         self._later(
             asked, lambda answer: self._driver.feed(ReadAnswer(effect.entry, effect.index, answer.code, answer.body))
         )
+
+    def _read_run(self, effect: RecoveryRun) -> None:
+        key = self._digest.master_key
+        asked = self._pool.batch_read(
+            effect.bookie, self._record.ledger, effect.first, effect.count, effect.bytes_max, key, PRIORITY
+        )
+        self._later(asked, lambda answer: self._driver.feed(RunAnswer(effect.first, answer.code, answer.bodies)))
 
     def _find_length(self, effect: FindLength) -> None:
         found = self._read_body(effect.entry)

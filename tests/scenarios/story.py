@@ -340,7 +340,7 @@ class Story:
     def arrives(self, names: str | None, entries: str | None) -> None:
         chosen, ids = set((names or "").split()), {int(each) for each in entries.split()} if entries else None
         self.cluster.let_go(
-            lambda request: (not chosen or request.bookie in chosen) and (ids is None or request.entry in ids)
+            lambda request: (not chosen or request.bookie in chosen) and (ids is None or request.is_of(ids))
         )
 
     # Time and metadata.
@@ -412,8 +412,10 @@ class Story:
         return self.clients[who]
 
     def judge(self, request: Request) -> str | int:
-        asked = (request.op, request.bookie, str(request.client), request.entry)
-        for *wanted, verdict in self.rules:
+        asked = (request.op, request.bookie, str(request.client))
+        for *wanted, entries, verdict in self.rules:
+            if entries and not request.is_of(entries):
+                continue
             if all(not among or each in among for each, among in zip(asked, wanted, strict=True)):
                 return verdict
         return "pass"

@@ -65,7 +65,8 @@ UNLOCKED = (
 MUTANTS = (
     # Recovery
     mutant("recovery reads do not fence", "R5, S1", "late add",
-           (f"{ATTEMPT}._read", "effect.entry, self._digest.master_key, PRIORITY", "effect.entry")),
+           (f"{ATTEMPT}._read", "effect.entry, self._digest.master_key, PRIORITY", "effect.entry"),
+           (f"{ATTEMPT}._read_run", "effect.bytes_max, key, PRIORITY", "effect.bytes_max")),
     mutant("fencing before the metadata says IN_RECOVERY", "R1", "recovery",
            (f"{ATTEMPT}._marking", "lambda metadata: metadata.state is LedgerState.OPEN", "lambda metadata: False")),
     mutant("recovery starts at the LAC, not in the last fragment", "R4, S3", "new ensemble",
@@ -73,7 +74,10 @@ MUTANTS = (
     mutant("one 'no' makes an entry absent", "protocol-rules.md 1.3, S7", "recovery",
            (f"{QUORUMS}.absent", "self.write - self.ack + 1", "1")),
     mutant("a failure counts as a 'no'", "protocol-rules.md 4.3, S8", "recovery",
-           ("quire.client.core.recovery:EntryRead.judge", "code in NEGATIVE", "code != OK")),
+           ("quire.client.core.recovery_reads:EntryRead.judge", "code in NEGATIVE", "code != OK")),
+    mutant("a piece that ends early ends the ledger", "protocol-rules.md 4.3, R5", "recovery",
+           ("quire.client.core.recovery_reads:RecoveryReads.brought", "heappush(self._again, entry)",
+            "self._entry(entry).judge(0); self.ended = self.ended or self._entries[entry]")),
     mutant("answers are counted by QC, not by coverage", "protocol-rules.md 1.4, S29", "tail",
            (f"{QUORUMS}.covered", "if unheard >= self.ack:",
             "if unheard >= 0 and sum(index in heard for index in range(size)) < self.absent:")),
@@ -88,7 +92,9 @@ MUTANTS = (
     mutant("the length is not read from entry LAC", "D7, S28", "recovery",
            (f"{RECOVERY}._finish", "if self.last == self.base >= 0:", "if False:")),
     mutant("recovery adds carry a LAC that moves", "D16", "tail",
-           (f"{SENDING}._pump", "self._base if self.recovery else self.lac", "self.lac")),
+           (f"{SENDING}._pump", "self._base if self.recovery else self.lac", "self.lac"),
+           # entry by entry, for a piece is written back as one batch, before its LAC could have moved
+           ("quire.client.core.recovery_reads:RecoveryReads.__init__", "pieces and not quorums.striped", "False")),
     # Writer
     mutant("the writer closes over IN_RECOVERY", "D1", "store",
            (f"{EDITS}._close_ledger", "if metadata.state is LedgerState.IN_RECOVERY:", "if False:"),

@@ -116,7 +116,7 @@ profile(
     {"open": 25, "slow_host": 6, "stop_link": 6},
     chance_on=1.0, steps=(4, 10), batch=1, shapes=((2, 2, 2),), spares=(0, 0), writers=(1,), gap=0.02, jitter=(0.0005,
     0.002), fault_rates=(0.0,),
-    protocols=("v2",), losses=0.2,
+    protocols=("v2",), losses=0.2, modes=((("batch_read", False),),),  # pieces come from who has the entry: too safe
 )  # fmt: skip
 profile(
     "change",

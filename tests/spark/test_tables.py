@@ -115,8 +115,10 @@ def test_a_stream_of_a_ledger(spark: SparkSession, uri: str, ours: Cluster, tmp_
     there = ledger(ours, VALUES)
     rows = spark.readStream.format("ledger").options(metadata=uri, ledgers=there, maxEntriesPerTrigger=600).load()
     query = (
-        rows.writeStream.format("memory").queryName("entries").option("checkpointLocation", str(tmp_path))
-    ).trigger(availableNow=True).start()
+        (rows.writeStream.format("memory").queryName("entries").option("checkpointLocation", str(tmp_path)))
+        .trigger(availableNow=True)
+        .start()
+    )
     query.awaitTermination()
     assert [each["numInputRows"] for each in query.recentProgress] == [600, 400]
     found = spark.sql("select payload from entries order by entry_id").collect()

@@ -5,7 +5,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from quire.metadata.store import ServiceInfo
 from quire.protocol.errors import MetaStore, Status
-from quire.protocol.messages import BatchRead, ReadReply
+from quire.protocol.messages import BatchRead, Read, ReadReply
 from tests.client.fakes.scripted import Addresses, Listener, Net, batch, body, make_pool, pending, result
 
 BOOKIE = "127.0.0.1:3181"
@@ -80,6 +80,18 @@ def test_with_v3_chosen_everything_goes_over_v3():
     peer = net.accept()
     assert net.asked == 0
     assert len(peer.requests()) == 5
+
+
+@pytest.mark.parametrize("protocol", ["v2", "v3"])
+def test_a_fencing_batch_read_fences_with_the_key(protocol):
+    """One packet with a number of its own over V2; over V3 single reads, each of which fences."""
+    net = Net()
+    net_pool = make_pool(net, protocol=protocol)
+    net_pool.batch_read(BOOKIE, 1, 5, 3, 1 << 20, fence_key=KEY, priority=100)
+    asked = net.accept().requests()
+    assert [type(request) for request in asked] == ([BatchRead] if protocol == "v2" else [Read] * 3)
+    assert all(request.fence and request.master_key == KEY and request.priority for request in asked)
+    assert net_pool.pending(BOOKIE) == 0, "it asks whom it must, so it makes nobody crowded"
 
 
 def test_a_read_run_asks_one_by_one_whatever_the_protocol():

@@ -59,9 +59,9 @@ def reading(shape=(3, 3, 2), first=0):
 
 
 def test_one_positive_is_found():
-    """A single valid answer is enough to recover an entry."""
+    """A single valid answer is enough to recover an entry, whatever the others would say."""
     machine, asked = reading()
-    assert [ask.index for ask in asked] == [0]
+    assert [ask.index for ask in asked] == [0, 1, 2], "no bookie said that it has one: all are asked at once"
     machine.handle(ReadAnswer(0, 0, 0, DIGEST.entry(1, 0, -1, 3, b"abc")))
     assert machine.last == 0
 
@@ -71,7 +71,7 @@ def test_absent_needs_qc_negatives():
     machine, _asked = reading()
     effects = machine.handle(ReadAnswer(0, 0, NO_ENTRY, None))
     assert machine.state is RecoveryState.READING
-    assert [(effect.entry, effect.index) for effect in effects] == [(0, 1), (0, 2)], "now all others are asked"
+    assert effects == []
     effects = machine.handle(ReadAnswer(0, 1, NO_ENTRY, None))
     assert isinstance(effects[-1], StoreEnd)
     assert (effects[-1].last, effects[-1].length) == (-1, 0)

@@ -7,7 +7,7 @@ arrives), "mute" (it is done, but the answer is lost), "hold" (it waits until `c
 bookie answers with instead of doing anything.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeVar
@@ -53,13 +53,18 @@ class VirtualReactor(Clock):
 
 @dataclass
 class Request:
-    """What a story judges.  `op`: add, recovery add, read, fence, lac, write lac, force, poll."""
+    """What a story judges, of entries `entry` to `last`.  `op`: add, recovery add, read, fence, lac, write lac, …"""
 
     bookie: str
     op: str
     ledger: int
     entry: int
     client: int
+    last: int
+
+    def is_of(self, entries: Collection[int]) -> bool:
+        """Whether it is about one of these."""
+        return any(self.entry <= entry <= self.last for entry in entries)
 
 
 @dataclass
@@ -156,7 +161,7 @@ class FakeChannel:
     def arrive(self, work: list[tuple[int, bytes]], batch: AddBatch) -> None:
         for entry, body in work:
             op = "recovery add" if batch.recovery else "add"
-            request = Request(self.bookie.name, op, self.ledger, entry, self.pool.number)
+            request = Request(self.bookie.name, op, self.ledger, entry, self.pool.number, entry)
             self.pool.cluster.route(
                 request,
                 lambda entry=entry, body=body: self.store(entry, body, batch),
@@ -241,10 +246,11 @@ class FakePool:
         work: Callable[[FakeBookie], T],
         blank: Callable[[int], T],
         more: float = 0.0,
+        count: int = 1,
     ) -> Deferred[T]:
         done: Deferred[T] = Deferred()
         target = self.cluster.bookies[bookie]
-        request = Request(bookie, op, ledger, entry, self.number)
+        request = Request(bookie, op, ledger, entry, self.number, entry + count - 1)
         self.asked.append(request)
 
         def settle(value: T) -> None:
@@ -296,9 +302,18 @@ class FakePool:
             Answer,
         )
 
-    def batch_read(self, bookie: str, ledger: int, first: int, count_max: int, bytes_max: int) -> Deferred[BatchAnswer]:
+    def batch_read(
+        self,
+        bookie: str,
+        ledger: int,
+        first: int,
+        count_max: int,
+        bytes_max: int,
+        fence_key: bytes | None = None,
+        priority: int = 0,
+    ) -> Deferred[BatchAnswer]:
         def work(target: FakeBookie) -> BatchAnswer:
-            answer = target.read(ledger, first, None)
+            answer = target.read(ledger, first, fence_key)
             if answer.code or answer.body is None:
                 return BatchAnswer(answer.code, [])
             bodies, size = [answer.body], len(answer.body)
@@ -312,7 +327,8 @@ class FakePool:
                 size += len(body)
             return BatchAnswer(0, bodies)
 
-        return self.ask(bookie, "batch", ledger, first, work, lambda code: BatchAnswer(code, []))
+        op = "fence" if fence_key else "batch"
+        return self.ask(bookie, op, ledger, first, work, lambda code: BatchAnswer(code, []), count=count_max)
 
     def read_lac(self, bookie: str, ledger: int) -> Deferred[LacAnswer]:
         def work(target: FakeBookie) -> LacAnswer:

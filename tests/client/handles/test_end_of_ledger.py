@@ -3,6 +3,7 @@
 import pytest
 from twisted.internet.defer import Deferred
 
+from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import (
     BookieHandleNotAvailable,
     ClientClosed,
@@ -487,8 +488,8 @@ def test_a_bookie_that_answers_every_poll_at_once_is_asked_less_and_less():
     assert requests(client) - before <= 11 * 4
 
 
-def test_fresh_news_costs_a_tail_one_poll_and_one_question_of_each_bookie():
-    """Each append causes one poll, one read and one LAC request to each bookie."""
+def test_fresh_news_costs_a_tail_one_poll_and_two_questions_of_one_bookie():
+    """Each append causes one poll, then one LAC request and one batch read of the bookie that had the news."""
     cluster = FakeCluster()
     client, writer = written(cluster, 0, close=False)
     cluster.succeed(writer.append(b"0"))
@@ -501,6 +502,28 @@ def test_fresh_news_costs_a_tail_one_poll_and_one_question_of_each_bookie():
         began = cluster.clock.seconds()
         while len(got) < number:
             cluster.spin(0.0005)
-        assert cluster.clock.seconds() - began < 0.008, "as long as three questions and answers take"
-        cluster.spin(0.01)
-        assert sorted(request.op for request in client.pool.asked[before:]) == ["lac", "lac", "lac", "poll", "read"]
+        assert cluster.clock.seconds() - began < 0.006, "as long as two questions and answers take"
+        cluster.spin(0.03)
+        asked = client.pool.asked[before:]
+        assert sorted(request.op for request in asked) == ["batch", "lac", "poll"]
+        assert len({request.bookie for request in asked[:2]}) == 1
+
+
+def test_what_comes_along_with_news_is_shown_only_up_to_what_is_verified():
+    """D8, D14: a bookie claims 5 where the entries that it gives vouch for 1; a tail shows 0 and 1."""
+    cluster = FakeCluster()
+    bookies = ["b0", "b1", "b2"]
+    ledger = cluster.ledger({0: bookies}, 3, 2)
+    cluster.put(ledger, 0, b"0", -1, 1, *bookies)
+    reader = cluster.succeed(cluster.client().open_ledger(ledger, recover=False))
+    got, _tail = follow(cluster, reader, 1000.0)
+    cluster.spin(0.1)
+    digest = Digest(DigestType.CRC32C, b"")
+    for name in bookies:
+        stored = cluster.bookies[name].ledgers[ledger]
+        for entry in range(1, 6):
+            stored.entries[entry] = digest.entry(ledger, entry, min(1, entry - 1), entry + 1, b"%d" % entry)
+        cluster.bookies[name].saw_lac(stored, 5)
+    cluster.spin(5.0)
+    assert payloads(got) == [b"0", b"1"]
+    assert reader.last_entry_id == 1

@@ -27,7 +27,7 @@ from quire.protocol.errors import (
     NoSuchEntry,
     UnexpectedCondition,
 )
-from tests.client.fakes.cluster import FakeCluster, Outcome
+from tests.client.fakes.cluster import NO_ENTRY, FakeCluster, Outcome
 from tests.client.fakes.ledgers import payloads, written
 
 # SPDX-License-Identifier: Apache-2.0
@@ -71,6 +71,51 @@ def test_a_hanging_bookie_costs_one_wait_in_a_whole_stream():
         reading = cluster.outcome(reader.read(0, 399))
         cluster.spin(0.4)
         assert reading.code == 0, shape
+
+
+@pytest.mark.parametrize("shape", [(3, 3, 2), (4, 2, 2)])
+def test_one_entry_costs_one_request_while_all_do_well(shape):
+    """Each is asked of one bookie of its write set, and its bytes come back."""
+    cluster = FakeCluster(4)
+    client, writer = written(cluster, shape=shape)
+    reader = cluster.succeed(client.open_ledger(writer.id))
+    before = len(client.pool.asked)
+    for entry in (7, 0, 49):
+        (found,) = cluster.succeed(reader.read(entry, entry))
+        assert (found.ledger_id, found.entry_id, found.data) == (writer.id, entry, b"%d" % entry)
+    asked = client.pool.asked[before:]
+    assert [(request.op, request.entry) for request in asked] == [("read", 7), ("read", 0), ("read", 49)]
+
+
+@pytest.mark.parametrize("verdict", ["drop", -8, -12, NO_ENTRY, "damage"])
+def test_one_entry_that_its_first_replica_does_not_give_is_read_from_another_one(verdict):
+    """Silence, failures, a "no" and damaged bytes of one bookie cost further requests, and never the entry."""
+    cluster = FakeCluster()
+    client, writer = written(cluster, speculative_read_ms=500)
+    reader = cluster.succeed(client.open_ledger(writer.id))
+    asked = cluster.metadata(writer.id).last_fragment.bookies[writer.id % 3]
+    if verdict == "damage":
+        cluster.bookies[asked].ledgers[writer.id].entries[7] = b"damage" * 10
+    else:
+        cluster.judge = lambda request: verdict if request.bookie == asked else "pass"
+    reading = cluster.outcome(reader.read(7, 7))
+    cluster.spin(0.7)
+    assert [entry.data for entry in reading.result()] == [b"7"]
+    assert reader.damaged == ({(asked, 7)} if verdict == "damage" else set())
+    before = len(client.pool.asked)
+    cluster.succeed(reader.read(8, 8))
+    assert asked not in {request.bookie for request in client.pool.asked[before:]}, "it is asked last from then on"
+
+
+def test_one_entry_ends_with_its_reader():
+    """What waits for a bookie fails with `ClientClosed`, and no timer stays."""
+    cluster = FakeCluster()
+    client, writer = written(cluster)
+    reader = cluster.succeed(client.open_ledger(writer.id))
+    cluster.judge = lambda _request: "drop"
+    reading = cluster.outcome(reader.read(7, 7))
+    reader.close()
+    assert reading.code == ClientClosed.code
 
 
 def test_a_bug_in_the_machine_fails_the_read_and_nothing_else(monkeypatch):

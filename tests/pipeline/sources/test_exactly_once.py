@@ -254,9 +254,7 @@ CASES = [
 ]
 
 
-def played(
-    ours: Cluster, bookies: LocalCluster, monkeypatch: pytest.MonkeyPatch, seed: int, cases: list[str]
-) -> None:
+def played(ours: Cluster, bookies: LocalCluster, monkeypatch: pytest.MonkeyPatch, seed: int, cases: list[str]) -> None:
     """These batches, one after the other; then what the log holds, and what is left besides."""
 
     def use(context: Context) -> None:
