@@ -11,7 +11,8 @@ Knows: how to start, stop, kill, pause and measure these processes; the Java set
 machine.
 Does not know: quire.  Its bookies join by registering at the same metadata URI.
 Everything it keeps lies in a cache folder of the user's home (`--cache`, `QUIRE_PEER`), everything a cluster writes in
-a temporary folder. It ends only the processes that it started.
+a temporary folder. It ends only the processes that it started.  The version is the one that `pom.xml` names, or that of
+`QUIRE_PEER_VERSION` in the environment; each has a folder of its own in the cache.
 """
 
 import argparse
@@ -73,17 +74,21 @@ def cache() -> pathlib.Path:
     return pathlib.Path(os.environ.get("QUIRE_PEER") or pathlib.Path.home() / ".cache" / "quire-peer")
 
 
+def version() -> str:
+    """Of Apache BookKeeper, for this process and those that it starts."""
+    found = re.search("<bookkeeper.version>(.*)</", (HERE / "pom.xml").read_text())
+    assert found is not None
+    return os.environ.get("QUIRE_PEER_VERSION") or found[1]
+
+
 def class_path() -> str:
     """The jars and the compiled driver, made once and kept in the cache."""
-    home, source = cache(), HERE / "Peer.java"
-    jars, classes = home / "lib", home / "classes-interop"
+    home, source = cache() / version(), HERE / "Peer.java"
+    jars, classes = home / "lib", home / "classes"
     if not (home / "complete").exists():
         shutil.rmtree(jars, ignore_errors=True)
-        subprocess.run(
-            ["mvn", "-q", "-B", "-f", HERE / "pom.xml", "dependency:copy-dependencies", f"-DoutputDirectory={jars}"],
-            check=True,
-            stdout=sys.stderr,
-        )
+        words = ["dependency:copy-dependencies", f"-DoutputDirectory={jars}", f"-Dbookkeeper.version={version()}"]
+        subprocess.run(["mvn", "-q", "-B", "-f", HERE / "pom.xml", *words], check=True, stdout=sys.stderr)
         (home / "complete").touch()
     compiled = classes / "Peer.class"
     if not compiled.exists() or compiled.stat().st_mtime < source.stat().st_mtime:
