@@ -40,7 +40,7 @@ appender.file.type=Console
 appender.file.name=C
 appender.file.target=SYSTEM_ERR
 appender.file.layout.type=PatternLayout
-appender.file.layout.pattern=%d %-5p %c{1} %m%n%ex
+appender.file.layout.pattern=%d %-5p %c{1} %m %X%n%ex
 rootLogger.level=%LEVEL%
 rootLogger.appenderRef.c.ref=C
 """
@@ -388,8 +388,8 @@ class JavaClient:
 
 def shell(metadata: str, *arguments: str) -> str:
     """
-    What one command of Apache's `bookkeeper shell` prints (most of it through its logger); RuntimeError with that when
-    it fails.
+    What one command of Apache's `bookkeeper shell` prints, most of it through its logger: until 4.17 in sentences, from
+    4.18 on as a message and, in braces, its attributes.  RuntimeError with that when it fails.
     """
     with tempfile.TemporaryDirectory(prefix="quire-peer-") as folder:
         home = pathlib.Path(folder)
@@ -407,7 +407,9 @@ def shell(metadata: str, *arguments: str) -> str:
             f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
         )
     answers = [
-        line.split("Command ", 1)[-1] for line in done.stderr.splitlines() if re.search(r" INFO +\w+Command ", line)
+        line.split("Command ", 1)[-1].removesuffix(" {}")
+        for line in done.stderr.splitlines()
+        if re.search(r" INFO +\w+Command ", line)
     ]
     return "\n".join([*done.stdout.splitlines(), *answers, ""])
 
