@@ -102,7 +102,7 @@ class Bench:
 
     def side_by_side(self, row: Row, names: Sequence[str]) -> Runs:
         """All rounds of these sides; one before is not counted."""
-        pairs = row.pairs or self.options.pairs
+        pairs = self.options.pairs or row.pairs or PAIRS
         words = row.scaled(self.options.quick)
         sides = [self.side(name, row.bookies) for name in names]  # none starts while another is measured
         calls = [partial(side.run, row.verb, **words) for side in sides]
@@ -119,9 +119,7 @@ class Bench:
 
     def by_module(self, row: Row, names: Sequence[str]) -> Runs:
         """The rounds of a module that measures by itself."""
-        words: dict[str, object] = {
-            "pairs": min(row.pairs or PAIRS, self.options.pairs) if self.options.quick else row.pairs
-        }
+        words: dict[str, object] = {"pairs": self.options.pairs or row.pairs or PAIRS}
         words |= row.scaled(self.options.quick) | ({"directory": self.options.dir} if self.options.dir else {})
         alone = ["--alone"] if names != row.sides else []
         self.say(f"  {row.name}")
@@ -152,7 +150,7 @@ class Bench:
 
     def others(self) -> None:
         """Named logs on bookies of this checkout, and Spark's tables, each in a process of its own."""
-        words = [f"--pairs={self.options.pairs}", *(["--quick"] if self.options.quick else [])]
+        words = [f"--pairs={self.options.pairs or PAIRS}", *(["--quick"] if self.options.quick else [])]
         for module, first in OTHERS.items():
             wanted = [f"--only={word}" for word in self.options.only or [first] if word.startswith(first)]
             if wanted:
@@ -195,7 +193,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--pairs", type=int, default=PAIRS, help=f"rounds of each row (default {PAIRS})")
+    parser.add_argument("--pairs", type=int, help=f"rounds of each row (default {PAIRS}, or the row's own)")
     parser.add_argument(
         "--quick", action="store_true", help="a tenth of the work, little warm-up: shows that it runs, not how fast"
     )

@@ -67,7 +67,7 @@ class Row:
     sides: tuple[str, ...]
     wanted: tuple[Wanted, ...]
     bookies: int = 3
-    pairs: int | None = None  # whatever --pairs says
+    pairs: int | None = None  # if --pairs says nothing
     module: bool = False  # `verb` is a module of this folder
 
     def scaled(self, quick: bool) -> dict[str, int | str]:

@@ -114,7 +114,7 @@ def test_a_module_measures_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "measured", module)
     wanted = (at_most("p50_ms", 1.2, "alone"),)
     rows = [Row("row", "interference", {"seconds": 4}, ("busy", "alone"), wanted, pairs=9, module=True)]
-    found, _log = measured(rows, monkeypatch)
+    found, _log = measured(rows, monkeypatch, pairs=None)
     assert asked == [("interference", "--pairs=9", "--seconds=4")]
     assert "MISS" in found.table()
 
