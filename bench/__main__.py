@@ -18,6 +18,7 @@ wrong side, CPU per entry when its median is 3 % above.
 import argparse
 import json
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -212,6 +213,7 @@ def main() -> int:
     if options.list:
         print("\n".join(row.name for row in ROWS))
         return 0
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the rows so far are printed, and all sides ended
     begun = time.monotonic()
     bench = Bench(options)
     described = machine(options.dir, bench.java_at_hand) if options.json else {}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 # SPDX-License-Identifier: Apache-2.0
 
-WIDTH, LABELS, VALUES = 860, 330, 90  # pixels: the whole, of them names on the left and figures on the right
+WIDTH, LABELS, VALUES = 940, 370, 90  # pixels: the whole, of them names on the left and figures on the right
 BAR, GAP, TOP = 14, 10, 48
 COLOURS = ("#2f6f9f", "#b0b7bf", "#d98032", "#8a6fb0")
 MET, MISSED = "#3f8f5f", "#c0504d"
