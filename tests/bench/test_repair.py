@@ -1,4 +1,4 @@
-"""The bench of repair runs from end to end: ledgers are made, a bookie goes, what it held is made good, and it returns."""
+"""The bench of repair runs from end to end: ledgers are made, a bookie goes, its copies are made good, it returns."""
 
 import json
 from pathlib import Path
