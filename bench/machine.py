@@ -22,12 +22,16 @@ def machine(directory: str | None, java_at_hand: bool) -> dict[str, object]:
     """A name for each fact, as the page shows it."""
     cpu = re.findall(r"^model name\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     p50, p99 = sync_ms(directory)
+    busy = os.getloadavg()[0]
     facts: dict[str, object] = {
         "date": time.strftime("%Y-%m-%d"),
         "cores": f"{os.cpu_count()} of {cpu[0] if cpu else platform.machine()}",
-        "memory_gb": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9, 1),
+        "memory": f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 1e9:.1f} GB",
         "kernel": platform.release(),
         "fdatasync": f"p50 {p50:.2f} ms, p99 {p99:.2f} ms ({BLOCK >> 10} KiB into a file that is there)",
+        "load before": f"{busy:.1f} (1.0 keeps a core busy: not all of the machine was ours)"
+        if busy > 1
+        else f"{busy:.1f}",
         "python": platform.python_version(),
     }
     if java_at_hand:

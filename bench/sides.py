@@ -69,12 +69,13 @@ class Spent:
             counts = re.findall(r"^(\d+),,syscalls", self.perf.communicate()[1], re.MULTILINE)
             self.syncs = sum(map(int, counts)) if counts else None
         after = [(cpu_seconds(pid), written_bytes(pid)) for pid in self.pids]
-        self.cpu = sum(new[0] - old[0] for new, old in zip(after, self.before, strict=True))
+        self.cpu = [new[0] - old[0] for new, old in zip(after, self.before, strict=True)]
         self.written = sum(new[1] - old[1] for new, old in zip(after, self.before, strict=True))
 
     def figures(self, entries: int) -> Run:
         return {
-            "bookies_cpu_us_per_entry": round(self.cpu / entries * 1e6, 2),
+            "bookies_cpu_us_per_entry": round(sum(self.cpu) / entries * 1e6, 2),
+            "each_bookie_cpu_us_per_entry": [round(cpu / entries * 1e6, 2) for cpu in self.cpu],
             "bookies_written_mb": round(self.written / 1e6, 1),
             "bookies_syncs": self.syncs,
         }
