@@ -190,6 +190,12 @@ def figure(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
+def told_to_end(number: int, _frame: object) -> None:
+    """Once: the rows so far are printed, and all sides ended."""
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -213,7 +219,7 @@ def main() -> int:
     if options.list:
         print("\n".join(row.name for row in ROWS))
         return 0
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the rows so far are printed, and all sides ended
+    signal.signal(signal.SIGTERM, told_to_end)
     begun = time.monotonic()
     bench = Bench(options)
     described = machine(options.dir, bench.java_at_hand) if options.json else {}
