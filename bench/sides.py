@@ -40,6 +40,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 RUN_SECONDS_MAX = 600
 # Below this the Java side still gets faster from run to run: entries of 1 KiB, then as many of 100 B.
 WARM_UP_ENTRIES = 600_000
+COUNTED = ("entries", "count", "rounds")  # words that say what CPU is divided by; the first that a verb has
 
 
 class Spent:
@@ -133,7 +134,7 @@ class Side(ABC):
             words["ledger"] = self.kept(words)
         with Spent(self.pids) as spent:
             found = self.drive(verb, words)
-        found |= spent.figures(int(found.get("entries") or words.get("entries") or words["count"]))
+        found |= spent.figures(next(int(words[name]) for name in COUNTED if name in words))
         if "client_cpu_us_per_entry" in found:
             found["cpu_us_per_entry"] = round(found["client_cpu_us_per_entry"] + found["bookies_cpu_us_per_entry"], 2)
         return found
