@@ -8,7 +8,7 @@ SETUP := setup.cfg pyproject.toml
 PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 
 # Which Apache BookKeeper interop and bench run beside, e.g. make interop BOOKKEEPER=4.17.3; the newest if not given.
-export QUIRE_PEER_VERSION := $(BOOKKEEPER)
+export QUIRE_PEER_VERSION ?= $(BOOKKEEPER)
 
 # The suite starts hundreds of processes; each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
