@@ -435,7 +435,8 @@ public class Peer {
         List<Turns> all = new ArrayList<>();
         for (int i = 0; i < count; i++) {
             LedgerHandle writer = task.create();
-            append(writer, Collections.nCopies(prefilled + 1, data), 1, 0, null);
+            append(writer, Collections.nCopies(prefilled, data), prefilled, 0, null);
+            writer.addEntry(data);  // with it the others are confirmed to readers
             LedgerHandle reader = task.client().openLedgerNoRecovery(writer.getId(), BookKeeper.DigestType.valueOf(task.digest()), task.password());
             all.add(new Turns(writer, reader, data, prefilled, next, nanos, failed, ended));
         }
