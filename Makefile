@@ -7,6 +7,9 @@ SETUP := setup.cfg pyproject.toml
 # Three processes for two cores, for many tests wait (-n 0 in ARGS: all in one).  Each begins with a run of neighbouring files, which share clusters, and takes over from another at its end.
 PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 
+# Which Apache BookKeeper interop and bench run beside, e.g. make interop BOOKKEEPER=4.17.3; the newest if not given.
+export QUIRE_PEER_VERSION ?= $(BOOKKEEPER)
+
 # The suite starts hundreds of processes; each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -24,8 +27,8 @@ help:
 	@echo "make mutants            guards taken away in turn: the simulator must catch each"
 	@echo "make crash              every crash point and many flipped bits of a bookie's files: minutes"
 	@echo "make survive            the same under load, three hundred rounds: many minutes"
-	@echo "make interop            the suite against a real Apache BookKeeper (needs a JDK and Maven)"
-	@echo "make bench              speed beside the yardstick and, where Maven is, beside Apache BookKeeper"
+	@echo "make interop            the suite against a real Apache BookKeeper (needs a JDK and Maven) [BOOKKEEPER=4.17.3]"
+	@echo "make bench              speed beside the yardstick and, where Maven is, beside Apache BookKeeper [BOOKKEEPER=4.17.3]"
 	@echo "make manual             docs/commands.md and conf/samples again, after a change of an option or a help text"
 	@echo "make sizes              lines per file and function, docstrings, test to code ratio"
 

@@ -1,14 +1,16 @@
 """
-The contenders: each can be started once, measured many times, and stopped.
+The contenders: each is started once, measured many times, and stopped.
 
-    Yardstick      three bare bookies and a bare client in Python: the ceiling of this machine
-    Quire          quire's client on quire's bookies, through `quire bench`; also those of another checkout
-    flushes        the flushes of one storage without client and bookie, through `bench.flush`; likewise
-    Java           Apache's Java client on Apache's bookies; `on=` any metadata URI runs the same client on other
-                   bookies
+    Bare           three bare bookies and a bare client in Python: the ceiling of this machine
+    Quire          quire's client on quire's bookies, by `quire bench` and `bench.loads`; also those of another checkout
+    Java           Apache's Java client on Apache's bookies, by `Peer.java`
+    JavaOnQuire    the same Java client on quire's bookies
+    flushes        the flushes of one storage without client and bookie, by `bench.flush`
+
+All take the same verbs (append, read, random, tail, recoveries, ledgers, many, memory) with the same words.
 
 Knows: how to drive each, and what its bookies spent meanwhile (CPU, syncs, bytes written).  Does not know: what is
-compared with what.
+compared with what (`bench.rows`).
 """
 
 import contextlib
@@ -22,30 +24,23 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Self
 
-from bench.ratios import Comparison
 from bench.yardstick import BareCluster
 
+# SPDX-License-Identifier: Apache-2.0
+
+Run = dict[str, Any]
+Words = Mapping[str, int | str]
+
 SYNC_EVENTS = ("syscalls:sys_enter_fdatasync", "syscalls:sys_enter_fsync", "syscalls:sys_enter_sync_file_range")
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 RUN_SECONDS_MAX = 600
-# below this the Java side still gets faster from run to run
-WARM_UP = {"size": 1024, "entries": 600_000, "window": 1000}
-
-
-@dataclass(frozen=True)
-class Load:
-    """What one run appends.  `batch` entries are handed over together where the side has such a call."""
-
-    size: int
-    entries: int
-    window: int
-    batch: int
-
-    def words(self) -> dict[str, int]:
-        return {"size": self.size, "entries": self.entries, "window": self.window, "batch": self.batch}
+# Below this the Java side still gets faster from run to run: entries of 1 KiB, then as many of 100 B.
+WARM_UP_ENTRIES = 600_000
+COUNTED = ("entries", "count", "rounds")  # words that say what CPU is divided by; the first that a verb has
 
 
 class Spent:
@@ -75,12 +70,13 @@ class Spent:
             counts = re.findall(r"^(\d+),,syscalls", self.perf.communicate()[1], re.MULTILINE)
             self.syncs = sum(map(int, counts)) if counts else None
         after = [(cpu_seconds(pid), written_bytes(pid)) for pid in self.pids]
-        self.cpu = sum(new[0] - old[0] for new, old in zip(after, self.before, strict=True))
+        self.cpu = [new[0] - old[0] for new, old in zip(after, self.before, strict=True)]
         self.written = sum(new[1] - old[1] for new, old in zip(after, self.before, strict=True))
 
-    def figures(self, entries: int) -> dict[str, Any]:
+    def figures(self, entries: int) -> Run:
         return {
-            "bookies_cpu_us_per_entry": round(self.cpu / entries * 1e6, 2),
+            "bookies_cpu_us_per_entry": round(sum(self.cpu) / entries * 1e6, 2),
+            "each_bookie_cpu_us_per_entry": [round(cpu / entries * 1e6, 2) for cpu in self.cpu],
             "bookies_written_mb": round(self.written / 1e6, 1),
             "bookies_syncs": self.syncs,
         }
@@ -99,23 +95,76 @@ def resident_mb(pid: int) -> float:
     return int(re.findall(r"^VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)[0]) / 1024
 
 
-class Yardstick:
-    name = "yardstick"
+class Side(ABC):
+    """One contender; `with` starts it and ends what it started."""
 
-    def __init__(self, directory: str | None) -> None:
-        self.cluster = BareCluster(directory)
+    pids: Sequence[int]
+    uri: str  # of its metadata
 
-    def __enter__(self) -> "Yardstick":
-        self.cluster.__enter__()
+    def __init__(self) -> None:
+        self.stack = contextlib.ExitStack()
+        self._kept: dict[tuple[object, object], int] = {}
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as starting:
+            starting.push(self.stack)
+            self.start()
+            starting.pop_all()
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.cluster.__exit__(*error)
+    def __exit__(self, *_: object) -> None:
+        self.stack.close()
 
-    def run(self, load: Load) -> dict[str, Any]:
-        with Spent(self.cluster.pids) as spent:
-            found = self.cluster.run(**load.words())
-        return found | spent.figures(load.entries)
+    @abstractmethod
+    def start(self) -> None:
+        """Starts it; what has to end with it is on `stack`."""
+
+    @abstractmethod
+    def drive(self, verb: str, words: Words) -> Run:
+        """One run, as this side's own client measured it."""
+
+    def run(self, verb: str, **words: int | str) -> Run:
+        """One run and what the bookies spent on it; CPU per entry is that of the client and all bookies."""
+        if verb == "memory":
+            if words["entries"]:
+                self.drive("append", words)
+            return {"resident_mb": round(max(map(resident_mb, self.pids)), 1)}
+        if verb in ("read", "random"):
+            # A read right after its write would count the flush of that write: each side keeps one ledger.
+            words["ledger"] = self.kept(words)
+        with Spent(self.pids) as spent:
+            found = self.drive(verb, words)
+        found |= spent.figures(next(int(words[name]) for name in COUNTED if name in words))
+        if "client_cpu_us_per_entry" in found:
+            found["cpu_us_per_entry"] = round(found["client_cpu_us_per_entry"] + found["bookies_cpu_us_per_entry"], 2)
+        return found
+
+    def kept(self, words: Words) -> int:
+        """The id of a ledger with `written` entries of `size` bytes."""
+        key = words["size"], words["written"]
+        if key not in self._kept:
+            load = {"size": words["size"], "entries": words["written"], "window": 1000, "batch": 50, "keep": "yes"}
+            self._kept[key] = int(self.drive("append", load)["ledger"])
+        return self._kept[key]
+
+
+class Bare(Side):
+    def __init__(self, directory: str | None) -> None:
+        super().__init__()
+        self.cluster = BareCluster(directory)
+
+    def start(self) -> None:
+        self.stack.enter_context(self.cluster)
+        self.pids = self.cluster.pids
+
+    def drive(self, verb: str, words: Words) -> Run:
+        if verb != "append":
+            raise ValueError(f"a bare bookie takes appends only, not {verb}")
+        return dict(self.cluster.run(**words))
+
+
+def arguments(words: Words) -> list[str]:
+    return [f"--{name}={value}" for name, value in words.items()]
 
 
 def environment_of(checkout: pathlib.Path | None) -> dict[str, str]:
@@ -127,13 +176,14 @@ def environment_of(checkout: pathlib.Path | None) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str((checkout / ".types").resolve())}
 
 
-def flushes(checkout: pathlib.Path | None, directory: str | None, words: Sequence[str]) -> dict[str, Any]:
+def flushes(checkout: pathlib.Path | None, directory: str | None, words: Words) -> Run:
     """What `bench.flush` reports of the storage of that checkout, in a process of its own."""
-    command = [sys.executable, "-m", "bench.flush", *words, *([f"--dir={directory}"] if directory else [])]
+    command = [sys.executable, "-m", "bench.flush", *arguments(words)]
+    command += [f"--dir={directory}"] if directory else []
     done = subprocess.run(
         command,
         env=environment_of(checkout),
-        cwd=pathlib.Path(__file__).resolve().parents[1],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=RUN_SECONDS_MAX,
@@ -141,141 +191,125 @@ def flushes(checkout: pathlib.Path | None, directory: str | None, words: Sequenc
     )
     if done.returncode:
         raise RuntimeError(f"`python -m bench.flush` ended with {done.returncode}: {done.stderr.strip()[-1000:]}")
-    found: dict[str, Any] = json.loads(done.stdout)
+    found: Run = json.loads(done.stdout)
     return found
 
 
-class Quire:
+class Quire(Side):
     """
-    Three quire bookies over SQLite or ZooKeeper, and quire's client: `quire local` and `quire bench` of this checkout,
-    or of another one whose folder is given.  Both sides run with the libraries of this one.
+    Quire bookies over SQLite or ZooKeeper, and quire's client: `quire local`, `quire bench` and `bench.loads` with this
+    checkout, or with another one whose folder is given.  Both run with the libraries of this one.
     """
 
-    name = "quire"
+    COMMANDS = {"append": ("write",), "read": ("read",), "random": ("read", "--random")}
 
-    def __init__(self, directory: str | None, store: str = "sqlite", checkout: pathlib.Path | None = None) -> None:
-        self.store = store
+    def __init__(
+        self,
+        directory: str | None,
+        store: str = "sqlite",
+        checkout: pathlib.Path | None = None,
+        bookies: int = 3,
+    ) -> None:
+        super().__init__()
+        self.directory, self.store, self.checkout, self.bookies = directory, store, checkout, bookies
         self.environment = environment_of(checkout)
-        self.folder = tempfile.TemporaryDirectory(dir=directory, prefix="quire-bench-", ignore_cleanup_errors=True)
 
-    def command(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "quire.tools", *words]
-
-    def __enter__(self) -> "Quire":
-        started = self.command(
-            "local", "--json", "--bookies=3", f"--metadata={self.store}", f"--dir={self.folder.name}"
+    def start(self) -> None:
+        if not self.bookies:
+            return
+        folder = self.stack.enter_context(
+            tempfile.TemporaryDirectory(dir=self.directory, prefix="quire-bench-", ignore_cleanup_errors=True)
         )
-        self.log = open(pathlib.Path(self.folder.name) / "local.log", "wb")
-        self.local = subprocess.Popen(started, env=self.environment, stdout=subprocess.PIPE, stderr=self.log)
-        assert self.local.stdout is not None
-        line = self.local.stdout.readline()
+        words = {"bookies": self.bookies, "metadata": self.store, "dir": folder}
+        command = [sys.executable, "-m", "quire.tools", "local", "--json", *arguments(words)]
+        with open(pathlib.Path(folder) / "local.log", "wb") as log:
+            local = subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE, stderr=log)
+        assert local.stdout is not None
+        self.stack.callback(local.stdout.close)
+        self.stack.callback(local.wait)
+        self.stack.callback(local.terminate)
+        line = local.stdout.readline()
         if not line:
-            text = pathlib.Path(self.log.name).read_text(encoding="utf-8")[-1000:]
-            self.__exit__()
-            raise RuntimeError(f"`quire local` did not start: {text}")
+            raise RuntimeError(f"`quire local` did not start: {pathlib.Path(log.name).read_text()[-1000:]}")
         found = json.loads(line)
-        self.uri: str = found["metadata"]
-        self.pids: list[int] = found["pids"]
-        return self
+        self.uri = found["metadata"]
+        self.pids = found["pids"]
 
-    def __exit__(self, *_: object) -> None:
-        assert self.local.stdout is not None
-        self.local.terminate()
-        self.local.wait()
-        self.local.stdout.close()
-        self.log.close()
-        self.folder.cleanup()
+    def run(self, verb: str, **words: int | str) -> Run:
+        return flushes(self.checkout, self.directory, words) if verb == "flush" else super().run(verb, **words)
 
-    def run(self, load: Load, protocol: str = "v2") -> dict[str, Any]:
-        words = [f"--{name}={value}" for name, value in load.words().items()]
-        with Spent(self.pids) as spent:
-            found = self.bench("write", *words, f"--protocol={protocol}")
-        return found | spent.figures(load.entries)
+    def drive(self, verb: str, words: Words) -> Run:
+        if verb not in self.COMMANDS:
+            return self.report("bench.loads", verb, *arguments({"metadata": self.uri, **words}))
+        flags = ["--keep"] if words.get("keep") == "yes" else []
+        shape = {name: value for name, value in words.items() if name not in ("keep", "written", "how")}
+        shape |= {"metadata": self.uri, "pids": ",".join(map(str, self.pids))}
+        return self.report("quire.tools", "bench", *self.COMMANDS[verb], "--json", *arguments(shape), *flags)
 
-    def bench(self, *words: str) -> dict[str, Any]:
-        """What `quire bench` of that checkout reports of its own bookies."""
-        pids = ",".join(map(str, self.pids))
-        command = self.command(
-            "bench",
-            *words,
-            "--ensemble=3",
-            "--write=3",
-            "--ack=2",
-            "--json",
-            f"--metadata={self.uri}",
-            f"--pids={pids}",
-        )
+    def report(self, module: str, *words: str) -> Run:
+        """What a run in a process of its own reports as JSON."""
+        command = [sys.executable, "-m", module, *words]
         done = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, timeout=RUN_SECONDS_MAX, check=False
+            command,
+            env=self.environment,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=RUN_SECONDS_MAX,
+            check=False,
         )
         if done.returncode:
-            raise RuntimeError(f"`quire bench {words[0]}` ended with {done.returncode}: {done.stderr.strip()[-1000:]}")
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
-
-    def short_ledgers(self, count: int) -> dict[str, Any]:
-        """What `bench.short_ledgers` reports of these bookies, in a process of its own."""
-        command = [sys.executable, "-m", "bench.short_ledgers", f"--metadata={self.uri}", f"--count={count}"]
-        done = subprocess.run(
-            command, env=self.environment, stdout=subprocess.PIPE, text=True, timeout=RUN_SECONDS_MAX, check=True
-        )
-        found: dict[str, Any] = json.loads(done.stdout)
+            raise RuntimeError(f"`{module} {words[0]}` ended with {done.returncode}: {done.stderr.strip()[-1000:]}")
+        found: Run = json.loads(done.stdout)
         return found
 
 
-class Java:
-    """Three Java bookies and one long-lived Java client, warmed up; needs Maven and a JDK."""
+class Java(Side):
+    """Java bookies and one long-lived Java client, warmed up; needs Maven and a JDK."""
 
-    name = "java"
+    COMMANDS = {"append": "write"}
 
-    def __init__(self, directory: str | None) -> None:
+    def __init__(
+        self, directory: str | None, bookies: int = 3, settings: Mapping[str, object] = {}, warm_up: float = 1.0
+    ) -> None:
+        super().__init__()
+        self.directory, self.bookies, self.settings, self.warm_up = directory, bookies, settings, warm_up
+
+    def start(self) -> None:
+        """Bookies and client; both have appended until their just-in-time compilers have settled."""
         from tests.interop import peer
 
-        self.cluster = peer.Cluster(
-            3, heap="512m", direct="768m", directory=tempfile.mkdtemp(dir=directory, prefix="quire-peer-")
-        )
-        self.stack = contextlib.ExitStack()
+        folder = tempfile.mkdtemp(dir=self.directory, prefix="quire-peer-")
+        self.stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        cluster = peer.Cluster(self.bookies, settings=self.settings, heap="512m", direct="768m", directory=folder)
+        self.stack.enter_context(cluster)
+        self.client = self.stack.enter_context(cluster.client())
+        self.client.call("bookies", count=self.bookies)
+        self.uri = cluster.metadata
+        self.pids = [bookie.process.child.pid for bookie in cluster.bookies]
+        for size in (1024, 100):
+            self.drive("append", {"size": size, "entries": int(WARM_UP_ENTRIES * self.warm_up), "window": 1000})
 
-    def __enter__(self) -> "Java":
-        self.stack.callback(shutil.rmtree, self.cluster.directory, ignore_errors=True)
-        self.stack.enter_context(self.cluster)
-        self.client = self.stack.enter_context(self.cluster.client())
-        self.client.call("bookies", count=3)
-        return self
+    def drive(self, verb: str, words: Words) -> Run:
+        return self.call(verb, {"keep": "no", "metadata": self.uri, **words})
 
-    def __exit__(self, *error: object) -> None:
-        self.stack.close()
-
-    @property
-    def pids(self) -> list[int]:
-        return [bookie.process.child.pid for bookie in self.cluster.bookies]
-
-    def warm_up(self, on: str | None = None, share: float = 1.0) -> None:
-        """Appends until the just-in-time compilers of client and bookies have settled."""
-        load = WARM_UP | {"entries": int(WARM_UP["entries"] * share)}
-        self.client.call("write", seconds=RUN_SECONDS_MAX, metadata=on or self.cluster.metadata, keep="no", **load)
-
-    def short_ledgers(self, count: int) -> dict[str, Any]:
-        """The same rates, of Apache's client on its own bookies."""
-        return self.client.call("ledgers", seconds=RUN_SECONDS_MAX, count=count, size=1)
-
-    def run(
-        self, load: Load, on: str | None = None, pids: Sequence[int] | None = None, protocol: str = "v2"
-    ) -> dict[str, Any]:
-        """`on` names other bookies' metadata, `pids` their processes."""
-        words = {
-            "size": load.size,
-            "entries": load.entries,
-            "window": load.window,
-            "protocol": protocol,
-            "metadata": on or self.cluster.metadata,
-        }
-        with Spent(pids or self.pids) as spent:
-            found = self.client.call("write", seconds=RUN_SECONDS_MAX, keep="no", **words)
-        return found | spent.figures(load.entries)
+    def call(self, verb: str, words: Words) -> Run:
+        return self.client.call(self.COMMANDS.get(verb, verb), seconds=RUN_SECONDS_MAX, **words)
 
 
-def rounds(count: int, *runs: Callable[[], dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+class JavaOnQuire(Side):
+    def __init__(self, java: Java, quire: Quire) -> None:
+        super().__init__()
+        self.java, self.quire = java, quire
+
+    def start(self) -> None:
+        self.pids = self.quire.pids
+
+    def drive(self, verb: str, words: Words) -> Run:
+        return self.java.call(verb, {"keep": "no", "metadata": self.quire.uri, **words})
+
+
+def rounds(count: int, *runs: Callable[[], Run]) -> Iterator[list[Run]]:
     """Runs of all sides in turn, `count` times, every other time in reverse order, so that none always comes first."""
     for number in range(count):
         order = list(range(len(runs))) if number % 2 == 0 else list(reversed(range(len(runs))))
@@ -283,10 +317,8 @@ def rounds(count: int, *runs: Callable[[], dict[str, Any]]) -> Iterator[list[dic
         yield [found[index] for index in range(len(runs))]
 
 
-def measured(module: str, *words: str) -> Iterator[Comparison]:
-    """The rows of `bench.logs` or `bench.spark`, measured in a process of its own."""
-    command = [sys.executable, "-m", f"bench.{module}", "--json", *words]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    for row in json.loads(done.stdout):
-        keys = ("name", "ours", "theirs", "goal", "at_most", "unit")
-        yield Comparison(**{key: row[key] for key in keys})
+def measured(module: str, *words: str) -> Any:
+    """What a module of this folder that measures in a process of its own prints as JSON."""
+    command = [sys.executable, "-m", f"bench.{module}", *words]
+    done = subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    return json.loads(done.stdout)

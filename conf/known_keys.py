@@ -1,8 +1,8 @@
 """
 The names of BookKeeper's own keys, so that its files can be read as they are.
 
-Knows: every key of a 4.17 server's and client's configuration, and what an operator should know about some that have no
-meaning here.
+Knows: every key of a 4.17 or 4.18 server's and client's configuration, and what an operator should know about some that
+have no meaning here.
 Does not know: which of them quire gives a meaning; the options themselves say that (see `properties`).
 """
 
@@ -91,12 +91,12 @@ CLIENT_NAMES = """
     clientRole clientSendBufferSize clientSockKeepalive clientTcpNoDelay clientTcpUserTimeoutMillis clientTrustStore
     clientTrustStorePasswordPath clientTrustStoreType clientWriteBufferHighWaterMark clientWriteBufferLowWaterMark
     delayEnsembleChange disableEnsembleChangeFeatureName diskWeightBasedPlacementEnabled enableBookieAddressTracking
-    enableBookieFailureTracking enableParallelRecoveryRead explicitLacInterval firstSpeculativeReadLACTimeout
-    firstSpeculativeReadTimeout getBookieInfoIntervalSeconds getBookieInfoRetryIntervalSeconds
-    getBookieInfoTimeoutSecs maxNumEnsembleChanges maxSpeculativeReadLACTimeout maxSpeculativeReadTimeout
-    nettyUsePooledBuffers networkTopologyStabilizePeriodSeconds numChannelsPerBookie numIOThreads numWorkerThreads
-    opportunisticStriping passwd pcbcTimeoutTimerNumTicks pcbcTimeoutTimerTickDurationMs readEntryTimeoutSec
-    readReorderThresholdPendingRequests readTimeout recoveryBatchReadEnabled recoveryReadBatchSize
+    enableBookieFailureTracking enableParallelRecoveryRead ensemblePlacementPolicyOrderSlowBookies explicitLacInterval
+    firstSpeculativeReadLACTimeout firstSpeculativeReadTimeout getBookieInfoIntervalSeconds
+    getBookieInfoRetryIntervalSeconds getBookieInfoTimeoutSecs maxNumEnsembleChanges maxSpeculativeReadLACTimeout
+    maxSpeculativeReadTimeout nettyUsePooledBuffers networkTopologyStabilizePeriodSeconds numChannelsPerBookie
+    numIOThreads numWorkerThreads opportunisticStriping passwd pcbcTimeoutTimerNumTicks pcbcTimeoutTimerTickDurationMs
+    readEntryTimeoutSec readReorderThresholdPendingRequests readTimeout recoveryBatchReadEnabled recoveryReadBatchSize
     registrationClientClass reppDisallowBookiePlacementInRegionFeatureName reppDisableDurabilityFeatureName
     reppEnableDurabilityEnforcementInReplace reppEnableValidation reppMinimumRegionsForDurability reppRegionsToWrite
     speculativeReadLACTimeoutBackoffMultiplier speculativeReadTimeout speculativeReadTimeoutBackoffMultiplier

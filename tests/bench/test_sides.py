@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench import sides
-from bench.ratios import Comparison
-from bench.sides import Load, Quire
+from bench.sides import Quire
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,7 +32,7 @@ def test_a_checkout_is_measured_with_its_own_packages(tmp_path: Path) -> None:
             encoding="utf-8",
         )
     with Quire(str(tmp_path), checkout=other) as quire:
-        assert quire.run(Load(size=100, entries=50, window=50, batch=50))["other"] is True
+        assert quire.run("append", size=100, entries=50, window=50, batch=50)["other"] is True
         environment = Path(f"/proc/{quire.pids[0]}/environ").read_bytes()
         assert str(other).encode() in environment
 
@@ -44,15 +43,32 @@ def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path) -> None:
         Quire(None, checkout=tmp_path)
 
 
-def test_rows_of_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`make bench` has them measured by a process of its own, with its own words."""
-    row = Comparison("log x", [1.0], [2.0], 0.9, unit="us")
+def test_a_module_that_measures_by_itself_is_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its own words; what it prints is the answer."""
     seen: list[list[str]] = []
 
     def done(command: list[str], **_options: object) -> object:
         seen.append(command)
-        return type("Done", (), {"stdout": json.dumps([row.as_json()])})
+        return type("Done", (), {"stdout": json.dumps({"runs": {}})})
 
     monkeypatch.setattr(sides.subprocess, "run", done)
-    assert list(sides.measured("logs", "--pairs=3", "--only=log tail")) == [row]
-    assert seen[0][1:] == ["-m", "bench.logs", "--json", "--pairs=3", "--only=log tail"]
+    assert sides.measured("restart", "--pairs=3", "--mb=10") == {"runs": {}}
+    assert seen[0][1:] == ["-m", "bench.restart", "--pairs=3", "--mb=10"]
+
+
+def test_a_read_is_of_a_ledger_that_was_kept(tmp_path: Path) -> None:
+    """Written once for all runs of one size, before anything of a run is counted."""
+    written: list[int] = []
+
+    class Counted(Quire):
+        def drive(self, verb: str, words: sides.Words) -> sides.Run:
+            if verb == "append":
+                written.append(int(words["entries"]))
+            return super().drive(verb, words)
+
+    with Counted(str(tmp_path)) as quire:
+        for verb, entries in (("read", 200), ("random", 5)):
+            found = quire.run(verb, size=100, written=200, entries=entries, window=1, batch=1)
+            assert found["entries"] == entries
+            assert found["cpu_us_per_entry"] >= found["client_cpu_us_per_entry"] > 0
+    assert written == [200]

@@ -22,6 +22,12 @@ def test_advice_is_about_keys_without_meaning() -> None:
     assert not set(ADVICE) & served
 
 
+def test_a_key_of_one_version_is_known_with_the_other() -> None:
+    """A file that was written for 4.17 or for 4.18 is read as it is."""
+    assert {"ensemblePlacementPolicyOrderSlowBookies", "bookieConnectionErrorQuarantineEnabled"} <= CLIENT
+    assert {"serverTcpKeepCnt", "serverTcpKeepIdle", "serverTcpKeepIntvl", "zkReplicationTaskRateLimit"} <= SERVER
+
+
 def test_keys_of_the_reference_that_operators_set_most() -> None:
     """The list of known keys has them."""
     for key in (

@@ -143,11 +143,13 @@ public class Peer {
     }
 
     /** Adds the percentiles, in milliseconds, of latencies in nanoseconds. */
-    static Map<String, Object> percentiles(Map<String, Object> found, long[] nanos) {
+    static Map<String, Object> percentiles(Map<String, Object> found, long[] nanos) { return percentiles(found, nanos, ""); }
+
+    static Map<String, Object> percentiles(Map<String, Object> found, long[] nanos, String prefix) {
         long[] sorted = nanos.clone();
         Arrays.sort(sorted);
         for (var each : Map.of("p50_ms", 0.5, "p99_ms", 0.99, "p999_ms", 0.999, "max_ms", 1.0).entrySet())
-            found.put(each.getKey(), sorted[(int) Math.min(sorted.length - 1, sorted.length * each.getValue())] / 1e6);
+            found.put(prefix + each.getKey(), sorted[(int) Math.min(sorted.length - 1, sorted.length * each.getValue())] / 1e6);
         return found;
     }
 
@@ -355,27 +357,28 @@ public class Peer {
         }
     }
 
-    /** tail: a writer at `rate`, and a second client that follows by long poll (always V3: V2 has none); latency from append to being read. */
+    /** tail: a writer at `rate`, and a second client that follows by long poll (always V3: V2 has none); latency from the tick to being read, and to the acknowledgement. */
     static Map<String, Object> tail(Task task) throws Exception {
         task.options().put("protocol", "v3");
-        int entries = task.number("entries", 20000), rate = task.number("rate", 5000), size = Math.max(8, task.number("size", 1024));
+        int entries = task.number("entries", 20000), rate = task.number("rate", 5000), size = Math.max(8, task.number("size", 1024)), before = 10;
         LedgerHandle ledger = task.create();
-        long[] nanos = new long[entries];
+        long[] nanos = new long[entries], acknowledged = new long[entries];
         CompletableFuture<Void> followed = new CompletableFuture<>();
         try (BookKeeper other = task.connect()) {
             LedgerHandle reader = other.openLedgerNoRecovery(ledger.getId(), BookKeeper.DigestType.valueOf(task.digest()), task.password());
-            ledger.addEntry(new byte[size]);  // a Java bookie without an entry answers "no such ledger" to a long poll
+            // A Java bookie without an entry answers "no such ledger" to a long poll, and one of three may be behind.
+            for (int i = 0; i < before; i++) ledger.addEntry(new byte[size]);
             Thread follower = new Thread(() -> {
                 try {
-                    for (long next = 1; next <= entries; ) {
+                    for (long next = before; next < before + entries; ) {
                         try (var found = reader.readLastAddConfirmedAndEntry(next, 1000, true)) {
                             long last = Math.min(found.getLastAddConfirmed(), next + 999);
                             if (found.getEntry() != null && found.getEntry().getEntryId() == next)
-                                nanos[(int) next++ - 1] = System.nanoTime() - ByteBuffer.wrap(found.getEntry().getEntryBytes()).getLong();
+                                nanos[(int) next++ - before] = System.nanoTime() - ByteBuffer.wrap(found.getEntry().getEntryBytes()).getLong();
                             if (last < next) continue;
                             for (Enumeration<LedgerEntry> more = reader.readEntries(next, last); more.hasMoreElements(); next++) {
                                 long due = ByteBuffer.wrap(more.nextElement().getEntry()).getLong();
-                                if (next <= entries) nanos[(int) next - 1] = System.nanoTime() - due;
+                                if (next < before + entries) nanos[(int) next - before] = System.nanoTime() - due;
                             }
                         }
                     }
@@ -389,14 +392,70 @@ public class Peer {
                 long due = awaitTick(begin, i, rate);
                 byte[] data = new byte[size];
                 ByteBuffer.wrap(data).putLong(due);
-                ledger.asyncAddEntry(data, (rc, handle, entry, context) -> { }, null);
+                final int mine = i;
+                ledger.asyncAddEntry(data, (rc, handle, entry, context) -> acknowledged[mine] = System.nanoTime() - due, null);
             }
             Thread.sleep(100);
             ledger.addEntry(new byte[8]);  // the last entries become visible with the next LAC: give one
             followed.get(30, TimeUnit.SECONDS);
         }
         ledger.close();
-        return percentiles(answer("ledger", ledger.getId(), "entries", entries, "rate", rate), Arrays.copyOfRange(nanos, entries / 4, entries - 1));
+        Map<String, Object> found = answer("ledger", ledger.getId(), "entries", entries, "rate", rate);
+        percentiles(found, Arrays.copyOfRange(acknowledged, entries / 4, entries), "append_");
+        return percentiles(found, Arrays.copyOfRange(nanos, entries / 4, entries - 1));
+    }
+
+    /** One of the ledgers of `many`: its next operation begins when the last one ended. */
+    record Turns(LedgerHandle writer, LedgerHandle reader, byte[] data, int prefilled, AtomicInteger next, long[] nanos, AtomicInteger failed, Semaphore ended) {
+        void go() {
+            final int mine = next.getAndIncrement();
+            if (mine >= nanos.length) { ended.release(); return; }
+            final long at = java.util.concurrent.ThreadLocalRandom.current().nextInt(prefilled), sent = System.nanoTime();
+            if (mine % 2 == 0) writer.asyncAddEntry(data, (rc, handle, entry, context) -> done(mine, sent, rc), null);
+            else reader.asyncReadEntries(at, at, (rc, handle, found, context) -> {
+                if (rc == BKException.Code.OK) found.nextElement().getEntry();
+                done(mine, sent, rc);
+            }, null);
+        }
+
+        void done(int mine, long sent, int rc) {
+            nanos[mine] = System.nanoTime() - sent;
+            if (rc != BKException.Code.OK) failed.incrementAndGet();
+            go();
+        }
+    }
+
+    /** many: `entries` appends and reads by turns on `count` ledgers; each has one operation under way. */
+    static Map<String, Object> many(Task task) throws Exception {
+        int count = task.number("count", 1000), prefilled = 10;
+        long[] nanos = new long[task.number("entries", 100000)];
+        byte[] data = pattern(task.number("size", 1024));
+        AtomicInteger next = new AtomicInteger(), failed = new AtomicInteger();
+        Semaphore ended = new Semaphore(0);
+        List<Turns> all = new ArrayList<>();
+        for (int i = 0; i < count; i++) {
+            LedgerHandle writer = task.create();
+            append(writer, Collections.nCopies(prefilled, data), prefilled, 0, null);
+            writer.addEntry(data);  // with it the others are confirmed to readers
+            LedgerHandle reader = task.client().openLedgerNoRecovery(writer.getId(), BookKeeper.DigestType.valueOf(task.digest()), task.password());
+            all.add(new Turns(writer, reader, data, prefilled, next, nanos, failed, ended));
+        }
+        double cpu = cpuSeconds();
+        long start = System.nanoTime();
+        for (Turns each : all) each.go();
+        ended.acquire(count);
+        double seconds = (System.nanoTime() - start) / 1e9;
+        cpu = cpuSeconds() - cpu;
+        for (Turns each : all) {
+            each.reader().close();
+            each.writer().close();
+            task.client().deleteLedger(each.writer().getId());
+        }
+        if (failed.get() > 0) throw new IllegalStateException(failed.get() + " operations failed");
+        long[] appends = java.util.stream.IntStream.range(0, nanos.length).filter(i -> i % 2 == 0).mapToLong(i -> nanos[i]).toArray();
+        long[] reads = java.util.stream.IntStream.range(0, nanos.length).filter(i -> i % 2 == 1).mapToLong(i -> nanos[i]).toArray();
+        Map<String, Object> found = answer("entries", nanos.length, "entries_per_second", nanos.length / seconds, "client_cpu_us_per_entry", cpu / nanos.length * 1e6);
+        return percentiles(percentiles(found, appends), reads, "read_");
     }
 
     // ---- ledgers and bookies ------------------------------------------------------------------------------------------
@@ -477,12 +536,15 @@ public class Peer {
         return answer("bookies", found);
     }
 
-    /** repair: Java's own copy of what a lost bookie held of a ledger (`bookie` = its id) to the others. */
+    /** repair: Java's own copy of what a lost bookie (`bookie` = its id) held of a ledger, or of all if none is named, to the others. */
     static Map<String, Object> repair(Task task) throws Exception {
+        Set<BookieId> lost = Set.of(BookieId.parse(task.text("bookie", "")));
+        long start = System.nanoTime();
         try (BookKeeperAdmin admin = new BookKeeperAdmin(task.client(), new ClientConfiguration())) {
-            admin.recoverBookieData(task.ledger(), Set.of(BookieId.parse(task.text("bookie", ""))), false, false);
+            if (task.options().containsKey("ledger")) admin.recoverBookieData(task.ledger(), lost, false, false);
+            else admin.recoverBookieData(lost);
         }
-        return answer("bookie", task.text("bookie", ""));
+        return answer("bookie", task.text("bookie", ""), "seconds", (System.nanoTime() - start) / 1e9);
     }
 
     /** force: makes the entries of a DEFERRED_SYNC ledger durable; the LAC follows. */
@@ -507,6 +569,7 @@ public class Peer {
                 case "recoveries" -> recoveries(task);
                 case "lac" -> lac(task);
                 case "tail" -> tail(task);
+                case "many" -> many(task);
                 case "ledgers" -> ledgers(task);
                 case "delete" -> delete(task);
                 case "list" -> list(task);

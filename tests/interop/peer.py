@@ -11,7 +11,8 @@ Knows: how to start, stop, kill, pause and measure these processes; the Java set
 machine.
 Does not know: quire.  Its bookies join by registering at the same metadata URI.
 Everything it keeps lies in a cache folder of the user's home (`--cache`, `QUIRE_PEER`), everything a cluster writes in
-a temporary folder. It ends only the processes that it started.
+a temporary folder. It ends only the processes that it started.  The version is the one that `pom.xml` names, or that of
+`QUIRE_PEER_VERSION` in the environment; each has a folder of its own in the cache.
 """
 
 import argparse
@@ -39,7 +40,7 @@ appender.file.type=Console
 appender.file.name=C
 appender.file.target=SYSTEM_ERR
 appender.file.layout.type=PatternLayout
-appender.file.layout.pattern=%d %-5p %c{1} %m%n%ex
+appender.file.layout.pattern=%d %-5p %c{1} %m %X%n%ex
 rootLogger.level=%LEVEL%
 rootLogger.appenderRef.c.ref=C
 """
@@ -73,17 +74,21 @@ def cache() -> pathlib.Path:
     return pathlib.Path(os.environ.get("QUIRE_PEER") or pathlib.Path.home() / ".cache" / "quire-peer")
 
 
+def version() -> str:
+    """Of Apache BookKeeper, for this process and those that it starts."""
+    found = re.search("<bookkeeper.version>(.*)</", (HERE / "pom.xml").read_text())
+    assert found is not None
+    return os.environ.get("QUIRE_PEER_VERSION") or found[1]
+
+
 def class_path() -> str:
     """The jars and the compiled driver, made once and kept in the cache."""
-    home, source = cache(), HERE / "Peer.java"
-    jars, classes = home / "lib", home / "classes-interop"
+    home, source = cache() / version(), HERE / "Peer.java"
+    jars, classes = home / "lib", home / "classes"
     if not (home / "complete").exists():
         shutil.rmtree(jars, ignore_errors=True)
-        subprocess.run(
-            ["mvn", "-q", "-B", "-f", HERE / "pom.xml", "dependency:copy-dependencies", f"-DoutputDirectory={jars}"],
-            check=True,
-            stdout=sys.stderr,
-        )
+        words = ["dependency:copy-dependencies", f"-DoutputDirectory={jars}", f"-Dbookkeeper.version={version()}"]
+        subprocess.run(["mvn", "-q", "-B", "-f", HERE / "pom.xml", *words], check=True, stdout=sys.stderr)
         (home / "complete").touch()
     compiled = classes / "Peer.class"
     if not compiled.exists() or compiled.stat().st_mtime < source.stat().st_mtime:
@@ -383,8 +388,8 @@ class JavaClient:
 
 def shell(metadata: str, *arguments: str) -> str:
     """
-    What one command of Apache's `bookkeeper shell` prints (most of it through its logger); RuntimeError with that when
-    it fails.
+    What one command of Apache's `bookkeeper shell` prints, most of it through its logger: until 4.17 in sentences, from
+    4.18 on as a message and, in braces, its attributes.  RuntimeError with that when it fails.
     """
     with tempfile.TemporaryDirectory(prefix="quire-peer-") as folder:
         home = pathlib.Path(folder)
@@ -402,7 +407,9 @@ def shell(metadata: str, *arguments: str) -> str:
             f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
         )
     answers = [
-        line.split("Command ", 1)[-1] for line in done.stderr.splitlines() if re.search(r" INFO +\w+Command ", line)
+        line.split("Command ", 1)[-1].removesuffix(" {}")
+        for line in done.stderr.splitlines()
+        if re.search(r" INFO +\w+Command ", line)
     ]
     return "\n".join([*done.stdout.splitlines(), *answers, ""])
 

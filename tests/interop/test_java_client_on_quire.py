@@ -4,6 +4,7 @@ Apache's Java client on four quire bookies over a real ZooKeeper: everything tha
 One cluster for the module, in the hierarchical layout; the other layout has a short test of its own at the end.
 """
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -246,11 +247,11 @@ def test_apaches_shell_sees_our_cluster(java: peer.JavaClient, ours: Ours, metad
     assert [
         bookie for bookie in bookies.ids if f"BookieID:{bookie}," not in listed or f"BookieID:{bookie}," not in disks
     ] == []
-    assert "Free:" in disks
+    assert re.search(r"\bfree\b", disks, re.IGNORECASE)
     shown = peer.shell(metadata, "ledgermetadata", "-ledgerid", str(ledger))
     assert "state=CLOSED, length=30, lastEntryId=1, digestType=CRC32C" in shown
     assert "shell entry two" in peer.shell(metadata, "readledger", "-ledgerid", str(ledger), "-msg")
-    assert f"ledgerID: {ledger}\n" in peer.shell(metadata, "listledgers")
+    assert re.search(rf"ledgerId(: |=){ledger}\b", peer.shell(metadata, "listledgers"), re.IGNORECASE)
     tested = peer.shell(
         metadata, "simpletest", "-ensemble", "3", "-writeQuorum", "3", "-ackQuorum", "2", "-numEntries", "100"
     )

@@ -1,0 +1,232 @@
+"""
+The loads that `quire bench` has not: what `Peer.java` does with Apache's client, done with quire's in the same way.
+
+    python -m bench.loads VERB --metadata=URI --entries=20000 …        prints one JSON document
+
+    tail         appends at a fixed rate; another process follows; latency from the tick to the reader, and to the ack
+    recoveries   `inflight` appends never awaited, then recovery by a second client
+    ledgers      create, append once, close, one at a time; then delete
+    many         appends and reads by turns on very many ledgers, one operation of each under way
+    repair       copies what the bookies `lost` held to others
+
+Knows: how to make each load, and what it measured.  Does not know: what is compared with what.
+"""
+
+import argparse
+import json
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import chain
+from random import Random
+from typing import Any
+
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.threads import deferToThread
+
+from quire.client.api import Client, connect
+from quire.conf.client import ClientOptions
+from quire.replication.lost_bookies import recover_bookies
+from quire.tools.load.generators import OpenLoop
+from quire.tools.terminal.running import with_client
+
+# SPDX-License-Identifier: Apache-2.0
+
+DUE = struct.Struct(">d")  # seconds on the clock of all processes; before what is measured 0
+SETTLED = 4  # the first of so many parts of a run is not counted
+PREFILLED = 10  # entries of each ledger before `many` begins
+TAIL_S_MAX = 60.0
+CREATED_AT_ONCE = 50
+Document = dict[str, Any]
+
+
+def percentiles(seconds: Sequence[float], prefix: str = "") -> Document:
+    """In milliseconds."""
+    ordered = sorted(seconds)
+    shares = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
+    return {
+        f"{prefix}{name}_ms": round(ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1e3, 3)
+        for name, share in shares.items()
+    }
+
+
+class Arrivals(OpenLoop):
+    """An open loop whose operation can ask when its entries were due."""
+
+    due = 0.0
+
+    def _start(self, count: int, due: float) -> None:
+        self.due = due
+        super()._start(count, due)
+
+
+async def tail(reactor: Any, client: Client, words: Document) -> Document:
+    size, entries = max(DUE.size, words["size"]), words["entries"]
+    writer = await client.create_ledger()
+    for _ in range(2):  # an entry is seen with the next one
+        await writer.append(DUE.pack(0))
+    follower = [sys.executable, "-m", "bench.loads", "follow", f"--metadata={words['metadata']}"]
+    child = subprocess.Popen([*follower, f"--ledger={writer.id}"], stdout=subprocess.PIPE, text=True)
+    lines = child.stdout
+    assert lines is not None
+    assert (await deferToThread(lines.readline)).strip() == "follows", "the process that follows ended"
+    acknowledged: list[float] = []
+
+    def append(count: int) -> "Deferred[range]":
+        due = arrivals.due
+
+        def note(done: range) -> range:
+            acknowledged.extend([reactor.seconds() - due] * len(done))
+            return done
+
+        return writer.append_many([DUE.pack(due).ljust(size, b"\0")] * count).addCallback(note)
+
+    arrivals = Arrivals(reactor, append, entries, words["rate"])
+    await arrivals.run()
+    await writer.close()
+    found: Document = json.loads(await deferToThread(lines.readline))
+    await deferToThread(child.wait)
+    lines.close()
+    await client.delete_ledger(writer.id)
+    return found | percentiles(acknowledged[entries // SETTLED :], "append_") | {"entries": entries}
+
+
+async def follow(reactor: Any, client: Client, words: Document) -> Document:
+    """The process that `tail` starts."""
+    reader = await client.open_ledger(words["ledger"], recover=False)
+    waited: list[float] = []
+    told = False
+    async for some in reader.tail(TAIL_S_MAX):
+        now = reactor.seconds()
+        dues = [DUE.unpack_from(entry.data)[0] for entry in some]
+        if not told:
+            print("follows", flush=True)
+            told = True
+        waited.extend(now - due for due in dues if due)
+    return percentiles(waited[len(waited) // SETTLED :])
+
+
+async def recoveries(reactor: Any, client: Client, words: Document) -> Document:
+    other = await connect(reactor, str(words["metadata"]))
+    payloads = [bytes(words["size"])] * words["inflight"]
+    taken: list[float] = []
+    for _ in range(words["rounds"]):
+        writer = await client.create_ledger()
+        appended = writer.append_many(payloads).addErrback(lambda _fenced: None)
+        began = time.perf_counter()
+        reader = await other.open_ledger(writer.id)
+        taken.append(time.perf_counter() - began)
+        await reader.close()
+        await appended
+        await client.delete_ledger(writer.id)
+    await other.close()
+    return percentiles(taken)
+
+
+async def ledgers(_reactor: Any, client: Client, words: Document) -> Document:
+    made: list[int] = []
+    payload = bytes(words["size"])
+    began = time.perf_counter()
+    for _ in range(words["count"]):
+        writer = await client.create_ledger()
+        await writer.append(payload)
+        await writer.close()
+        made.append(writer.id)
+    between = time.perf_counter()
+    if words.get("keep") == "yes":
+        return {"ledgers": made}
+    for ledger in made:
+        await client.delete_ledger(ledger)
+    count = words["count"]
+    return {
+        "made_per_second": round(count / (between - began), 1),
+        "deleted_per_second": round(count / (time.perf_counter() - between), 1),
+    }
+
+
+async def many(_reactor: Any, client: Client, words: Document) -> Document:
+    payload, operations = bytes(words["size"]), words["entries"]
+    shape = {"ensemble_size": words["ensemble"], "write_quorum": words["write"], "ack_quorum": words["ack"]}
+    dice = Random(1)
+
+    async def prepared(_number: int) -> tuple[Any, Any]:
+        writer = await client.create_ledger(**shape)
+        await writer.append_many([payload] * PREFILLED)
+        await writer.append(payload)  # with it the others are confirmed to readers
+        return writer, await client.open_ledger(writer.id, recover=False)
+
+    opened = await some_at_once(words["count"], prepared)
+    numbers = iter(range(operations))
+    appended: list[float] = []
+    read: list[float] = []
+
+    async def turns(writer: Any, reader: Any) -> None:
+        for number in numbers:
+            began = time.perf_counter()
+            if number % 2 == 0:
+                await writer.append(payload)
+                appended.append(time.perf_counter() - began)
+            else:
+                at = dice.randrange(PREFILLED)
+                await reader.read(at, at)
+                read.append(time.perf_counter() - began)
+
+    cpu, began = time.process_time(), time.perf_counter()
+    await gatherResults([Deferred.fromCoroutine(turns(*each)) for each in opened])
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+
+    async def put_away(number: int) -> None:
+        writer, reader = opened[number]
+        await reader.close()
+        await writer.close()
+        await client.delete_ledger(writer.id)
+
+    await some_at_once(len(opened), put_away)
+    return {
+        "entries": operations,
+        "entries_per_second": round(operations / seconds),
+        "client_cpu_us_per_entry": round(cpu / operations * 1e6, 2),
+        **percentiles(appended),
+        **percentiles(read, "read_"),
+    }
+
+
+async def some_at_once(count: int, call: Callable[[int], Awaitable[Any]]) -> list[Any]:
+    """The answers of all calls."""
+
+    async def part(first: int) -> list[Any]:
+        return [await call(number) for number in range(first, count, CREATED_AT_ONCE)]
+
+    parts = await gatherResults([Deferred.fromCoroutine(part(first)) for first in range(CREATED_AT_ONCE)])
+    return list(chain.from_iterable(parts))
+
+
+async def repair(_reactor: Any, client: Client, words: Document) -> Document:
+    began = time.perf_counter()
+    found = await recover_bookies(client, words["lost"].split(","))
+    seconds = time.perf_counter() - began
+    if found.failed:
+        raise RuntimeError(f"{len(found.failed)} ledgers were not repaired, the first because {found.failed[0].reason}")
+    return {"ledgers": len(found.ledgers), "seconds": round(seconds, 3)}
+
+
+VERBS = {function.__name__: function for function in (tail, follow, recoveries, ledgers, many, repair)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("verb", choices=VERBS)
+    verb, rest = parser.parse_known_args()
+    words: Document = {}
+    for word in rest:
+        name, _, value = word.removeprefix("--").partition("=")
+        words[name] = int(value) if value.isdigit() else value
+    options = ClientOptions(protocol=words["protocol"]) if "protocol" in words else None
+    work = VERBS[verb.verb]
+    print(json.dumps(with_client(words["metadata"], lambda reactor, client: work(reactor, client, words), options)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,277 @@
+"""
+The rows of `make bench`: what is measured on which sides, and what is wanted of it.
+
+A row is a verb of the sides with its words (`bench.sides`), or a module of this folder that measures by itself.  Its
+first side is ours.  What is wanted is a bound of a figure: of the median ratio to another side in the same run, or of
+the ratio to what the same run of ours says or a number.
+
+Knows: all rows.  Does not know: how one is measured, or printed.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bench.ratios import Comparison
+from bench.sides import Run
+
+# SPDX-License-Identifier: Apache-2.0
+
+UNITS = {
+    "_per_second": "/s",
+    "_ms": "ms",
+    "_us_per_entry": "us/entry",
+    "_mb": "MB",
+    "_s": "s",
+    "seconds": "s",
+}
+SCALED = ("entries", "written", "rounds", "count", "ledgers", "mb")  # words of which a short run has a tenth
+JAVA = "java"
+TUNED = "java, journalFlushWhenQueueEmpty"
+ON_QUIRE = "java on quire"
+CHECKOUT_CPU_RATIO_MAX = 1.03
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A bound of `figure` in ours / theirs, where theirs is side `beside`, or, named so, `limit` of our own run."""
+
+    figure: str
+    bound: float
+    beside: str
+    at_most: bool
+    limit: Callable[[Run], float] | None = None
+    by_interval: bool = False
+
+    @property
+    def unit(self) -> str:
+        return next(unit for ending, unit in UNITS.items() if self.figure.endswith(ending))
+
+    def comparison(self, row: str, ours: Sequence[Run], theirs: Sequence[Run]) -> Comparison:
+        limit, figure = self.limit, self.figure
+        return Comparison(
+            f"{row}: {figure} / {self.beside}",
+            [float(run[figure]) for run in ours],
+            [limit(run) for run in ours] if limit else [float(run[figure]) for run in theirs],
+            self.bound,
+            at_most=self.at_most,
+            by_interval=self.by_interval,
+            unit=self.unit,
+        )
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    verb: str
+    words: Mapping[str, int | str]
+    sides: tuple[str, ...]
+    wanted: tuple[Wanted, ...]
+    bookies: int = 3
+    pairs: int | None = None  # if --pairs says nothing
+    module: bool = False  # `verb` is a module of this folder
+
+    def scaled(self, quick: bool) -> dict[str, int | str]:
+        """The words; a tenth of the work when little is asked for."""
+        words = dict(self.words)
+        for name in SCALED if quick else ():
+            if words.get(name):
+                words[name] = max(int(words.get("batch", 1)), int(words[name]) // 10)
+        return words
+
+
+def at_least(figure: str, bound: float, beside: str = JAVA, by_interval: bool = False) -> Wanted:
+    return Wanted(figure, bound, beside, False, by_interval=by_interval)
+
+
+def at_most(figure: str, bound: float, beside: str = JAVA, by_interval: bool = False) -> Wanted:
+    return Wanted(figure, bound, beside, True, by_interval=by_interval)
+
+
+def within(figure: str, said: str, limit: Callable[[Run], float]) -> Wanted:
+    return Wanted(figure, 1.0, said, True, limit)
+
+
+def load(size: int, entries: int, batch: int = 50, window: int = 1000, **more: int) -> dict[str, int | str]:
+    return {"size": size, "entries": entries, "window": window, "batch": batch, **more}
+
+
+def open_loop(name: str, rate: int, size: int) -> Row:
+    """Four seconds; nothing but the rate holds the appends back."""
+    wanted = at_most("p50_ms", 0.5), at_most("p99_ms", 0.3)
+    return Row(name, "append", load(size, 4 * rate, window=100_000, rate=rate), ("quire", JAVA), wanted)
+
+
+def reading(size: int, entries: int) -> dict[str, int | str]:
+    return {"size": size, "written": entries, "entries": entries, "how": "batch"}
+
+
+ALL = ("quire", "bare", JAVA)
+BESIDE = ("quire", JAVA)
+RATE, CPU = "entries_per_second", "cpu_us_per_entry"
+
+ROWS = (
+    # First: before anything was appended.
+    Row("memory after start", "memory", {"entries": 0}, ("quire",), (within("resident_mb", "80 MB", lambda _: 80.0),)),
+    Row(
+        "append 100 B",
+        "append",
+        load(100, 300_000),
+        ALL,
+        (
+            at_least(RATE, 3.0),
+            at_least(RATE, 0.45, "bare"),
+            at_most("p99_ms", 0.7),
+            at_most("p99_ms", 1.2, "bare"),
+            at_most(CPU, 0.35),
+            at_most("client_cpu_us_per_entry", 2.0, "bare"),
+        ),
+    ),
+    Row(
+        "append 1 KiB",
+        "append",
+        load(1024, 150_000),
+        ALL,
+        (
+            at_least(RATE, 2.0),
+            at_least(RATE, 0.45, "bare"),
+            at_most("p99_ms", 0.7),
+            at_most("p99_ms", 1.2, "bare"),
+            at_most(CPU, 0.45),
+        ),
+    ),
+    Row(
+        "append 64 KiB",
+        "append",
+        load(65_536, 5_000),
+        ALL,
+        (at_least(RATE, 1.8), at_least(RATE, 0.9, "bare"), at_most(CPU, 0.5)),
+    ),
+    Row("append 100 B, one a call", "append", load(100, 150_000, batch=1), ALL, (at_least(RATE, 1.5),)),
+    open_loop("open loop, 25,000/s of 1 KiB", 25_000, 1024),
+    open_loop("open loop, 50,000/s of 100 B", 50_000, 100),
+    open_loop("open loop, 5,000/s of 1 KiB", 5_000, 1024),
+    Row("java client 100 B on quire", "append", load(100, 200_000), (ON_QUIRE, JAVA), (at_least(RATE, 0.6),)),
+    Row("java client 1 KiB on quire", "append", load(1024, 100_000), (ON_QUIRE, JAVA), (at_least(RATE, 0.6),)),
+    Row("read 1 KiB in order", "read", reading(1024, 200_000), BESIDE, (at_least(RATE, 3.0),)),
+    Row("read 100 B in order", "read", reading(100, 500_000), BESIDE, (at_least(RATE, 3.0),)),
+    Row(
+        "read at random",
+        "random",
+        {"size": 1024, "written": 200_000, "entries": 5_000, "window": 1, "batch": 1},
+        BESIDE,
+        (at_most("p50_ms", 0.4),),
+    ),
+    Row(
+        "tail at 5,000/s of 1 KiB",
+        "tail",
+        {"size": 1024, "entries": 20_000, "rate": 5_000},
+        BESIDE,
+        (
+            within("p50_ms", "its append p50 + 1 ms", lambda run: run["append_p50_ms"] + 1),
+            within("p99_ms", "its append p99 + 2 ms", lambda run: run["append_p99_ms"] + 2),
+        ),
+    ),
+    Row(
+        "recover 1,000 in flight",
+        "recoveries",
+        {"size": 1024, "inflight": 1000, "rounds": 20},
+        BESIDE,
+        (at_most("p50_ms", 0.2),),
+    ),
+    Row(
+        "recover none in flight",
+        "recoveries",
+        {"size": 1024, "inflight": 0, "rounds": 50},
+        BESIDE,
+        (at_most("p50_ms", 0.5),),
+    ),
+    Row(
+        "create, append, close; delete",
+        "ledgers",
+        {"size": 100, "count": 500},
+        BESIDE,
+        (at_least("made_per_second", 2.0), at_least("deleted_per_second", 2.0)),
+    ),
+    Row(
+        "memory after load",
+        "memory",
+        load(1024, 300_000),
+        BESIDE,
+        (within("resident_mb", "200 MB", lambda _: 200.0),),
+    ),
+    Row(
+        "one outstanding append",
+        "append",
+        load(1024, 3000, batch=1, window=1),
+        (*ALL, TUNED),
+        (at_most("p50_ms", 0.9, TUNED), at_most("p50_ms", 1.15, "bare")),
+    ),
+    Row(
+        "1,000 ledgers, E5/W3/A2, appends and reads, V3",
+        "many",
+        {"size": 1024, "count": 1000, "entries": 50_000, "ensemble": 5, "write": 3, "ack": 2, "protocol": "v3"},
+        BESIDE,
+        (at_least(RATE, 1.0), at_most("p99_ms", 1.0)),
+        bookies=5,
+    ),
+    Row(
+        "append beside flush, compaction and catch-up reads",
+        "interference",
+        {"seconds": 4},
+        ("busy", "alone"),
+        (at_most("p50_ms", 1.2, "alone", by_interval=True), at_most("p99_ms", 1.5, "alone", by_interval=True)),
+        pairs=9,
+        module=True,
+    ),
+    Row(
+        "restart with 1 GB",
+        "restart",
+        {"mb": 1000},
+        BESIDE,
+        (at_most("killed_s", 1.0), within("clean_s", "0.5 s", lambda _: 0.5)),
+        pairs=3,
+        module=True,
+    ),
+    Row(
+        "repair of small ledgers",
+        "repair",
+        {"ledgers": 500},
+        BESIDE,
+        (at_least("ledgers_per_second", 1.5),),
+        pairs=3,
+        module=True,
+    ),
+)
+
+# Both clients on both kinds of bookies would mix what is compared: each checkout is measured as a whole.
+OF_CHECKOUTS = "this", "before"
+COST = (
+    at_least(RATE, 1.0, "before", by_interval=True),
+    at_most("p50_ms", 1.0, "before", by_interval=True),
+    at_most(CPU, CHECKOUT_CPU_RATIO_MAX, "before"),
+)
+FLUSH = (at_most("cpu_us_per_entry", CHECKOUT_CPU_RATIO_MAX, "before"),)
+CHECKOUT_ROWS = (
+    Row("append 100 B", "append", load(100, 300_000), OF_CHECKOUTS, COST),
+    Row("append 1 KiB", "append", load(1024, 150_000), OF_CHECKOUTS, COST),
+    Row("append 100 B, one a call", "append", load(100, 100_000, batch=1), OF_CHECKOUTS, COST),
+    Row("one outstanding append", "append", load(1024, 3000, batch=1, window=1), OF_CHECKOUTS, COST),
+    Row("read 100 B in order", "read", reading(100, 1_000_000), OF_CHECKOUTS, COST),
+    Row(
+        "read 1 KiB at random",
+        "random",
+        {"size": 1024, "written": 10_000, "entries": 10_000, "window": 1, "batch": 1},
+        OF_CHECKOUTS,
+        COST,
+    ),
+    # The CPU of the flush alone: the rows above have it only when a flush falls into a run.
+    Row("flush 100 B", "flush", {"entries": 100_000, "ledgers": 10, "run": 50}, OF_CHECKOUTS, FLUSH, bookies=0),
+    Row(
+        "flush 100 B, many ledgers",
+        "flush",
+        {"entries": 20_000, "ledgers": 20_000, "run": 1},
+        OF_CHECKOUTS,
+        FLUSH,
+        bookies=0,
+    ),
+)
