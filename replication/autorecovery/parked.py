@@ -45,6 +45,8 @@ class Parked:
 
     def __init__(self, pauses: Pauses) -> None:
         self._pauses = pauses
+        self.arrivals = 0  # how often bookies came
+        self._came: dict[str, int] = {}  # of each the number of its last arrival
         self._stays: dict[int, Stay] = {}
         self._times: list[tuple[float, int]] = []  # a heap: when there is something to do about which ledger
 
@@ -97,9 +99,15 @@ class Parked:
     def bookies_came(self, bookies: Collection[str]) -> None:
         """These are there now: who waits for a spare, or for one of them, need not wait longer."""
         came = frozenset(bookies)
+        self.arrivals += 1
+        self._came.update(dict.fromkeys(came, self.arrivals))
         for stay in self._stays.values():
             if stay.outlook is Outlook.WAITS_FOR_SPARE or not came.isdisjoint(stay.missing):
                 stay.until = None
+
+    def came_since(self, arrivals: int, bookies: Collection[str]) -> bool:
+        """Whether one of these came when there had been so many `arrivals`: a try begun then may have missed it."""
+        return any(self._came.get(bookie, 0) > arrivals for bookie in bookies)
 
     @property
     def due(self) -> float | None:

@@ -65,8 +65,12 @@ class Waiting:
             with suppress(MetaStore):  # then an auditor removes it
                 await self._notes.drop(note)
 
-    async def park(self, ledger: int, missing: tuple[str, ...], outcome: Outcome, note: Note | None) -> None:
-        """It could not be repaired; `note` is what was noted of it before."""
+    async def park(
+        self, ledger: int, missing: tuple[str, ...], outcome: Outcome, note: Note | None, arrivals: int
+    ) -> None:
+        """It could not be repaired; `note` is what was noted of it before, `arrivals`: how many when the try began."""
+        if self.parked.came_since(arrivals, missing):  # what was found may not hold any more
+            outcome = outcome._replace(outlook=None, due_s=None)
         now = self._clock.seconds()
         until = self.parked.put(ledger, outcome.outlook, missing, now)
         if outcome.due_s is not None:

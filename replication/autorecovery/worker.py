@@ -146,6 +146,7 @@ class Worker:
     async def _work(self, lock: RepairLock) -> None:
         ledger = lock.ledger
         missing = lock.shortage.missing if lock.shortage is not None else ()
+        arrivals = self._parked.arrivals
         try:
             note = await self.waiting.note(ledger)
             if await self.waiting.is_early(note, missing):
@@ -163,7 +164,7 @@ class Worker:
                     await self.waiting.over(ledger, note)
             else:
                 self.tally.failed += 1
-                await self.waiting.park(ledger, missing, outcome, note)
+                await self.waiting.park(ledger, missing, outcome, note, arrivals)
         except LedgerError as error:
             self.log.warn("ledger {ledger} stays in the queue: {reason}", ledger=ledger, reason=str(error))
             self._parked.put(ledger, None, missing, self._clock.seconds())

@@ -23,7 +23,7 @@ def test_what_is_gone_is_tried_by_one_worker_an_hour() -> None:
     first, second = made(cluster), made(cluster)
     cluster.kill("b2")
     for mine, other in ((first, second), (second, first), (first, second)):
-        cluster.succeed(mine.park(7, ("b2",), GONE, None))
+        cluster.succeed(mine.park(7, ("b2",), GONE, None, 0))
         note = cluster.succeed(other.note(7))
         assert cluster.succeed(other.is_early(note, ("b2",)))
         assert 7 in other.parked
@@ -36,7 +36,7 @@ def test_a_bookie_that_came_ends_the_hour() -> None:
     cluster = FakeCluster(3)
     waiting = made(cluster)
     cluster.kill("b2")
-    cluster.succeed(waiting.park(7, ("b2",), GONE, None))
+    cluster.succeed(waiting.park(7, ("b2",), GONE, None, 0))
     note = cluster.succeed(waiting.note(7))
     cluster.restart("b2")
     assert not cluster.succeed(waiting.is_early(note, ("b2",)))
@@ -47,7 +47,7 @@ def test_what_a_scrub_found_stays_noted() -> None:
     cluster = FakeCluster(3)
     waiting = made(cluster)
     scrub = Note(7, FOUND, "its digest holds, but other copies differ", 0, 0, 0, "host")
-    cluster.succeed(waiting.park(7, ("b2",), Outcome(("no spare",), Outlook.WAITS_FOR_SPARE), scrub))
+    cluster.succeed(waiting.park(7, ("b2",), Outcome(("no spare",), Outlook.WAITS_FOR_SPARE), scrub, 0))
     note = cluster.succeed(waiting.note(7))
     assert note.is_of_a_scrub
     assert (note.reason, note.tries) == ("no spare", 1)
@@ -58,12 +58,12 @@ def test_a_ledger_that_is_whole_leaves_no_note() -> None:
     """But what was noted since then stays."""
     cluster = FakeCluster(3)
     waiting = made(cluster)
-    cluster.succeed(waiting.park(7, (), GONE, None))
+    cluster.succeed(waiting.park(7, (), GONE, None, 0))
     note = cluster.succeed(waiting.note(7))
     cluster.succeed(waiting.over(7, note))
     assert cluster.succeed(waiting.note(7)) is None
     assert 7 not in waiting.parked
-    cluster.succeed(waiting.park(7, (), GONE, None))
+    cluster.succeed(waiting.park(7, (), GONE, None, 0))
     cluster.succeed(waiting.over(7, note._replace(version=55)))
     assert cluster.succeed(waiting.note(7)) is not None
 
@@ -73,7 +73,7 @@ def test_a_grace_is_waited_for() -> None:
     cluster = FakeCluster(3)
     waiting = made(cluster)
     now = cluster.clock.seconds()
-    cluster.succeed(waiting.park(7, (), Outcome(("open",), Outlook.WAITS_FOR_WRITER, 30.0), None))
+    cluster.succeed(waiting.park(7, (), Outcome(("open",), Outlook.WAITS_FOR_WRITER, 30.0), None, 0))
     waiting.parked.wake(now + 29)
     assert 7 in waiting.parked
     waiting.parked.wake(now + 30.1)
@@ -85,7 +85,7 @@ def test_a_store_that_is_away_does_not_keep_a_ledger_from_being_parked() -> None
     cluster = FakeCluster(3)
     waiting = made(cluster)
     cluster.store_fault = lambda _name, _arguments: AWAY
-    cluster.succeed(waiting.park(7, (), GONE, None))
+    cluster.succeed(waiting.park(7, (), GONE, None, 0))
     assert 7 in waiting.parked
 
 
@@ -94,3 +94,17 @@ def test_nobody_spins() -> None:
     cluster = FakeCluster(3)
     waiting = Waiting(cluster.client(), 0.0, 0.0)
     assert waiting.parked.put(7, None, (), 0.0) == LEAST_S
+
+
+def test_a_bookie_that_comes_during_the_try_is_not_missed() -> None:
+    """What the try found does not hold any more: the ledger is not parked for an hour."""
+    cluster = FakeCluster(4)
+    waiting = Waiting(cluster.client(), 1.0, 60.0)
+    before = waiting.parked.arrivals
+    waiting.parked.bookies_came(["b2"])
+    cluster.succeed(waiting.park(7, ("b1", "b2"), GONE, None, before))
+    assert waiting.parked.due is not None
+    assert waiting.parked.due <= cluster.clock.seconds() + 1.0
+    cluster.succeed(waiting.park(8, ("b1", "b3"), GONE, None, before))
+    waiting.parked.done(7)
+    assert waiting.parked.counts() == {GONE.outlook: 1}
