@@ -5,8 +5,8 @@ Knows: how a segment is made, or made of a freed one, so that it is durable befo
 current; which can be freed.
 Does not know: groups and syncs of groups; when a checkpoint frees (`storage/checkpoint.py`).
 
-Segments are written past the page cache: what a journal holds is read again after a crash only, and fresh pages of the
-cache cost more processor time than all else that an append does.
+Segments are written past the page cache: what a journal holds is read again only at a start, and filling fresh pages of
+the cache is a large part of the processor time of a large append.
 
 Three threads meet here: the journal thread rolls, the storage pool prepares the next segment, and a checkpoint frees.
 One lock (`_growing`) covers all three, so that no file is made twice; the list of segments has a lock of its own, held

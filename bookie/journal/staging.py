@@ -6,7 +6,7 @@ sectors.
 Does not know: files, where the group goes.
 
 A large block is copied once, to memory that the processor still has at hand, and read from there for the group's sum;
-the disk takes it from there.  So no page of the cache is filled with what is read again only after a crash.
+the disk takes it from there.  So no page of the cache is filled with what is read again only at a start.
 """
 
 from collections import deque
