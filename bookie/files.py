@@ -19,6 +19,7 @@ import shutil
 import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from mmap import mmap
 from typing import NamedTuple
 
 from quire.protocol.errors import Status
@@ -43,7 +44,14 @@ AGAIN_TRIES = 10  # then it is reported, and waited for as a full disk is
 # what a disk says that is of no use any more
 DEAD = (errno.EIO, errno.ENXIO, errno.ENODEV, errno.EUCLEAN, errno.EROFS, errno.ESTALE)
 
+DIRECT = getattr(os, "O_DIRECT", 0)  # past the page cache; 0: this system has no such flag
+
 Buffer = bytes | bytearray | memoryview
+
+
+def memory(size: int) -> mmap:
+    """Zeros in memory that begins with a page, as a direct write needs it; of no file."""
+    return mmap(-1, size)
 
 
 def system_fallocate() -> "Callable[[int, int, int, int], int] | None":
@@ -158,6 +166,18 @@ class Files:
         """Opens for reading and writing; `create` makes the file if it is missing."""
         with BEGINS_NOTHING:
             return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+
+    def set_direct(self, handle: int, on: bool = True) -> None:
+        """
+        What is written to the file goes past the page cache from now on, where the file system can do that.  Such a
+        write needs `write_aligned`.
+        """
+        flags = fcntl.fcntl(handle, fcntl.F_GETFL)
+        try:
+            fcntl.fcntl(handle, fcntl.F_SETFL, flags | DIRECT if on else flags & ~DIRECT)
+        except OSError as error:
+            if error.errno not in UNSUPPORTED:
+                raise
 
     def close(self, handle: int) -> None:
         with suppress(InterruptedError):  # Linux has closed it then
@@ -303,6 +323,19 @@ class Files:
                 self._write_rest(handle, part, offset, done)
             offset += wanted
         return offset
+
+    def write_aligned(self, handle: int, data: memoryview, offset: int) -> int:
+        """
+        The same of one buffer that lies at the beginning of a page, in sectors, for a file that is written directly.
+        A disk with larger sectors refuses that before it writes anything; then the file goes through the page cache.
+        """
+        try:
+            return self.write(handle, [data], offset)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+        self.set_direct(handle, False)
+        return self.write(handle, [data], offset)
 
     def _write_rest(self, handle: int, buffers: Sequence[Buffer], offset: int, done: int) -> None:
         """The slow way after a short write: one piece at a time."""

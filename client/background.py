@@ -208,6 +208,12 @@ def settle(future: "Future[T]", value: T | Failure) -> None:
         future.set_result(value)
 
 
+def settle_each(pairs: "list[tuple[Future[T], T | Failure]]") -> None:
+    """The same for futures that are answered together."""
+    for future, value in pairs:
+        settle(future, value)
+
+
 def reactor_thread() -> ReactorThread:
     """The running reactor; started now if it wasn't."""
     global _thread, _process  # noqa: PLW0603  # one reactor per process, as Twisted has it

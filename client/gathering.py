@@ -3,7 +3,10 @@ Batches between threads: many single appends become few batches, and a stream is
 
 Knows: payloads in the order they came, who waits for each, how many may be under way before a caller has to wait, and
 the one batch of a stream that is being read.
-Does not know: the protocol, what a payload is, threads' event loops; `done` is called on the reactor's thread.
+Does not know: the protocol, what a payload is, threads' event loops; `Tell` is called on the reactor's thread.
+
+Those that are answered together are told together: one call to each thread that waits, for a call to an asyncio loop
+costs as much as the rest of a small append.
 
 Safety: ids are handed out in the order of the calls, since a turn takes everything that has come and keeps its order,
 and the next one does not overtake it.
@@ -12,18 +15,23 @@ and the next one does not overtake it.
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Generic, Protocol, TypeVar
+from itertools import groupby, repeat
+from operator import itemgetter
+from typing import Any, Generic, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredLock, ensureDeferred
 from twisted.python.failure import Failure
 
-from quire.client.background import Forked, ReactorThread, settle
+from quire.client.background import Forked, ReactorThread, settle_each
 from quire.conf.client import ClientOptions
 from quire.protocol.errors import TooManyRequests
 
 # SPDX-License-Identifier: Apache-2.0
 
 ITEMS_MAX = 1000  # of a list, in one hop
+
+# Gives each waiter its answer.  Waiters of one thread share one such object.
+Tell = Callable[[list[tuple[Any, Any]]], object]
 
 T = TypeVar("T")
 P = TypeVar("P")  # what is appended
@@ -81,7 +89,7 @@ class Gathering(Generic[P, R]):
         self._cut = cut
         self._lock: threading.Lock | Forked = threading.Lock()
         self._payloads: list[P] = []
-        self._waiters: list[Callable[[R | Failure], None]] = []
+        self._waiters: list[tuple[Tell, object]] = []
         self._entries = 0  # under way, those of `_payloads` included
         self._bytes = 0
         self._flushing = False
@@ -93,16 +101,17 @@ class Gathering(Generic[P, R]):
         """In a forked child: no answer will come here, and the lock may be held for ever."""
         self._lock = Forked()
 
-    def put(self, payload: P, done: Callable[[R | Failure], None]) -> None:
+    def put(self, payload: P, waiter: object, tell: Tell) -> None:
         """
-        Appends soon; `done` gets the answer or the failure.  Never waits: a caller that can wait uses `when_room`
-        first.
+        Appends soon; `tell` gets pairs of a waiter and its answer or failure.  Never waits: a caller that can wait uses
+        `when_room` first.
         """
+        size = self._size(payload)
         with self._lock:
             self._payloads.append(payload)
-            self._waiters.append(done)
+            self._waiters.append((tell, waiter))
             self._entries += 1
-            self._bytes += self._size(payload)
+            self._bytes += size
             if self._flushing:
                 return
             self._flushing = True
@@ -119,7 +128,7 @@ class Gathering(Generic[P, R]):
             self.when_room(room.set)
             room.wait()
         future: Future[R] = Future()
-        self.put(payload, lambda result: settle(future, result))
+        self.put(payload, future, settle_each)
         return future
 
     def wait_idle(self) -> None:
@@ -171,7 +180,7 @@ class Gathering(Generic[P, R]):
                     self._answered, whose, sum(map(self._size, batch))
                 )
 
-    def _answered(self, result: Sequence[R] | Failure, waiters: list[Callable[[R | Failure], None]], size: int) -> None:
+    def _answered(self, result: Sequence[R] | Failure, waiters: list[tuple[Tell, object]], size: int) -> None:
         woken: list[Callable[[], object]] = []
         with self._lock:
             self._entries -= len(waiters)
@@ -181,12 +190,9 @@ class Gathering(Generic[P, R]):
             if not self._entries:
                 woken += self._wants_idle
                 self._wants_idle = []
-        if isinstance(result, Failure):
-            for done in waiters:
-                done(result)
-        else:
-            for each, done in zip(result, waiters, strict=True):
-                done(each)
+        answers = iter(repeat(result, len(waiters)) if isinstance(result, Failure) else result)
+        for tell, told in groupby(waiters, itemgetter(0)):
+            tell([(waiter, next(answers)) for _tell, waiter in told])
         for fn in woken:
             fn()
 

@@ -9,18 +9,20 @@ Cancelling a task cancels the operation it waits for, and what came of it all th
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from twisted.internet.defer import maybeDeferred
 from twisted.python.failure import Failure
 
 from quire.client.background import ReactorThread
-from quire.client.gathering import Batches, Gathering
+from quire.client.gathering import Batches, Gathering, Tell
 from quire.metadata.store import Watch
 from quire.protocol.errors import ClientClosed
 
 # SPDX-License-Identifier: Apache-2.0
+
+LOOPS_MAX = 8  # of those whose ways are kept: a program has one, seldom a few
 
 T = TypeVar("T")
 P = TypeVar("P")
@@ -38,6 +40,12 @@ def settle(future: "asyncio.Future[T]", value: T | Failure) -> None:
         future.set_result(value)
 
 
+def settle_each(pairs: "list[tuple[asyncio.Future[T], T | Failure]]") -> None:
+    """The same for futures that are answered together."""
+    for future, value in pairs:
+        settle(future, value)
+
+
 def soon(loop: asyncio.AbstractEventLoop, fn: Callable[..., object], *args: object) -> None:
     """From the reactor's thread to the loop's; a loop that was closed meanwhile is left alone."""
     if not loop.is_closed():
@@ -47,6 +55,12 @@ def soon(loop: asyncio.AbstractEventLoop, fn: Callable[..., object], *args: obje
 def hand(loop: asyncio.AbstractEventLoop, future: "asyncio.Future[T]", value: T | Failure) -> None:
     """A Deferred's result to a future of the loop."""
     soon(loop, settle, future, value)
+
+
+@lru_cache(maxsize=LOOPS_MAX)
+def telling(loop: asyncio.AbstractEventLoop) -> Tell:
+    """The one way to a loop's futures, so that those which are answered together are settled by one call to it."""
+    return partial(soon, loop, settle_each)
 
 
 def _nothing(_result: object) -> None:
@@ -84,7 +98,7 @@ def appended(gathering: Gathering[P, T], payload: P) -> "asyncio.Future[T]":
     """The answer of an append, later.  Never waits."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
-    gathering.put(payload, lambda result: hand(loop, future, result))
+    gathering.put(payload, future, telling(loop))
     return future
 
 

@@ -1,5 +1,5 @@
 """
 One journal directory: the format of its files, the thread that writes them, replay.
 
-In reading order: `format` (face), `mark` (face), `segments` (face), `replay` (face), `writer` (face).
+In reading order: `format` (face), `mark` (face), `segments` (face), `replay` (face), `staging`, `writer` (face).
 """

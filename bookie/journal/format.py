@@ -119,7 +119,7 @@ def salt_of(foot: bytes, start: int) -> int | None:
     return int(salt) if (magic, version, foot_start) == (FOOT_MAGIC, FOOT_VERSION, start) else None
 
 
-def group_header(length: int, position: Position, salt: int, blocks: Iterable[bytes]) -> bytes:
+def group_header(length: int, position: Position, salt: int, blocks: Iterable[bytes | memoryview]) -> bytes:
     """The 24 bytes in front of `blocks`, whose bytes together are `length` - 24."""
     start = position.start ^ salt
     check = crc32c(SUMMED.pack(position.sequence, start), crc32c(LENGTH.pack(length)))

@@ -5,6 +5,9 @@ Knows: how a segment is made, or made of a freed one, so that it is durable befo
 current; which can be freed.
 Does not know: groups and syncs of groups; when a checkpoint frees (`storage/checkpoint.py`).
 
+Segments are written past the page cache: what a journal holds is read again only at a start, and filling fresh pages of
+the cache is a large part of the processor time of a large append.
+
 Three threads meet here: the journal thread rolls, the storage pool prepares the next segment, and a checkpoint frees.
 One lock (`_growing`) covers all three, so that no file is made twice; the list of segments has a lock of its own, held
 briefly.
@@ -21,7 +24,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 
-from quire.bookie.files import FULL, TEMPORARY, Files, NotBegun
+from quire.bookie.files import FULL, TEMPORARY, Files, NotBegun, memory
 from quire.bookie.journal.format import (
     FOOT_BYTES,
     SPARE,
@@ -37,7 +40,7 @@ from quire.bookie.journal.format import (
 
 FIRST_SEGMENT_BYTES = 4 << 20  # segments double from here to the configured size, so that a small bookie starts fast
 SPARES_MAX = 16  # freed segments kept for reuse, about what a loaded bookie fills between two checkpoints
-ZERO_CHUNK = bytes(1 << 20)
+ZERO_CHUNK = memoryview(memory(1 << 20))  # at the beginning of a page, as a direct write needs it
 FILL_SYNC_BYTES = (
     4 << 20
 )  # a new segment is synced in such pieces: all at once delays a group by 20 ms, not 2 (measured)
@@ -107,6 +110,7 @@ class Segments:
             self.current = self._make_segment(self.current.start, min(FIRST_SEGMENT_BYTES, self.size_max))
             self._segments.append(self.current)
         self.handle = self._files.open(self.current.path)
+        self._files.set_direct(self.handle)
         # What replay accepted, also a name, may be in memory only: it becomes durable before anything follows it.
         self._files.datasync(self.handle)
         self._files.sync_directory(self.directory)
@@ -129,6 +133,7 @@ class Segments:
                     self._next = None
                 segment = self._next = self._next or self._make_next(space + FOOT_BYTES)
                 handle = files.open(segment.path)
+                files.set_direct(handle)
             except OSError as error:
                 if error.errno in FULL or isinstance(error, NotBegun):
                     raise self._no_room(error) from error
@@ -239,7 +244,7 @@ def fill(files: Files, handle: int, offset: int, end: int) -> None:
     synced = offset
     while offset < end:
         size = min(len(ZERO_CHUNK), end - offset)
-        offset = files.write(handle, [ZERO_CHUNK if size == len(ZERO_CHUNK) else ZERO_CHUNK[:size]], offset)
+        offset = files.write_aligned(handle, ZERO_CHUNK[:size], offset)
         if offset - synced >= FILL_SYNC_BYTES:
             files.datasync(handle)
             synced = offset
@@ -248,7 +253,9 @@ def fill(files: Files, handle: int, offset: int, end: int) -> None:
 def write_foot(files: Files, handle: int, start: int, size: int) -> int:
     """Ends a segment file of `size` bytes with a foot, and syncs it; returns its new salt."""
     salt = files.salt()
-    files.write(handle, [segment_foot(start, salt)], size - FOOT_BYTES)
+    page = memoryview(memory(FOOT_BYTES))
+    page[:] = segment_foot(start, salt)
+    files.write_aligned(handle, page, size - FOOT_BYTES)
     files.sync(handle)
     return salt
 
@@ -257,6 +264,7 @@ def reused_segment(files: Files, path: str, start: int, size_min: int) -> Segmen
     """Makes a segment of one that was freed, of at least `size_min` bytes; synced, its name in the directory not."""
     handle = files.open(path)
     try:
+        files.set_direct(handle)
         size = padded(files.size(handle))  # a crash may have cut it off while it was made larger
         if size < size_min:
             fill(files, handle, size - FOOT_BYTES, size_min - FOOT_BYTES)
@@ -276,6 +284,7 @@ def empty_segment(files: Files, path: str, start: int, size: int) -> Segment:
     """Makes a segment without any group; synced, its name in the directory not."""
     handle = files.open(path, create=True)
     try:
+        files.set_direct(handle)
         fill(files, handle, 0, size - FOOT_BYTES)
         return Segment(path, start, size, write_foot(files, handle, start, size))
     finally:

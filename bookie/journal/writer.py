@@ -25,9 +25,10 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 
 from quire.bookie.files import AGAIN_SECONDS, AGAIN_TRIES, Files, StorageError
-from quire.bookie.journal.format import ALIGNMENT, BLOCK, END, FOOT_BYTES, GROUP, Position, group_header, padded
+from quire.bookie.journal.format import BLOCK, END, FOOT_BYTES, GROUP, Position, padded
 from quire.bookie.journal.replay import Replay
 from quire.bookie.journal.segments import NoRoom, Segment, Segments
+from quire.bookie.journal.staging import Staging
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Reactor
 
@@ -37,7 +38,6 @@ SEAL_SECONDS = 0.010  # an idle journal is sealed after this time
 SYNC_OFF_SECONDS_MAX = 1.0  # with sync off: the longest time between two syncs while there is traffic
 RESERVE_PART = 8  # this part of the queue is added for what ledger recovery and repair write
 SEGMENTS_MIN = 4  # a backlog may always have so many: a checkpoint frees whole segments only
-ZEROS = bytes(ALIGNMENT)
 
 
 class Group:
@@ -126,6 +126,7 @@ class Journal:
         self._reactor = reactor
         segments = Segments(files, directory, position.start, replay.segments, replay.spares, options.segment_bytes)
         self._segments = segments
+        self._staging = Staging()
         self._group_bytes_max = options.group_bytes_max
         self._queue_bytes_max = options.queue_bytes_max
         self._backlog_bytes_max = max(options.backlog_bytes_max, SEGMENTS_MIN * segments.size_max)
@@ -381,9 +382,8 @@ class Journal:
                 self._roll(space)
             position = self.position
             segment = segments.current
-            header = group_header(length, position, segment.salt, group.blocks)
-            buffers = [header, *group.blocks, ZEROS[: space - length]]
-            files.write(segments.handle, buffers, position.start - segment.start)
+            staged = self._staging.group(group.blocks, length, position, segment.salt)
+            files.write_aligned(segments.handle, staged, position.start - segment.start)
             self.position = Position(position.sequence + 1, position.start + space)
             self.bytes_written += space
             self._unsynced = True

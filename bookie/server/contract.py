@@ -53,6 +53,10 @@ class Peer(Protocol):
         """Whole frames; nothing happens once the connection is gone."""
         ...
 
+    def send_at_once(self, data: bytes) -> None:
+        """The same for the only answers of this turn: they need not wait for the next one."""
+        ...
+
     def pend(self, size: int) -> None:
         """So much more, or less, of what it sent waits; the connection stops reading at its bound."""
         ...

@@ -38,6 +38,7 @@ from quire.bookie.server.reads import FIRST_ANSWER_BYTES
 from quire.bookie.server.service import Service
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Clock, Reactor, Timer
+from quire.protocol.frames import send_at_once
 from quire.protocol.wire import Requests
 
 # SPDX-License-Identifier: Apache-2.0
@@ -155,6 +156,13 @@ class Connection(Protocol):
         if self.alive:
             self._wire.write(data)
             if self.choked:  # perhaps by these
+                self._listener.owes(self, len(data))
+
+    def send_at_once(self, data: bytes) -> None:
+        """The same without waiting for the reactor's next turn."""
+        if self.alive:
+            send_at_once(self._wire, data)
+            if self.choked:
                 self._listener.owes(self, len(data))
 
     def pend(self, size: int) -> None:

@@ -184,7 +184,7 @@ class Service:
             else:
                 answers[peer] = [data]
         for peer, parts in answers.items():
-            peer.send(parts[0] if len(parts) == 1 else b"".join(parts))
+            peer.send_at_once(parts[0] if len(parts) == 1 else b"".join(parts))
         for peer, request in fenced:
             self.parking.pend(peer, -REQUEST_BYTES)
             self.reads.in_turn(peer, request)

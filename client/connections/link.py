@@ -16,6 +16,7 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar, cast
+from typing import Protocol as Shape
 
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Protocol, connectionDone
@@ -23,12 +24,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from quire.client.connections.add_channel import AddChannel
-from quire.client.connections.network import Transport
 from quire.conf.client import ClientOptions
 from quire.metadata.clock import Clock, Timer
 from quire.protocol import v3
 from quire.protocol.batch import AddBatch
 from quire.protocol.errors import BookieHandleNotAvailable, ClientClosed, MalformedFrame, Timeout, WireError
+from quire.protocol.frames import send_at_once
 from quire.protocol.messages import BOOKIE_ID, BookieInfo, InfoReply, Reply
 
 # SPDX-License-Identifier: Apache-2.0
@@ -48,6 +49,20 @@ Up = Callable[["Link"], None]
 Down = Callable[["Link", int, str], None]
 
 A = TypeVar("A")
+
+
+class Transport(Shape):
+    """A TCP connection's sending side."""
+
+    def write(self, data: bytes, /) -> Any: ...
+
+    def abortConnection(self) -> Any: ...
+
+    def setTcpNoDelay(self, enabled: bool, /) -> Any: ...
+
+    def setTcpKeepAlive(self, enabled: bool, /) -> Any: ...
+
+    def registerProducer(self, producer: Any, streaming: bool, /) -> Any: ...
 
 
 class PendingRequest(Generic[A]):
@@ -204,11 +219,14 @@ class Link(Protocol, ABC):
         for waiting in self.drain():
             waiting.end(code)
 
-    def write(self, data: bytes) -> None:
-        """One piece of whole frames; the sweep is on from now on."""
+    def write(self, data: bytes, at_once: bool = False) -> None:
+        """One piece of whole frames; the sweep is on from now on.  `at_once`: it is the only one of this turn."""
         if self._ended:
             return
-        cast(Transport, self.transport).write(data)
+        if at_once:
+            send_at_once(self.transport, data)
+        else:
+            cast(Transport, self.transport).write(data)
         if self._sweep_call is None:
             if not self._doubted:
                 self._quiet_since = self.clock.seconds()

@@ -113,7 +113,7 @@ class LinkV2(Link):
 
     def send_adds(self, channel: AddChannel, batch: AddBatch, ids: Sequence[int], whole: bool, size: int) -> None:
         channel.took(ids, size)
-        self.write(batch.frames() if whole else v2.pack_adds(batch, ids))
+        self.write(batch.frames() if whole else v2.pack_adds(batch, ids), at_once=True)
 
     def channels(self) -> list[AddChannel]:
         return list(self._channels.values())

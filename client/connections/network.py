@@ -1,6 +1,5 @@
 """
-What the client needs of a reactor and of a connection's transport, as types: besides time and calls from other
-threads, TCP.
+What the client needs of a reactor, as a type: besides time and calls from other threads, TCP.
 
 Twisted's reactors and `twisted.internet.testing.MemoryReactorClock` fit, and so does the simulator's; nothing below
 `background` names the global reactor.
@@ -19,17 +18,3 @@ class TcpReactor(Reactor, Protocol):
     """A reactor that opens TCP connections."""
 
     def connectTCP(self, host: str, port: int, factory: ClientFactory, timeout: float = ...) -> Any: ...
-
-
-class Transport(Protocol):
-    """A TCP connection's sending side."""
-
-    def write(self, data: bytes, /) -> Any: ...
-
-    def abortConnection(self) -> Any: ...
-
-    def setTcpNoDelay(self, enabled: bool, /) -> Any: ...
-
-    def setTcpKeepAlive(self, enabled: bool, /) -> Any: ...
-
-    def registerProducer(self, producer: Any, streaming: bool, /) -> Any: ...

@@ -2,6 +2,7 @@
 
 import ctypes
 import errno
+import fcntl
 import os
 import re
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from quire.bookie.files import BUFFERS_MAX, SHORT, Buffer, Files, NotBegun
+from quire.bookie.files import BUFFERS_MAX, DIRECT, SHORT, Buffer, Files, NotBegun
 from tests.bookie.fakes.disk import Disk
 
 
@@ -140,6 +141,30 @@ def test_preallocated_room_does_not_show_and_is_given_back(tmp_path: Path) -> No
     files.trim(handle)
     assert os.fstat(handle).st_blocks * 512 < 1 << 20
     assert files.read(handle, 6000, 0) == b"x" * 5000
+    files.close(handle)
+
+
+def test_a_disk_with_larger_sectors_is_written_through_the_page_cache(tmp_path: Path) -> None:
+    """It refuses what is not aligned for it before anything was written; other errors stay errors."""
+    refused = [errno.EINVAL]
+    calls: list[int] = []
+
+    class Coarse(Files):
+        def pwritev(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
+            calls.append(fcntl.fcntl(handle, fcntl.F_GETFL) & DIRECT)
+            if refused:
+                raise OSError(refused.pop(), "injected")
+            return super().pwritev(handle, buffers, offset)
+
+    files = Coarse()
+    handle = files.open(str(tmp_path / "file"), create=True)
+    files.set_direct(handle)
+    assert files.write_aligned(handle, memoryview(b"x" * 700), 512) == 1212
+    assert calls[-1] == 0
+    assert files.read(handle, 2000, 512) == b"x" * 700
+    refused.append(errno.EIO)
+    with pytest.raises(OSError, match="injected"):
+        files.write_aligned(handle, memoryview(b"y"), 0)
     files.close(handle)
 
 

@@ -12,6 +12,12 @@ from quire.protocol.errors import LedgerFenced, TooManyRequests
 from tests.client.fakes.scripted import Net
 
 
+def call_each(pairs) -> None:
+    """Waiters of these tests are functions."""
+    for waiter, answer in pairs:
+        waiter(answer)
+
+
 class Slow:
     """A writer whose answers the test gives."""
 
@@ -55,9 +61,9 @@ def test_what_comes_between_two_turns_is_one_batch():
     net, writer, gathered = gathering()
     ids: list[object] = []
     for number in range(10):
-        gathered.put(bytes([number]), ids.append)
+        gathered.put(bytes([number]), ids.append, call_each)
     net.turn()
-    gathered.put(b"next", ids.append)
+    gathered.put(b"next", ids.append, call_each)
     net.turn()
     assert writer.batches == [[bytes([number]) for number in range(10)], [b"next"]]
     writer.acknowledge()
@@ -72,7 +78,7 @@ def test_a_full_window_gathers_on_and_keeps_the_order():
     writer.room = Deferred()
     ids: list[object] = []
     for number in range(3):
-        gathered.put(bytes([number]), ids.append)
+        gathered.put(bytes([number]), ids.append, call_each)
         net.turn()
     assert not writer.batches
     room, writer.room = writer.room, succeed(None)
@@ -86,7 +92,7 @@ def test_a_batch_that_found_the_window_full_after_all_goes_again():
     net, writer, gathered = gathering()
     writer.refusals = 3
     ids: list[object] = []
-    gathered.put(b"x", ids.append)
+    gathered.put(b"x", ids.append, call_each)
     net.turn()
     writer.acknowledge()
     assert ids == [0]
@@ -97,7 +103,7 @@ def test_a_failed_batch_fails_each_of_its_appends():
     net, writer, gathered = gathering()
     results: list[object] = []
     for _ in range(2):
-        gathered.put(b"x", results.append)
+        gathered.put(b"x", results.append, call_each)
     net.turn()
     writer.answers.popleft().errback(LedgerFenced("lost"))
     assert [type(each.value) for each in results if isinstance(each, Failure)] == [LedgerFenced, LedgerFenced]
@@ -109,7 +115,7 @@ def test_a_payload_that_is_too_large_fails_alone():
     net, writer, gathered = gathering()
     results: list[object] = []
     for payload in (b"x", b"x" * 1001, b"y", b"z"):
-        gathered.put(payload, results.append)
+        gathered.put(payload, results.append, call_each)
     net.turn()
     assert writer.batches == [[b"x"], [b"y", b"z"]]
     assert [type(each.value) for each in results if isinstance(each, Failure)] == [ValueError]
@@ -125,7 +131,7 @@ def test_room_is_measured_by_entries_and_by_bytes():
         calls: list[str] = []
         gathered.when_room(lambda calls=calls: calls.append("at once"))
         for _ in range(2):
-            gathered.put(b"xyz", lambda _result: None)
+            gathered.put(b"xyz", lambda _result: None, call_each)
         assert not gathered.has_room()
         gathered.when_room(lambda calls=calls: calls.append("room"))
         gathered.when_idle(lambda calls=calls: calls.append("idle"))
@@ -135,3 +141,26 @@ def test_room_is_measured_by_entries_and_by_bytes():
         assert calls == ["at once", "room", "idle"]
         gathered.when_idle(lambda calls=calls: calls.append("still"))
         assert calls[-1] == "still"
+
+
+def test_those_that_are_answered_together_are_told_together():
+    """One call for each way to waiters, with each one's own answer; failures too."""
+    net, writer, gathered = gathering()
+    here: list[list[tuple[str, object]]] = []
+    there: list[object] = []
+    for number, tell in enumerate((here.append, here.append, there.append, here.append)):
+        gathered.put(b"x", f"waiter {number}", tell)
+    net.turn()
+    writer.acknowledge()
+    assert here == [[("waiter 0", 0), ("waiter 1", 1)], [("waiter 3", 3)]]
+    assert there == [[("waiter 2", 2)]]
+    here.clear()
+    gathered.put(b"x", "waiter 4", here.append)
+    gathered.put(b"x", "waiter 5", here.append)
+    net.turn()
+    writer.answers.popleft().errback(LedgerFenced("lost"))
+    [told] = here
+    assert [(waiter, failure.type) for waiter, failure in told] == [
+        ("waiter 4", LedgerFenced),
+        ("waiter 5", LedgerFenced),
+    ]

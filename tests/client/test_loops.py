@@ -6,8 +6,9 @@ import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 
 from quire.client.background import ReactorThread
-from quire.client.gathering import Gathering
+from quire.client.gathering import Gathering, gathering
 from quire.client.loops import appended, appended_when_room, pulled, soon, wait, when
+from quire.conf.client import ClientOptions
 from tests.client.fakes.scripted import Net
 
 # SPDX-License-Identifier: Apache-2.0
@@ -122,3 +123,31 @@ def test_who_waits_no_longer_is_forgotten():
         return asyncio.get_running_loop()
 
     soon(asyncio.run(story()), pytest.fail)
+
+
+def test_appends_that_are_answered_together_are_one_call_to_their_loop():
+    """However many there are; one whose task was cancelled meanwhile hinders none of the others."""
+
+    class Writer:
+        payload_bytes_max = 1000
+
+        def ready(self):
+            return succeed(None)
+
+        def append_many(self, payloads):
+            return succeed(range(len(payloads)))
+
+    async def story():
+        net = Net()
+        gathered = gathering(ReactorThread(net), Writer(), ClientOptions())
+        calls = []
+        loop = asyncio.get_running_loop()
+        ask = loop.call_soon_threadsafe
+        loop.call_soon_threadsafe = lambda fn, *args: (calls.append(fn), ask(fn, *args))[1]
+        futures = [appended(gathered, b"x") for _ in range(50)]
+        futures[7].cancel()
+        net.turn()
+        assert await asyncio.gather(*futures[:7], *futures[8:]) == [*range(7), *range(8, 50)]
+        assert len(calls) == 1
+
+    asyncio.run(story())

@@ -15,6 +15,12 @@ from tests.reactor import reactor, run
 # SPDX-License-Identifier: Apache-2.0
 
 
+def call_each(pairs) -> None:
+    """Waiters of these tests are functions."""
+    for waiter, answer in pairs:
+        waiter(answer)
+
+
 def test_lists_are_cut_where_entries_end(tmp_path):
     """So that no two records of different entries share an answer."""
 
@@ -37,7 +43,9 @@ def test_lists_are_cut_where_entries_end(tmp_path):
             answers = []
             sizes = [60, 30, 10, 1, 500, 40, 60, 1]
             for number, size in enumerate(sizes):
-                gathered.put(item_of(b"%d" % number * size, b"k" if number == 2 else None, None, None), answers.append)
+                gathered.put(
+                    item_of(b"%d" % number * size, b"k" if number == 2 else None, None, None), answers.append, call_each
+                )
             await owner.ready()
             while len(answers) < len(sizes):
                 await owner.barrier()
@@ -62,7 +70,7 @@ def test_a_list_of_many_small_ones_is_cut_too(tmp_path):
             answers = []
             gathered = gathering(ReactorThread(reactor), WaitingAppends(owner), logs.options, False)
             for _ in range(RECORDS_PER_ENTRY_MAX + 1):
-                gathered.put((b"", None, None, None), answers.append)
+                gathered.put((b"", None, None, None), answers.append, call_each)
             while len(answers) <= RECORDS_PER_ENTRY_MAX:
                 await owner.barrier()
             assert [each.index for each in answers] == list(range(RECORDS_PER_ENTRY_MAX + 1))
@@ -84,7 +92,9 @@ def test_what_waits_for_room_comes_before_a_barrier_and_a_close(tmp_path):
             answers = {}
 
             def put(number):
-                gathered.put((b"%d" % number, None, None, None), lambda found: answers.update({number: found}))
+                gathered.put(
+                    (b"%d" % number, None, None, None), lambda found: answers.update({number: found}), call_each
+                )
 
             for number in range(20):
                 put(number)

@@ -3,10 +3,18 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.internet.testing import StringTransport
 
 from quire.protocol import v2, v3
 from quire.protocol.errors import MalformedFrame, OversizedFrame, WireError
-from quire.protocol.frames import FRAME_BYTES_MAX, Inflow, Receiver, check_length
+from quire.protocol.frames import (
+    AT_ONCE_BYTES_MAX,
+    FRAME_BYTES_MAX,
+    Inflow,
+    Receiver,
+    check_length,
+    send_at_once,
+)
 from quire.protocol.wire import Requests
 from tests.protocol.samples import framed, pieces, single_bytes
 from tests.protocol.samples import v2 as frame_v2
@@ -185,3 +193,59 @@ def test_what_is_held_is_bounded_by_the_frame_limit() -> None:
     assert it.held == 999
     assert it.feed(b"xtail") == [b"x" * 996]
     assert it.feed(b"") == []
+
+
+class Buffering:
+    """A transport as Twisted's: a socket that takes `room` bytes, and what it holds back; None: it is broken."""
+
+    def __init__(self, room: int | None) -> None:
+        self.room = room
+        self.connected = True
+        self.dataBuffer = b""
+        self._tempDataBuffer: list[bytes] = []
+        self.sent = b""
+
+    def writeSomeData(self, data: bytes) -> int | Exception:
+        if self.room is None:
+            return ConnectionError()
+        taken = data[: self.room]
+        self.room -= len(taken)
+        self.sent += taken
+        return len(taken)
+
+    def write(self, data: bytes) -> None:
+        self._tempDataBuffer.append(data)
+
+    @property
+    def waiting(self) -> list[bytes]:
+        return list(self._tempDataBuffer)
+
+    def take_up(self) -> None:
+        """The reactor's turn has come, and the socket takes nothing."""
+        self.dataBuffer, self._tempDataBuffer = b"".join(self._tempDataBuffer), []
+
+
+def test_frames_leave_at_once_and_in_order() -> None:
+    """As far as the socket takes them; what follows something that waits waits behind it."""
+    transport = Buffering(5)
+    send_at_once(transport, b"abc")
+    assert (transport.sent, transport.waiting) == (b"abc", [])
+    send_at_once(transport, b"defg")
+    assert (transport.sent, transport.waiting) == (b"abcde", [b"fg"])
+    transport.room = 100
+    send_at_once(transport, b"hi")
+    assert (transport.sent, transport.waiting) == (b"abcde", [b"fg", b"hi"])
+    transport.take_up()
+    send_at_once(transport, b"jk")
+    assert (transport.sent, transport.waiting) == (b"abcde", [b"jk"])
+
+
+def test_what_is_large_or_cannot_be_sent_is_left_to_the_transport() -> None:
+    """It tells of a lost connection, and sends much in pieces between which others get a turn."""
+    large = bytes(AT_ONCE_BYTES_MAX + 1)
+    for transport, data in ((Buffering(1 << 20), large), (Buffering(None), b"ab")):
+        send_at_once(transport, data)
+        assert (transport.sent, transport.waiting) == (b"", [data])
+    memory = StringTransport()
+    send_at_once(memory, b"abc")
+    assert memory.value() == b"abc"

@@ -130,6 +130,9 @@ class SimDisk(Files):
         self._handles[self._next] = (path, inode)
         return self._next
 
+    def set_direct(self, handle: int, on: bool = True) -> None:
+        """There is no page cache."""
+
     def close(self, handle: int) -> None:
         path, _inode = self._handles.pop(handle)
         if self._locked.get(path) == handle:

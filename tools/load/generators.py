@@ -86,7 +86,7 @@ class Loop(Load):
 
     def _start(self, count: int, due: float) -> None:
         self.started += count
-        self._operate(count).addCallbacks(self._end, self._fail, callbackArgs=(count, due))
+        self._operate(count).addCallbacks(self._end, self._fail, (count, due))
 
     def _end(self, _: object, count: int, due: float) -> None:
         self.latencies.add(self._clock.seconds() - due, count)

@@ -155,6 +155,9 @@ class Disk(Files):
         self._handles[self._next] = (path, inode)
         return self._next
 
+    def set_direct(self, handle: int, on: bool = True) -> None:
+        """There is no page cache."""
+
     def close(self, handle: int) -> None:
         del self._handles[handle]
         self._locked = {path: held for path, held in self._locked.items() if held != handle}
