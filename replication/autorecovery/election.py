@@ -31,11 +31,11 @@ class Audits(Protocol):
 
 
 class Candidate:
-    """One process's.  `made` makes the auditor of one term."""
+    """One process's.  `made` makes the auditor of one term, and hears whether this process lost a session before."""
 
     log = Logger(namespace="quire.autorecovery")
 
-    def __init__(self, client: Client, bookie: str, made: Callable[[], Audits]) -> None:
+    def __init__(self, client: Client, bookie: str, made: Callable[[bool], Audits]) -> None:
         self.vote: int | None = None
         self.auditor: Audits | None = None
         self._store = client.store
@@ -46,6 +46,7 @@ class Candidate:
         self._watch: Watch | None = None
         self._working: Deferred[None] | None = None
         self._stopped = False
+        self._blind = False  # a session was lost: those of bookies may have ended with it
 
     def start(self) -> None:
         """Once."""
@@ -87,6 +88,7 @@ class Candidate:
 
     def _session_lost(self) -> None:
         if not self._stopped:
+            self._blind = True
             self._lost()
 
     def _lost(self) -> None:
@@ -99,7 +101,7 @@ class Candidate:
         won = self.vote is not None and self._election.is_won(self.vote)
         if won and self.auditor is None and not self._stopped:
             self.log.info("{bookie} is the auditor now", bookie=self._bookie)
-            self.auditor = self._made()
+            self.auditor = self._made(self._blind)
             self.auditor.start()
         elif not won:
             self._resign()

@@ -21,7 +21,7 @@ class AutoRecovery:
     """One process's part.  `bookie`: the id that its vote names."""
 
     def __init__(self, client: Client, bookie: str, options: AutoRecoveryOptions) -> None:
-        self.candidate = Candidate(client, bookie, lambda: Auditor(client, options))
+        self.candidate = Candidate(client, bookie, lambda blind: Auditor(client, options, blind))
         self.worker = Worker(client, options)
 
     def start(self) -> None:

@@ -24,15 +24,21 @@ class Sight:
 
 
 class Absences:
-    """Times are seconds of any clock that is never set; `delay_s`: how long a bookie may stay away."""
+    """
+    Times are seconds of any clock that is never set.  `delay_s`: how long a bookie may stay away; `settle_s`: how long
+    after the view was lost nobody counts as lost, for the bookies' sessions may have ended with ours.
+    """
 
-    def __init__(self, delay_s: float = 0.0) -> None:
+    def __init__(self, delay_s: float = 0.0, settle_s: float = 0.0) -> None:
         self._delay_s = delay_s
         self._known: set[str] = set()
         self._here: frozenset[str] = frozenset()
         self._since: dict[str, float] = {}  # of those that are away: when that was seen first
         self._lost: set[str] = set()  # of these: whose delay is over
         self._looked = False  # since the view was lost, if ever
+        self._settle_s = settle_s
+        self._was_lost = False  # the view was, and the next look ends that
+        self._settled_at = 0.0  # nobody is lost before that
 
     @property
     def sees(self) -> bool:
@@ -69,6 +75,8 @@ class Absences:
         """Both lists of the bookies, as they are now: a read-only bookie is there."""
         self._here = frozenset(registered)
         self._known.update(registered)
+        if self._was_lost:
+            self._was_lost, self._settled_at = False, now + self._settle_s
         self._looked = True
         return self._judge(now)
 
@@ -76,7 +84,7 @@ class Absences:
         """
         The store does not answer, or the session ended: who is away, and not lost yet, is so from the next look on.
         """
-        self._looked = False
+        self._looked, self._was_lost = False, True
         for bookie in self.away:
             del self._since[bookie]
 
@@ -103,9 +111,9 @@ class Absences:
     @property
     def due(self) -> float | None:
         """When the next bookie may be lost: then `wait`.  None: nobody is away, or it can't be seen who is."""
-        return (
-            min((self._since[bookie] + self._delay_s for bookie in self.away), default=None) if self._looked else None
-        )
+        if not self._looked or not self.away:
+            return None
+        return max(self._settled_at, min(self._since[bookie] + self._delay_s for bookie in self.away))
 
     def _judge(self, now: float) -> Sight:
         back = tuple(sorted(self._lost & self._here))
@@ -114,6 +122,8 @@ class Absences:
             del self._since[bookie]
         for bookie in self._known - self._here:
             self._since.setdefault(bookie, now)
+        if now < self._settled_at:
+            return Sight((), back)
         lost = tuple(sorted(bookie for bookie in self.away if now - self._since[bookie] >= self._delay_s))
         self._lost.update(lost)
         return Sight(lost, back)

@@ -26,12 +26,15 @@ from quire.replication.core.absences import Absences, Sight
 
 
 class Auditor:
-    """One term."""
+    """One term.  `blind`: a session of this process has ended, so those of bookies may have, too."""
 
     log = Logger(namespace="quire.autorecovery")
 
-    def __init__(self, client: Client, options: AutoRecoveryOptions) -> None:
-        self.absences = Absences(float(options.lost_bookie_recovery_delay_s))
+    def __init__(self, client: Client, options: AutoRecoveryOptions, blind: bool = False) -> None:
+        settle_s = client.options.session_timeout_ms / 1000
+        self.absences = Absences(float(options.lost_bookie_recovery_delay_s), settle_s)
+        if blind:
+            self.absences.lose_sight()
         self._client = client
         self._delay: int | None = None
         self._delay_seen = False

@@ -31,7 +31,7 @@ class Standing:
         self.candidate = Candidate(self.client, name, self.made)
         self.candidate.start()
 
-    def made(self) -> Term:
+    def made(self, _blind: bool) -> Term:
         self.terms.append(Term())
         return self.terms[-1]
 

@@ -163,3 +163,16 @@ def test_a_cluster_without_bookies_is_deserted() -> None:
     assert not absences.is_deserted
     absences.see(1.0, ())
     assert absences.is_deserted
+
+
+def test_nobody_is_lost_right_after_the_view_came_back() -> None:
+    """The bookies' sessions may have ended with ours: they have a session time-out to come back, delay or not."""
+    absences = Absences(0.0, settle_s=10.0)
+    absences.see(0.0, ["a", "b"])
+    absences.lose_sight()
+    assert absences.see(100.0, ["a"]) == Sight()
+    assert absences.due == 110.0
+    assert absences.wait(109.0) == Sight()
+    assert absences.see(109.5, ["a", "b"]) == Sight()
+    assert absences.due is None
+    assert absences.see(120.0, ["a"]) == Sight(("b",))
