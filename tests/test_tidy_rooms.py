@@ -57,6 +57,7 @@ COVERED = {
         "values only: inputs and effects of the machine",
     ),
     "pipeline/jobs/running.py": ("tests/spark/test_jobs.py", "needs a Spark session"),
+    "replication/autorecovery/found.py": ("tests/pipeline/jobs/test_repair.py", "a scrub's findings go through it"),
     "replication/scrub/examine.py": ("tests/replication/test_checker.py", "a check is all its examinations"),
     "replication/scrub/compare.py": ("tests/replication/scrub/test_second_look.py", "what it finds is what that finds"),
     "replication/scrub/subject.py": ("tests/replication/scrub/test_second_look.py", "values only: looks begin with it"),

@@ -15,6 +15,7 @@ from itertools import groupby
 from quire.client.api import Client
 from quire.pipeline.clients import cluster
 from quire.pipeline.jobs.scrub import Each
+from quire.replication.autorecovery.found import queued
 from quire.replication.concurrently import all_of
 from quire.replication.decommission import decommission
 from quire.replication.lost_bookies import check_known, ledgers_naming, refuse_registered
@@ -35,6 +36,12 @@ def repair(each: Each, uri: str, findings: Sequence[Finding], how: Mending) -> l
     ordered = sorted(findings, key=lambda one: one.ledger)
     work = [(ledger, list(some)) for ledger, some in groupby(ordered, key=lambda one: one.ledger)]
     return sorted(each(partial(mended, uri, how), cut(work)), key=lambda one: one.ledger)
+
+
+def queue(uri: str, findings: Sequence[Finding]) -> int:
+    """Hands what copies make good to AutoRecovery's repair queue; how many ledgers were marked."""
+    ours = cluster(uri)
+    return ours.wait(lambda: queued(ours.client, findings))
 
 
 def cut(work: Sequence[Work]) -> list[list[Work]]:

@@ -1,4 +1,4 @@
-"""The space of a cluster whose last ledger was deleted, with real bookies: two rounds that are well apart give it back."""
+"""The space of a cluster whose last ledger was deleted comes back, on real bookies: two rounds well apart see to it."""
 
 import time
 from pathlib import Path

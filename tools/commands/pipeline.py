@@ -163,6 +163,9 @@ def scrub(
         typer.Option("--settle", min=0, metavar="SECONDS", help="time for copies that are on their way"),
     ] = 15.0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replaces findings that are there")] = False,
+    queue: Annotated[
+        bool, typer.Option("--queue", help="hands what copies make good to AutoRecovery's repair queue")
+    ] = False,
     metadata: Metadata = None,
     master: Master = None,
     chart: Chart = None,
@@ -178,6 +181,7 @@ def scrub(
     Examples:
       quire pipeline scrub /var/scrub/monday --rate 50000000
       quire pipeline scrub /var/scrub/quick --level presence
+      quire pipeline scrub /var/scrub/tonight --queue
     """
     if level not in ("metadata", "presence", "full"):
         raise Usage(f"--level is metadata, presence or full, not {level!r}")
@@ -185,13 +189,17 @@ def scrub(
     tables().refuse(to, overwrite)
     with session(master) as spark, progress("scrub") as told:
         from quire.pipeline.jobs import findings, running
+        from quire.pipeline.jobs import repair as mending
         from quire.pipeline.jobs import scrub as job
         from quire.replication.scrub.whole import Scrubbing
 
         how = Scrubbing(level, sample, seed, lanes, rate, settle)  # type: ignore[arg-type]  # looked at above
         done = job.scrub(running.in_tasks(spark, told), uri, ledgers, how)
         findings.write(to, done)
+        marked = mending.queue(uri, done.findings) if queue else 0
     told_findings(done, chart, json_wanted)
+    if marked:
+        output.note(f"quire: {marked} ledgers are in the repair queue; `quire underreplicated list` shows them")
     if done.findings:
         output.note(f"quire: {len(done.findings)} findings; what can be done: `quire pipeline repair {to} --dry-run`")
         raise typer.Exit(1)

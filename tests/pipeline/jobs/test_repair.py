@@ -1,5 +1,6 @@
 """Repairs on real bookies, without Spark: a scrub after them finds nothing, also when a task is lost in between."""
 
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from quire.pipeline.clients import cluster
-from quire.pipeline.jobs.repair import TASK_ENTRIES, TASK_LEDGERS, cut, drain, repair
+from quire.pipeline.jobs.repair import TASK_ENTRIES, TASK_LEDGERS, cut, drain, queue, repair
 from quire.pipeline.jobs.scrub import scrub
 from quire.protocol.errors import IllegalOp
 from quire.replication.mending import Mending
@@ -25,6 +26,21 @@ def bookies(tmp_path: Path) -> Iterator[LocalCluster]:
     """Four, of this test alone."""
     with LocalCluster(tmp_path / "cluster", 4, options=SMALL) as made:
         yield made
+
+
+def test_what_a_scrub_found_is_made_good_by_autorecovery(tmp_path: Path) -> None:
+    """Handed to the queue: also copies that are there and wrong are right when their ledger has left it."""
+    with LocalCluster(tmp_path / "cluster", 4, options=SMALL, autorecovery=True) as made:
+        ours = cluster(made.uri)
+        ledger = faulty(ours, made.ids[:3], 600)[0]
+        how = Scrubbing(settle_s=0)
+        found = [each for each in scrub(here, made.uri, "all", how).findings if each.kind != "lost"]
+        assert {each.kind for each in found} >= {"damaged", "differs", "missing", "head"}
+        assert queue(made.uri, found) == 1
+        end = time.monotonic() + 90
+        while ours.wait(lambda: ours.client.store.repairs.shortage(ledger)) is not None:
+            assert time.monotonic() < end, "it is still in the queue"
+        assert scrub(here, made.uri, "all", how).findings == []
 
 
 def finding(ledger: int, entries: int) -> Finding:
