@@ -61,6 +61,7 @@ def list_(
     Lists the ledgers that wait for repair: which bookies they may lack copies on, since when, who works on them, what
     was tried, and what they wait for. Then counts them by that.
 
+    \b
     What they wait for:
       queued                nobody has tried yet
       repaired now          a worker has it, on the host that is named
