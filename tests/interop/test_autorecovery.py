@@ -65,6 +65,19 @@ class Healed:
 
         return run(story)
 
+    def registered(self) -> set[str]:
+        async def story() -> set[str]:
+            listed = await self.client.client.store.bookies()
+            return {*listed.writable, *listed.read_only}
+
+        return run(story)
+
+    def cookies(self) -> list[str]:
+        async def story() -> list[str]:
+            return await self.client.client.store.cookies()
+
+        return run(story)
+
     def short(self) -> list[int]:
         """The queue."""
 
@@ -145,3 +158,25 @@ def test_the_other_kind_takes_over(healed: Healed, ours_first: bool) -> None:
     assert second.id in peer.shell(healed.metadata, "whoisauditor")
     healed.wait("the lost bookie is replaced", lambda: lost not in healed.named(ledger), 60)
     assert second.complaints(lost) == []
+
+
+def test_apache_s_tools_steer_our_process(healed: Healed) -> None:
+    """Its shell turns repair off and on, asks for an audit, and decommissions a bookie, with nobody but us to do it."""
+    ours = healed.heal(True, lostBookieRecoveryDelay=3600)
+    ledgers = [healed.client.write([b"entry"]) for _ in range(10)]
+    lost = next(iter(healed.named(ledgers[0])))
+    named = [ledger for ledger in ledgers if lost in healed.named(ledger)]
+    peer.shell(healed.metadata, "autorecovery", "-disable")
+    healed.bookies.kill(lost)
+    healed.wait("the store noticed", lambda: lost not in healed.registered(), 60)
+    peer.shell(healed.metadata, "triggeraudit")
+    assert healed.short() == []
+    assert "disabled" in peer.shell(healed.metadata, "autorecovery", "-status").lower()
+    peer.shell(healed.metadata, "autorecovery", "-enable")
+    peer.shell(healed.metadata, "triggeraudit")
+    healed.wait("its ledgers name others", lambda: not any(lost in healed.named(each) for each in named), 60)
+    healed.wait("the queue is empty", lambda: not healed.short(), 30)
+    assert str(named[0]) not in peer.shell(healed.metadata, "listunderreplicated").split()
+    peer.shell(healed.metadata, "decommissionbookie", "-bookieid", lost)
+    assert lost not in healed.cookies()
+    assert ours.complaints(lost) == []

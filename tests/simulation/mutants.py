@@ -209,7 +209,7 @@ MUTANTS = (
     mutant("the metadata names a bookie before its copies are complete", "protocol-rules.md 5.1", "repair",
            (f"{COPIER}._stored", "code = await answer", "code = 0")),
     mutant("a fragment that is still written is repaired without fencing", "protocol-rules.md 5.1, R1", "repair",
-           (f"{RECOVER}:_free_locked", "if run.fence and writer_depends_on(metadata, run.lost):", "if False:"),
+           (f"{RECOVER}:_free", "close=run.fence and writer_depends_on(found.value, run.lost)", "close=False"),
            (f"{RECOVER}:_free_locked", "if fragment.settled", "if True"),
            (f"{RECOVER}:_free_locked", "if writer_depends_on(record.metadata, run.lost):", "if False:"),
            (f"{RECOVER}:_mend", "    metadata = record.metadata\n",
