@@ -73,9 +73,11 @@ def test_a_lost_bookie_is_made_good(tmp_path: Path) -> None:
             pass
         assert ok("autorecovery", "status", "--json", metadata=uri).document["auditor"] == "autorecovery"
         assert ok("underreplicated", "list", metadata=uri).err == "the repair queue is empty\n"
+        assert local.process.stderr is not None
+        while f"bookie {lost} ended with status -9" not in local.process.stderr.readline().decode():
+            assert local.process.poll() is None
         local.process.send_signal(signal.SIGINT)
         local.process.wait(WAIT_S)
-        assert f"bookie {lost} ended with status -9" in local.error
         assert local.bookies_gone()
 
 
