@@ -169,7 +169,6 @@ def test_apache_s_tools_steer_our_process(healed: Healed) -> None:
     peer.shell(healed.metadata, "autorecovery", "-disable")
     healed.bookies.kill(lost)
     healed.wait("the store noticed", lambda: lost not in healed.registered(), 60)
-    peer.shell(healed.metadata, "triggeraudit")
     assert healed.short() == []
     assert "disabled" in peer.shell(healed.metadata, "autorecovery", "-status").lower()
     peer.shell(healed.metadata, "autorecovery", "-enable")

@@ -81,7 +81,7 @@ async def taken_over(logs, other, name):
 
 
 def check(down, cases):
-    """Each case ends where it may, for the owner and for a reader; how many of the last entries were acknowledged in all of them."""
+    """Each case ends where it may, for owner and reader; how many of the last entries were acknowledged in all."""
     acknowledged = 0
     for number, holders in enumerate(cases):
         if number % 32 == 0:  # timers of what is over make a clock slow
