@@ -36,7 +36,7 @@ from quire.protocol.messages import LAST_ENTRY, BatchRead, BookieInfo, Force, Li
 
 __all__ = ["AddChannel", "AddSink", "Answer", "BatchAnswer", "BookiePool", "InfoAnswer", "LacAnswer", "ListAnswer"]
 
-CLOSE_WAIT_SECONDS = 1.0  # a client's close waits so long for copies above the ack quorum that are on their way
+CLOSE_WAIT_SECONDS = 3.0  # a client's close waits so long for copies above the ack quorum that are on their way
 TOTAL_AND_FREE = 3  # both bits of a bookie-info request
 
 A = TypeVar("A")
@@ -224,8 +224,8 @@ class BookiePool:
 
     def close(self) -> Deferred[None]:
         """
-        Ends every connection, once what writers have left behind is with its bookies (or a second is over); what waits
-        fails with -19, and so does every later request.
+        Ends every connection, once what writers have left behind is with its bookies (or three seconds are over); what
+        waits fails with -19, and so does every later request.
         """
         return self._parting.wait(CLOSE_WAIT_SECONDS).addCallback(lambda _over: self._end())
 
