@@ -40,7 +40,7 @@ class AutoRecoveryOptions(IdentityOptions):
         604_800,
         key="auditorPeriodicCheckInterval",
         unit="s",
-        description="time between two checks of all ledgers' first and last copies; 0 or less: off",
+        description="time between two checks of whether bookies have all copies that they should have; 0 or less: off",
     )
     placement_check_interval_s: int = option(
         0,

@@ -253,3 +253,35 @@ def test_a_pass_of_other_bookies_is_not_gone_on_with() -> None:
     assert queue(cluster) == named
     assert isinstance(cluster.fails(cluster.store.records.read("autorecovery/passes/losses")), NoRecord)
     auditor.auditor.stop()
+
+
+def test_a_pass_is_not_gone_on_with_once_its_bookie_was_back() -> None:
+    """What had been marked for it may have left the queue since: all ledgers are looked at when it is lost again."""
+    cluster = FakeCluster(5)
+    named = ledgers_of(cluster, 100)
+    cluster.succeed(Resume(cluster.store.records, "losses").write([Stretch(("b2",), named[-1], None)]))
+    cookie(cluster, "b2")
+    cluster.kill("b2")
+    auditor = Counting(cluster, lost_bookie_recovery_delay_s=30)
+    cluster.spin(10)
+    cluster.restart("b2")
+    cluster.spin(10)
+    cluster.kill("b2")
+    cluster.spin(40)
+    assert queue(cluster) == named
+    auditor.auditor.stop()
+
+
+def test_a_pass_that_was_gone_on_with_is_followed_by_a_whole_one() -> None:
+    """Within an hour, for the bookie may have been back while nobody audited."""
+    cluster = FakeCluster(5)
+    named = ledgers_of(cluster, 100)
+    cluster.succeed(Resume(cluster.store.records, "losses").write([Stretch(("b2",), named[-1], None)]))
+    cookie(cluster, "b2")
+    cluster.kill("b2")
+    auditor = Counting(cluster)
+    cluster.spin(60)
+    assert queue(cluster) == []
+    cluster.spin(3700)
+    assert queue(cluster) == named
+    auditor.auditor.stop()
