@@ -48,10 +48,11 @@ def open_left(
     return Pages(files, index, read_log, row) if has_idx(files, index) else None
 
 
-def check_left(files: Files, ledgers: str, index: str, count: int) -> None:
+def check_left(files: Files, ledgers: str, index: str, count: int, indexed: bool = True) -> None:
     """
     Raises `StorageError` when the index of the entry logs in `ledgers` is gone that must have been in `index`, or is of
-    a kind that can't be served; `count`: ledger directories of the bookie.
+    a kind that can't be served; `count`: ledger directories of the bookie; `indexed`: whether Apache indexed anything,
+    false when it ended before its first checkpoint.
     """
     locations, idx = has_locations(files, index), has_idx(files, index)
     kept = (files.read_file(os.path.join(index, APACHE_KIND)) or b"").decode(errors="replace").strip()
@@ -64,7 +65,7 @@ def check_left(files: Files, ledgers: str, index: str, count: int) -> None:
     if files.exists(os.path.join(index_path(files, index), ROCKSDB_FILE)) or files.exists(os.path.join(ledgers, MARK)):
         return  # ours; what it should have is checked against our own mark
     logs = [name for name in files.names(ledgers) if log_id(name) is not None]
-    if logs and not (locations or idx):
+    if logs and indexed and not (locations or idx):
         raise StorageError(
             f"{os.path.join(ledgers, logs[0])} has entries, but {index} has no index of them (neither "
             f"{LOCATIONS} nor .idx files): "

@@ -28,6 +28,7 @@ from quire.bookie.apache.idx_files import Pages, idx_ledgers
 from quire.bookie.apache.joined_index import JoinedIndex
 from quire.bookie.apache.journal import (
     GUARD,
+    LAST_MARK,
     ApacheJournal,
     ApacheMark,
     Block,
@@ -78,8 +79,23 @@ class Moving:
 
     def check(self) -> None:
         """Raises `StorageError` when an index is gone that must have been there, or of a kind that can't be served."""
+        indexed = not self._replays_all()
         for ledgers, index in zip(self._ledgers, self._indexes, strict=True):
-            check_left(self._files, ledgers, index, len(self._ledgers))
+            check_left(self._files, ledgers, index, len(self._ledgers), indexed)
+
+    def _replays_all(self) -> bool:
+        """
+        Whether the journals have all that Apache took: it ended before its first checkpoint, so that each mark that is
+        there is still (0, 0) and no journal file was deleted (`docs/formats.md`).
+        """
+        marks = [
+            read_last_mark(self._files, directory, name)
+            for directory in self._ledgers
+            for name in self._files.names(directory)
+            if name.startswith(LAST_MARK)
+        ]
+        journals = any(journal_ids(self._files, directory) for directory in self._journals)
+        return journals and all(mark == ApacheMark(0, 0) for mark in marks)
 
     # The first start
 

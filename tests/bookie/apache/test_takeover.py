@@ -42,6 +42,32 @@ def check_all(here: Here, name: str, moment: str) -> None:
         assert here.now(here.storage.lac(ledger)) == last_add_confirmed(found[-1])
 
 
+def test_a_bookie_that_ended_before_its_first_checkpoint_has_no_index(tmp_path: pathlib.Path) -> None:
+    """
+    SortedLedgerStorage can end, also when it is stopped, with entries in a log and no index: its mark is still (0, 0),
+    and the journal has all of them.  Behind a mark an index must have been, and without a journal nothing is left.
+    """
+    root = unpack("sorted_bookie0_stopped", tmp_path)
+    mark = root / "ledgers/current/lastMark"
+    for path in (root / "index/current").rglob("*.idx"):
+        path.unlink()
+    with pytest.raises(StorageError, match="has no index of them"):
+        Here(root)
+    mark.write_bytes(MARK.pack(0, 0))
+    journal = (root / "journal/current").rename(root / "away")
+    (root / "journal/current").mkdir()
+    shutil.copy(journal / "VERSION", root / "journal/current")
+    with pytest.raises(StorageError, match="has no index of them"):
+        Here(root)
+    shutil.rmtree(root / "journal/current")
+    journal.rename(root / "journal/current")
+    for _start in range(2):
+        here = Here(root)
+        check_all(here, "sorted", "stopped")
+        here.close()
+    assert read_last_mark(Files(), str(mark.parent), mark.name) == GUARD
+
+
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("moment", ["stopped", "killed"])
 def test_every_entry_of_an_apache_bookie_is_served(name: str, moment: str, tmp_path: pathlib.Path) -> None:
