@@ -13,6 +13,7 @@ or to the store may still be done there.
 
 import operator
 from collections.abc import Callable, Iterable, Mapping
+from hmac import compare_digest
 from random import Random, SystemRandom
 from typing import TypeVar
 
@@ -341,7 +342,7 @@ class Client:
             raise TypeError(f"a password must be bytes, not {type(password).__name__}")
         found, pool = await located(self.store, self.pool, self.copies, ledger)
         stored = found.value.password
-        if stored is not None and stored != password:
+        if stored is not None and not compare_digest(stored, password):
             raise UnauthorizedAccess(
                 f"ledger {ledger}: this is not the password that it was created with; nothing was touched"
             )

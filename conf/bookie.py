@@ -212,11 +212,11 @@ class BookieOptions(IdentityOptions):
     force_read_only: bool = option(False, key="forceReadOnlyBookie", description="start read-only and stay so")
 
     frame_bytes_max: int = option(
-        5_242_880,
+        5_259_264,
         ge=4096,
         key="nettyMaxFrameSizeBytes",
         unit="bytes",
-        description="largest frame, its length field included",
+        description="largest frame, its length field included; as it is, it takes Pulsar's largest message",
     )
     batch_read_bytes_max: int = option(
         5_242_880, ge=4096, key="maxBatchReadSize", unit="bytes", description="most bytes in one batch read's answer"

@@ -66,6 +66,7 @@ SERVER_NAMES = """
     readWorkerThreadsThrottlingEnabled registrationManagerClass reorderReadSequenceEnabled
     repairedPlacementPolicyNotAdheringBookieEnabled replicationRateByBytes reppDnsResolverClass requestTimerNumTicks
     requestTimerTickDurationMs rereplicationEntryBatchSize rwRereplicateBackoffMs sanityCheckMetricsEnabled
+    saslJaasAuditorSectionName saslJaasBookieSectionName saslJaasClientAllowedIds saslJaasClientSectionName
     serverNumAcceptorThreads serverNumIOThreads serverSockKeepalive serverTcpKeepCnt serverTcpKeepIdle
     serverTcpKeepIntvl serverTcpLinger serverTcpNoDelay serverWriteBufferHighWaterMark serverWriteBufferLowWaterMark
     shadedLedgerManagerFactoryClassPrefix skipListArenaChunkSize skipListArenaMaxAllocSize skipListSizeLimit
@@ -123,10 +124,6 @@ ADVICE = {
     "journalMaxSizeMB": "journal segments are reused; their size is journalSegmentSizeMB",
     "journalMaxBackups": "journal segments are reused, none is kept as a backup",
     "ledgerStorageClass": "there is one storage; the directories of each of BookKeeper's are read",
-    "bookieAuthProviderFactoryClass": "connections are NOT authenticated",
-    "tlsProviderFactoryClass": "connections are NOT encrypted",
-    "zkEnableSecurity": "metadata is written with open access lists",
-    "permittedStartupUsers": "any user may start this bookie",
     "httpServerEnabled": (
         "there is no admin server; /metrics and /healthz are always on (prometheusStatsHttpAddress, "
         "prometheusStatsHttpPort)"
@@ -135,3 +132,22 @@ ADVICE = {
     "readOnlyModeEnabled": "a bookie with a full disk is always read-only, never stopped",
     "maxPendingAddRequestsPerThread": "adds wait instead of being refused; see connectionPendingSizeMB",
 }
+
+# Security that is asked for and not served stops the start: key -> what would not be so.
+UNSERVED_SECURITY = {
+    "authorizedRoles": "every client would have every right",
+    "bookieAuthProviderFactoryClass": "nobody would have to authenticate",
+    "clientAuthProviderFactoryClass": "bookies would not be told who connects",
+    "httpServerTlsEnable": "/metrics and the admin paths would be plain HTTP",
+    "permittedStartupUsers": "any user could start it",
+    "tlsClientAuthentication": "clients would need no certificate",
+    "tlsProviderFactoryClass": "connections would not be encrypted",
+    "zkEnableSecurity": "znodes would have open access lists",
+}
+NOT_ASKED = frozenset(
+    {
+        "",
+        "false",
+        "org.apache.bookkeeper.auth.authproviderfactoryfactory$authenticationdisabledauthproviderfactory",
+    }
+)  # values of those keys, in lower case, that ask for nothing

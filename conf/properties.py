@@ -17,7 +17,15 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from quire.conf.known_keys import ADVICE, CLIENT, FAMILIES, SCRIPT_VARIABLES, SERVER
+from quire.conf.known_keys import (
+    ADVICE,
+    CLIENT,
+    FAMILIES,
+    NOT_ASKED,
+    SCRIPT_VARIABLES,
+    SERVER,
+    UNSERVED_SECURITY,
+)
 from quire.conf.options import Key, file_value, key_of, range_text
 
 # SPDX-License-Identifier: Apache-2.0
@@ -50,6 +58,13 @@ class Property:
     key: str
     value: str
     where: str
+
+    @property
+    def shown(self) -> str:
+        """The value for messages: a password's stays unsaid."""
+        name = self.key.lower()
+        secret = ("password" in name or "passwd" in name) and not name.endswith("path")
+        return "(hidden)" if secret else self.value
 
 
 def logical_lines(text: str) -> list[tuple[int, str]]:
@@ -142,7 +157,7 @@ def settled(found: Sequence[Property]) -> dict[str, Property]:
         from_file = not item.where.startswith("environment")
         if before is not None and from_file and before.value != item.value:
             raise ConfigurationError(
-                f"{item.where}: {item.key} is set again, to {item.value!r}; {before.where} says {before.value!r}"
+                f"{item.where}: {item.key} is set again, to {item.shown!r}; {before.where} says {before.shown!r}"
             )
         chosen[item.key] = item
     return chosen
@@ -199,9 +214,15 @@ def options(model: type[M], found: Sequence[Property], beside: Sequence[type[Bas
                 or (key == "ledgerManagerFactoryClass" and derived is not None)
             ):
                 continue
+            if key in UNSERVED_SECURITY and item.value.lower() not in NOT_ASKED:
+                faults.append(
+                    f"{item.where}: {key}={item.value} asks for security that is not served here: "
+                    f"{UNSERVED_SECURITY[key]}; keep others out by the network and remove the line"
+                )
+                continue
             if key in known or key.startswith(FAMILIES):
-                if not item.value:
-                    continue  # set to nothing: nothing is expected of it
+                if not item.value or key in UNSERVED_SECURITY:
+                    continue  # nothing is expected of it
                 advice = f": {ADVICE[key]}" if key in ADVICE else ""
                 warnings.append(f"{item.where}: {key} has no meaning here{advice}")
                 continue
@@ -230,7 +251,7 @@ def options(model: type[M], found: Sequence[Property], beside: Sequence[type[Bas
                 )
             else:
                 item = origin[name]
-                faults.append(f"{item.where}: {item.key}={item.value} is not allowed: {allowed or fault['msg']}")
+                faults.append(f"{item.where}: {item.key}={item.shown} is not allowed: {allowed or fault['msg']}")
         raise ConfigurationError("; ".join(faults)) from None
     if faults:
         raise ConfigurationError("; ".join(faults))

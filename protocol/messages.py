@@ -30,12 +30,14 @@ class AddRun:
 
     ledger: int
     first: int
-    bodies: list[bytes]  # entry bodies: 32-byte header, digest, payload (wire.md 5.1)
-    master_key: bytes
+    bodies: list[bytes] = field(repr=False)  # entry bodies: 32-byte header, digest, payload (wire.md 5.1)
+    master_key: bytes = field(repr=False)
     recovery: bool = False
     priority: int = 0
     deferred_sync: bool = False
-    frames: bytes | None = None  # V2 only: the frames as they came, length prefixes included, for the journal
+    frames: bytes | None = field(
+        default=None, repr=False
+    )  # V2 only: the frames as they came, length prefixes included, for the journal
     txns: list[int] | None = None  # V3 only: one transaction id per entry, in the order of `bodies`
     version: int = 2
     malformed: bool = False  # one add whose body can't be stored (under 24 bytes; V3: no sub-message): answer EBADREQ
@@ -52,7 +54,7 @@ class Read:
     ledger: int
     entry: int
     fence: bool = False
-    master_key: bytes | None = None
+    master_key: bytes | None = field(default=None, repr=False)
     priority: int = 0
     txn: int | None = None
     version: int = 2
@@ -71,7 +73,7 @@ class BatchRead:
     count_max: int
     bytes_max: int
     fence: bool = False
-    master_key: bytes | None = None
+    master_key: bytes | None = field(default=None, repr=False)
     priority: int = 0
     version: int = 2
 
@@ -80,7 +82,7 @@ class BatchRead:
 class WriteLac:
     ledger: int
     lac: int
-    master_key: bytes
+    master_key: bytes = field(repr=False)
     body: bytes
     txn: int = 0
     priority: int = 0

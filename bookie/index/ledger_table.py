@@ -37,6 +37,10 @@ class LedgerRow(NamedTuple):
     explicit_lac: bytes | None = None
     limbo: bool = False
 
+    def __repr__(self) -> str:
+        """All but the key, which opens the ledger's fence to whoever knows it."""
+        return f"LedgerRow(fenced={self.fenced}, explicit_lac={self.explicit_lac!r}, limbo={self.limbo})"
+
 
 def encode(row: LedgerRow) -> bytes:
     parts = [b"\x08\x01\x10\x01\x1a" if row.fenced else b"\x08\x01\x10\x00\x1a", varint.encode(len(row.key)), row.key]

@@ -12,6 +12,7 @@ Safety:
 """
 
 from collections.abc import Mapping
+from hmac import compare_digest
 
 from twisted.internet.defer import Deferred
 
@@ -86,7 +87,11 @@ class Writes:
         if self._failed_numbers and self._directories.has_failed(ledger):
             return Status.EREADONLY
         state = self._ledgers.states.get(ledger) or self._ledgers.get(ledger)
-        if state is not None and state.key != run.master_key and not self._adopt_key(state, run.master_key):
+        if (
+            state is not None
+            and not compare_digest(state.key, run.master_key)
+            and not self._adopt_key(state, run.master_key)
+        ):
             return Status.EUA
         if not run.recovery and state is not None:
             if state.limbo:
@@ -176,7 +181,7 @@ class Writes:
         state = self._ledgers.get(ledger)
         if state is None:
             state = self._contents.create(ledger, key)
-        elif state.key != key and not self._adopt_key(state, key):
+        elif not compare_digest(state.key, key) and not self._adopt_key(state, key):
             return None
         if not state.key_logged:
             self._log_key(state, self._journals.of(ledger))

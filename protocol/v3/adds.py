@@ -55,6 +55,10 @@ class Add(NamedTuple):
     txn: int
     version: int
 
+    def __repr__(self) -> str:
+        """All but body and key."""
+        return f"Add(ledger={self.ledger}, entry={self.entry}, recovery={self.recovery}, txn={self.txn})"
+
 
 def append_add(out: list[Request], add: Add) -> AddRun | None:
     """

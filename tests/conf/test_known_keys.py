@@ -1,7 +1,7 @@
 """The lists of BookKeeper's keys, and what is said about some."""
 
 from quire.conf.bookie import BookieOptions
-from quire.conf.known_keys import ADVICE, CLIENT, FAMILIES, SCRIPT_VARIABLES, SERVER
+from quire.conf.known_keys import ADVICE, CLIENT, FAMILIES, SCRIPT_VARIABLES, SERVER, UNSERVED_SECURITY
 from quire.conf.options import key_of
 
 # SPDX-License-Identifier: Apache-2.0
@@ -20,6 +20,8 @@ def test_advice_is_about_keys_without_meaning() -> None:
     served = {name for field in BookieOptions.model_fields.values() for name in key_of(field)["names"]}
     assert set(ADVICE) <= SERVER
     assert not set(ADVICE) & served
+    assert set(UNSERVED_SECURITY) <= SERVER | CLIENT
+    assert not set(UNSERVED_SECURITY) & (served | set(ADVICE))
 
 
 def test_a_key_of_one_version_is_known_with_the_other() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.conf.bookie import BookieOptions
-from quire.conf.known_keys import CLIENT, SERVER
+from quire.conf.known_keys import CLIENT, SERVER, UNSERVED_SECURITY
 from quire.conf.properties import ConfigurationError, Property, load, options, overrides, parse, read
 
 # SPDX-License-Identifier: Apache-2.0
@@ -106,12 +106,33 @@ def test_old_journal_key_yields_to_the_new_one() -> None:
 
 def test_a_key_without_meaning_gives_one_warning() -> None:
     """It names file, line and key, and says more where more is known."""
-    _, warnings = made("pageSize=1\nextraServerComponents=\nbookieAuthProviderFactoryClass=x\ndlog.bkcEnsembleSize=3\n")
+    _, warnings = made("pageSize=1\nextraServerComponents=\njournalMaxBackups=5\ndlog.bkcEnsembleSize=3\n")
     assert warnings == [
         "bookie.conf:4: pageSize has no meaning here",
-        "bookie.conf:6: bookieAuthProviderFactoryClass has no meaning here: connections are NOT authenticated",
+        "bookie.conf:6: journalMaxBackups has no meaning here: journal segments are reused, none is kept as a backup",
         "bookie.conf:7: dlog.bkcEnsembleSize has no meaning here",
     ]
+
+
+@pytest.mark.parametrize("key", sorted(UNSERVED_SECURITY))
+def test_security_that_is_not_served_stops_the_start(key: str) -> None:
+    """The line, the key and the next step are named; a value that asks for nothing says nothing."""
+    with pytest.raises(ConfigurationError, match=rf"bookie\.conf:4: {key}=true asks for .*remove the line"):
+        made(f"{key}=true\n")
+    with pytest.raises(ConfigurationError, match=rf"environment variable BK_{key}: {key}=some\.Class asks for"):
+        made("", {f"BK_{key}": "some.Class"})
+    disabled = "org.apache.bookkeeper.auth.AuthProviderFactoryFactory$AuthenticationDisabledAuthProviderFactory"
+    for value in ("", "false", "False", disabled):
+        assert made(f"{key}={value}\n")[1] == []
+
+
+def test_a_password_is_in_no_message() -> None:
+    """Nor in that of a key that is set twice; a file's path is no password."""
+    with pytest.raises(ConfigurationError, match="is set again") as refused:
+        made("passwd=planted-1\npasswd=planted-2\n")
+    assert "planted" not in str(refused.value)
+    with pytest.raises(ConfigurationError, match="'/a'"):
+        made("tlsTrustStorePasswordPath=/a\ntlsTrustStorePasswordPath=/b\n")
 
 
 def test_an_unknown_key_is_refused_with_the_nearest_one() -> None:
@@ -243,11 +264,12 @@ def test_the_old_zookeeper_keys_stand_in_for_the_uri(text: str, uri: str) -> Non
 
 def test_every_known_server_key_is_accepted(tmp_path) -> None:  # type: ignore[no-untyped-def]
     """
-    A file that sets all keys of BookKeeper's own starts a bookie: none is refused, each without meaning warns once.
+    A file that sets all keys of BookKeeper's own but those of security starts a bookie: none is refused, each without
+    meaning warns once.
     """
     found = BookieOptions.model_fields.values()
     fields = {key for field in found for key in field.json_schema_extra["names"]}  # type: ignore[index]
-    others = sorted((SERVER | CLIENT) - fields - {"zkServers", "zkLedgersRootPath"})
+    others = sorted((SERVER | CLIENT) - fields - set(UNSERVED_SECURITY) - {"zkServers", "zkLedgersRootPath"})
     path = tmp_path / "bk_server.conf"
     path.write_text(MINIMUM + "".join(f"{key}=1\n" for key in others) + "zkServers=h\nzkLedgersRootPath=/r\n")
     _, warnings = load(BookieOptions, str(path), {})

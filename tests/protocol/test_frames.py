@@ -5,6 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.testing import StringTransport
 
+from quire.conf.bookie import BookieOptions
+from quire.conf.client import ClientOptions
 from quire.protocol import v2, v3
 from quire.protocol.errors import MalformedFrame, OversizedFrame, WireError
 from quire.protocol.frames import (
@@ -50,8 +52,9 @@ def test_the_limit_counts_the_length_field() -> None:
 
 
 def test_the_default_limit_is_both_sides_default() -> None:
-    """A frame of 5 MiB with its length is accepted, and one byte more fails."""
-    assert FRAME_BYTES_MAX == 5_242_880
+    """A frame with Pulsar's largest message is accepted, and one byte above the limit fails."""
+    assert FRAME_BYTES_MAX == BookieOptions.model_fields["frame_bytes_max"].default >= 5_253_120 + 512
+    assert ClientOptions.model_fields["frame_bytes_max"].default == FRAME_BYTES_MAX
     for make in (Requests, v2.Replies, v3.Replies):
         exact = make()
         exact.feed((FRAME_BYTES_MAX - 4).to_bytes(4, "big"))

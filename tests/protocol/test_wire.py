@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quire.bookie.index.ledger_table import LedgerRow
 from quire.protocol import v2, v3, wire
 from quire.protocol.errors import Status, UnknownOperation, WireError
 from quire.protocol.messages import (
@@ -34,6 +35,7 @@ from quire.protocol.messages import (
     Unserved,
     WriteLac,
 )
+from quire.protocol.v3.adds import Add
 from quire.protocol.wire import Requests
 from tests.protocol import samples
 from tests.protocol.samples import ENTRY, KEY, captured, fed, framed, pieces, single_bytes
@@ -296,3 +298,18 @@ def test_deep_nesting_is_refused() -> None:
     receiver = Requests()
     assert receiver.feed(framed(b"\x0a\x06\x08\x03\x10\x01\x18\x04" + b"\x0b" * 100_000)) == []
     assert receiver.failure is not None
+
+
+def test_no_request_shows_a_ledger_s_key() -> None:
+    """Nor its entries, of which V2's frames have the key as well: a repr ends in logs and tracebacks."""
+    key, body = b"planted-master-key..", b"planted-entry"
+    shown = [
+        AddRun(1, 0, [body], key, frames=key + body),
+        Read(1, 0, fence=True, master_key=key),
+        BatchRead(1, 0, 7, 10, 1000, master_key=key),
+        WriteLac(1, 0, key, b""),
+        Add(1, 0, body, key, False, 0, False, 3, 3),
+        LedgerRow(key, True),
+    ]
+    assert "planted" not in repr(shown)
+    assert "fence=True" in repr(shown)

@@ -70,7 +70,7 @@ BAD = {
     "short add": "0000002702010000" + "00" * 35,
     "short batch": "0000002702070000" + "00" * 35,
     "empty frame": "00000000",
-    "oversized": "00500000",
+    "oversized": "00504000",
     "negative length": "fffffffb",
     "three bytes": "00000003020100",
     "broken protobuf": "000000050a06080310",
