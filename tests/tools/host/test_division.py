@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from quire.conf.bookie import BookieOptions
 from quire.conf.properties import ConfigurationError, Property, parse
-from quire.conf.samples import DIRECTORY as SAMPLES
 from quire.conf.shared_file import load_shared
 from quire.tools.host.division import COUNT_MAX, Division, divided, escaped, load
+from tests.tidy import ROOT
 
 # SPDX-License-Identifier: Apache-2.0
 
 
+SAMPLES = ROOT / "docs" / "examples"
 PLAIN = """
 metadataServiceUri=zk://127.0.0.1:2181/ledgers
 advertisedAddress=10.0.0.1
