@@ -6,7 +6,7 @@ Knows: what an operator asks.  Does not know: how bookies are run; `daemon` is t
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -112,12 +112,8 @@ def bookies(conf: Conf, bookies: Bookies = None, json_wanted: Json = False) -> N
     for part in division.parts:
         part.write()
         made = part.options
-        row = {
-            "bookie": part.id,
-            "port": made.port,
-            "journal": list(made.journal_directories),
-            "ledgers": list(made.ledger_directories),
-            "conf": str(part.conf),
-        }
-        cells = row | {name: ",".join(row[name]) for name in ("journal", "ledgers")}
+        journals, ledgers = made.journal_directories, made.ledger_directories
+        row: dict[str, Any] = {"bookie": part.id, "port": made.port, "journal": journals, "ledgers": ledgers}
+        row["conf"] = str(part.conf)
+        cells = row | {"journal": ",".join(journals), "ledgers": ",".join(ledgers)}
         table.row(row if json_wanted else cells)
