@@ -91,7 +91,7 @@ def on_cores(count: int) -> Iterator[None]:
 @contextlib.contextmanager
 def running(directory: pathlib.Path, uri: str, bookies: int) -> Iterator[list[int]]:
     """Three hosts; the processes of their bookies."""
-    hosts = [Host(directory / f"host{number}", f"n{bookies}-h{number}") for number in range(HOSTS)]
+    hosts = [Host(directory / f"host{number}", f"{directory.name}-{number}") for number in range(HOSTS)]
     try:
         for host in hosts:
             host.begin_with(uri, bookies)
@@ -145,7 +145,7 @@ def modelled(runs: dict[int, list[Run]]) -> Run:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=100)
-    parser.add_argument("--entries", type=int, default=400_000)
+    parser.add_argument("--entries", type=int, default=800_000)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--directory")
     words = parser.parse_args()
@@ -158,9 +158,9 @@ def main() -> None:
                 for bookies in NUMBERS[:: 1 if number % 2 else -1]:
                     with (
                         on_cores(bookies),
-                        running(pathlib.Path(folder) / f"{number}-{bookies}", zookeeper.uri, bookies) as pids,
+                        running(pathlib.Path(folder) / f"run{number}-of{bookies}", zookeeper.uri, bookies) as pids,
                     ):
-                        appended(zookeeper.uri, pids, bookies, words.size, words.entries // 10)  # warm
+                        appended(zookeeper.uri, pids, bookies, words.size, words.entries // 4)  # warm
                         runs[bookies].append(appended(zookeeper.uri, pids, bookies, words.size, words.entries))
         finally:
             zookeeper.stop()
