@@ -32,8 +32,9 @@ from quire.client.handles.writer import Writer, limits_of
 from quire.client.placement.choice import BookieChoice
 from quire.client.placement.from_options import domains, policy
 from quire.client.placement.health import Health, HealthLimits
+from quire.client.placement.hosts import Hosts, HostsApart
 from quire.client.placement.place_sources import source
-from quire.client.placement.policy import Placement, Wish
+from quire.client.placement.policy import Draw, Placement, Weigh, Wish
 from quire.client.placement.topology import Topology, nearness
 from quire.client.placement.weights import Weights
 from quire.conf.client import ClientOptions
@@ -139,10 +140,15 @@ class Client:
             if chosen.weigh_disks
             else None
         )
-        policy_now = placement or policy(
-            self.random, chosen, self.topology.place_of, weights.weigh if weights else lambda _bookies: None
+        weigh: Weigh = weights.weigh if weights else lambda _bookies: None
+        hosts = Hosts()
+        policy_now = HostsApart(
+            placement or policy(self.random, chosen, self.topology.place_of, weigh),
+            hosts,
+            Draw(self.random, weigh),
+            chosen.enforce_hosts,
         )
-        self.choice = BookieChoice(reactor, store, policy_now, self.health, self.topology, weights)
+        self.choice = BookieChoice(reactor, store, policy_now, self.health, self.topology, weights, hosts)
         self._bookies_watch: Watch | None = None
         self.handles: set[Writer | Reader] = set()
         self.recoveries: set[Recovery] = set()

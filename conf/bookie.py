@@ -24,6 +24,15 @@ class BookieOptions(IdentityOptions):
     One bookie.  Journal and ledger directories have no default: a bookie that guesses where its data is loses it.
     """
 
+    host_id: str | None = option(
+        None,
+        key="hostId",
+        min_length=1,
+        description=(
+            "the machine that this bookie shares with others: two copies of an entry are never put on bookies with "
+            "the same one; `quire host start` sets it (our own key)"
+        ),
+    )
     journal_directories: tuple[str, ...] = option(
         min_length=1,
         key=("journalDirectories", "journalDirectory"),

@@ -101,6 +101,14 @@ class PlacementOptions(BaseModel):
     enforce_regions: bool = option(
         True, key="reppEnableDurabilityEnforcementInReplace", description="rather fail than let them"
     )
+    enforce_hosts: bool = option(
+        True,
+        key="enforceDifferentHosts",
+        description=(
+            "rather fail than put two copies of an entry on bookies that announce the same host (hostId); false: "
+            "only where there are other hosts (our own key)"
+        ),
+    )
     weigh_disks: bool = option(
         False, key="diskWeightBasedPlacementEnabled", description="prefer bookies with more free disk"
     )

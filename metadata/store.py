@@ -147,6 +147,7 @@ class Progress(NamedTuple):
 BOOKIE_PROTOCOL = "bookie-rpc"
 BOOKIE_ENDPOINT = "bookie"
 HTTP_ENDPOINT = "httpserver"
+HOST_PROPERTY = "quire.host"  # of a bookie's properties: the machine that it shares with others
 
 
 @dataclass(frozen=True, slots=True)

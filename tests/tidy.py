@@ -100,7 +100,14 @@ ROOMS: dict[str, dict[str, str]] = {
         *["session discovered", "jobs"],
     ),
     "tools": rows(
-        "process_reactor", "daemons load terminal", "local_cluster", "commands", "failures", "main", "__main__ manual"
+        "process_reactor",
+        "daemons load terminal",
+        "local_cluster",
+        "commands",
+        "host",
+        "failures",
+        "main",
+        "__main__ manual",
     ),
 }
 

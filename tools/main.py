@@ -33,6 +33,7 @@ COMMANDS: dict[str, Command] = {
     "local": Command("quire.tools.commands.local", "app", "a cluster on this machine until interrupted"),
     "metadata": Command("quire.tools.commands.metadata", "app", "create, show, destroy the cluster's metadata"),
     "bookie": Command("quire.tools.commands.bookie", "app", "start and stop a bookie; list bookies"),
+    "host": Command("quire.tools.host.commands", "app", "several bookies of this machine as one unit"),
     "cookie": Command("quire.tools.commands.cookie", "app", "a bookie's cookie"),
     "inspect": Command("quire.tools.commands.inspect", "app", "print a stopped bookie's journal, entry log or index"),
     "ledger": Command(

@@ -4,7 +4,8 @@ What the commands use of the process's reactor, as a type.
 Knows: that one reactor serves a client, a bookie and standard input alike.  Does not know: who starts it.
 """
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from twisted.python.threadpool import ThreadPool
 
@@ -21,5 +22,7 @@ class ProcessReactor(StartableReactor, TcpReactor, ListeningReactor, Protocol):
     def addReader(self, reader: object, /) -> None: ...
 
     def removeReader(self, reader: object, /) -> None: ...
+
+    def spawnProcess(self, protocol: object, program: str, arguments: Sequence[str], **more: Any) -> Any: ...
 
     def getThreadPool(self) -> ThreadPool: ...

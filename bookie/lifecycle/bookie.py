@@ -37,7 +37,7 @@ from quire.bookie.server.service import Service
 from quire.bookie.upkeep.garbage import Garbage
 from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.conf.bookie import BookieOptions
-from quire.metadata.store import MetadataStore, ServiceInfo
+from quire.metadata.store import HOST_PROPERTY, MetadataStore, ServiceInfo
 from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
@@ -222,7 +222,8 @@ class Bookie:
         self._listen(http, server, server.abort_all)
         self._listen(self._socket, self.listener, self.listener.close_all)
         http_host = self.host if options.metrics_host in ids.ANY_ADDRESS else options.metrics_host
-        info = ServiceInfo.of(self.host, self.port, http=(http_host, self.http_port))
+        shared = {HOST_PROPERTY: options.host_id} if options.host_id else {}
+        info = ServiceInfo.of(self.host, self.port, http=(http_host, self.http_port), properties=shared)
         self.serving = True
         self._closers.append(self.registration.stop)
         waiting = self._reactor.callLater(SAY_WAITING_S, self._say_waiting)

@@ -2,7 +2,7 @@
 Picking bookies: ensembles for new ledgers, replacements for failed ones.
 
 Knows: which bookies are registered (from the store), which of them failed for this client lately (`health`), and that a
-policy needs places and weights before it chooses.
+policy needs machines, places and weights before it chooses.
 Does not know: how to choose among equals (`policy`), what a ledger does with the answer.
 
 It chooses among the bookies that the store's handle knows, and asks again only where these are too few: one that has
@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from quire.client.placement.health import Health
+from quire.client.placement.hosts import Hosts
 from quire.client.placement.policy import Placement, Wish
 from quire.client.placement.topology import Topology
 from quire.client.placement.weights import Weights
@@ -47,12 +48,14 @@ class BookieChoice:
         health: Health | None = None,
         topology: Topology | None = None,
         weights: Weights | None = None,
+        hosts: Hosts | None = None,
     ) -> None:
         self.placement = placement
         self._store = store
         self._health = health or Health(clock.seconds)
         self._topology = topology
         self._weights = weights
+        self._hosts = hosts
 
     def suspect(self, bookie: str) -> None:
         """It failed just now."""
@@ -72,6 +75,8 @@ class BookieChoice:
         """
         bookies: BookieList = await (self._store.bookies() if ask else self._store.known_bookies())
         self._health.registered = bookies
+        if self._hosts is not None:
+            self._hosts.learn(bookies)
         if self._topology is not None:
             await self._topology.learn(bookies.writable)
         if self._weights is not None:

@@ -41,5 +41,3 @@ class Healer:
             for line in self.log.read_text(errors="replace").splitlines()
             if (" ERROR " in line or "#error" in line or "Traceback" in line) and lost not in line
         ]
-
-

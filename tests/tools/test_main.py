@@ -27,6 +27,7 @@ SUBCOMMANDS = {
         "export",
         "rebuild-index",
     ],
+    "host": ["start", "stop", "bookies"],
     "inspect": ["journal", "entrylog", "index"],
     "cookie": ["show", "create", "delete"],
     "ledger": ["write", "read", "tail", "show", "list", "delete", "recover", "check"],
@@ -38,7 +39,7 @@ SUBCOMMANDS = {
 }
 # they have a bookie's configuration, or need no cluster
 LOCAL = [["bookie", name] for name in ("stop", "format", "check", "export-check", "export", "rebuild-index")]
-LOCAL += [["pipeline", "report"], ["autorecovery", "stop"]]
+LOCAL += [["host", "stop"], ["host", "bookies"], ["pipeline", "report"], ["autorecovery", "stop"]]
 SINGLE = ["demo", "local", "recover", "decommission"]
 ALL = [[name] for name in [*SINGLE, *SUBCOMMANDS]] + [
     [group, name] for group, names in SUBCOMMANDS.items() for name in names

@@ -1,6 +1,6 @@
 """
 The commands: one module for each word after `quire`, loaded by the word.
 
-In reading order: `bookie`, `directories`, `processes`, `cookie`, `ledger`, `log`, `inspect`, `repair`, `metadata`,
-`bench`, `demo`, `local`, `pipeline`.
+In reading order: `bookie`, `directories`, `processes` (face), `cookie`, `ledger`, `log`, `inspect`, `repair`,
+`metadata`, `bench`, `demo`, `local`, `pipeline`.
 """

@@ -44,6 +44,7 @@ class Kind(NamedTuple):
 
 
 BOOKIE = Kind("bookie", "quire.tools.daemons.bookie", "quire bookie")
+HOST = Kind("host of bookies", "quire.tools.host.daemon", "quire host")
 AUTORECOVERY = Kind("AutoRecovery", "quire.tools.daemons.autorecovery", "quire autorecovery")
 
 

@@ -21,7 +21,7 @@ from quire.bookie.lifecycle.bookie import Bookie
 from quire.bookie.lifecycle.contract import BookieFailed
 from quire.bookie.lifecycle.ids import IdentityError
 from quire.metadata.memory.store import MemoryStore, open_memory
-from quire.metadata.store import NoCluster
+from quire.metadata.store import HOST_PROPERTY, NoCluster
 from quire.protocol import schema, v3
 from quire.protocol.errors import Status
 from quire.protocol.messages import BookieInfo, Force, ListEntries, ReadLac, WriteLac
@@ -228,6 +228,18 @@ def test_a_long_poll_over_tcp(tmp_path: Path) -> None:
 # --- being listed
 
 
+def test_a_bookie_announces_the_machine_that_it_shares(tmp_path: Path) -> None:
+    """Clients keep copies off other bookies with the same `hostId`."""
+
+    async def story() -> None:
+        store = await new_store()
+        async with running(tmp_path, store, host_id="m1"):
+            assert dict((await store.bookies()).writable["raw"].properties) == {HOST_PROPERTY: "m1"}
+        await store.close()
+
+    run(story)
+
+
 def test_a_bookie_is_listed_with_its_addresses_and_leaves_at_its_stop(tmp_path: Path) -> None:
     """While it runs the store lists its bookie and HTTP addresses; its cookie is written at the start."""
 
@@ -239,6 +251,7 @@ def test_a_bookie_is_listed_with_its_addresses_and_leaves_at_its_stop(tmp_path: 
             assert found.http is not None
             assert (found.http.host, found.http.port) == ("127.0.0.1", bookie.http_port)
             assert await store.cookies() == ["raw"]
+            assert dict(found.properties) == {}
         assert (await store.bookies()).find("raw") is None
         await store.close()
 
