@@ -3,11 +3,14 @@
 from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from quire.metadata.memory.cluster import Fault
+from quire.replication.autorecovery.found import queued
 from quire.replication.autorecovery.ledger import Repairer
 from quire.replication.autorecovery.notes import FOUND, Note, Notes
 from quire.replication.autorecovery.worker import Worker
+from quire.replication.scrub.judge import Finding
 from tests.client.fakes.cluster import READ_ONLY, FakeCluster
 from tests.replication.autorecovery.processes import AWAY, THREE, faulty, joined, locks, mark, options, queue, store_of
 from tests.replication.stories import closed, damage, is_whole
@@ -148,6 +151,27 @@ def test_what_a_scrub_found_is_read_until_it_is_whole() -> None:
     assert queue(cluster) == []
     assert is_whole(cluster, cluster.client(), ledger)
     assert cluster.succeed(notes.read_one(ledger)) is None
+    alone.stop()
+
+
+def test_what_a_scrub_finds_while_it_is_repaired_is_made_good() -> None:
+    """Also on a bookie that the mark names already: the repair that is under way began without the scrub's note."""
+    cluster = FakeCluster(4)
+    ledger = closed(cluster, {0: THREE}, 200)
+    del cluster.bookies["b1"].ledgers[ledger].entries[3]
+    mark(cluster, ledger, "b1")
+    alone = Alone(cluster)
+    cluster.judge = lambda request: "hold" if "add" in request.op else "pass"
+    cluster.spin(1)
+    assert alone.worker.working == {ledger}
+    damage(cluster, "b1", ledger, 150)
+    found = Finding(ledger, 0, 1, "b1", 150, 150, 1, "damaged", 0, "its digest is wrong")
+    assert cluster.succeed(Deferred.fromCoroutine(queued(cluster.client(), [found]))) == 1
+    cluster.judge = lambda _request: "pass"
+    cluster.spin(60)
+    assert queue(cluster) == []
+    assert is_whole(cluster, cluster.client(), ledger)
+    assert cluster.succeed(Notes(cluster.store.records).read_one(ledger)) is None
     alone.stop()
 
 
