@@ -69,6 +69,25 @@ def test_an_idle_worker_asks_little() -> None:
     alone.stop()
 
 
+def test_a_ledger_that_is_gone_is_repaired_where_a_new_mark_allows_it() -> None:
+    """Within minutes: the fragment that the other bookie held has copies."""
+    cluster = FakeCluster(6)
+    ledger = closed(cluster, {0: ["b2", "b5"], 10: ["b1", "b3"]}, 19, write=2)
+    for bookie in ("b2", "b5"):
+        cluster.kill(bookie)
+        mark(cluster, ledger, bookie)
+    alone = Alone(cluster)
+    cluster.spin(60)
+    assert alone.worker.waiting.parked.gone() == [ledger]
+    cluster.kill("b1")
+    mark(cluster, ledger, "b1")
+    cluster.spin(120)
+    gone, mended = cluster.metadata(ledger).fragments
+    assert gone.bookies == ("b2", "b5")
+    assert "b1" not in mended.bookies
+    alone.stop()
+
+
 def test_a_fault_of_ours_is_no_reason_to_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """What nobody foresaw parks the ledger, gives its lock back, and keeps no other one."""
     cluster = FakeCluster(5)
