@@ -53,7 +53,7 @@ class Waiting:
         return await self._notes.read_one(ledger)
 
     async def look_at_marks(self) -> None:
-        """Once a minute: what is parked as gone and was marked anew since may be taken; what was repaired is forgotten."""
+        """Once a minute: what is parked as gone and was marked anew may be taken; what was repaired is forgotten."""
         if self._clock.seconds() < self._look_at:
             return
         self._look_at = self._clock.seconds() + MARKS_LOOK_S
