@@ -72,8 +72,8 @@ def connect(
 ) -> Deferred["Client"]:
     """
     Opens a cluster by its metadata URI.  `copies`: where ledgers are looked for that bookies no longer have.
-    `ValueError` for a URI of no known form; `MetaStore` when the store can't be reached in the session timeout or holds
-    no cluster.
+    `ValueError` for a URI of no known form and for a placement policy that does not exist; `MetaStore` when the store
+    can't be reached in the session timeout or holds no cluster.
     """
     return Deferred.fromCoroutine(_connect(reactor, uri, options or ClientOptions(), copies))
 
@@ -82,10 +82,10 @@ async def _connect(reactor: TcpReactor, uri: str, options: ClientOptions, copies
     store = await open_store(reactor, uri, session_timeout_ms=options.session_timeout_ms)
     try:
         await store.cluster()
+        return Client(reactor, store, options, copies=copies)
     except BaseException:
         await store.close()
         raise
-    return Client(reactor, store, options, copies=copies)
 
 
 def flags_of(named: str | Iterable[str]) -> set[str]:

@@ -46,10 +46,10 @@ class Shortage:
     since_ms: int | None
     version: int
 
-    def with_more(self, missing: Iterable[str], since_ms: int | None) -> "Shortage | None":
-        """This and further bookies; None when it names them all already."""
+    def with_more(self, missing: Iterable[str], since_ms: int | None, afresh: bool = False) -> "Shortage | None":
+        """This and further bookies; None when it names them all already, unless it is to be noted `afresh`."""
         more = [bookie for bookie in dict.fromkeys(missing) if bookie not in self.missing]
-        if not more:
+        if not more and not afresh:
             return None
         return replace(self, missing=(*self.missing, *more), since_ms=self.since_ms if since_ms is None else since_ms)
 
@@ -89,9 +89,12 @@ class Repairs(ABC):
     # -- the queue -------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def mark(self, ledger: int, missing: Sequence[str], since_ms: int | None) -> Deferred[None]:
+    def mark(
+        self, ledger: int, missing: Sequence[str], since_ms: int | None, *, afresh: bool = False
+    ) -> Deferred[None]:
         """
-        Puts a ledger into the queue, or adds to what it is short of; done without a change when all of it is known.
+        Puts a ledger into the queue, or adds to what it is short of; done without a change when all of it is known,
+        unless it is to be noted `afresh`: then who repairs the ledger now does not take it off the queue.
         `since_ms` None notes no time.  `NoCluster`.
         """
 

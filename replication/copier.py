@@ -53,6 +53,10 @@ class Wrong(NamedTuple):
     last: int
 
 
+class NoCopy(Replication):
+    """An entry is on no bookie that can be read from: each of its survivors says that it has none."""
+
+
 class TargetFailed(Exception):
     """The new bookie failed; another one may do."""
 
@@ -134,7 +138,7 @@ class FragmentCopier:
     async def copy(self, index: int, bookie: str) -> None:
         """
         Copies what ensemble index `index` has to hold to `bookie`.  `TargetFailed`; `Replication` names an entry that
-        no survivor has.  The next entries are read while some are being stored.
+        no survivor gives, `NoCopy` where none has it.  The next entries are read while some are being stored.
         """
         await self.copy_to(Target(self._pool, bookie, self._record.ledger, self._digest.master_key), index, bookie)
 
@@ -267,10 +271,11 @@ class FragmentCopier:
                 return piece.bodies
             code = merge(code, piece.code)
         if not survivors:
-            raise Replication(
+            raise NoCopy(
                 f"ledger {self._record.ledger}: every bookie that held entry {first} is lost, or its copy is wrong"
             )
-        raise Replication(
+        failed = NoCopy if code in NEGATIVE else Replication
+        raise failed(
             f"ledger {self._record.ledger}: no survivor has entry {first} ({', '.join(sorted(survivors))}: "
             f"{why(code or NoSuchEntry.code)})"
         )

@@ -35,7 +35,7 @@ from quire.protocol.errors import (
     Replication,
 )
 from quire.replication.concurrently import Pace, each_of
-from quire.replication.copier import Copied, FragmentCopier, TargetFailed, Wrong
+from quire.replication.copier import Copied, FragmentCopier, NoCopy, TargetFailed, Wrong
 from quire.replication.core.fragments import HeldFragment, copies_of, fragments_naming, writer_depends_on
 from quire.replication.lock import repair_lock
 
@@ -65,10 +65,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A ledger that could not be dealt with, and why."""
+    """A ledger that could not be dealt with, and why; `gone`: nothing more can be done, for entries have no copy."""
 
     ledger: int
     reason: str
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +251,7 @@ async def _ledger(run: Run, ledger: int) -> None:
     except NoSuchLedgerExistsOnMetadataServer:
         return  # deleted meanwhile
     except LedgerError as error:
-        run.failed.append(Failed(ledger, str(error)))
+        run.failed.append(Failed(ledger, str(error), isinstance(error, NoCopy)))
 
 
 async def _free(run: Run, ledger: int) -> None:
@@ -291,8 +292,8 @@ async def _free_locked(run: Run, lock: RepairLock, ledger: int, close: bool) -> 
                 await _mend(run, lock, record, fragment)
             except (Replication, NotEnoughBookies) as error:  # the next fragment may have what this one lacks
                 hopeless.append(error)
-        if hopeless:
-            raise hopeless[0]
+        if hopeless:  # what may pass comes first
+            raise min(hopeless, key=lambda error: isinstance(error, NoCopy))
     else:
         raise Replication(f"ledger {ledger}: its metadata changed all the time; run this again")
     if unclosed:

@@ -67,7 +67,7 @@ class Contents:
         if first <= state.last or not state.surveyed:
             self._lookup.forget(state.id)  # older copies may have been read ahead
         state.last = max(state.last, last)
-        state.hour = self._ledgers.hour
+        state.moment = self._ledgers.moment
         # A writer's LAC only rises, so the last body of what came together has the highest.
         body = bodies[-1]
         if len(body) >= LAC_END:

@@ -28,6 +28,7 @@ KINDS_MAX = 255
 FENCED_S = 7 * 86_400.0  # for so long a deleted ledger is refused that was fenced: it may never be written again
 UNFENCED_S = 600.0  # and one that was not: an id that its user chose may be used again
 DELETED_MAX = 100_000  # remembered of a kind
+MOMENTS_PER_HOUR = 1 << 32  # more than are ever asked for
 
 
 class StoredLedger:
@@ -37,7 +38,6 @@ class StoredLedger:
         "explicit_lac",
         "fence_durable",
         "fenced",
-        "hour",
         "id",
         "index_stale",
         "key",
@@ -45,6 +45,7 @@ class StoredLedger:
         "lac",
         "last",
         "limbo",
+        "moment",
         "read_next",
         "surveyed",
         "unjournaled",
@@ -61,7 +62,7 @@ class StoredLedger:
         self.lac = -1  # the highest LAC seen; what storage holds counts only once `surveyed`
         self.last = -1  # the highest entry, likewise
         self.surveyed = False
-        self.hour = 0  # of the process's life, in which the last add was taken, or a later one
+        self.moment = 0  # of `Ledgers`, in which the last write was taken, or a later one
         self.key_logged = False  # the key is in the journal or in the table
         self.index_stale = False  # the index still holds rows of a deleted ledger with this id
         self.unjournaled = -1  # the checkpoint since which the journal says that this ledger's adds are not in it
@@ -212,8 +213,9 @@ class Ledgers:
         self._load = load
         self._rows = RowMemory()  # what it has of a ledger that is not in `states` is the row in the table
         self._keys: dict[bytes, bytes] = {}  # most ledgers have one of few keys: it is kept once
-        self.hour = 0  # how many hours the process has lived
-        self._evicted_hour = 0  # no state that was evicted had an add later than that
+        # how long the process has lived: the hours, and below them how many moments were asked for in the last one
+        self.moment = 0
+        self._evicted_moment = 0  # no state that was evicted had a write later than that
 
     def get(self, ledger: int) -> StoredLedger | None:
         state = self.states.get(ledger)
@@ -221,7 +223,7 @@ class Ledgers:
             row = self._rows.get(ledger) or self._load(ledger)
             if row is not None:
                 state = self.states[ledger] = StoredLedger.of_row(ledger, row)
-                state.hour = self._evicted_hour
+                state.moment = self._evicted_moment
         return state
 
     def create(self, ledger: int, key: bytes) -> StoredLedger:
@@ -231,7 +233,7 @@ class Ledgers:
         state = self.states[ledger] = self.dirty[ledger] = StoredLedger(ledger, self._keys.setdefault(key, key))
         state.surveyed = True
         state.index_stale = ledger in self._deleted or ledger in self._deleting
-        state.hour = self.hour
+        state.moment = self.moment
         return state
 
     def delete(self, ledger: int) -> StoredLedger | None:
@@ -279,7 +281,7 @@ class Ledgers:
                 del self.states[ledger]
                 if state.differs(self._rows.get(ledger)):
                     self._rows.put(ledger, state.row)
-                self._evicted_hour = max(self._evicted_hour, state.hour)
+                self._evicted_moment = max(self._evicted_moment, state.moment)
                 if len(self.states) <= STATES_MAX // 2:
                     return
             if number % EVICTED_AT_ONCE == 0:
@@ -307,7 +309,22 @@ class Ledgers:
 
     def hours_passed(self, hours: int) -> None:
         """So many since the process began to serve; a clock that jumped back changes nothing."""
-        self.hour = max(self.hour, hours)
+        self.moment = max(self.moment, hours * MOMENTS_PER_HOUR)
+
+    def next_moment(self) -> int:
+        """Writes that are taken from now on have this moment or a later one."""
+        self.moment += 1
+        return self.moment
+
+    def idle_hours(self, ledger: int) -> int:
+        """For so many whole hours at least there was no write, counted from the start; 0 for an unknown ledger."""
+        state = self.get(ledger)
+        return 0 if state is None else max(0, self.moment // MOMENTS_PER_HOUR - state.moment // MOMENTS_PER_HOUR - 1)
+
+    def written_since(self, ledger: int, moment: int) -> bool:
+        """Whether there may have been a write since `next_moment` gave that."""
+        state = self.get(ledger)
+        return state is not None and state.moment >= moment
 
     def changed(self) -> frozenset[int]:
         """The ledgers whose row in the table is old, or not there yet; deleted ones left out."""

@@ -103,6 +103,7 @@ class Storage:
         self.read, self.read_run, self.lac = lookup.read, lookup.read_run, lookup.lac
         self.entries, self.held = self._lists.entries, self._lists.held
         self.take_arrived, self.disk_usage = contents.take_arrived, directories.disk_usage
+        self.next_moment, self.written_since = ledgers.next_moment, ledgers.written_since
 
     def listen(self, events: StorageEvents) -> None:
         """`events` are called with what is durable, and with what becomes of the storage; once, before `start`."""
@@ -207,11 +208,10 @@ class Storage:
 
     def idle_seconds(self, ledger: int) -> int:
         """
-        For so long at least no add of the ledger was taken, counted from the start of the process; 0 for an unknown
+        For so long at least nothing was written to the ledger, counted from the start of the process; 0 for an unknown
         one.
         """
-        state = self.ledgers.get(ledger)
-        return 0 if state is None else max(0, self.ledgers.hour - state.hour - 1) * HOUR_S
+        return self.ledgers.idle_hours(ledger) * HOUR_S
 
     def aside(self, job: Callable[..., None], *args: Any) -> Deferred[None]:
         """Does a caller's job beside the reactor."""

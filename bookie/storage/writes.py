@@ -185,6 +185,7 @@ class Writes:
             return None
         if not state.key_logged:
             self._log_key(state, self._journals.of(ledger))
+        state.moment = self._ledgers.moment
         return state
 
     def _is_gone(self, ledger: int) -> bool:

@@ -3,7 +3,8 @@ Which ledgers of this bookie a round of garbage collection deletes.
 
 Evidence (storage-order.md 7.1).  The local ledgers are listed first, then the metadata's ids in their range, to the
 end.  A listing that fails or is out of order deletes nothing.  Each candidate is read again, and goes only on the
-definite word that there is no such ledger; a candidate that exists shows that the listing lied, and ends the round.
+definite word that there is no such ledger, and if nothing was written to it since that was asked: its id may have been
+used again.  A candidate that exists shows that the listing lied, and ends the round.
 The cluster must be the one that this bookie belongs to, and not one that was set back (`store_guard`): before, after
 the listing, and after the second reads.  While the store is behind, each round counts what it does not know, and
 deletes nothing.  A store that lists no ledger at all is asked in two rounds, and has to show that it has given the ids
@@ -49,6 +50,10 @@ class Collected(Protocol):
         """The ids of the ledgers that were stored some time ago, ascending; newer ones may be missing."""
         ...
 
+    def next_moment(self) -> int: ...
+
+    def written_since(self, ledger: int, moment: int) -> bool: ...
+
     def delete_ledger(self, ledger: int) -> None: ...
 
     def flush(self) -> Deferred[None]: ...
@@ -69,6 +74,7 @@ class Deletions:
         self._stopped = False
         self._counted: int | None = None  # the deletions that the store counted at the last full listing
         self._listed_at = clock.seconds()
+        self._left = 0  # candidates that this round left to the next one
         self._denials: Denials | None = None  # of the last round, if it found the store empty
 
     def stop(self) -> None:
@@ -78,6 +84,7 @@ class Deletions:
     async def delete(self) -> None:
         """A round of it.  `Doubt`, `LedgerError`, `StorageError`, `OSError` where it deletes no more, and why."""
         denials, self._denials = self._denials, None
+        self._left = 0
         deletions = await self._store.ledger_deletions()
         await self._guard.look()
         if self._guard.is_behind:
@@ -99,7 +106,7 @@ class Deletions:
                 await self._guard.trust_store(missing)
                 for start in range(0, len(missing), PAGE):
                     await self._delete_confirmed(missing[start : start + PAGE])
-        self._counted = deletions
+        self._counted = None if self._left else deletions
         self._listed_at = began
 
     async def _count_unknown(self) -> None:
@@ -157,17 +164,22 @@ class Deletions:
     async def _delete_confirmed(self, candidates: list[int]) -> None:
         """
         Deletes those of the candidates that are read again and do not exist: a few at a time, in the turn in which that
-        is known, for their ids may be used again.
+        is known, for their ids may be used again.  One that was written to since its read began is left to the next
+        round: a creator may have chosen its id in between.
         """
         trouble = ""
         for start in range(0, len(candidates), READS_AT_ONCE):
             some = candidates[start : start + READS_AT_ONCE]
             began = self._clock.seconds()
+            moment = self._storage.next_moment()
             await self._read_again(some)
             await self._guard.trust_store(some)
             self.unswept = True
             for ledger in some:
                 try:
+                    if self._storage.written_since(ledger, moment):
+                        self._left += 1
+                        continue
                     self._storage.delete_ledger(ledger)
                 except (StorageError, OSError) as failure:  # its row can't be read; the others go
                     trouble = f"ledger {ledger} can't be deleted: {failure}"

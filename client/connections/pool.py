@@ -22,7 +22,7 @@ from twisted.internet.defer import Deferred, DeferredList
 
 from quire.client.connections.add_channel import AddChannel, AddSink, Parting
 from quire.client.connections.answers import Answer, BatchAnswer, InfoAnswer, LacAnswer, ListAnswer
-from quire.client.connections.link import LOST, Down, Link, Up
+from quire.client.connections.link import LOST, TIMED_OUT, Down, Link, Up
 from quire.client.connections.link_v2 import LinkV2
 from quire.client.connections.link_v3 import INFO, LAC, LIST, POLL, READ, SET_LAC, SYNC, Kind, LinkV3, Numbered, Packing
 from quire.client.connections.network import TcpReactor
@@ -37,6 +37,7 @@ from quire.protocol.messages import LAST_ENTRY, BatchRead, BookieInfo, Force, Li
 __all__ = ["AddChannel", "AddSink", "Answer", "BatchAnswer", "BookiePool", "InfoAnswer", "LacAnswer", "ListAnswer"]
 
 CLOSE_WAIT_SECONDS = 3.0  # a client's close waits so long for copies above the ack quorum that are on their way
+SILENCE_SECONDS = 3600.0  # so long no list is asked for of a bookie of Apache's that did not answer
 TOTAL_AND_FREE = 3  # both bits of a bookie-info request
 
 A = TypeVar("A")
@@ -54,6 +55,7 @@ class BookiePool:
         self._packing = Packing()
         self._closed = False
         self._parting = Parting(reactor)
+        self._silent_since: dict[str, float] = {}  # bookies that gave no list in time, and not their ids
         self._pending: Counter[str] = Counter()  # reads and batch reads that wait for an answer
 
     def add_channel(self, bookie: str, ledger: int, sink: AddSink, secure: bool = False) -> AddChannel:
@@ -184,9 +186,26 @@ class BookiePool:
 
     def list_entries(self, bookie: str, ledger: int) -> Deferred[ListAnswer]:
         """
-        Which entries of the ledger the bookie stores.  Some Apache bookies never answer (wire.md 8).
+        Which entries of the ledger the bookie stores.  Some Apache bookies never answer (wire.md 8): one that did not
+        is not asked for a while.
         """
-        return self._ask(bookie, LIST, ListEntries(ledger), Deferred(), patient=False)
+        answer: Deferred[ListAnswer] = Deferred()
+        since = self._silent_since.get(bookie)
+        if since is not None and 0 <= self._reactor.seconds() - since < SILENCE_SECONDS:
+            answer.callback(LIST.blank(TIMED_OUT))
+            return answer
+
+        def over(link: Link) -> None:
+            def heard(listed: ListAnswer) -> ListAnswer:
+                if listed.code == TIMED_OUT and link.bookie is None:
+                    self._silent_since[bookie] = self._reactor.seconds()
+                return listed
+
+            if isinstance(link, LinkV3):
+                answer.addCallback(heard)
+                link.request(LIST, ListEntries(ledger), answer, 0)
+
+        return self._use(bookie, 3, over, answer, LIST.blank, patient=False)
 
     def info(self, bookie: str) -> Deferred[InfoAnswer]:
         return self._ask(bookie, INFO, BookieInfo(TOTAL_AND_FREE), Deferred(), patient=False)

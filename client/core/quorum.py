@@ -43,6 +43,13 @@ class Domains:
             for entry in range(quorums.ensemble)
         )
 
+    def spread(self, quorums: "Quorums", bookies: Sequence[str]) -> int:
+        """In how many domains the write sets of an ensemble are, as far as they count, all together."""
+        return sum(
+            min(len({self.of(bookies[index]) for index in quorums.write_set(entry)}), self.least)
+            for entry in range(quorums.ensemble)
+        )
+
     def lack(self, bookies: Sequence[str]) -> str:
         """Why an ensemble won't do, for an error."""
         return (

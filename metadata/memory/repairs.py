@@ -35,10 +35,10 @@ class RepairQueue:
     versions: int = 0
     news: int = 0  # grows when there may be something new to take
 
-    def mark(self, ledger: int, missing: Sequence[str], since_ms: int | None) -> None:
+    def mark(self, ledger: int, missing: Sequence[str], since_ms: int | None, afresh: bool = False) -> None:
         """Makes a shortage, or adds to the one that is there."""
         known = self.shortages.get(ledger, Shortage(ledger, (), None, 0))
-        found = known.with_more(missing, since_ms)
+        found = known.with_more(missing, since_ms, afresh)
         if found is None:
             if ledger in self.shortages:
                 return
@@ -129,12 +129,15 @@ class MemoryRepairs(Repairs):
         self._check()
         return self._queue
 
-    def mark(self, ledger: int, missing: Sequence[str], since_ms: int | None) -> Deferred[None]:
+    def mark(
+        self, ledger: int, missing: Sequence[str], since_ms: int | None, *, afresh: bool = False
+    ) -> Deferred[None]:
         try:
             check_missing(ledger, missing)
         except IncorrectParameter as error:
             return fail(error)
-        return self._run("repair_mark", lambda *args: self._checked().mark(*args), ledger, tuple(missing), since_ms)
+        marking = ledger, tuple(missing), since_ms, afresh
+        return self._run("repair_mark", lambda *args: self._checked().mark(*args), *marking)
 
     def shortage(self, ledger: int) -> Deferred[Shortage | None]:
         try:

@@ -69,12 +69,14 @@ class SQLiteRepairs(Repairs):
 
     # -- the queue -------------------------------------------------------------------------------------------------
 
-    def mark(self, ledger: int, missing: Sequence[str], since_ms: int | None) -> Deferred[None]:
+    def mark(
+        self, ledger: int, missing: Sequence[str], since_ms: int | None, *, afresh: bool = False
+    ) -> Deferred[None]:
         try:
             check_missing(ledger, missing)
         except IncorrectParameter as error:
             return fail(error)
-        return self._change(partial(_mark, ledger, missing, since_ms)).addCallback(lambda _: None)
+        return self._change(partial(_mark, ledger, missing, since_ms, afresh)).addCallback(lambda _: None)
 
     def shortage(self, ledger: int) -> Deferred[Shortage | None]:
         try:
@@ -211,9 +213,12 @@ def _shortage(ledger: int, connection: Connection) -> Shortage | None:
     return None if row is None else repair_text.decode_shortage(ledger, *row)
 
 
-def _mark(ledger: int, missing: Sequence[str], since_ms: int | None, connection: Connection) -> bool:
+def _mark(ledger: int, missing: Sequence[str], since_ms: int | None, afresh: bool, connection: Connection) -> bool:
     known = _shortage(ledger, connection)
-    found = Shortage(ledger, tuple(missing), since_ms, 0) if known is None else known.with_more(missing, since_ms)
+    if known is None:
+        found: Shortage | None = Shortage(ledger, tuple(missing), since_ms, 0)
+    else:
+        found = known.with_more(missing, since_ms, afresh)
     if found is not None:
         connection.execute(
             "INSERT OR REPLACE INTO shortages VALUES (?, ?, ?)",

@@ -101,10 +101,12 @@ class ZooKeeperRepairs(Repairs):
 
     # -- the queue -------------------------------------------------------------------------------------------------
 
-    def mark(self, ledger: int, missing: Sequence[str], since_ms: int | None) -> "Deferred[None]":
-        return Deferred.fromCoroutine(self._mark(ledger, missing, since_ms))
+    def mark(
+        self, ledger: int, missing: Sequence[str], since_ms: int | None, *, afresh: bool = False
+    ) -> "Deferred[None]":
+        return Deferred.fromCoroutine(self._mark(ledger, missing, since_ms, afresh))
 
-    async def _mark(self, ledger: int, missing: Sequence[str], since_ms: int | None) -> None:
+    async def _mark(self, ledger: int, missing: Sequence[str], since_ms: int | None, afresh: bool) -> None:
         check_missing(ledger, missing)
         await self._prepare()
         path, data = self._path(ledger), repair_text.encode_shortage(missing, since_ms)
@@ -113,20 +115,22 @@ class ZooKeeperRepairs(Repairs):
                 # one write for a ledger that is new; the directory is there if it is not, or was left empty
                 await self._session.transact([Create(path.rpartition("/")[0]), Create(path, data)])
             except NodeExists:
-                if not await self._add(ledger, data, missing, since_ms):
+                if not await self._add(ledger, data, missing, since_ms, afresh):
                     continue
             except NoNode:
                 await self._make_directories(ledger)
                 continue
             return
 
-    async def _add(self, ledger: int, data: bytes, missing: Sequence[str], since_ms: int | None) -> bool:
+    async def _add(
+        self, ledger: int, data: bytes, missing: Sequence[str], since_ms: int | None, afresh: bool
+    ) -> bool:
         """
         Makes a shortage, or adds to the one that is there; False when another was faster, or an earlier try of ours
         whose answer was lost.
         """
         known = await self._read(ledger)
-        found = None if known is None else known.with_more(missing, since_ms)
+        found = None if known is None else known.with_more(missing, since_ms, afresh)
         try:
             if known is None:
                 await self._session.create(self._path(ledger), data)

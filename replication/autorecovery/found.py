@@ -1,7 +1,8 @@
 """
 What a scrub found, handed to the repair queue.
 
-Knows: which findings copies make good, and that the note comes before the mark.
+Knows: which findings copies make good, that the note comes before the mark, and that a mark which names nothing new is
+made afresh: a repair that is under way began without the note.
 Does not know: how they came about, who repairs.
 """
 
@@ -26,6 +27,6 @@ async def queued(client: Client, findings: Sequence[Finding]) -> int:
         now_ms = await store.records.clock()
         kinds = ", ".join(sorted({each.kind for each in ours}))
         await notes.write(Note(ledger, FOUND, f"a scrub found: {kinds}", 0, now_ms, now_ms, gethostname()))
-        await store.repairs.mark(ledger, sorted({each.bookie for each in ours}), now_ms)
+        await store.repairs.mark(ledger, sorted({each.bookie for each in ours}), now_ms, afresh=True)
         count += 1
     return count

@@ -78,7 +78,7 @@ class Repairer:
         here = [bookie for bookie in marked if listed.find(bookie) is not None]
         gone = [bookie for bookie in marked if shortage.missing and bookie not in here]
         due_s = None
-        lost = False
+        hopeless: list[bool] = []  # of each part that left something: whether its entries have no copy
         if gone:
             due_s = await self._graces.left(ledger, metadata, gone, shortage)
             freed = await recover_bookies(
@@ -93,17 +93,24 @@ class Repairer:
             done.entries += freed.progress.entries
             done.bytes += freed.progress.bytes
             done.left += [each.reason for each in freed.failed]
+            hopeless += [each.gone for each in freed.failed]
         if here:
             mended, lost = await mend_bookies(client, ledger, here, how, full=full)
             done.entries += mended.entries
             done.bytes += mended.bytes
             done.left += mended.left
+            hopeless += [lost] if mended.left else []
         if not shortage.missing:
             await put_right(client, ledger, how, done)
         if not done.left:
             self._graces.over(ledger)
             return Outcome((), None, None, done.entries, done.bytes)
         after = (await client.store.read_ledger(ledger)).value
-        found = Outlook.GONE if lost else outlook(short_fragments(after, gone, listed.writable))
+        short = short_fragments(after, gone, listed.writable)
+        found = outlook(short)
+        if hopeless and all(hopeless):  # whatever the metadata promises; only its writer may go on
+            found = Outlook.GONE
+            if any(each.outlook is Outlook.WAITS_FOR_WRITER for each in short):
+                found = Outlook.WAITS_FOR_WRITER
         waiting = due_s if found is Outlook.WAITS_FOR_WRITER and due_s is not None and due_s > 0 else None
         return Outcome(tuple(done.left), found, waiting, done.entries, done.bytes)

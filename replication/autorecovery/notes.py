@@ -24,7 +24,7 @@ FOUND = "found"  # the outlook of a note that a scrub left: all copies on the na
 class Note(NamedTuple):
     """
     `outlook`: what is next for the ledger; `tries` of the worker at `host`, the last at `at_ms`, before `due_ms`.
-    `version`: of the record, once it was read.
+    `mark`: the version of the queue's mark that was tried, if any.  `version`: of the record, once it was read.
     """
 
     ledger: int
@@ -35,6 +35,7 @@ class Note(NamedTuple):
     due_ms: int
     host: str
     version: int = ANY
+    mark: int | None = None
 
     @property
     def is_of_a_scrub(self) -> bool:
@@ -51,6 +52,7 @@ class Note(NamedTuple):
         """Of any text: what can't be read says so."""
         try:
             value = json.loads(data)
+            mark = value.get("mark")
             return cls(
                 ledger,
                 str(value["outlook"]),
@@ -60,8 +62,9 @@ class Note(NamedTuple):
                 int(value["due_ms"]),
                 str(value["host"]),
                 version,
+                None if mark is None else int(mark),
             )
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             return cls(ledger, "FAILED", "the note about it can't be read", 0, 0, 0, "", version)
 
 

@@ -2,7 +2,7 @@
 Ledgers that could not be repaired now, and when each is tried again (protocol-rules.md 5.4).
 
 Knows: that a ledger whose entries are gone is tried once an hour, and any other sooner, twice as late each time; that
-a bookie which comes may change all that.
+a bookie which comes, or a new mark, may change all that.
 Does not know: why a repair failed, who asks.
 
 A ledger that nobody parks again for long was repaired by another worker, and is forgotten.
@@ -13,6 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
+from quire.metadata.repairs import Shortage
 from quire.replication.core.outlook import Outlook
 
 # SPDX-License-Identifier: Apache-2.0
@@ -38,6 +39,7 @@ class Stay:
     until: float | None = None
     outlook: Outlook | None = None
     missing: tuple[str, ...] = ()
+    mark: int = 0  # the version of what the queue said of it
 
 
 class Parked:
@@ -61,23 +63,23 @@ class Parked:
         """How often it was parked since it was repaired, if ever."""
         return self._stays[ledger].tries if ledger in self._stays else 0
 
-    def put(self, ledger: int, outlook: Outlook | None, missing: tuple[str, ...], now: float) -> float:
-        """It is not to be taken before the time that comes back, or one of the bookies that are missing."""
-        stay = self._stays.setdefault(ledger, Stay())
+    def put(self, mark: Shortage, outlook: Outlook | None, now: float) -> float:
+        """Its ledger is not to be taken before the time that comes back, or one of the bookies that are missing."""
+        stay = self._stays.setdefault(mark.ledger, Stay())
         stay.tries += 1
         pauses = self._pauses
         if outlook is Outlook.GONE:
             pause = pauses.gone_s
         else:
             pause = min(pauses.most_s, pauses.first_s * 2.0 ** min(stay.tries - 1, 30))
-        self.hold(ledger, outlook, missing, now + pause)
+        self.hold(mark, outlook, now + pause)
         return now + pause
 
-    def hold(self, ledger: int, outlook: Outlook | None, missing: tuple[str, ...], until: float) -> None:
+    def hold(self, mark: Shortage, outlook: Outlook | None, until: float) -> None:
         """The same with a time that is given, whatever its tries say."""
-        stay = self._stays.setdefault(ledger, Stay())
-        stay.outlook, stay.missing, stay.until = outlook, missing, until
-        heappush(self._times, (until, ledger))
+        stay = self._stays.setdefault(mark.ledger, Stay())
+        stay.outlook, stay.missing, stay.mark, stay.until = outlook, mark.missing, mark.version, until
+        heappush(self._times, (until, mark.ledger))
 
     def done(self, ledger: int) -> None:
         """It was repaired, or it is not in the queue any more."""
@@ -104,6 +106,20 @@ class Parked:
         for stay in self._stays.values():
             if stay.outlook is Outlook.WAITS_FOR_SPARE or not came.isdisjoint(stay.missing):
                 stay.until = None
+
+    def gone(self) -> list[int]:
+        """The ledgers that are parked because entries are gone."""
+        return [
+            ledger
+            for ledger, stay in self._stays.items()
+            if stay.outlook is Outlook.GONE and stay.until is not None
+        ]
+
+    def marked(self, ledger: int, version: int) -> None:
+        """The queue's mark has that version now: another one than before may name what can be repaired."""
+        stay = self._stays.get(ledger)
+        if stay is not None and stay.mark != version:
+            stay.until = None
 
     def came_since(self, arrivals: int, bookies: Collection[str]) -> bool:
         """Whether one of these came when there had been so many `arrivals`: a try begun then may have missed it."""

@@ -1,7 +1,8 @@
 """
 Moving copies of closed ledgers to where the placement wants them.
 
-Knows: which index of an ensemble to move, and that it is copied before it is named.
+Knows: which index of an ensemble to move, one after the other as long as each brings write sets further apart, and that
+it is copied before it is named.
 Does not know: who asked for it.
 """
 
@@ -24,32 +25,48 @@ async def put_right(client: Client, ledger: int, how: Mending, done: Mended) -> 
         return  # the placement promises nothing that could be kept
     record = LedgerRecord(client.store, ledger, await client.store.read_ledger(ledger))
     for first, last, bookies in record.metadata.fragment_ranges():
-        if last is None or domains.serve(record.quorums, bookies):
-            continue
-        index, bookie = await _better(client, record, domains, bookies)
-        if index < 0:
-            done.left.append(f"ledger {ledger}, entries from {first} on: {domains.lack(bookies)}")
-            continue
-        part = HeldFragment(first, last, bookies, (index,))
-        copier = FragmentCopier(client.pool, record, part, (), done.copied, pace=how.pace)
-        try:
-            await copier.copy(index, bookie)
-            if how.lock is None or not await client.store.repairs.holds(how.lock):
-                raise Replication(f"ledger {ledger}: its repair lock went with the session in the metadata store")
-            if not await copier.name({index: bookie}):
-                raise Replication(f"ledger {ledger}, entries from {first} on: the ensemble was changed meanwhile")
-            await copier.keep(index, bookie)
-        except (TargetFailed, Replication) as error:
-            done.left.append(f"ledger {ledger}, entries from {first} on: {error}")
+        while last is not None and not domains.serve(record.quorums, bookies):
+            index, bookie = await _better(client, record, domains, bookies)
+            if index < 0:
+                done.left.append(f"ledger {ledger}, entries from {first} on: {domains.lack(bookies)}")
+                break
+            try:
+                await _move(client, record, HeldFragment(first, last, bookies, (index,)), bookie, how, done)
+            except (TargetFailed, Replication) as error:
+                done.left.append(f"ledger {ledger}, entries from {first} on: {error}")
+                break
+            bookies = replaced(bookies, index, bookie)
+
+
+async def _move(
+    client: Client, record: LedgerRecord, part: HeldFragment, bookie: str, how: Mending, done: Mended
+) -> None:
+    """Copies what one index of a fragment holds to a bookie, and names that."""
+    (index,) = part.indexes
+    copier = FragmentCopier(client.pool, record, part, (), done.copied, pace=how.pace)
+    await copier.copy(index, bookie)
+    if how.lock is None or not await client.store.repairs.holds(how.lock):
+        raise Replication(f"ledger {record.ledger}: its repair lock went with the session in the metadata store")
+    if not await copier.name({index: bookie}):
+        raise Replication(f"ledger {record.ledger}: the ensemble was changed meanwhile")
+    await copier.keep(index, bookie)
 
 
 async def _better(client: Client, record: LedgerRecord, domains: Domains, bookies: tuple[str, ...]) -> tuple[int, str]:
-    """An index, and a bookie in place of the one there, by which each write set is in enough domains; or -1."""
+    """An index, and a bookie in place of the one there, by which write sets are furthest apart; -1: none is better."""
+    quorums = record.quorums
+    best, found = domains.spread(quorums, bookies), (-1, "")
     for index in range(len(bookies)):
         try:
             bookie = await client.choice.spare(bookies, index, [], record.metadata)
         except NotEnoughBookies:
             break
-        if domains.serve(record.quorums, [bookie if at == index else each for at, each in enumerate(bookies)]):
-            return index, bookie
-    return -1, ""
+        spread = domains.spread(quorums, replaced(bookies, index, bookie))
+        if spread > best:
+            best, found = spread, (index, bookie)
+    return found
+
+
+def replaced(bookies: tuple[str, ...], index: int, bookie: str) -> tuple[str, ...]:
+    """The ensemble with another bookie at an index."""
+    return (*bookies[:index], bookie, *bookies[index + 1 :])

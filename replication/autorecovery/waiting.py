@@ -1,7 +1,8 @@
 """
 The ledgers of the queue that one worker does not try now: parked for itself, and noted for people and other workers.
 
-Knows: that what a scrub found stays noted until the ledger is whole, that who finds entries gone speaks for all.
+Knows: that what a scrub found stays noted until the ledger is whole, that who finds entries gone speaks for all until
+the ledger is marked anew.
 Does not know: the queue, how a ledger is repaired.
 """
 
@@ -11,14 +12,19 @@ from contextlib import suppress
 from twisted.logger import Logger
 
 from quire.client.api import Client
+from quire.metadata.repairs import Shortage
 from quire.protocol.errors import MetaStore
 from quire.replication.autorecovery.ledger import Outcome
 from quire.replication.autorecovery.notes import FOUND, Note, Notes
 from quire.replication.autorecovery.parked import GONE_PAUSE_S, Parked, Pauses
+from quire.replication.concurrently import all_of
 from quire.replication.core.outlook import Outlook
 
 # SPDX-License-Identifier: Apache-2.0
 
+MARKS_LOOK_S = 60.0  # between two looks at the marks of ledgers that are gone
+MARKS_MAX = 1000  # that are read in one look; the others' turn is in the next
+MARKS_AT_ONCE = 100
 LEAST_S = 0.1  # a worker that is told to wait no time at all does not spin
 WORDS = {
     Outlook.REPAIRABLE: "tried again",
@@ -39,23 +45,45 @@ class Waiting:
         self._client = client
         self._clock = client.reactor
         self._notes = Notes(client.store.records)
+        self._unlooked: list[int] = []  # gone ledgers whose turn to have their mark read has not come
+        self._look_at = client.reactor.seconds() + MARKS_LOOK_S
 
     async def note(self, ledger: int) -> Note | None:
         """What is noted of it, if anything."""
         return await self._notes.read_one(ledger)
 
-    async def is_early(self, note: Note | None, missing: tuple[str, ...]) -> bool:
-        """Whether a worker found its entries gone within the hour, and no bookie came since; it is parked then."""
-        if note is None or note.outlook != Outlook.GONE.name:
+    async def look_at_marks(self) -> None:
+        """Once a minute: what is parked as gone and was marked anew may be taken; what was repaired is forgotten."""
+        if self._clock.seconds() < self._look_at:
+            return
+        self._look_at = self._clock.seconds() + MARKS_LOOK_S
+        self._unlooked = self._unlooked or self.parked.gone()
+        some, self._unlooked = self._unlooked[:MARKS_MAX], self._unlooked[MARKS_MAX:]
+        for start in range(0, len(some), MARKS_AT_ONCE):
+            await all_of([self._look_at_mark(ledger) for ledger in some[start : start + MARKS_AT_ONCE]])
+
+    async def _look_at_mark(self, ledger: int) -> None:
+        shortage = await self._client.store.repairs.shortage(ledger)
+        if shortage is None:
+            self.parked.done(ledger)
+        else:
+            self.parked.marked(ledger, shortage.version)
+
+    async def is_early(self, note: Note | None, mark: Shortage) -> bool:
+        """
+        Whether a worker found its entries gone within the hour, and neither a bookie came nor the ledger was marked
+        anew since; it is parked then.
+        """
+        if note is None or note.outlook != Outlook.GONE.name or note.mark not in (None, mark.version):
             return False
         left_ms = note.due_ms - await self._client.store.records.clock()
         if left_ms <= 0:
             return False
         listed = await self._client.store.bookies()
-        if any(listed.find(bookie) is not None for bookie in missing):
+        if any(listed.find(bookie) is not None for bookie in mark.missing):
             return False
         until = self._clock.seconds() + min(left_ms / 1000, GONE_PAUSE_S)
-        self.parked.hold(note.ledger, Outlook.GONE, missing, until)
+        self.parked.hold(mark, Outlook.GONE, until)
         return True
 
     async def over(self, ledger: int, note: Note | None) -> None:
@@ -65,17 +93,19 @@ class Waiting:
             with suppress(MetaStore):  # then an auditor removes it
                 await self._notes.drop(note)
 
-    async def park(
-        self, ledger: int, missing: tuple[str, ...], outcome: Outcome, note: Note | None, arrivals: int
-    ) -> None:
-        """It could not be repaired; `note` is what was noted of it before, `arrivals`: how many when the try began."""
-        if self.parked.came_since(arrivals, missing):  # what was found may not hold any more
+    async def park(self, mark: Shortage, outcome: Outcome, note: Note | None, arrivals: int) -> None:
+        """
+        It could not be repaired as the queue had it; `note` is what was noted of it before, `arrivals`: how many when
+        the try began.
+        """
+        ledger = mark.ledger
+        if self.parked.came_since(arrivals, mark.missing):  # what was found may not hold any more
             outcome = outcome._replace(outlook=None, due_s=None)
         now = self._clock.seconds()
-        until = self.parked.put(ledger, outcome.outlook, missing, now)
+        until = self.parked.put(mark, outcome.outlook, now)
         if outcome.due_s is not None:
             until = now + outcome.due_s
-            self.parked.hold(ledger, outcome.outlook, missing, until)
+            self.parked.hold(mark, outcome.outlook, until)
         tries = self.parked.tries(ledger)
         tell = self.log.warn if tries == 1 else self.log.debug
         tell(
@@ -92,4 +122,5 @@ class Waiting:
             now_ms = await self._client.store.records.clock()
             due_ms = now_ms + int((until - now) * 1000)
             reason = "; ".join(outcome.reasons)
-            await self._notes.write(Note(ledger, found, reason, tries, now_ms, due_ms, socket.gethostname()))
+            here = socket.gethostname()
+            await self._notes.write(Note(ledger, found, reason, tries, now_ms, due_ms, here, mark=mark.version))

@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 
 from quire.client.api import Client
 from quire.conf.autorecovery import AutoRecoveryOptions
-from quire.metadata.repairs import LockLost, RepairLock
+from quire.metadata.repairs import LockLost, RepairLock, Shortage
 from quire.metadata.store import BookieList, Watch
 from quire.protocol.errors import LedgerError, MetaStore
 from quire.replication.autorecovery.ledger import Outcome, Repairer
@@ -104,6 +104,7 @@ class Worker:
             if len(self._tasks) < self._options.ledgers_at_once:
                 await self._turns.turn()
                 try:
+                    await self.waiting.look_at_marks()
                     lock = await self._take()
                 except LedgerError as error:
                     self.log.warn("the repair queue can't be read now: {reason}", reason=str(error))
@@ -128,9 +129,10 @@ class Worker:
         return lock
 
     def _begin(self, lock: RepairLock) -> None:
-        ledger = lock.ledger
+        ledger, mark = lock.ledger, lock.shortage
+        assert mark is not None, "it was taken from the queue"
         self.working.add(ledger)
-        task = Deferred.fromCoroutine(self._work(lock))
+        task = Deferred.fromCoroutine(self._work(lock, mark))
 
         def over(result: object) -> None:
             self.working.discard(ledger)
@@ -138,18 +140,17 @@ class Worker:
             self._bell.ring()
             if isinstance(result, Failure) and not isinstance(result.value, CancelledError):
                 self.log.failure("the repair of ledger {ledger} failed", result, ledger=ledger)
-                self._parked.put(ledger, None, (), self._clock.seconds())
+                self._parked.put(mark, None, self._clock.seconds())
 
         self._tasks.add(task)
         task.addBoth(over)
 
-    async def _work(self, lock: RepairLock) -> None:
+    async def _work(self, lock: RepairLock, mark: Shortage) -> None:
         ledger = lock.ledger
-        missing = lock.shortage.missing if lock.shortage is not None else ()
         arrivals = self._parked.arrivals
         try:
             note = await self.waiting.note(ledger)
-            if await self.waiting.is_early(note, missing):
+            if await self.waiting.is_early(note, mark):
                 return
             try:
                 outcome = await self._repairer.repaired(lock, full=note is not None and note.is_of_a_scrub)
@@ -164,10 +165,10 @@ class Worker:
                     await self.waiting.over(ledger, note)
             else:
                 self.tally.failed += 1
-                await self.waiting.park(ledger, missing, outcome, note, arrivals)
+                await self.waiting.park(mark, outcome, note, arrivals)
         except LedgerError as error:
             self.log.warn("ledger {ledger} stays in the queue: {reason}", ledger=ledger, reason=str(error))
-            self._parked.put(ledger, None, missing, self._clock.seconds())
+            self._parked.put(mark, None, self._clock.seconds())
         finally:
             with suppress(MetaStore):  # then it goes with the session
                 await self._repairs.release(lock)

@@ -5,14 +5,16 @@ The Twisted face on a fake cluster: the life of a ledger from create to delete, 
 from functools import partial
 
 import pytest
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred, fail, succeed
 
 import quire.client.handles.writer as writing
 from quire.client import api
 from quire.client.core.append.machine import AppendMachine
+from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerState
 from quire.metadata.memory.cluster import Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore
+from quire.metadata.uri import open_store
 from quire.protocol.digest import DigestType
 from quire.protocol.errors import (
     ClientClosed,
@@ -303,6 +305,30 @@ def test_connect_finds_a_cluster_or_says_how_to_make_one():
     wrong = []
     api.connect(reactor, "http://elsewhere").addErrback(lambda failure: wrong.append(failure.value))
     assert isinstance(wrong[0], ValueError)
+
+
+def test_connect_with_options_that_no_client_can_have_closes_the_store(monkeypatch):
+    """A policy that nobody installed is a `ValueError`, and the session with the store does not stay behind."""
+    reactor = VirtualReactor()
+    uri = "memory://api-test-options"
+    stores: list[MemoryStore] = []
+
+    def opened(*args, **kwargs):
+        opening = open_store(*args, **kwargs)
+        opening.addCallback(lambda store: stores.append(store) or store)
+        return opening
+
+    monkeypatch.setattr(api, "open_store", opened)
+    open_store(reactor, uri).result.init_cluster()
+    closed = []
+    monkeypatch.setattr(MemoryStore, "close", lambda store: closed.append(store) or succeed(None))
+    refused = []
+    options = ClientOptions(placement="nobody's")
+    api.connect(reactor, uri, options).addErrback(lambda failure: refused.append(failure.value))
+    assert isinstance(refused[0], ValueError)
+    assert "nobody's" in str(refused[0])
+    assert closed == stores
+    assert len(stores) == 1
 
 
 def test_connect_and_create_on_the_real_pool():

@@ -107,7 +107,9 @@ def started_again(ours: Cluster, cluster: peer.Cluster, java: peer.JavaClient) -
 
     ours.wait(gone)
     for bookie in cluster.bookies:
-        bookie.restart()
+        bookie.start(wait=False)
+    for bookie in cluster.bookies:
+        bookie.process.wait_for(bookie.port)
     wait_for_bookies(java, 4)
 
 

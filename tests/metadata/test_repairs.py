@@ -48,6 +48,28 @@ def test_a_shortage_is_added_to(place):
     run(story)
 
 
+def test_a_mark_afresh_keeps_the_ledger_in_the_queue(place):
+    """
+    Though it names nothing new: the bytes are those of a mark, with the later time, and who repairs the ledger does not
+    take it off.
+    """
+
+    async def story():
+        store, other = await place.ready(), await place.open()
+        await store.repairs.mark(7, ["a:1"], 1000)
+        lock = await store.repairs.take()
+        await other.repairs.mark(7, ["a:1"], 2000, afresh=True)
+        assert not await store.repairs.finish(lock)
+        assert brief(await other.repairs.shortage(7)) == (7, ("a:1",), 2000)
+        again = await store.repairs.take()
+        assert again.shortage.version > lock.shortage.version
+        assert await store.repairs.finish(again)
+        await other.repairs.mark(8, ["a:1"], 1, afresh=True)
+        assert brief(await store.repairs.shortage(8)) == (8, ("a:1",), 1)
+
+    run(story)
+
+
 def test_what_can_not_be_marked(place):
     """Ids that no ledger has, bookies without a name; and in a store without a cluster nothing at all."""
 

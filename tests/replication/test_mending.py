@@ -29,10 +29,10 @@ def mended(cluster: FakeCluster, **how: Any) -> list[Mended]:
     return cluster.succeed(_mended(cluster.client(), Mending(**how)), seconds=600)
 
 
-def faulty(cluster: FakeCluster) -> list[int]:
+def faulty(cluster: FakeCluster, striped_last: int = 60) -> list[int]:
     """Ledgers with one fault of each kind."""
     plain = closed(cluster, {0: THREE, 30: ["b0", "b1", "b3"]}, 60)
-    striped = closed(cluster, {0: ["b0", "b1", "b2", "b3"]}, 60, write=3)
+    striped = closed(cluster, {0: ["b0", "b1", "b2", "b3"]}, striped_last, write=3)
     damage(cluster, "b0", plain, 3)
     del cluster.bookies["b1"].ledgers[plain].entries[10]
     rewrite(cluster, "b2", plain, 15, lac=2)
@@ -63,7 +63,7 @@ def test_every_kind_of_fault_is_made_good():
 def cut(step: int) -> bool:
     """A repair that ends at its request of this number, and another; False: it had fewer."""
     cluster = FakeCluster(5)
-    ledgers = faulty(cluster)
+    ledgers = faulty(cluster, striped_last=11)  # each row of a stripe is a request
     cluster.kill("b3")
     client = cluster.client()
     found = cluster.succeed(scrub(client))

@@ -64,8 +64,8 @@ class Watched(RepairQueue):
 
     healing: "Healing"
 
-    def mark(self, ledger: int, missing: Sequence[str], since_ms: int | None) -> None:
-        super().mark(ledger, missing, since_ms)
+    def mark(self, ledger: int, missing: Sequence[str], since_ms: int | None, afresh: bool = False) -> None:
+        super().mark(ledger, missing, since_ms, afresh)
         self.healing.marked(ledger, missing)
 
     def settle(self, shortage: Shortage, session: int) -> bool | None:

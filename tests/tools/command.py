@@ -5,6 +5,7 @@ COMMAND is what a shell would run.
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -18,6 +19,14 @@ from typing import Any, NamedTuple
 
 # SPDX-License-Identifier: Apache-2.0
 
+# What `quire` is in a script: asks the warm process at the other end of a socket, and ends as the command does.
+ASKING = """
+import json, os, socket, sys
+asked = socket.socket(fileno=int(sys.argv[1]))
+socket.send_fds(asked, [json.dumps([sys.argv[2:], dict(os.environ)]).encode()], [0, 1, 2])
+asked.recv(100)
+sys.exit(int(asked.recv(100)))
+"""
 WAIT_S = 120.0  # only a command that hangs takes so long
 COMMAND = [sys.executable, "-m", "quire.tools"]
 
@@ -84,6 +93,21 @@ class Warm:
         code = int(self._socket.recv(100))
         killer.cancel()
         return Done(code, output, errors.decode())
+
+
+    def shell(self, script: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        """A script of bash to its end, in which `quire` is the command."""
+        number = self._socket.fileno()
+        quire = f"quire() {{ {shlex.join([sys.executable, '-S', '-c', ASKING, str(number)])} \"$@\"; }}"
+        return subprocess.run(
+            ["bash", "-c", f"set -eo pipefail; {quire}\n{script}"],
+            env=environment,
+            pass_fds=[number],
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
 
 
 def fed(pipe: int, data: bytes) -> None:

@@ -24,6 +24,7 @@ class FakeLedger:
     def __init__(self, key: bytes) -> None:
         self.key = key
         self.fenced = False
+        self.moment = 0  # of the storage, in which the last write was taken
         self.limbo = False
         self.explicit_lac: bytes | None = None
         self.lac = -1
@@ -115,6 +116,7 @@ class FakeStorage:
         self.stale: list[str] = []
         self.lost: set[int] = set()  # ledgers whose directory has failed, as far as a force cares
         self.arrived: set[int] = set()
+        self.moment = 0
         self.started = self.closed = False
         self.start_error: Exception | None = None
 
@@ -148,6 +150,7 @@ class FakeStorage:
 
     def _open(self, ledger: int, key: bytes) -> FakeLedger | Status:
         found = self.kept.setdefault(ledger, FakeLedger(key))
+        found.moment = self.moment
         return found if found.key == key else Status.EUA
 
     def add(self, run: AddRun, token: object) -> Status | None:
@@ -242,6 +245,13 @@ class FakeStorage:
 
     def drop_copy(self, ledger: int) -> None:
         self.kept[ledger].entries.clear()
+
+    def next_moment(self) -> int:
+        self.moment += 1
+        return self.moment
+
+    def written_since(self, ledger: int, moment: int) -> bool:
+        return ledger in self.kept and self.kept[ledger].moment >= moment
 
     def delete_ledger(self, ledger: int, remembered: bool = True) -> None:
         if ledger in self.kept:

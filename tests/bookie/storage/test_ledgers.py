@@ -172,3 +172,35 @@ def test_limbo_is_what_memory_says_and_else_the_row() -> None:
     for ledger, limbo in ((1, True), (2, False), (3, True)):
         ledgers.create(ledger, b"").limbo = limbo
     assert ledgers.in_limbo([9, 2], lambda ledger: ledger == 3) == [1, 9]
+
+
+def test_what_was_written_since_a_moment_is_known() -> None:
+    """Adds, fences and explicit LACs count, and not what was written before; a ledger that is unknown has no writes."""
+    bookie = Bookie()
+    storage = bookie.storage
+    for ledger in (1, 2, 3, 4):
+        storage.add(run_of(ledger, 0, 3), "a")
+    bookie.commit()
+    moment = storage.next_moment()
+    assert not any(storage.written_since(ledger, moment) for ledger in (1, 2, 3, 4, 404))
+    storage.add(run_of(1, 0), "b")
+    storage.fence(2, KEY, "f")
+    storage.write_lac(3, KEY, bytes(16), "l")
+    storage.add(run_of(5, 0), "b")
+    written = [ledger for ledger in (1, 2, 3, 4, 5, 404) if storage.written_since(ledger, moment)]
+    assert written == [1, 2, 3, 5]
+    later = storage.next_moment()
+    assert not any(storage.written_since(ledger, later) for ledger in written)
+
+
+def test_moments_do_not_make_a_ledger_look_idle() -> None:
+    """Idle hours are counted by the clock alone, however many moments were asked for."""
+    ledgers = Ledgers({}.get)
+    ledgers.create(1, b"key")
+    for _ in range(1000):
+        ledgers.next_moment()
+    assert ledgers.idle_hours(1) == 0
+    ledgers.hours_passed(3)
+    assert (ledgers.idle_hours(1), ledgers.idle_hours(404)) == (2, 0)
+    ledgers.next_moment()
+    assert ledgers.idle_hours(1) == 2

@@ -3,7 +3,7 @@ Rounds of garbage collection: what counts as evidence that a ledger is deleted, 
 how far it may go.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -23,6 +23,7 @@ from quire.metadata.memory.cluster import MemoryCluster
 from quire.metadata.memory.store import MemoryStore
 from quire.metadata.store import Cluster, Progress, Versioned
 from quire.protocol.errors import MetaStore, NoSuchLedgerExistsOnMetadataServer
+from quire.protocol.messages import AddRun
 from tests.bookie.fakes.disk import options_of
 from tests.bookie.fakes.storage import FakeLedger, FakeSpace, FakeStorage
 from tests.metadata.made import ledger as metadata
@@ -284,6 +285,35 @@ def test_an_id_that_is_used_again_meanwhile_keeps_its_new_entries(monkeypatch: p
     assert scene.local == [3]
     assert scene.garbage.problem is None
     assert scene.storage.counters.gc_ledgers_deleted == 120
+
+
+@pytest.mark.parametrize("write", ["add", "fence"])
+def test_an_id_that_is_used_again_after_its_read_keeps_what_was_written(
+    write: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The store denied it, and is asked once more whether it may be believed; what comes meanwhile is another ledger's.
+    The next round asks again, also where the store counted no deletion since.
+    """
+    scene = Scene([1, 2, 3], 3)
+    scene.store.count = 7
+    trust = scene.guard.trust_store
+
+    async def trusting(deleted: Sequence[int] = ()) -> None:
+        await trust(deleted)
+        if 2 in scene.store.reads and not scene.storage.taken + scene.storage.tokens:
+            if write == "add":
+                scene.storage.add(AddRun(2, 0, [bytes(32)], b""), "new")
+            else:
+                scene.storage.fence(2, b"", "new")
+
+    monkeypatch.setattr(scene.guard, "trust_store", trusting)
+    scene.round()
+    assert scene.local == [2, 3]
+    assert scene.garbage.problem is None
+    assert scene.storage.counters.gc_ledgers_deleted == 1
+    scene.round()
+    assert scene.local == [3], "it was denied again, and nothing came meanwhile"
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,9 @@
 import pytest
 from twisted.internet.defer import Deferred, succeed
 
+from quire.client.connections.pool import SILENCE_SECONDS
 from quire.metadata.store import ServiceInfo
-from quire.protocol.errors import MetaStore, Status
+from quire.protocol.errors import MetaStore, Status, Timeout
 from quire.protocol.messages import BatchRead, Read, ReadReply
 from tests.client.fakes.scripted import Addresses, Listener, Net, batch, body, make_pool, pending, result
 
@@ -322,6 +323,25 @@ def test_a_bookie_says_its_id_or_does_not(name):
     net.refuse()
     net.turn()
     assert result(away) is True
+
+
+@pytest.mark.parametrize("name", [BOOKIE, None])
+def test_a_bookie_of_apaches_that_gives_no_list_is_not_asked_for_one_again(name):
+    """For an hour: it never answers for a ledger that it knows, and each question would wait for the time-out."""
+    net = Net()
+    pool = make_pool(net, read_timeout_ms=1000, long_poll_ms=500)
+    first = pool.list_entries(BOOKIE, 1)
+    peer = net.accept(name)
+    other = pool.info(BOOKIE)
+    assert len(peer.requests()) == 2
+    net.advance(2)
+    assert result(first) == (Timeout.code, [])
+    assert not pending(other)
+    asks = name is not None
+    again = pool.list_entries(BOOKIE, 2)
+    assert pending(again) is asks
+    net.advance(SILENCE_SECONDS)
+    assert pending(pool.list_entries(BOOKIE, 2))
 
 
 def test_connections_have_tokens_for_deferred_sync():

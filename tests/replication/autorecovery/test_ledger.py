@@ -5,7 +5,7 @@ import pytest
 from quire.metadata.repairs import RepairLock
 from quire.replication.autorecovery.ledger import Outcome, Repairer
 from quire.replication.core.outlook import Outlook
-from tests.client.fakes.cluster import FakeCluster
+from tests.client.fakes.cluster import UNREACHABLE, FakeCluster
 from tests.replication.autorecovery.processes import THREE, mark
 from tests.replication.stories import bodies, closed, damage, is_whole, left_open
 
@@ -113,6 +113,40 @@ def test_what_nobody_has_is_gone_though_all_are_there() -> None:
     outcome = tried(cluster, ledger, "b1")
     assert outcome.outlook is Outlook.GONE
     assert any("7" in reason for reason in outcome.reasons)
+
+
+def test_what_no_survivor_has_is_gone() -> None:
+    """The metadata says that they hold it, and they say that they don't; what else can be done is done all the same."""
+    cluster = FakeCluster(6)
+    ledger = closed(cluster, {0: THREE, 10: ["b2", "b3", "b4"]}, 19)
+    for name in ("b0", "b1"):
+        del cluster.bookies[name].ledgers[ledger].entries[7]
+    cluster.kill("b2")
+    outcome = tried(cluster, ledger, "b2")
+    assert outcome.outlook is Outlook.GONE
+    assert "no survivor has entry 7" in outcome.reasons[0]
+    assert "b2" not in cluster.metadata(ledger).fragments[1].bookies
+
+
+def test_a_survivor_that_gives_no_answer_may_have_it() -> None:
+    """So the next try is not an hour away."""
+    cluster = FakeCluster(6)
+    ledger = closed(cluster, {0: THREE}, 19)
+    del cluster.bookies["b0"].ledgers[ledger].entries[7]
+    cluster.kill("b2")
+    cluster.judge = lambda request: UNREACHABLE if request.bookie == "b1" else "pass"
+    assert tried(cluster, ledger, "b2").outlook is Outlook.REPAIRABLE
+
+
+def test_a_fragment_that_is_gone_does_not_end_the_grace_of_another() -> None:
+    """The writer may still replace the bookie."""
+    cluster = FakeCluster(6)
+    ledger = left_open(cluster, {0: THREE, 10: ["b2", "b3", "b4"]}, 19)
+    for name in ("b0", "b1"):
+        del cluster.bookies[name].ledgers[ledger].entries[7]
+    cluster.kill("b2")
+    outcome = tried(cluster, ledger, "b2")
+    assert (outcome.outlook, outcome.due_s) == (Outlook.WAITS_FOR_WRITER, 30.0)
 
 
 def test_a_bookie_that_does_not_know_what_it_lost_is_waited_for() -> None:

@@ -1,5 +1,6 @@
 """When ledgers that could not be repaired are tried again."""
 
+from quire.metadata.repairs import Shortage
 from quire.replication.autorecovery.parked import FORGOTTEN_S, GONE_PAUSE_S, Parked, Pauses
 from quire.replication.core.outlook import Outlook
 
@@ -10,13 +11,17 @@ def parked() -> Parked:
     return Parked(Pauses(5.0, 300.0))
 
 
+def mark_of(ledger: int, *missing: str, version: int = 0) -> Shortage:
+    return Shortage(ledger, missing, None, version)
+
+
 def test_pauses_double_up_to_the_longest() -> None:
     """Each try waits twice as long; once it is repaired all begins anew."""
     found = parked()
     now = 0.0
     pauses = []
     for _ in range(8):
-        until = found.put(1, Outlook.REPAIRABLE, (), now)
+        until = found.put(mark_of(1), Outlook.REPAIRABLE, now)
         pauses.append(until - now)
         assert 1 in found
         found.wake(until - 0.01)
@@ -27,24 +32,24 @@ def test_pauses_double_up_to_the_longest() -> None:
     assert pauses == [5, 10, 20, 40, 80, 160, 300, 300]
     found.done(1)
     assert found.tries(1) == 0
-    assert found.put(1, None, (), now) == now + 5
+    assert found.put(mark_of(1), None, now) == now + 5
 
 
 def test_who_is_gone_waits_an_hour() -> None:
     """At each try."""
     found = parked()
-    assert found.put(1, Outlook.GONE, ("b1",), 0.0) == GONE_PAUSE_S
+    assert found.put(mark_of(1, "b1"), Outlook.GONE, 0.0) == GONE_PAUSE_S
     found.wake(GONE_PAUSE_S)
-    assert found.put(1, Outlook.GONE, ("b1",), 4000.0) == 4000.0 + GONE_PAUSE_S
+    assert found.put(mark_of(1, "b1"), Outlook.GONE, 4000.0) == 4000.0 + GONE_PAUSE_S
 
 
 def test_a_bookie_that_comes_may_change_it() -> None:
     """For who waits for it, and for who waits for any; the others wait on."""
     found = parked()
-    found.put(1, Outlook.GONE, ("b1", "b2"), 0.0)
-    found.put(2, Outlook.GONE, ("b3",), 0.0)
-    found.put(3, Outlook.WAITS_FOR_SPARE, ("b3",), 0.0)
-    found.put(4, None, (), 0.0)
+    found.put(mark_of(1, "b1", "b2"), Outlook.GONE, 0.0)
+    found.put(mark_of(2, "b3"), Outlook.GONE, 0.0)
+    found.put(mark_of(3, "b3"), Outlook.WAITS_FOR_SPARE, 0.0)
+    found.put(mark_of(4), None, 0.0)
     found.bookies_came(["b2", "b9"])
     assert [ledger in found for ledger in (1, 2, 3, 4)] == [False, True, False, True]
     assert found.counts() == {Outlook.GONE: 1, None: 1}
@@ -54,8 +59,8 @@ def test_a_bookie_that_comes_may_change_it() -> None:
 def test_a_time_that_is_given_replaces_the_pause() -> None:
     """Earlier or later; when the other one comes nothing happens."""
     found = parked()
-    found.put(1, Outlook.WAITS_FOR_WRITER, (), 0.0)
-    found.hold(1, Outlook.WAITS_FOR_WRITER, (), 30.0)
+    found.put(mark_of(1), Outlook.WAITS_FOR_WRITER, 0.0)
+    found.hold(mark_of(1), Outlook.WAITS_FOR_WRITER, 30.0)
     found.wake(29.0)
     assert 1 in found
     found.wake(30.0)
@@ -67,7 +72,7 @@ def test_who_is_not_parked_again_is_forgotten() -> None:
     """Another worker repaired it: nothing of it is kept, and there is nothing more to wake for."""
     found = parked()
     for ledger in range(100):
-        found.put(ledger, Outlook.REPAIRABLE, ("b1",), 0.0)
+        found.put(mark_of(ledger, "b1"), Outlook.REPAIRABLE, 0.0)
     found.wake(5.0)
     assert (len(found), found.tries(7)) == (0, 1)
     found.wake(5.0 + FORGOTTEN_S)
@@ -78,9 +83,23 @@ def test_of_many_those_wake_whose_time_has_come() -> None:
     """And `due` is the time of the next one."""
     found = parked()
     for ledger in reversed(range(10_000)):
-        found.put(ledger, Outlook.GONE, ("b1",), ledger / 100)
+        found.put(mark_of(ledger, "b1"), Outlook.GONE, ledger / 100)
     found.wake(3599.0)
     assert (found.due, len(found)) == (3600.0, 10_000)
     found.wake(3600.505)
     assert [ledger in found for ledger in (0, 50, 51, 9999)] == [False, False, True, True]
     assert len(found) == 10_000 - 51
+
+
+def test_a_new_mark_may_change_it() -> None:
+    """It names a bookie that can be replaced, perhaps; the same mark, seen again, changes nothing."""
+    found = parked()
+    found.put(mark_of(1, "b1", version=3), Outlook.GONE, 0.0)
+    found.put(mark_of(2, "b1", version=3), Outlook.REPAIRABLE, 0.0)
+    assert found.gone() == [1]
+    found.marked(1, 3)
+    found.marked(404, 3)
+    assert 1 in found
+    found.marked(1, 4)
+    assert 1 not in found
+    assert found.gone() == []

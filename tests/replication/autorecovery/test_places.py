@@ -1,5 +1,7 @@
 """Moving copies to where the placement wants them: copied before it is named, and what can't be moved says why."""
 
+from pathlib import Path
+
 from quire.replication.autorecovery.places import put_right
 from quire.replication.mending import Mended, Mending
 from tests.client.fakes.cluster import READ_ONLY, FakeCluster
@@ -34,6 +36,43 @@ def test_one_copy_is_moved() -> None:
     assert second.bookies == ("b0", "b1", "b3")
     assert done.entries == 10
     assert is_whole(racks.cluster, racks.cluster.client(), ledger)
+
+
+def test_one_move_after_the_other(tmp_path: Path) -> None:
+    """Three racks are wanted, and all copies are in one: none of the moves is enough alone."""
+    cluster = FakeCluster(5)
+    places = tmp_path / "places"
+    places.write_text("b0 /one\nb1 /one\nb2 /one\nb3 /two\nb4 /three\n")
+    client = cluster.client(placement="rack-aware", racks_min=3, topology="file", topology_file=str(places))
+    ledger = closed(cluster, {0: THREE, 10: ["b0", "b3", "b4"]}, 19)
+    done = Mended(ledger)
+    lock = cluster.succeed(client.store.repairs.lock(ledger))
+    cluster.succeed(put_right(client, ledger, Mending(lock=lock), done))
+    assert done.left == []
+    first, second = cluster.metadata(ledger).fragments
+    assert {"b3", "b4"} < set(first.bookies)
+    assert second.bookies == ("b0", "b3", "b4")
+    assert done.entries == 20
+    assert is_whole(cluster, cluster.client(), ledger)
+
+
+def test_a_move_that_helps_is_made_though_it_is_not_enough(tmp_path: Path) -> None:
+    """What the cluster has no bookie for is left, with the reason, and the next try moves nothing in vain."""
+    cluster = FakeCluster(5)
+    places = tmp_path / "places"
+    places.write_text("b0 /one\nb1 /one\nb2 /one\nb3 /two\nb4 /three\n")
+    client = cluster.client(placement="rack-aware", racks_min=3, topology="file", topology_file=str(places))
+    ledger = closed(cluster, {0: THREE}, 9)
+    cluster.shared.read_only["b4"] = cluster.shared.writable.pop("b4")
+    for entries in (10, 0):
+        done = Mended(ledger)
+        lock = cluster.succeed(client.store.repairs.lock(ledger))
+        cluster.succeed(put_right(client, ledger, Mending(lock=lock), done))
+        cluster.succeed(client.store.repairs.release(lock))
+        assert len(done.left) == 1
+        assert done.entries == entries
+        assert cluster.metadata(ledger).bookies() > {"b3"}
+    assert is_whole(cluster, cluster.client(), ledger)
 
 
 def test_what_cant_be_moved_says_why() -> None:

@@ -3,11 +3,14 @@
 from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from quire.metadata.memory.cluster import Fault
+from quire.replication.autorecovery.found import queued
 from quire.replication.autorecovery.ledger import Repairer
 from quire.replication.autorecovery.notes import FOUND, Note, Notes
 from quire.replication.autorecovery.worker import Worker
+from quire.replication.scrub.judge import Finding
 from tests.client.fakes.cluster import READ_ONLY, FakeCluster
 from tests.replication.autorecovery.processes import AWAY, THREE, faulty, joined, locks, mark, options, queue, store_of
 from tests.replication.stories import closed, damage, is_whole
@@ -63,6 +66,25 @@ def test_an_idle_worker_asks_little() -> None:
     alone.asked.clear()
     cluster.spin(60)
     assert len(alone.asked) < 1300
+    alone.stop()
+
+
+def test_a_ledger_that_is_gone_is_repaired_where_a_new_mark_allows_it() -> None:
+    """Within minutes: the fragment that the other bookie held has copies."""
+    cluster = FakeCluster(6)
+    ledger = closed(cluster, {0: ["b2", "b5"], 10: ["b1", "b3"]}, 19, write=2)
+    for bookie in ("b2", "b5"):
+        cluster.kill(bookie)
+        mark(cluster, ledger, bookie)
+    alone = Alone(cluster)
+    cluster.spin(60)
+    assert alone.worker.waiting.parked.gone() == [ledger]
+    cluster.kill("b1")
+    mark(cluster, ledger, "b1")
+    cluster.spin(120)
+    gone, mended = cluster.metadata(ledger).fragments
+    assert gone.bookies == ("b2", "b5")
+    assert "b1" not in mended.bookies
     alone.stop()
 
 
@@ -148,6 +170,27 @@ def test_what_a_scrub_found_is_read_until_it_is_whole() -> None:
     assert queue(cluster) == []
     assert is_whole(cluster, cluster.client(), ledger)
     assert cluster.succeed(notes.read_one(ledger)) is None
+    alone.stop()
+
+
+def test_what_a_scrub_finds_while_it_is_repaired_is_made_good() -> None:
+    """Also on a bookie that the mark names already: the repair that is under way began without the scrub's note."""
+    cluster = FakeCluster(4)
+    ledger = closed(cluster, {0: THREE}, 200)
+    del cluster.bookies["b1"].ledgers[ledger].entries[3]
+    mark(cluster, ledger, "b1")
+    alone = Alone(cluster)
+    cluster.judge = lambda request: "hold" if "add" in request.op else "pass"
+    cluster.spin(1)
+    assert alone.worker.working == {ledger}
+    damage(cluster, "b1", ledger, 150)
+    found = Finding(ledger, 0, 1, "b1", 150, 150, 1, "damaged", 0, "its digest is wrong")
+    assert cluster.succeed(Deferred.fromCoroutine(queued(cluster.client(), [found]))) == 1
+    cluster.judge = lambda _request: "pass"
+    cluster.spin(60)
+    assert queue(cluster) == []
+    assert is_whole(cluster, cluster.client(), ledger)
+    assert cluster.succeed(Notes(cluster.store.records).read_one(ledger)) is None
     alone.stop()
 
 

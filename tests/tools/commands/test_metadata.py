@@ -96,11 +96,13 @@ def test_destroy_refuses_while_a_bookie_is_up(tmp_path: Path) -> None:
         )
 
 
-def test_a_store_that_is_down_is_named_in_bounded_time() -> None:
+def test_a_store_that_is_down_is_named_in_bounded_time(tmp_path: Path) -> None:
     """An error with its address, not a hang and not a traceback; all commands wait at the same time."""
     commands = ("metadata show", "ledger list", "ledger read 0", "bookie list", "bench write")
     address = f"127.0.0.1:{free_ports(1)[0]}"
-    pipe, given = subprocess.PIPE, environment(f"zk://{address}/ledgers")
+    conf = tmp_path / "client.conf"
+    conf.write_text("zkTimeout=1000\n")
+    pipe, given = subprocess.PIPE, environment(f"zk://{address}/ledgers") | {"QUIRE_CONF": str(conf)}
     started = [
         subprocess.Popen([*COMMAND, *words.split()], stdout=pipe, stderr=pipe, env=given, text=True)
         for words in commands

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from quire.tools.local_cluster.cluster import LocalCluster
-from tests.tools.command import environment
+from tests.tools.command import environment, warm
 from tests.tools.conftest import SMALL
 
 # SPDX-License-Identifier: Apache-2.0
@@ -33,10 +33,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
 
 def test_the_commands(place: str) -> None:
     """Appended lines are read, followed, and counted."""
-    script = f'set -eo pipefail; quire() {{ "{sys.executable}" -m quire.tools "$@"; }}\n{shown("From a shell")}'
-    done = subprocess.run(
-        ["bash", "-c", script], env=environment(place), capture_output=True, text=True, timeout=120, check=False
-    )
+    done = warm().shell(shown("From a shell"), environment(place))
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert "roll_bytes=67108864" in lines[0]

@@ -10,17 +10,18 @@ PROGRAM = """
 from quire.log import connect
 with connect({uri!r}) as logs:
     sink = logs.sink("facts", "stream", {run!r}, first_batch=4)
-    part = sink.part({batch}, 0, 0)
-    part.append_many([b"a", b"b"])
-    part = part.close()
-    if {commit}:
-        sink.commit({batch}, [part])
+    for batch in range({first}, {end} + 1):
+        part = sink.part(batch, 0, 0)
+        part.append_many([b"a", b"b"])
+        part = part.close()
+        if batch < {end}:
+            sink.commit(batch, [part])
 """
 
 
-def publish(uri: str, run: str, batch: int, commit: bool) -> None:
-    """A run of the publisher, to its end or to right before the commit."""
-    program = PROGRAM.format(uri=uri, run=run, batch=batch, commit=commit)
+def publish(uri: str, run: str, first: int, end: int) -> None:
+    """A run of the publisher with these batches, to right before the commit of the last one."""
+    program = PROGRAM.format(uri=uri, run=run, first=first, end=end)
     subprocess.run([COMMAND[0], "-c", program], check=True, env=environment(uri), timeout=60)
 
 
@@ -28,16 +29,14 @@ def test_what_publishers_did_and_left(uri: str) -> None:
     """A part of a run that is over goes, what was published stays."""
     ok("log", "create", "facts", metadata=uri)
     assert ok("log", "txns", "facts", "--json", metadata=uri).rows == []
-    publish(uri, "one", 4, commit=True)
-    publish(uri, "one", 5, commit=False)
+    publish(uri, "one", 4, 5)
     (row,) = ok("log", "txns", "facts", "--json", metadata=uri).rows
     assert (row["txn"], row["run"], row["last"], row["first"], row["end"]) == ("stream", "one", 4, 0, 2)
     ledgers = len(ok("ledger", "list", "--json", metadata=uri).rows)
     assert ok("log", "janitor", "facts", "--json", metadata=uri).document["parts"] == 0
-    publish(uri, "two", 5, commit=True)
+    publish(uri, "two", 5, 6)
     assert "stream" in ok("log", "txns", "facts", metadata=uri).out
-    publish(uri, "two", 6, commit=False)
-    publish(uri, "three", 6, commit=False)
+    publish(uri, "three", 6, 6)
     done = ok("log", "janitor", "facts", "--json", metadata=uri).document
     assert (done["txns"], done["parts"]) == (1, 1)
     assert ok("log", "read", "facts", "--values", metadata=uri).raw == b"a\nb\na\nb\n"

@@ -65,14 +65,20 @@ def closed() -> int:
         return int(server.getsockname()[1])
 
 
-def ended(tmp_path: Path, uri: str, commands: Iterable[str]) -> dict[str, Done]:
-    """How each command ended, with a session timeout of a second; five at a time, for they wait."""
+@pytest.fixture(scope="module")
+def free() -> "Queue[Warm]":
+    """Processes that take commands; each is in use once at a time, for most commands wait."""
+    found: Queue[Warm] = Queue()
+    for _ in range(AT_ONCE):
+        found.put(Warm())
+    return found
+
+
+def ended(free: "Queue[Warm]", tmp_path: Path, uri: str, commands: Iterable[str]) -> dict[str, Done]:
+    """How each command ended, with a session timeout of a second; several at a time."""
     conf = tmp_path / "client.conf"
     conf.write_text("zkTimeout=1000\n")
     around = environment(uri) | {"QUIRE_CONF": str(conf)}
-    free: Queue[Warm] = Queue()
-    for _ in range(AT_ONCE):
-        free.put(Warm())
 
     def run(words: str) -> Done:
         one = free.get()
@@ -94,26 +100,26 @@ def said(done: Done, words: str) -> str:
     return line
 
 
-def test_a_zookeeper_that_is_not_there(tmp_path: Path, closed: int) -> None:
+def test_a_zookeeper_that_is_not_there(free: "Queue[Warm]", tmp_path: Path, closed: int) -> None:
     """It is waited for no longer than the session timeout of the configuration."""
     uri = f"zk://127.0.0.1:{closed}/ledgers"
-    for words, done in ended(tmp_path, uri, COMMANDS).items():
+    for words, done in ended(free, tmp_path, uri, COMMANDS).items():
         line = said(done, words)
         assert line.startswith(f"quire: MetaStore: ZooKeeper at {uri} did not answer within 1 s: ")
         assert line.endswith("(code -18); check --metadata and whether the store is up")
 
 
-def test_a_zookeeper_that_says_nothing(tmp_path: Path, silent: int) -> None:
+def test_a_zookeeper_that_says_nothing(free: "Queue[Warm]", tmp_path: Path, silent: int) -> None:
     """The same for one that takes connections."""
     uri = f"zk://127.0.0.1:{silent}/ledgers"
-    for words, done in ended(tmp_path, uri, ["show", "append", "orphans"]).items():
+    for words, done in ended(free, tmp_path, uri, ["show", "append", "orphans"]).items():
         assert f"ZooKeeper at {uri} did not answer within 1 s" in said(done, words)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there(free: "Queue[Warm]", tmp_path: Path) -> None:
     """The command that makes a cluster is named, and no file is made."""
     uri = f"sqlite://{tmp_path}/no/such.db"
-    for words, done in ended(tmp_path, uri, COMMANDS).items():
+    for words, done in ended(free, tmp_path, uri, COMMANDS).items():
         line = said(done, words)
         assert line.startswith(f"quire: NoCluster: {uri} holds no cluster yet: make one with `quire metadata init ")
         assert not (tmp_path / "no").exists()

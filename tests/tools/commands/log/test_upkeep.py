@@ -1,8 +1,13 @@
 """`quire log trim, truncate, terminate, give-up, tidy, orphans, check, purge` against four real bookies."""
 
 import subprocess
+from collections.abc import Iterator
 
+import pytest
+
+from quire.tools.local_cluster.cluster import LocalCluster
 from tests.tools.command import COMMAND, environment, ok, quire, refused
+from tests.tools.conftest import SMALL
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -15,6 +20,13 @@ with connect({uri!r}) as logs:
         "quire/name": b"facts", "quire/creation": b"x",
     }}).close()
 """
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Of these tests alone: what they find is all that is there."""
+    with LocalCluster(tmp_path_factory.mktemp("upkeep"), 4, options=SMALL) as made:
+        yield made
 
 
 def test_ledgers_that_no_log_names(uri: str) -> None:
