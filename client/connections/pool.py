@@ -37,7 +37,7 @@ from quire.protocol.messages import LAST_ENTRY, BatchRead, BookieInfo, Force, Li
 __all__ = ["AddChannel", "AddSink", "Answer", "BatchAnswer", "BookiePool", "InfoAnswer", "LacAnswer", "ListAnswer"]
 
 CLOSE_WAIT_SECONDS = 3.0  # a client's close waits so long for copies above the ack quorum that are on their way
-SILENCE_SECONDS = 3600.0  # so long no list is asked for of a bookie of Apache's that did not answer
+SILENCE_SECONDS = 600.0  # so long no list is asked for of a bookie of Apache's that did not answer
 TOTAL_AND_FREE = 3  # both bits of a bookie-info request
 
 A = TypeVar("A")

@@ -327,7 +327,7 @@ def test_a_bookie_says_its_id_or_does_not(name):
 
 @pytest.mark.parametrize("name", [BOOKIE, None])
 def test_a_bookie_of_apaches_that_gives_no_list_is_not_asked_for_one_again(name):
-    """For an hour: it never answers for a ledger that it knows, and each question would wait for the time-out."""
+    """For ten minutes: it never answers for a ledger that it knows, and each question would wait for the time-out."""
     net = Net()
     pool = make_pool(net, read_timeout_ms=1000, long_poll_ms=500)
     first = pool.list_entries(BOOKIE, 1)
