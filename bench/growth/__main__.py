@@ -16,10 +16,12 @@ bends.  Exit status 1 when one raises an alarm.
 import argparse
 import json
 import os
+import signal
 import sys
 import time
 from typing import Any
 
+from bench.__main__ import told_to_end
 from bench.growth import held, ledger_records, streams
 from bench.growth.curves import CURVES, Curve
 from bench.growth.page import alarms, knees_table, runs_by_point, table
@@ -68,6 +70,7 @@ def main() -> int:
         print("\n".join(curve.name for curve in CURVES))
         return 0
     chosen = [curve for curve in CURVES if not options.only or any(word in curve.name for word in options.only)]
+    signal.signal(signal.SIGTERM, told_to_end)
     facts = machine(options.dir, False)
     found = []
     for curve in chosen:
