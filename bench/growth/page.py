@@ -138,7 +138,7 @@ def section(text: str, document: Document, folder: str) -> str:
     found, reasons = document["curves"], dict(REASON.findall(text))
     machine = document["machine"]
     parts = [
-        [f"Measured on {machine['cores']}, kernel {machine['kernel']}, fdatasync {machine['fdatasync']}."],
+        [f"Measured on {machine['cores']}, kernel {machine['kernel']}."],
         points_table(found),
         ["### Exponents, and what is wanted", "", *table(found, reasons)],
         ["### Knees", "", *knees_table(found, reasons)],

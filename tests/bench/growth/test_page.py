@@ -15,7 +15,7 @@ from bench.growth.curves import CURVES
 # SPDX-License-Identifier: Apache-2.0
 
 SVG = "{http://www.w3.org/2000/svg}"
-MACHINE = {"cores": "2 of x", "kernel": "6", "fdatasync": "p50 1 ms"}
+MACHINE = {"cores": "2 of x", "kernel": "6"}
 CLIENTS = next(curve for curve in CURVES if curve.name == "open clients")
 TEXT = f"# Speed\n\n{page.BEGIN}old\n{page.END}\n## Why curves bend\n\n* **open clients: p99_ms**: because of this.\n"
 
