@@ -13,7 +13,7 @@ export QUIRE_PEER_VERSION ?= $(BOOKKEEPER)
 # The suite starts hundreds of processes; each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test processes spark declarative pipeline lint simulate mutants crash survive interop bench sizes manual clean
+.PHONY: help demo test processes spark declarative pipeline lint simulate mutants crash survive interop bench growth sizes manual clean
 
 help:
 	@echo "make demo [FILE=path]   append a real file to a ledger while a bookie is killed, read it back, compare"
@@ -29,6 +29,7 @@ help:
 	@echo "make survive            the same under load, three hundred rounds: many minutes"
 	@echo "make interop            the suite against a real Apache BookKeeper (needs a JDK and Maven) [BOOKKEEPER=4.17.3]"
 	@echo "make bench              speed beside the yardstick and, where Maven is, beside Apache BookKeeper [BOOKKEEPER=4.17.3]"
+	@echo "make growth             how figures change as ledgers, entries, clients, sizes, windows and sync times grow: a quarter of an hour"
 	@echo "make manual             docs/commands.md and conf/samples again, after a change of an option or a help text"
 	@echo "make sizes              lines per file and function, docstrings, test to code ratio"
 
@@ -92,6 +93,9 @@ interop: $(VENV)/.test
 
 bench: $(VENV)/.test
 	$(BIN)/python -m bench $(ARGS)
+
+growth: $(VENV)/.test
+	$(BIN)/python -m bench.growth $(ARGS)
 
 sizes: $(VENV)/.test
 	$(BIN)/python bench/sizes.py

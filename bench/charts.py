@@ -1,18 +1,21 @@
 """
 Charts of the page of figures, as SVG.
 
-Knows: bars in groups, and ratios on a logarithmic scale with what is wanted of each.  Does not know: what was measured.
+Knows: bars in groups; ratios on a logarithmic scale with what is wanted of each; curves on two of them.
+Does not know: what was measured.
 """
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 # SPDX-License-Identifier: Apache-2.0
 
 WIDTH, LABELS, VALUES = 940, 370, 90  # pixels: the whole, of them names on the left and figures on the right
 BAR, GAP, TOP = 14, 10, 48
 COLOURS = ("#2f6f9f", "#b0b7bf", "#d98032", "#8a6fb0")
+MORE_COLOURS = ("#3f8f5f", "#c0504d", "#4bacc6", "#b8860b", "#d070a0", "#555555", "#1f3f6f")
+PLOT, AXIS = 320, 40  # pixels: the height of curves, and what is below them
 MET, MISSED = "#3f8f5f", "#c0504d"
 Bar = tuple[str, float]
 
@@ -89,3 +92,33 @@ def ratios(title: str, rows: Sequence[tuple[str, float, float, float, float, boo
         parts.append(rect(at(wanted) - 1, y - 1, 2, BAR + 1, "#222"))
         parts.append(text(WIDTH - VALUES + 10, y + 10, number(ratio), size=11))
     return document(title, height + GAP, parts)
+
+
+def curves(
+    title: str, series: Sequence[tuple[str, Sequence[tuple[float, float]]]], named: Callable[[float], str] = number
+) -> str:
+    """A line with its points for each name, both scales logarithmic; a slope of 1 is a growth by as much as x."""
+    xs = sorted({x for _name, points in series for x, _y in points})
+    ys = [y for _name, points in series for _x, y in points]
+    left, right = math.log(xs[0]), math.log(max(xs[-1], xs[0] * 2))
+    low, high = math.log(min([*ys, 0.5])), math.log(max([*ys, 2.0]))
+    room = WIDTH - LABELS - VALUES
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        across = VALUES + room * (math.log(x) - left) / (right - left)
+        return across, TOP + PLOT * (high - math.log(y)) / (high - low)
+
+    parts = []
+    for decade in range(math.ceil(low / math.log(10)), math.floor(high / math.log(10)) + 1):
+        y = at(xs[0], 10.0**decade)[1]
+        parts.append(f'<line x1="{VALUES}" y1="{y:.1f}" x2="{VALUES + room}" y2="{y:.1f}" stroke="#ddd"/>')
+        parts.append(text(VALUES - 8, y + 4, f"{10.0**decade:g}", "end", 10))
+    parts += [text(at(x, 1)[0], TOP + PLOT + 16, named(x), "middle", 10) for x in xs]
+    for place, (name, points) in enumerate(series):
+        colour = (*COLOURS, *MORE_COLOURS)[place % (len(COLOURS) + len(MORE_COLOURS))]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(*point) for point in points))
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in (at(*p) for p in points)]
+        y = TOP + place * (BAR + 6)
+        parts += [rect(VALUES + room + 12, y, 10, 10, colour), text(VALUES + room + 28, y + 9, name, size=11)]
+    return document(title, max(TOP + PLOT + AXIS, TOP + len(series) * (BAR + 6) + GAP), parts)

@@ -119,6 +119,7 @@ class BookieProcess:
         directory.mkdir(parents=True)
         self.ledgers = ledgers
         self.metadata = Metadata(directory, ledgers)
+        self.stored = directory / "ledgers"
         self._conf = directory / "bookie.conf"
         self._conf.write_text(
             f"metadataServiceUri={self.metadata.uri}\nbookiePort=0\nbookieId=one\nadvertisedAddress=127.0.0.1\n"
@@ -155,7 +156,8 @@ class BookieProcess:
         ready = json.loads(self.process.stdout.readline())
         spent = time.perf_counter() - began
         host, port = ready["address"].split(":")
-        self._peer = socket.create_connection((host, int(port)), READY_S)
+        self.address = host, int(port)
+        self._peer = socket.create_connection(self.address, READY_S)
         self._peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._answers = self._peer.makefile("rb")
         self._http = ready["metrics"].removesuffix("/metrics")

@@ -5,6 +5,7 @@ The loads that `quire bench` has not: what `Peer.java` does with Apache's client
 
     tail         appends at a fixed rate; another process follows; latency from the tick to the reader, and to the ack
     recoveries   `inflight` appends never awaited, then recovery by a second client
+    recovered    one ledger recovered, `rounds` times; in between the store is told that it is open
     ledgers      create, append once, close, one at a time; then delete
     many         appends and reads by turns on very many ledgers, one operation of each under way
     repair       copies what the bookies `lost` held to others
@@ -125,6 +126,22 @@ async def recoveries(reactor: Any, client: Client, words: Document) -> Document:
     return percentiles(taken)
 
 
+async def recovered(_reactor: Any, client: Client, words: Document) -> Document:
+    ledger, taken = words["ledger"], []
+    reader = await client.open_ledger(ledger, recover=False)
+    await reader.read_last_confirmed()  # the connection is there, and is not what is measured
+    await reader.close()
+    for _ in range(words["rounds"]):
+        found = await client.store.read_ledger(ledger)
+        began = time.perf_counter()
+        reader = await client.open_ledger(ledger)
+        taken.append(round((time.perf_counter() - began) * 1e3, 3))
+        await reader.close()
+        closed = await client.store.read_ledger(ledger)
+        await client.store.write_ledger(ledger, found.value, closed.version)
+    return {"recover_ms": taken}
+
+
 async def ledgers(_reactor: Any, client: Client, words: Document) -> Document:
     made: list[int] = []
     payload = bytes(words["size"])
@@ -212,7 +229,7 @@ async def repair(_reactor: Any, client: Client, words: Document) -> Document:
     return {"ledgers": len(found.ledgers), "seconds": round(seconds, 3)}
 
 
-VERBS = {function.__name__: function for function in (tail, follow, recoveries, ledgers, many, repair)}
+VERBS = {function.__name__: function for function in (tail, follow, recoveries, recovered, ledgers, many, repair)}
 
 
 def main() -> None:

@@ -47,7 +47,7 @@ from quire.protocol.messages import Read
 
 DIGEST = Digest(DigestType.CRC32C, b"")
 PAYLOAD = b"long"
-LEDGER = 0
+LEDGER, ANOTHER = 0, 1  # a bookie keeps what it has when the metadata has no ledger at all
 LOG_BYTES_MAX = 1 << 30
 SYNC_RUNS = 1 << 14  # runs between two syncs while a store is made
 P99_RATIO_MAX, INDEX_BYTES_MAX, JUDGED_FROM = 1.5, 4.3, 1_000_000
@@ -87,11 +87,10 @@ class LongLedger(BookieProcess):
     """A bookie with one ledger of so many entries."""
 
     def __init__(self, directory: pathlib.Path, entries: int) -> None:
-        super().__init__(directory, [LEDGER])
+        super().__init__(directory, [LEDGER, ANOTHER])
         self.stop()
         self.entries = entries
         self.burst_cpu = 0.0  # seconds, of what `by_turns` had it do
-        self.stored = directory / "ledgers"
         self.made_s = write_store(str(self.stored), entries)
         self.start()
 

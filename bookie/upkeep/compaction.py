@@ -99,11 +99,18 @@ def unneeded(directory: LedgerDirectory, log: int, known: Collection[int], pause
         if not unexplained:
             return None
     run: Run | None = None
+    met, gone = set[int](), set[int]()  # gone: neither known nor with a row, so that none of its records needs a look
     walk = LogWalk(read, logs.size(log), log_name(log), RECORD_BYTES_MAX, pause)
     for ledger, entry, at, _body in walk.records():
         if mapped is not None and ledger not in unexplained:
             continue
         if run is not None and run.ledger == ledger and run.first <= entry <= run.last:
+            continue
+        if ledger not in met:
+            met.add(ledger)
+            if ledger not in known and table.get(ledger) is None and next(index.ranges(ledger), None) is None:
+                gone.add(ledger)
+        if ledger in gone:
             continue
         run = index.find(ledger, entry)
         if run is None and (ledger in known or table.get(ledger) is not None):

@@ -18,6 +18,7 @@ from quire.bookie.directory.ledger_directory import LedgerDirectory, SyncFailed
 from quire.bookie.directory.records import EntryDamaged, read_records
 from quire.bookie.files import StorageError, Usage
 from quire.bookie.index.ledger_table import LedgerRow
+from quire.bookie.index.run import Run
 from quire.bookie.logs.format import read_map
 from quire.bookie.storage.write_cache import WriteCache
 from quire.bookie.upkeep.compaction import Compaction, log_uses, remove_logs, unneeded
@@ -507,3 +508,25 @@ def test_histories_against_a_model(steps: list[tuple[str, int, int]]) -> None:
             assert found == entries.get(entry, found if isinstance(found, Status) else None), (ledger, entry)
     # The old entries of a ledger that was made again can't be distinguished from entries that an index lost.
     assert reused or all(not space.left_alone and space.problem is None for space in bookie.upkeep.space.directories)
+
+
+def test_of_a_ledger_that_is_gone_no_record_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log without a map is walked; whether a ledger is gone is asked once, not for each of its entries."""
+    disk = Disk()
+    directory = opened(disk)
+    directory.table.write({1: LedgerRow(b"k")})
+    store(directory, (1, 0, 10), (2, 0, 10))
+    directory = opened(disk.killed())
+    store(directory, (1, 0, 10))
+    directory.index.delete(2)
+    asked: list[int] = []
+    find = directory.index.find
+
+    def counted(ledger: int, entry: int) -> Run | None:
+        asked.append(ledger)
+        return find(ledger, entry)
+
+    monkeypatch.setattr(directory.index, "find", counted)
+    assert unneeded(directory, 0, frozenset(), no_pause) is None
+    assert set(asked) == {1}
+    assert "ledger 2" in (unneeded(directory, 0, {2}, no_pause) or ""), "one that is only in memory is not gone"

@@ -1,0 +1,31 @@
+"""
+A bookie's process whose every sync of a journal or log takes longer: `QUIRE_BENCH_SYNC_MS` more, as on a slower disk.
+
+Knows: the one call that all of them go through.  Does not know: RocksDB's own syncs, which stay as they are.
+"""
+
+import os
+import time
+
+from quire.bookie.files import Files
+from quire.tools.daemons import bookie
+
+# SPDX-License-Identifier: Apache-2.0
+
+SYNC_MS = "QUIRE_BENCH_SYNC_MS"
+
+
+def slow(seconds: float) -> None:
+    """From now on; the wait comes before the sync and, as a system call does, lets other threads run."""
+    datasync = Files.datasync
+
+    def slower(self: Files, handle: int) -> None:
+        time.sleep(seconds)
+        datasync(self, handle)
+
+    Files.datasync = slower  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    slow(float(os.environ[SYNC_MS]) / 1e3)
+    bookie.main()
