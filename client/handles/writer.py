@@ -64,7 +64,23 @@ class WriterPool(AddPool, ConfirmingPool, Protocol):
 # A caller that waits for every entry up to an id: that id, its Deferred, the result.  A plain tuple, for there is one
 # of each call: a named one takes five times as long to make.
 Waiter = tuple[int, Deferred[Any], Any]
+# A call that is gathered: how many entries, and its Deferred; of an append of one entry the Deferred alone.
+Call = tuple[int, Deferred[range]] | Deferred[int]
 ONLY_BYTES = {bytes}
+
+
+def waiters_of(calls: Sequence[Call], entry: int) -> list[Waiter]:
+    """Who waits for what, given the first entry's id."""
+    waiters: list[Waiter] = []
+    for call in calls:
+        if isinstance(call, tuple):
+            count, done = call
+            waiters.append((entry + count - 1, done, range(entry, entry + count)))
+            entry += count
+        else:
+            waiters.append((entry, call, entry))
+            entry += 1
+    return waiters
 
 
 def limits_of(options: ClientOptions) -> Limits:
@@ -123,9 +139,10 @@ class Writer:
         )
         self._edits = WriterMetadata(record, choice, self._ensemble_changed)
         self._waiters: deque[Waiter] = deque()
-        # (payloads, the Deferred, one entry only)
-        self._gathered: list[tuple[Sequence[bytes], Deferred[Any], bool]] = []
+        self._payloads: list[bytes] = []  # gathered in this turn
+        self._calls: list[Call] = []  # which of them belong to which call, in order
         self._gathered_bytes = 0
+        self._batch_bytes_max = options.batch_bytes_max
         self._flush_due = False
         self._ready: list[Deferred[None]] = []
         self._closers: list[Deferred[None]] = []
@@ -201,10 +218,15 @@ class Writer:
         """Appends one entry; its id, once it is acknowledged."""
         if type(payload) is not bytes:
             payload = self.payload_of(payload)
-        if len(payload) > self.payload_bytes_max:
-            return fail(self._too_large(len(payload)))
+        size = len(payload)
+        if size > self.payload_bytes_max:
+            return fail(self._too_large(size))
         done: Deferred[int] = Deferred()
-        self._take((payload,), done, True, len(payload))
+        self._payloads.append(payload)
+        self._calls.append(done)
+        self._gathered_bytes += size
+        if not self._flush_due or self._gathered_bytes >= self._batch_bytes_max:  # else it goes with those of this turn
+            self._flush_soon()
         return done
 
     def append_many(self, payloads: Sequence[bytes]) -> Deferred[range]:
@@ -217,13 +239,17 @@ class Writer:
         if type(payloads) is not list or set(map(type, payloads)) != ONLY_BYTES:
             payloads = list(map(self.payload_of, payloads))
         if not payloads:
-            first = self._machine.pushed + 1 + sum(len(gathered) for gathered, _done, _one in self._gathered)
+            first = self._machine.pushed + 1 + len(self._payloads)
             return succeed(range(first, first))
         largest = max(map(len, payloads))
         if largest > self.payload_bytes_max:
             return fail(self._too_large(largest))
         done: Deferred[range] = Deferred()
-        self._take(payloads, done, False, sum(map(len, payloads)))
+        self._payloads += payloads
+        self._calls.append((len(payloads), done))
+        self._gathered_bytes += sum(map(len, payloads))
+        if not self._flush_due or self._gathered_bytes >= self._batch_bytes_max:
+            self._flush_soon()
         return done
 
     def append_at(self, entry_id: int, data: bytes) -> Deferred[int]:
@@ -239,7 +265,7 @@ class Writer:
 
     def ready(self) -> Deferred[None]:
         """Fires when an append would be sent at once instead of waiting for the window."""
-        if self._driver.dead or (not self._machine.window_full and not self._gathered):
+        if self._driver.dead or (not self._machine.window_full and not self._calls):
             return succeed(None)
         done: Deferred[None] = Deferred(self._not_waiting)
         self._ready.append(done)
@@ -288,24 +314,20 @@ class Writer:
 
     # Appending.
 
-    def _take(self, payloads: Sequence[bytes], done: Deferred[Any], one: bool, size: int) -> None:
-        self._gathered.append((payloads, done, one))
-        self._gathered_bytes += size
-        if self._gathered_bytes >= self._options.batch_bytes_max:
+    def _flush_soon(self) -> None:
+        """At once if a whole batch is gathered or nothing is under way, else with what comes in this turn."""
+        if self._gathered_bytes >= self._batch_bytes_max or self._machine.idle:
             self._flush()
-        elif not self._flush_due:  # else it goes with those of this turn
-            if self._machine.idle:
-                self._flush()
-            else:
-                self._flush_due = True
-                self._clock.callLater(0, self._flush_now)
+        else:
+            self._flush_due = True
+            self._clock.callLater(0, self._flush_now)
 
     def _flush_now(self) -> None:
         self._flush_due = False
         self._flush()
 
     def _tell_ready(self) -> None:
-        if self._ready and not self._machine.window_full and not self._gathered:
+        if self._ready and not self._machine.window_full and not self._calls:
             self._end_waits()
 
     def _end_waits(self) -> None:
@@ -316,20 +338,11 @@ class Writer:
 
     def _flush(self) -> None:
         """Hands what was gathered to the machine as one batch."""
-        gathered = self._gathered
-        if not gathered:
+        payloads, calls = self._payloads, self._calls
+        if not calls:
             return
-        self._gathered, self._gathered_bytes = [], 0
-        if len(gathered) == 1:
-            payloads = list(gathered[0][0])
-        else:
-            payloads = [payload for each, _done, _one in gathered for payload in each]
-        entry = self._machine.pushed + 1
-        waiters: list[Waiter] = []
-        for each, done, one in gathered:
-            following = entry + len(each)
-            waiters.append((following - 1, done, entry if one else range(entry, following)))
-            entry = following
+        self._payloads, self._calls, self._gathered_bytes = [], [], 0
+        waiters = waiters_of(calls, self._machine.pushed + 1)
         self._waiters += waiters
         self._feed_append(Append(payloads, None, waiters))
 

@@ -118,8 +118,8 @@ class ClosedLoop(Loop):
         if self._pumping:  # an operation that ends at once must not nest
             return
         self._pumping = True
-        while self.started < self._entries:
-            count = min(self._batch, self._entries - self.started)
+        while (left := self._entries - self.started) > 0:
+            count = self._batch if self._batch < left else left
             if self.started - self.ended + count > self._window or self._done.called:
                 break
             self._start(count, self._clock.seconds())
@@ -156,11 +156,11 @@ class OpenLoop(Loop):
 
 
 def appending(writer: "Writer", size: int) -> Operation:
-    """The operation "append `count` entries of `size` bytes"."""
+    """The operation "append `count` entries of `size` bytes", of one by the call for one."""
     payload = b"x" * size
 
-    def append(count: int) -> "Deferred[range]":
-        return writer.append_many([payload] * count)
+    def append(count: int) -> "Deferred[Any]":
+        return writer.append(payload) if count == 1 else writer.append_many([payload] * count)
 
     return append
 

@@ -44,6 +44,23 @@ def test_appends_of_one_turn_leave_as_one_batch():
     assert writer.last_add_confirmed == 99
 
 
+def test_calls_of_one_turn_keep_their_entries_in_order_of_the_calls():
+    """Appends of one entry and of many that are gathered together get their ids, and their bytes, call by call."""
+    cluster = FakeCluster()
+    writer = created(cluster)
+    calls = [
+        writer.append(b"first"),
+        writer.append(b"one"),
+        writer.append_many([b"two", b"three"]),
+        writer.append(b"4"),
+    ]
+    empty = writer.append_many([])
+    calls += [writer.append_many([b"five"]), empty]
+    cluster.spin(1)
+    assert [cluster.succeed(call) for call in calls] == [0, 1, range(2, 4), 4, range(5, 6), range(5, 5)]
+    assert writer.length == len(b"firstonetwothree4five")
+
+
 def test_an_append_from_inside_a_callback_keeps_the_order():
     """Appends made by callbacks get the next ids."""
     cluster = FakeCluster()

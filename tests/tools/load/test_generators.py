@@ -7,7 +7,9 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from quire.tools.load.generators import ClosedLoop, Loop, OpenLoop
+from quire.tools.load.generators import ClosedLoop, Loop, OpenLoop, appending
+from tests.client.fakes.cluster import FakeCluster
+from tests.client.fakes.ledgers import created
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -147,3 +149,12 @@ def test_rates_hold_for_random_numbers() -> None:
         running(load)
         clock.pump([dice.random() * 0.01 for _ in range(50)])
         assert load.started == pytest.approx(rate * clock.seconds(), abs=rate * 0.002 + 1)
+
+
+def test_one_entry_is_appended_by_the_call_for_one() -> None:
+    """A batch of one measures `append`, which answers with an id; a larger one `append_many`, with a range."""
+    cluster = FakeCluster()
+    append = appending(created(cluster), 3)
+    answers = [append(1), append(2)]
+    cluster.spin(1)
+    assert [cluster.succeed(answer) for answer in answers] == [0, range(1, 3)]
