@@ -20,8 +20,10 @@ import hashlib
 import hmac
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
+from itertools import count, repeat
+from typing import overload
 
 from crc32c import crc32c
 
@@ -71,6 +73,63 @@ def master_key(password: bytes) -> bytes:
 
 def mac_key(password: bytes) -> bytes:
     return hashlib.sha1(b"mac" + password).digest()
+
+
+class EqualBodies(Sequence[bytes]):
+    """
+    Entry bodies of one size as they lie in a frame, each behind 4 bytes that say its size; cut when they are asked for.
+    """
+
+    __slots__ = ("_begin", "_each", "_end", "_frame")
+
+    def __init__(self, frame: bytes, begin: int, end: int, size: int) -> None:
+        self._frame = frame
+        self._begin = begin
+        self._end = end
+        self._each = 4 + size
+
+    def __len__(self) -> int:
+        return (self._end - self._begin) // self._each
+
+    def __iter__(self) -> Iterator[bytes]:
+        frame, each = self._frame, self._each
+        for at in range(self._begin, self._end, each):
+            yield frame[at + 4 : at + each]
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[bytes]: ...
+
+    def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
+        frame, each = self._frame, self._each
+        at = range(self._begin, self._end, each)[index]
+        return frame[at + 4 : at + each] if isinstance(at, int) else [frame[one + 4 : one + each] for one in at]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # what compares as a list is no key
+
+    def crc32c_payloads(self, ledger: int, first: int) -> list[bytes] | None:
+        """
+        The payloads, where all are the CRC32C entries `first`, `first` + 1, … of the ledger; else None.  Half the time
+        that it takes to cut each body and to open it.
+        """
+        payload_bytes = self._each - 40
+        if payload_bytes < 0:
+            return None
+        bodies = memoryview(self._frame)[self._begin : self._end]
+        ids = struct.Struct(f">4xqq{16 + 4 + payload_bytes}x").iter_unpack(bodies)
+        if not all(map(tuple.__eq__, ids, zip(repeat(ledger), count(first)))):
+            return None
+        out: list[bytes] = []
+        for header, expected, payload in struct.Struct(f">4x32sI{payload_bytes}s").iter_unpack(bodies):
+            if expected != crc32c(payload, crc32c(header)):
+                return None
+            out.append(payload)
+        return out
 
 
 class Digest:
@@ -161,6 +220,8 @@ class Digest:
             except DigestMatch:
                 pass
             return out
+        if isinstance(bodies, EqualBodies) and (payloads := bodies.crc32c_payloads(ledger, first)) is not None:
+            return payloads
         head = struct.Struct(">qq16xI").unpack_from
         for entry, body in enumerate(bodies, first):
             if len(body) < 36:

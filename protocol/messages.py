@@ -10,6 +10,7 @@ protocol version as sent (V2: 0 to 2, V3: 1 to 3); a bookie answers EBADVERSION 
 high priority (V2: flag 0x4; V3: the header's field).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from quire.protocol.errors import Status
@@ -185,7 +186,7 @@ class BatchReply:
     ledger: int
     first: int
     request_id: int
-    bodies: list[bytes] = field(default_factory=list)
+    bodies: Sequence[bytes] = field(default_factory=list)
 
 
 @dataclass(slots=True)

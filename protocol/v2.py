@@ -22,6 +22,7 @@ from struct import Struct
 
 from quire.protocol import packets, schema
 from quire.protocol.batch import AddBatch
+from quire.protocol.digest import EqualBodies
 from quire.protocol.errors import MalformedFrame, Status, UnknownOperation
 from quire.protocol.frames import FRAME_BYTES_MAX, LENGTH, Receiver, check_length
 from quire.protocol.messages import (
@@ -362,8 +363,12 @@ def _batch_answer(chunk: bytes, at: int, stop: int, status: Status) -> BatchRepl
     if status is not Status.EOK:
         return reply
     at += BATCH_ANSWER.size
+    if stop - at >= 4 and (equal := _equal_bodies(chunk, at, stop)) is not None:
+        reply.bodies = equal
+        return reply
+    bodies: list[bytes] = []
     unpack = BODY_LENGTH.unpack_from
-    append = reply.bodies.append
+    append = bodies.append
     while stop - at >= 4:
         (length,) = unpack(chunk, at)
         at += 4
@@ -373,4 +378,16 @@ def _batch_answer(chunk: bytes, at: int, stop: int, status: Status) -> BatchRepl
         at += length
     if at != stop:
         raise MalformedFrame(f"{stop - at} stray bytes behind the entries of a batch answer")
+    reply.bodies = bodies
     return reply
+
+
+def _equal_bodies(chunk: bytes, at: int, stop: int) -> EqualBodies | None:
+    """The bodies of a batch answer where all have one size; the bytes of all lengths are compared at once."""
+    (size,) = BODY_LENGTH.unpack_from(chunk, at)
+    if size < 0 or (stop - at) % (4 + size):
+        return None
+    length, each, count = chunk[at : at + 4], 4 + size, (stop - at) // (4 + size)
+    if any(chunk[at + index : stop : each] != length[index : index + 1] * count for index in range(4)):
+        return None
+    return EqualBodies(chunk, at, stop, size)

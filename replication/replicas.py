@@ -86,7 +86,7 @@ class ReplicaReader:
                 break
         if answer.code != OK:
             return Piece(answer.code, [])
-        bodies = answer.bodies[:count]
+        bodies = list(answer.bodies[:count])
         good = self._good(first, bodies)
         if not good:
             return Piece(DigestMatch.code, [])

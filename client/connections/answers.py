@@ -8,6 +8,7 @@ Does not know: frames, connections, digests; bodies are as the bookie sent them.
 An answer is a value: nothing here is ever raised.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 from quire.protocol import availability
@@ -44,7 +45,7 @@ class BatchAnswer(NamedTuple):
     """Of a batch read: bodies of consecutive entries from the first one asked for, at least one when `code` is 0."""
 
     code: int
-    bodies: list[bytes]
+    bodies: Sequence[bytes]
 
 
 class LacAnswer(NamedTuple):

@@ -39,6 +39,7 @@ TIMED_OUT = Timeout.code
 CLOSED = ClientClosed.code
 SWEEPS_PER_TIMEOUT = 8
 SILENCE_FACTOR = 3  # a connection that brought no byte for this many time-outs, while requests expired on it, is closed
+RECEIVE_BYTES = 1 << 18  # taken from the socket at once; also what may lie before it until it counts as full
 ANSWER_BYTES_MORE = (
     1024  # than the frame option: around an entry that filled a V2 add, every answer but V2's to a read is larger
 )
@@ -52,7 +53,9 @@ A = TypeVar("A")
 
 
 class Transport(Shape):
-    """A TCP connection's sending side."""
+    """A TCP connection's sending side, and how much is taken from it at once."""
+
+    bufferSize: int
 
     def write(self, data: bytes, /) -> Any: ...
 
@@ -151,6 +154,7 @@ class Link(Protocol, ABC):
 
     def connectionMade(self) -> None:
         transport = cast(Transport, self.transport)
+        transport.bufferSize = RECEIVE_BYTES
         transport.setTcpNoDelay(True)
         transport.setTcpKeepAlive(True)
         handle = getattr(transport, "socket", None)  # none under a test's transport

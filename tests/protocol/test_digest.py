@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.protocol import digest as d
-from quire.protocol.digest import Digest, DigestType
+from quire.protocol.digest import Digest, DigestType, EqualBodies
 from quire.protocol.errors import DigestMatch
 from tests.protocol.samples import ids, rows
 
@@ -193,3 +193,44 @@ def test_digests_are_named_as_users_type_them() -> None:
     assert DigestType.named(DigestType.DUMMY) is DigestType.DUMMY
     with pytest.raises(ValueError, match="CRC32, MAC, CRC32C, DUMMY"):
         DigestType.named("md5")
+
+
+def packed(bodies: list[bytes]) -> EqualBodies:
+    """As they lie in a frame, with bytes before and after."""
+    framed = b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
+    return EqualBodies(b"<" + framed + b">", 1, 1 + len(framed), len(bodies[0]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [0, 1, 100])
+def test_bodies_of_one_size_that_lie_in_a_frame_are_like_a_list_of_them(kind: DigestType, size: int) -> None:
+    """Whether they are counted, cut, compared or opened."""
+    made = Digest(kind, b"")
+    payloads = [bytes([at]) * size for at in range(9)]
+    bodies = [made.entry(7, 3 + at, 2, size * at, payload) for at, payload in enumerate(payloads)]
+    lying = packed(bodies)
+    assert (len(lying), lying[0], lying[-1], lying[2:5]) == (9, bodies[0], bodies[-1], bodies[2:5])
+    assert list(lying) == bodies
+    assert lying == bodies
+    assert lying != bodies[:-1]
+    with pytest.raises(IndexError):
+        lying[9]
+    assert made.open_run(7, 3, lying) == payloads
+    assert made.intact(7, 3, lying) == 9
+    assert made.open_run(8, 3, lying) == []
+    assert made.open_run(7, 4, lying) == []
+
+
+@pytest.mark.parametrize("at", range(40))
+def test_a_frame_of_bodies_ends_before_the_first_with_a_flipped_bit(at: int) -> None:
+    """Wherever in the entry it is."""
+    made = Digest(DigestType.CRC32C, b"")
+    bodies = [made.entry(7, entry, -1, entry, b"four") for entry in range(5)]
+    broken = bytearray(bodies[3])
+    broken[at] ^= 1
+    assert made.open_run(7, 0, packed([*bodies[:3], bytes(broken), bodies[4]])) == [b"four"] * 3
+
+
+def test_a_frame_of_bodies_too_short_for_an_entry_has_none() -> None:
+    """Also where they are shorter than header and digest."""
+    assert Digest(DigestType.CRC32C, b"").open_run(7, 0, packed([bytes(35)] * 3)) == []

@@ -437,6 +437,19 @@ def test_truncated_answers_close(name: str) -> None:
         assert isinstance(receiver.failure, MalformedFrame), length
 
 
+@pytest.mark.parametrize("sizes", [[5], [5] * 300, [0] * 3, [300] * 2, [5, 5, 6], [5, 9, 1], [1, 2, 0, 5]])
+def test_a_batch_answer_gives_its_entries_whatever_their_sizes(sizes: list[int]) -> None:
+    """Also where lengths differ and the bytes could be cut into equal parts."""
+    bodies = [bytes([at % 256]) * size for at, size in enumerate(sizes)]
+    reply = BatchReply(Status.EOK, 1, 0, 7, bodies)
+    frame = v2.batch_reply(reply, BatchRead(1, 0, 7, 0, 0))
+    found = v2.Replies().feed(frame + v2.batch_reply(reply, BatchRead(1, 0, 7, 0, 0))[:20])
+    assert found == [reply]
+    assert isinstance(found[0], BatchReply)
+    assert list(found[0].bodies) == bodies
+    assert isinstance(found[0].bodies, list) == (len(set(sizes)) > 1)
+
+
 def test_an_empty_batch_and_an_empty_entry_are_legal() -> None:
     """Batches without entries and entries without bytes survive."""
     request = BatchRead(1, 0, 7, 0, 0)

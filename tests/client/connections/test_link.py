@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from quire.client.connections.link import ANSWER_BYTES_MORE
+from quire.client.connections.link import ANSWER_BYTES_MORE, RECEIVE_BYTES
 from quire.metadata.store import ServiceInfo
 from quire.protocol import v3, wire
 from quire.protocol.errors import Status
@@ -47,6 +47,13 @@ def test_a_connection_is_set_up_for_small_messages_and_silent_peers(protocol):
     _pool, _channel, _sink, peer = channel_of(Net(), protocol)
     assert peer.transport.no_delay
     assert peer.transport.keep_alive
+
+
+@BOTH
+def test_much_is_taken_from_a_connection_at_once(protocol):
+    """A batch of answers comes in a few turns of the reactor."""
+    _pool, _channel, _sink, peer = channel_of(Net(), protocol)
+    assert peer.transport.bufferSize == RECEIVE_BYTES
 
 
 @BOTH

@@ -91,3 +91,33 @@ def test_a_pid_file_counts_while_one_of_the_kind_runs(tmp_path: Path) -> None:
     for text in ("", "x", str(os.getpid())):
         path.write_text(text)
         check_pidfile(str(path), BOOKIE)
+
+
+def test_the_collector_is_seldom_asked_during_the_start_and_not_at_all_for_what_it_made() -> None:
+    """Each look would hold the start up."""
+    program = """
+        import gc
+        from argparse import Namespace
+        from quire.tools.daemons import process
+
+        class Service:
+            ending = None
+
+            def __init__(self, reactor):
+                self.reactor = reactor
+                print(gc.get_threshold() == process.GC_THRESHOLDS)
+
+            def begin(self):
+                looks = sum(one["collections"] for one in gc.get_stats())
+                process.settle_memory()
+                print(gc.get_freeze_count() > 10_000, sum(one["collections"] for one in gc.get_stats()) == looks)
+                self.reactor.callLater(0, self.reactor.stop)
+
+            def stop(self):
+                pass
+
+        print(process.run(Namespace(daemon=False, stop_with_stdin=False), [], Service))
+        """
+    words = [sys.executable, "-c", textwrap.dedent(program)]
+    found = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, check=True)
+    assert found.stdout.split() == ["True", "True", "True", "0"]

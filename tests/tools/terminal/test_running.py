@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -45,6 +46,23 @@ def test_a_command_measures_by_a_clock_that_is_never_set() -> None:
 
         print(run(story))
         """
+    with started(program) as process:
+        assert process.communicate(timeout=60) == ("True\n", "")
+
+
+def test_the_collector_looks_seldom_at_what_a_client_reads(tmp_path: Path) -> None:
+    """And never again at what the start of the command made."""
+    uri = f"sqlite://{tmp_path}/metadata.db"
+    program = f"""
+        import gc
+        from quire.tools.terminal.running import GC_THRESHOLDS, with_client
+
+        async def story(reactor, client):
+            return gc.get_threshold() == GC_THRESHOLDS and gc.get_freeze_count() > 10_000
+
+        print(with_client({uri!r}, story))
+        """
+    subprocess.run([sys.executable, "-m", "quire.tools", "metadata", "init", "--metadata", uri], check=True, timeout=60)
     with started(program) as process:
         assert process.communicate(timeout=60) == ("True\n", "")
 
