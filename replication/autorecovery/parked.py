@@ -110,9 +110,7 @@ class Parked:
     def gone(self) -> list[int]:
         """The ledgers that are parked because entries are gone."""
         return [
-            ledger
-            for ledger, stay in self._stays.items()
-            if stay.outlook is Outlook.GONE and stay.until is not None
+            ledger for ledger, stay in self._stays.items() if stay.outlook is Outlook.GONE and stay.until is not None
         ]
 
     def marked(self, ledger: int, version: int) -> None:

@@ -31,7 +31,8 @@ REGRESSIONS = [("mix", 8), ("mix", 143), ("mix", 245), ("mix", 290), ("mix", 499
                ("everything", 795397729), ("everything", 795413839), ("mix", 910005782), ("everything", 960004140),
                ("repair", 960006413), ("new index", 5071), ("new index", 5160),
                ("new index", 795318643), ("new index", 795324058), ("restore", 795361848),
-               ("log takeover", 795373869), ("log late", 795398629)]  # fmt: skip
+               ("log takeover", 795373869), ("log late", 795398629),
+               ("healing", 940260), ("healing", 1503965), ("healing limbo", 1503731)]  # fmt: skip
 
 
 def test_a_fixed_set_of_seeds_breaks_nothing():

@@ -10,6 +10,7 @@ Safety: a ledger is marked only for bookies that count as lost at that moment.
 
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from math import inf
 from typing import TypeVar
 
 from twisted.logger import Logger
@@ -27,6 +28,7 @@ from quire.replication.core.outlook import short_of
 
 MARKS_AT_ONCE = 32
 AWAKE_S = 3600.0  # it looks at its times again so often, whatever they are
+FOLLOWED_S = 120.0  # after a pass that was gone on with comes a whole one
 NOTE_KEPT_MS = 3_600_000
 
 T = TypeVar("T")
@@ -54,7 +56,7 @@ class Losses:
         self._absences = absences
         self._allowed = allowed
         self._per_second = per_second
-        self._audit_s = audit_s
+        self._audit_s = audit_s or inf
         self._note_times = note_times
         self._resume = Resume(client.store.records, "losses")
         self._bell = Bell(client.reactor)
@@ -101,8 +103,9 @@ class Losses:
                 self._left, self._before = self._before, []
                 self._fresh = set()
                 await self._pass()
-                self._next_audit = min(self._next_audit, now + AWAKE_S)  # they may have been back before this term
-            elif self._asked or (self._audit_s and now >= self._next_audit):
+                # Its bookies may have been back before this term: then marks were taken, or ledgers came to name them.
+                self._next_audit = min(self._next_audit, self._clock.seconds() + FOLLOWED_S)
+            elif self._asked or now >= self._next_audit:
                 await self._audit()
             elif self._fresh:
                 fresh, self._fresh = self._fresh, set()
@@ -130,9 +133,7 @@ class Losses:
         return bool(names) and names == self._absences.lost
 
     def _idle_s(self, now: float) -> float:
-        due = [now + AWAKE_S]
-        if self._audit_s:
-            due.append(self._next_audit)
+        due = [now + AWAKE_S, self._next_audit]
         if self._absences.due is not None:
             due.append(self._absences.due)
         return min(due) - now
