@@ -35,6 +35,7 @@ class Absences:
         self._here: frozenset[str] = frozenset()
         self._since: dict[str, float] = {}  # of those that are away: when that was seen first
         self._lost: set[str] = set()  # of these: whose delay is over
+        self.looks = 0  # how many there were
         self._looked = False  # since the view was lost, if ever
         self._settle_s = settle_s
         self._was_lost = False  # the view was, and the next look ends that
@@ -78,6 +79,7 @@ class Absences:
         if self._was_lost:
             self._was_lost, self._settled_at = False, now + self._settle_s
         self._looked = True
+        self.looks += 1
         return self._judge(now)
 
     def lose_sight(self) -> None:

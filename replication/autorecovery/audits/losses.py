@@ -123,7 +123,11 @@ class Losses:
         """
         due = self._absences.due
         if now or not self._absences.sees or (due is not None and due <= self._clock.seconds()):
-            listed = await self._answer(self._client.store.bookies)
+            while True:
+                looks = self._absences.looks
+                listed = await self._answer(self._client.store.bookies)
+                if self._absences.looks == looks:
+                    break  # else the watch has told something newer, perhaps
             here = {*listed.writable, *listed.read_only}
             self._note(self._absences.see(self._clock.seconds(), here))
 

@@ -185,6 +185,29 @@ def test_a_bookie_that_has_just_come_is_not_missed() -> None:
     fresh.auditor.stop()
 
 
+def test_an_answer_that_came_late_is_not_believed() -> None:
+    """A bookie came, and was told of, while the list was on its way: that is asked for again, and it is not missed."""
+    cluster = FakeCluster(5)
+    auditor = Counting(cluster)
+    slow: list[float] = []
+
+    def fault(name: str, arguments: tuple[Any, ...]) -> Fault | None:
+        auditor.fault(name, arguments)
+        return Fault(after=slow.pop()) if name == "bookies" and slow else None
+
+    cluster.spin(1)
+    slow.append(2.0)
+    faulty(auditor.client, fault)
+    auditor.auditor.losses.audit()
+    cluster.spin(0.5)
+    name = cluster.grow()
+    cluster.ledger({0: ["b0", "b1", name]}, 3, 2)
+    cluster.spin(10)
+    assert auditor.auditor.losses.marked == 0
+    assert auditor.auditor.absences.lost == set()
+    auditor.auditor.stop()
+
+
 def test_a_mark_is_not_made_twice_when_another_one_fails() -> None:
     """What the store did not take is tried again, and only that."""
     cluster = FakeCluster(5)
