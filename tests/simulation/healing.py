@@ -88,6 +88,7 @@ class Healing:
         self.delay_s = rng.choice((0, 0, 1))
         self.checked = rng.random() < 0.25  # copies are checked all the time, too
         self.asked = False  # an operator asked for an audit: no delay counts
+        self.stood_still = False  # a process did: a bookie may have come and gone meanwhile, and none was told
         self._away: dict[str, list[list[float]]] = {}  # of each bookie: when it went, when it came back
         self._here: set[str] = set()
 
@@ -126,6 +127,7 @@ class Healing:
         """A process stands still; its session may end meanwhile."""
         process = self._some(rng)
         if process is not None:
+            self.stood_still = True
             process.node.process.pause(rng.choice((0.05, 0.5, 3.0)))
             if rng.random() < 0.5:
                 self._expire(process)
@@ -265,6 +267,11 @@ class Healing:
         upkeep = history.upkeep
         upkeep.refill_all()
         history.let_pass(HEALED_SECONDS, lambda: not self._waits(lines))
+        if self.stood_still and self._waits(lines):
+            # metadata-rules.md 13.2: who came back and went again unseen is found by the next audit of all ledgers.
+            self.truth.seen["healing: found by an audit only"] += 1
+            self.do_heal_ask(Random(0))
+            history.let_pass(HEALED_SECONDS, lambda: not self._waits(lines))
         if self._short():
             told = [(each.node.name, each.running.status()) for each in self.processes if each.node.alive]
             raise Violation("healed", f"still in the queue: {self._short()}, of {told}")

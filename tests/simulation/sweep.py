@@ -111,6 +111,7 @@ RARE = (
     *(f"healing: {case}" for case in OF_HEALING),
     *(f"log: {case}" for case in OF_LOGS),
 )  # fmt: skip
+AUDITED = "healing: found by an audit only"
 KILLS = tuple(f"log: killed at {point}" for point in POINTS)
 
 
@@ -126,9 +127,10 @@ class Result:
 
     @property
     def unmet(self) -> list[str]:
-        """What a sweep of so many histories must have met and did not."""
+        """What a sweep of so many histories must have met and did not; and what it met too often."""
         wanted = (RARE if self.histories >= ENOUGH else ()) + (KILLS if self.histories >= ENOUGH_FOR_POINTS else ())
-        return [case for case in wanted if not self.seen[case]]
+        often = AUDITED if self.seen[AUDITED] > 3 + self.seen["healing: a cluster was whole again"] // 500 else ""
+        return [case for case in wanted if not self.seen[case]] + [f"not more often: {often}"] * bool(often)
 
 
 def profile_of(seed: int, name: str | None) -> Profile:
