@@ -61,12 +61,12 @@ class ConnectionOptions(BaseModel):
         description="the kernel gives up unacknowledged bytes after this; 0: its own default",
     )
     frame_bytes_max: int = option(
-        5_259_264,
+        5_242_880,
         ge=4096,
         key="nettyMaxFrameSizeBytes",
         unit="bytes",
-        description="largest frame sent, its length field included; answers may be 1 KiB larger; Apache's bookies take "
-        "5242880 at most unless their own nettyMaxFrameSizeBytes says so",
+        description="largest frame sent, its length field included: what Apache's bookies take as they are; answers may "
+        "be 17 KiB larger, as entries on our bookies may by their own default",
     )
 
     @field_validator("protocol", mode="before")

@@ -17,9 +17,7 @@ from quire.protocol.errors import MalformedFrame, OversizedFrame, WireError
 
 # SPDX-License-Identifier: Apache-2.0
 
-FRAME_BYTES_MAX: Final = (
-    5_259_264  # with the length field; both sides' default: 5 MiB, and 16 KiB for Pulsar's and our headers
-)
+FRAME_BYTES_MAX: Final = 5_259_264  # with the length field; a bookie's default: 5 MiB, and 16 KiB for Pulsar's headers
 LENGTH_BYTES: Final = 4
 AT_ONCE_BYTES_MAX: Final = 65_536  # more is not sent in one piece
 LENGTH = Struct(">I")

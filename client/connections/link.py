@@ -40,9 +40,9 @@ CLOSED = ClientClosed.code
 SWEEPS_PER_TIMEOUT = 8
 SILENCE_FACTOR = 3  # a connection that brought no byte for this many time-outs, while requests expired on it, is closed
 RECEIVE_BYTES = 1 << 18  # taken from the socket at once; also what may lie before it until it counts as full
-ANSWER_BYTES_MORE = (
-    1024  # than the frame option: around an entry that filled a V2 add, every answer but V2's to a read is larger
-)
+# Than the frame option: our bookies take frames 16 KiB larger by default, and around an entry that filled a V2 add
+# every answer but V2's to a read is larger.
+ANSWER_BYTES_MORE = 17 << 10
 WHO_TXN = 0  # transactions of requests begin at 1
 WHO = v3.pack_request(BookieInfo(BOOKIE_ID, WHO_TXN))
 

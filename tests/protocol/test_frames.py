@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.testing import StringTransport
 
+from quire.client.connections.link import ANSWER_BYTES_MORE
 from quire.conf.bookie import BookieOptions
 from quire.conf.client import ClientOptions
 from quire.protocol import v2, v3
@@ -51,10 +52,12 @@ def test_the_limit_counts_the_length_field() -> None:
     assert "100" in str(over.failure)
 
 
-def test_the_default_limit_is_both_sides_default() -> None:
+def test_the_default_limits_of_both_sides() -> None:
     """A frame with Pulsar's largest message is accepted, and one byte above the limit fails."""
     assert FRAME_BYTES_MAX == BookieOptions.model_fields["frame_bytes_max"].default >= 5_253_120 + 512
-    assert ClientOptions.model_fields["frame_bytes_max"].default == FRAME_BYTES_MAX
+    sent = ClientOptions.model_fields["frame_bytes_max"].default
+    assert sent == 5_242_880, "what Apache's bookies take"
+    assert sent + ANSWER_BYTES_MORE == FRAME_BYTES_MAX + 1024, "an answer with any entry that a bookie took"
     for make in (Requests, v2.Replies, v3.Replies):
         exact = make()
         exact.feed((FRAME_BYTES_MAX - 4).to_bytes(4, "big"))
