@@ -65,8 +65,8 @@ class ConnectionOptions(BaseModel):
         ge=4096,
         key="nettyMaxFrameSizeBytes",
         unit="bytes",
-        description="largest frame sent, its length field included: what Apache's bookies take as they are; answers may "
-        "be 17 KiB larger, as entries on our bookies may by their own default",
+        description="largest frame sent, its length field included: what Apache's bookies take as they are; answers "
+        "may be 17 KiB larger, as entries on our bookies may by their own default",
     )
 
     @field_validator("protocol", mode="before")
