@@ -35,7 +35,7 @@ def test_what_a_scrub_found_is_made_good_by_autorecovery(tmp_path: Path) -> None
         ledger = faulty(ours, made.ids[:3], 600)[0]
         how = Scrubbing(settle_s=0)
         found = [each for each in scrub(here, made.uri, "all", how).findings if each.kind != "lost"]
-        assert {each.kind for each in found} >= {"damaged", "differs", "head"}  # it finds what is missing
+        assert {each.kind for each in found} >= {"damaged", "differs"}  # one may be mended already
         assert queue(made.uri, found) == 1
         end = time.monotonic() + 90
         while ours.wait(lambda: ours.client.store.repairs.shortage(ledger)) is not None:
