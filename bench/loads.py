@@ -6,9 +6,10 @@ The loads that `quire bench` has not: what `Peer.java` does with Apache's client
     tail         appends at a fixed rate; another process follows; latency from the tick to the reader, and to the ack
     recoveries   `inflight` appends never awaited, then recovery by a second client
     recovered    one ledger recovered, `rounds` times; in between the store is told that it is open
-    ledgers      create, append once, close, one at a time; then delete
+    ledgers      create, append `each` (1) entries, close, one at a time; then delete
     many         appends and reads by turns on very many ledgers, one operation of each under way
     repair       copies what the bookies `lost` held to others
+    delete_all   deletes all ledgers
 
 Knows: how to make each load, and what it measured.  Does not know: what is compared with what.
 """
@@ -40,6 +41,7 @@ SETTLED = 4  # the first of so many parts of a run is not counted
 PREFILLED = 10  # entries of each ledger before `many` begins
 TAIL_S_MAX = 60.0
 CREATED_AT_ONCE = 50
+DELETED_AT_ONCE = 100
 Document = dict[str, Any]
 
 
@@ -148,7 +150,7 @@ async def ledgers(_reactor: Any, client: Client, words: Document) -> Document:
     began = time.perf_counter()
     for _ in range(words["count"]):
         writer = await client.create_ledger()
-        await writer.append(payload)
+        await writer.append_many([payload] * words.get("each", 1))
         await writer.close()
         made.append(writer.id)
     between = time.perf_counter()
@@ -221,15 +223,26 @@ async def some_at_once(count: int, call: Callable[[int], Awaitable[Any]]) -> lis
 
 
 async def repair(_reactor: Any, client: Client, words: Document) -> Document:
-    began = time.perf_counter()
+    began, cpu = time.perf_counter(), time.process_time()
     found = await recover_bookies(client, words["lost"].split(","))
-    seconds = time.perf_counter() - began
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     if found.failed:
         raise RuntimeError(f"{len(found.failed)} ledgers were not repaired, the first because {found.failed[0].reason}")
-    return {"ledgers": len(found.ledgers), "seconds": round(seconds, 3)}
+    return {"ledgers": len(found.ledgers), "seconds": round(seconds, 3), "cpu_seconds": round(cpu, 3)}
 
 
-VERBS = {function.__name__: function for function in (tail, follow, recoveries, recovered, ledgers, many, repair)}
+async def delete_all(_reactor: Any, client: Client, _words: Document) -> Document:
+    made: list[int] = []
+    while page := await client.ledger_ids(made[-1] if made else -1, DELETED_AT_ONCE):
+        await gatherResults([client.delete_ledger(ledger) for ledger in page])
+        made += page
+    return {"ledgers": len(made)}
+
+
+VERBS = {
+    function.__name__: function
+    for function in (tail, follow, recoveries, recovered, ledgers, many, repair, delete_all)
+}
 
 
 def main() -> None:

@@ -1,21 +1,24 @@
 """
 How long it takes to make good what a lost bookie held of many small ledgers; ours and Apache's in turn, in one run.
 
-    python -m bench.repair                           # 500 ledgers of one entry, 3 pairs, beside Apache's where Maven is
+    python -m bench.repair                           # 2,000 ledgers of ten entries, 5 pairs, beside Apache's with Maven
     python -m bench.repair --alone --ledgers 100     # ours only, fewer
 
-Four bookies over a ZooKeeper, E=3 WQ=3 AQ=2.  In each turn the ledgers are made and closed, a bookie is stopped, what
-`quire recover` and `bookkeeper shell recover` do is timed without the start of a process, and the bookie comes back.
-Prints one JSON line.
+Four bookies over a ZooKeeper, E=3 WQ=3 AQ=2.  In each turn the ledgers are made and closed while one bookie is down, so
+that each names the other three; it comes back, another one is stopped, and what `quire recover` and `bookkeeper shell
+recover` do is timed without the start of a process.  Then the ledgers are deleted.  Prints one JSON line; `operations`
+are the packets that the ZooKeeper received meanwhile, of bookies' sessions, too.
 """
 
 import argparse
 import contextlib
 import json
 import pathlib
+import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 from bench.sides import Run, measured
 from quire.tools.local_cluster.cluster import LocalCluster
@@ -23,23 +26,44 @@ from quire.tools.local_cluster.cluster import LocalCluster
 # SPDX-License-Identifier: Apache-2.0
 
 BOOKIES, SIZE = 4, 100
-Turn = Callable[[int], float]  # so many ledgers: seconds of their repair
+Turn = Callable[[int, int], Run]  # so many ledgers of so many entries: what their repair took
+
+
+def drive(uri: str, verb: str, **words: object) -> Any:
+    return measured("loads", verb, f"--metadata={uri}", *(f"--{name}={value}" for name, value in words.items()))
+
+
+def counted(uri: str, repair: Callable[[], Run]) -> Run:
+    """A repair, and what the ZooKeeper received while it ran."""
+    port = urlsplit(uri).port
+    assert port is not None
+    before = received(port)
+    found = repair()
+    return {**found, "operations": received(port) - before}
+
+
+def received(port: int) -> int:
+    """Packets, by a ZooKeeper's own count."""
+    with socket.create_connection(("127.0.0.1", port)) as link:
+        link.sendall(b"srvr")
+        (line,) = (line for line in link.makefile("r") if line.startswith("Received:"))
+    return int(line.split()[1])
 
 
 @contextlib.contextmanager
 def ours(folder: pathlib.Path) -> Iterator[Turn]:
     with LocalCluster(folder, bookies=BOOKIES, metadata="zookeeper") as cluster:
-        lost = cluster.bookies[0].id
+        lost, spare = cluster.bookies[0].id, cluster.bookies[-1].id
 
-        def drive(verb: str, **words: object) -> Any:
-            return measured("loads", verb, f"--metadata={cluster.uri}", *(f"--{n}={v}" for n, v in words.items()))
-
-        def turn(count: int) -> float:
-            drive("ledgers", count=count, size=SIZE, keep="yes")
+        def turn(count: int, entries: int) -> Run:
+            cluster.stop_bookie(spare)
+            drive(cluster.uri, "ledgers", count=count, each=entries, size=SIZE, keep="yes")
+            cluster.restart(spare)
             cluster.stop_bookie(lost)
-            found: Run = drive("repair", lost=lost)
+            found = counted(cluster.uri, lambda: drive(cluster.uri, "repair", lost=lost))
             cluster.restart(lost)
-            return float(found["seconds"])
+            drive(cluster.uri, "delete_all")
+            return found
 
         yield turn
 
@@ -49,24 +73,30 @@ def theirs(folder: pathlib.Path) -> Iterator[Turn]:
     from tests.interop.peer import Cluster
 
     with Cluster(BOOKIES, directory=str(folder)) as cluster, cluster.client() as client:
-        lost = cluster.bookies[0]
+        lost, spare = cluster.bookies[0], cluster.bookies[-1]
+        uri = str(cluster.metadata)
 
-        def turn(count: int) -> float:
-            client.call("bookies", count=BOOKIES)
-            client.call("ledgers", seconds=600, count=count, size=SIZE, keep="yes")
+        def turn(count: int, entries: int) -> Run:
+            spare.stop()
+            client.call("bookies", count=BOOKIES - 1)
+            client.call("ledgers", seconds=600, count=count, each=entries, size=SIZE, keep="yes")
+            spare.restart()
             lost.stop()
             client.call("bookies", count=BOOKIES - 1)
-            found = client.call("repair", seconds=600, bookie=lost.id)
+            found = counted(uri, lambda: client.call("repair", seconds=600, bookie=lost.id))
             lost.restart()
-            return float(found["seconds"])
+            client.call("bookies", count=BOOKIES)
+            drive(uri, "delete_all")
+            return found
 
         yield turn
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ledgers", type=int, default=500)
-    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--ledgers", type=int, default=2000)
+    parser.add_argument("--each", type=int, default=10, help="entries of a ledger")
+    parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--alone", action="store_true")
     parser.add_argument("--directory")
     words = parser.parse_args()
@@ -78,14 +108,20 @@ def main() -> None:
     ):
         turns = {name: stack.enter_context(make(pathlib.Path(folder) / name)) for name, make in sides.items()}
         for turn in turns.values():
-            turn(words.ledgers)  # warm
+            turn(words.ledgers, words.each)  # warm
         for number in range(words.pairs):
             for name in list(turns)[:: 1 if number % 2 else -1]:
-                seconds = turns[name](words.ledgers)
-                runs[name].append(
-                    {"seconds": round(seconds, 3), "ledgers_per_second": round(words.ledgers / seconds, 1)}
-                )
-    print(json.dumps({"ledgers": words.ledgers, "runs": runs}))
+                found = turns[name](words.ledgers, words.each)
+                seconds = float(found["seconds"])
+                run = {
+                    "seconds": round(seconds, 3),
+                    "ledgers_per_second": round(words.ledgers / seconds, 1),
+                    "operations_per_ledger": round(found["operations"] / words.ledgers, 2),
+                }
+                if "cpu_seconds" in found:
+                    run["cpu_ms_per_ledger"] = round(1000 * float(found["cpu_seconds"]) / words.ledgers, 3)
+                runs[name].append(run)
+    print(json.dumps({"ledgers": words.ledgers, "each": words.each, "runs": runs}))
 
 
 if __name__ == "__main__":

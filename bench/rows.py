@@ -18,6 +18,7 @@ from bench.sides import Run
 
 UNITS = {
     "_per_second": "/s",
+    "_per_ledger": "/ledger",
     "_ms": "ms",
     "_us_per_entry": "us/entry",
     "_mb": "MB",
@@ -235,9 +236,27 @@ ROWS = (
     Row(
         "repair of small ledgers",
         "repair",
-        {"ledgers": 500},
+        {"ledgers": 2000},
         BESIDE,
-        (at_least("ledgers_per_second", 1.5),),
+        (at_least("ledgers_per_second", 1.5), within("operations_per_ledger", "4", lambda _: 4.0)),
+        pairs=5,
+        module=True,
+    ),
+    Row(
+        "append beside a repair",
+        "repair_beside",
+        {"mb": 1000},
+        ("beside", "alone"),
+        (at_most("p50_ms", 1.2, "alone", by_interval=True), at_most("p99_ms", 1.2, "alone", by_interval=True)),
+        pairs=9,
+        module=True,
+    ),
+    Row(
+        "repair of a large ledger",
+        "repair_large",
+        {"mb": 5000},
+        ("quire", "copy"),
+        (at_least("mb_per_second", 0.6, "copy"),),
         pairs=3,
         module=True,
     ),

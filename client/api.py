@@ -52,6 +52,7 @@ from quire.protocol.errors import (
     NoSuchLedgerExistsOnMetadataServer,
     NotEnoughBookies,
     Read,
+    Security,
     Timeout,
     UnauthorizedAccess,
 )
@@ -62,7 +63,8 @@ __all__ = ["Client", "Copies", "Entry", "Reader", "Writer", "connect"]
 
 DEFERRED_SYNC = "DEFERRED_SYNC"
 CTOKEN_BITS = 62
-LEDGER_IDS_PER_PAGE = 1000
+LEDGER_IDS_PER_PAGE = 10_000  # as many as a directory of the metadata has: it has no pages of its own
+TOLD_AS_THEY_ARE = (Timeout, UnauthorizedAccess, Security, ClientClosed)  # when a ledger can't be opened
 
 T = TypeVar("T")
 
@@ -72,8 +74,7 @@ def connect(
 ) -> Deferred["Client"]:
     """
     Opens a cluster by its metadata URI.  `copies`: where ledgers are looked for that bookies no longer have.
-    `ValueError` for a URI of no known form and for a placement policy that does not exist; `MetaStore` when the store
-    can't be reached in the session timeout or holds no cluster.
+    `ValueError` for an option, its file or a URI that can't be used; `MetaStore` without a store or cluster in time.
     """
     return Deferred.fromCoroutine(_connect(reactor, uri, options or ClientOptions(), copies))
 
@@ -141,14 +142,14 @@ class Client:
             else None
         )
         weigh: Weigh = weights.weigh if weights else lambda _bookies: None
-        hosts = Hosts()
+        self.hosts = Hosts()
         policy_now = HostsApart(
             placement or policy(self.random, chosen, self.topology.place_of, weigh),
-            hosts,
+            self.hosts,
             Draw(self.random, weigh),
             chosen.enforce_hosts,
         )
-        self.choice = BookieChoice(reactor, store, policy_now, self.health, self.topology, weights, hosts)
+        self.choice = BookieChoice(reactor, store, policy_now, self.health, self.topology, weights, self.hosts)
         self._bookies_watch: Watch | None = None
         self.handles: set[Writer | Reader] = set()
         self.recoveries: set[Recovery] = set()
@@ -368,7 +369,7 @@ class Client:
                 await reader.read_last_confirmed()
             except BaseException as error:  # or it was cancelled
                 reader.end("it could not be opened")
-                if not isinstance(error, LedgerError) or isinstance(error, Timeout | UnauthorizedAccess | ClientClosed):
+                if not isinstance(error, LedgerError) or isinstance(error, TOLD_AS_THEY_ARE):
                     raise
                 raise Read(f"ledger {ledger} can't be opened: {error}") from error
         return reader

@@ -8,8 +8,8 @@ Knows: each option's BookKeeper key, unit, default, range and meaning.  Does not
 A bookie and AutoRecovery may read one file.
 """
 
-from quire.conf.identity import IdentityOptions
 from quire.conf.options import option
+from quire.conf.parts.identity import IdentityOptions
 
 # SPDX-License-Identifier: Apache-2.0
 

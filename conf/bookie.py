@@ -10,8 +10,9 @@ from typing import Self
 
 from pydantic import model_validator
 
-from quire.conf.identity import IdentityOptions
 from quire.conf.options import option
+from quire.conf.parts.identity import IdentityOptions
+from quire.conf.parts.tls import BookieTlsOptions
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -19,7 +20,7 @@ KIB = 1 << 10
 MIB = 1 << 20
 
 
-class BookieOptions(IdentityOptions):
+class BookieOptions(BookieTlsOptions, IdentityOptions):
     """
     One bookie.  Journal and ledger directories have no default: a bookie that guesses where its data is loses it.
     """

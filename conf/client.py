@@ -15,6 +15,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
 from quire.conf.options import option
+from quire.conf.parts.tls import ClientTlsOptions
 from quire.conf.placement import PlacementOptions
 
 # SPDX-License-Identifier: Apache-2.0
@@ -296,7 +297,9 @@ class ReaderOptions(BaseModel):
     )
 
 
-class ClientOptions(PlacementOptions, ReaderOptions, WriterOptions, RequestOptions, ConnectionOptions):
+class ClientOptions(
+    PlacementOptions, ReaderOptions, WriterOptions, RequestOptions, ClientTlsOptions, ConnectionOptions
+):
     """One client: its connections to bookies, the windows of its writers and the read-ahead of its readers."""
 
     session_timeout_ms: int = option(

@@ -130,6 +130,8 @@ ADVICE = {
     ),
     "statsProviderClass": "/metrics is always on, in Prometheus text",
     "readOnlyModeEnabled": "a bookie with a full disk is always read-only, never stopped",
+    "tlsProvider": "it is OpenSSL here, whatever this says",
+    "tlsTrustStorePasswordPath": "PEM files of authorities have no password",
     "maxPendingAddRequestsPerThread": "adds wait instead of being refused; see connectionPendingSizeMB",
 }
 
@@ -140,8 +142,6 @@ UNSERVED_SECURITY = {
     "clientAuthProviderFactoryClass": "bookies would not be told who connects",
     "httpServerTlsEnable": "/metrics and the admin paths would be plain HTTP",
     "permittedStartupUsers": "any user could start it",
-    "tlsClientAuthentication": "clients would need no certificate",
-    "tlsProviderFactoryClass": "connections would not be encrypted",
     "zkEnableSecurity": "znodes would have open access lists",
 }
 NOT_ASKED = frozenset(

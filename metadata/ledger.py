@@ -17,7 +17,7 @@ from enum import IntEnum
 from types import MappingProxyType
 
 from quire.protocol.digest import DigestType
-from quire.protocol.errors import IncorrectParameter
+from quire.protocol.errors import IncorrectParameter, NoSuchLedgerExistsOnMetadataServer
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -37,6 +37,11 @@ def check_bookie_id(bookie: str) -> str:
     return bookie
 
 
+def no_ledger(uri: str, ledger: int) -> NoSuchLedgerExistsOnMetadataServer:
+    """The error of a ledger that is not there, with the next command."""
+    return NoSuchLedgerExistsOnMetadataServer(f"{uri} has no ledger {ledger}: `quire ledger list` shows those it has")
+
+
 def check_ledger_id(ledger: int) -> None:
     """
     Raises `IncorrectParameter` unless 0 <= ledger < 2^63 - 1 (metadata-rules.md 3.1: the highest id is refused
@@ -46,6 +51,14 @@ def check_ledger_id(ledger: int) -> None:
         raise TypeError(f"a ledger id is an integer, not {ledger!r}")
     if not 0 <= ledger < (1 << 63) - 1:
         raise IncorrectParameter(f"ledger id {ledger} is outside 0 to 2^63 - 2")
+
+
+def check_page(after: int, limit: int) -> None:
+    """`IncorrectParameter` for a page of ledgers that can't be asked for: an empty one means the end."""
+    if limit < 1 or not -1 <= after <= INT64_MAX:
+        raise IncorrectParameter(
+            f"a page of ledger ids begins after -1 or an id and has at least 1: not after {after}, at most {limit}"
+        )
 
 
 class LedgerState(IntEnum):

@@ -15,6 +15,7 @@ that it named has moved or its path is gone.  A driver may try again by itself, 
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
@@ -233,3 +234,18 @@ class RecordStore(MetadataStore):
     records: Records
     repairs: Repairs
     auditing: Auditing
+
+
+async def put(records: Records, path: str, data: bytes) -> None:
+    """Makes this the value of a record, whatever it was, and the record with its folder where there is none."""
+    while True:
+        try:
+            await records.write(path, data, (await records.read(path)).version)
+            return
+        except NoRecord:
+            with suppress(RecordExists):
+                await records.folder(parent_of(path))
+                await records.create(path, data)
+                return
+        except RecordChanged:
+            continue

@@ -16,11 +16,12 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from random import Random
+from typing import NamedTuple
 
 from twisted.internet.defer import Deferred
 
-from quire.metadata.ledger import check_ledger_id
-from quire.metadata.store import Watch
+from quire.metadata.ledger import LedgerMetadata, check_ledger_id
+from quire.metadata.store import Versioned, Watch
 from quire.protocol.errors import IncorrectParameter, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
@@ -65,6 +66,13 @@ class RepairLock:
     ledger: int
     session: int | str
     shortage: Shortage | None = None  # of a ledger that was taken from the queue, as it was under the lock
+
+
+class Rewritten(NamedTuple):
+    """What was stored under a lock; `ended`: the lock went with that, and the ledger is off the queue it came from."""
+
+    stored: Versioned[LedgerMetadata]
+    ended: bool
 
 
 def check_missing(ledger: int, missing: Sequence[str]) -> None:
@@ -241,6 +249,32 @@ class Repairs(ABC):
             self._forget(lock, left)
         return done
 
+    def write_ledger(
+        self, lock: RepairLock, metadata: LedgerMetadata, version: int, *, last: bool = False
+    ) -> Deferred[Rewritten]:
+        """
+        Compare-and-set of the ledger's metadata, as the store's own `write_ledger`, while the lock is this holder's.
+        `last`: the ledger is whole with that, so the same transaction gives the lock back, and takes the ledger off the
+        queue if it comes from there; where the queue says something else of it by now only the metadata is written.
+        `LockLost`, and `MetadataVersion`, with which nothing was changed, unless an answer was lost: read again.
+        """
+        return Deferred.fromCoroutine(self._write_ledger(lock, metadata, version, last))
+
+    async def _write_ledger(self, lock: RepairLock, metadata: LedgerMetadata, version: int, last: bool) -> Rewritten:
+        if version < 0:
+            raise IncorrectParameter(
+                f"ledger {lock.ledger}: metadata is written with the version that was read, not {version}"
+            )
+        if self._held.get(lock.ledger) is not lock:
+            raise self._lost(lock)
+        stored = await self._write_under(lock, metadata, version, last)
+        if stored is not None and last:
+            self._forget(lock, left=False)
+        elif stored is None:
+            last, stored = False, await self._write_under(lock, metadata, version, last=False)
+            assert stored is not None, "the queue has no say in this"
+        return Rewritten(stored, last)
+
     def _lost(self, lock: "RepairLock | Shortage") -> LockLost:
         return LockLost(
             f"ledger {lock.ledger}: its repair lock is gone, so it stays in the queue until another look at it"
@@ -273,3 +307,13 @@ class Repairs(ABC):
     @abstractmethod
     async def _settle(self, shortage: Shortage, session: int | str) -> bool:
         """Removes the lock of that session, else `LockLost`, and the shortage if it has that version, else False."""
+
+    @abstractmethod
+    async def _write_under(
+        self, lock: RepairLock, metadata: LedgerMetadata, version: int, last: bool
+    ) -> Versioned[LedgerMetadata] | None:
+        """
+        Replaces the ledger's metadata of that version while its session has the lock, else `LockLost`; with `last`
+        removes the lock as well, and the shortage that was read under it.  None: the shortage has another version, and
+        nothing is changed.
+        """

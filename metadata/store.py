@@ -24,7 +24,6 @@ from twisted.python.failure import Failure
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import (
     BookieHandleNotAvailable,
-    IncorrectParameter,
     LedgerExist,
     MetaStore,
     NoSuchLedgerExistsOnMetadataServer,
@@ -61,14 +60,6 @@ def _complain(failure: Failure) -> None:
     log.failure("a listener of the metadata store failed", failure=failure)
 
 
-def check_page(after: int, limit: int) -> None:
-    """`IncorrectParameter` for a page that can't be asked for: an empty one means the end."""
-    if limit < 1 or not -1 <= after <= LEDGER_ID_MAX + 1:
-        raise IncorrectParameter(
-            f"a page of ledger ids begins after -1 or an id and has at least 1: not after {after}, at most {limit}"
-        )
-
-
 class Versioned(NamedTuple, Generic[T]):
     """
     A value and the token to change it with.  Tokens of one key grow with each write; compare and echo them, nothing
@@ -99,9 +90,7 @@ class WrongCluster(MetaStore):
 
 
 class SetBack(MetaStore):
-    """
-    The store knows less than was seen of it before, as after an old backup was put back: what it lacks is no evidence.
-    """
+    """The store knows less than was seen of it before, as after an old backup: what it lacks is no evidence."""
 
 
 class CookieExists(MetaStore):
@@ -213,6 +202,16 @@ class BookieList:
 
     writable: Mapping[str, ServiceInfo]
     read_only: Mapping[str, ServiceInfo]
+    changes: int = field(default=0, compare=False)  # how often a bookie has joined or left one of the lists, ever
+
+    def repeats(self, heard: "BookieList | None") -> bool:
+        """Whether who has heard that one needn't be told: nobody has come or gone since, not even for a moment."""
+        return heard == self and heard.changes == self.changes
+
+    def follows(self, before: "BookieList") -> bool:
+        """Whether all changes since then show; if not, a bookie that is away in both may have been there between."""
+        pairs = ((self.writable, before.writable), (self.read_only, before.read_only))
+        return self.changes - before.changes == sum(len(now.keys() ^ then.keys()) for now, then in pairs)
 
     def find(self, bookie: str) -> ServiceInfo | None:
         """What a bookie announces, in either list; None when it is in neither."""
@@ -334,7 +333,7 @@ class MetadataStore(ABC):
         """Removes the metadata whatever its state; a missing ledger is success."""
 
     @abstractmethod
-    def ledger_ids(self, after: int = -1, limit: int = 1000) -> Deferred[list[int]]:
+    def ledger_ids(self, after: int = -1, limit: int = 10_000) -> Deferred[list[int]]:
         """
         The next at most `limit` ids above `after`, ascending; [] at the end and only there: trouble fails, it never
         shortens the list.  `IncorrectParameter` for a limit below 1.
@@ -408,7 +407,7 @@ class MetadataStore(ABC):
 
     @abstractmethod
     def watch_bookies(self, fn: BookieWatcher) -> Watch:
-        """Calls `fn` with the current lists, then whenever they changed."""
+        """Calls `fn` with the current lists, then whenever they changed, if only to what they were."""
 
     @abstractmethod
     def service_info(self, bookie: str) -> Deferred[ServiceInfo | None]:

@@ -1,20 +1,26 @@
 """
 Several coroutines at the same time.
 
-Knows: waiting for all of them, feeding a few workers from one source, waking one that waits, keeping a pace.
+Knows: waiting for all of them, feeding a few workers from one source, waking one that waits, keeping a pace, giving way
+to what else the bookies do, sharing what there is only so much of.
 Does not know: what they do.
 """
 
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from math import inf
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredLock, FirstError, gatherResults
 
 from quire.metadata.clock import Clock, pause
+from quire.replication.core.window import REQUEST_BYTES, Window
 
 # SPDX-License-Identifier: Apache-2.0
 
 T = TypeVar("T")
+
+EVEN_S = 0.5  # within that a pace may be uneven
 
 
 async def all_of(stories: "list[Coroutine[Deferred[Any], Any, T]]") -> list[T]:
@@ -85,19 +91,150 @@ class Bell:
 
 
 class Pace:
-    """So many (bytes, ledgers) a second at most.  A reader says what it got, and waits before it asks for more."""
+    """
+    How fast bookies are read from and written to: so many (bytes, ledgers) a second at most, if that is given, and
+    never more at once than each bookie answers without delay (`core.window`).  A reader says what it got, and waits
+    before it asks for more; who says beforehand about how much that will be is one of many that read at the same time.
+    What the answers of the last moment took is made up for.
+    """
 
     def __init__(self, clock: Clock, per_second: float | None) -> None:
         self._clock = clock
         self._rate = per_second
-        self._free_at = 0.0  # when all that was read is paid for
+        self._free_at = clock.seconds()  # when all that was read is paid for
+        self._lanes: dict[tuple[str, bool], Lane] = {}
 
-    def read(self, size: int) -> None:
-        """So many came."""
+    @property
+    def at_once(self) -> float:
+        """So much, asked for together, keeps the pace even."""
+        return inf if self._rate is None else self._rate * EVEN_S
+
+    def read(self, size: int, expected: int = 0) -> None:
+        """So many came, of which so many were told to `turn`."""
         if self._rate is not None:
-            self._free_at = max(self._free_at, self._clock.seconds()) + size / self._rate
+            self._free_at = max(self._free_at, self._clock.seconds() - EVEN_S) + (size - expected) / self._rate
 
-    async def turn(self) -> None:
+    async def turn(self, expected: int = 0) -> None:
         """Returns when more may be asked for."""
         while (left := self._free_at - self._clock.seconds()) > 0:
-            await pause(self._clock, left)
+            await pause(self._clock, min(left, EVEN_S))  # what was expected may have been too much
+        self.read(expected)
+
+    def reads(self, bookie: str) -> "Lane":
+        """The requests to read from a bookie."""
+        return self._lane(bookie, False)
+
+    def stores(self, bookie: str) -> "Lane":
+        """The requests to store there."""
+        return self._lane(bookie, True)
+
+    def _lane(self, bookie: str, storing: bool) -> "Lane":
+        lane = self._lanes.get((bookie, storing))
+        if lane is None:
+            lane = self._lanes[bookie, storing] = Lane(self._clock)
+        return lane
+
+
+class Lane:
+    """Requests of one kind to one bookie, in its window."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._window = Window()
+        self._share = Share(self._window.bytes)
+
+    @property
+    def bytes(self) -> int:
+        """As much may be under way now; a larger request is made alone."""
+        return self._share.most
+
+    async def ask(self, size: int, call: Callable[[], Awaitable[T]], failed: Callable[[T], bool]) -> T:
+        """What a call gives that asks for so many bytes, in its turn; `failed`: the bookie had no time for it."""
+        size = max(size, REQUEST_BYTES)
+        await self._share.take(size)
+        began, late = self._clock.seconds(), True
+        try:
+            answer = await call()
+            late = failed(answer)
+            return answer
+        finally:
+            self._window.answered(size, began, self._clock.seconds(), late)
+            self._share.most = self._window.bytes
+            self._share.give(size)
+
+
+class Share:
+    """
+    So much of something (bytes, requests) that many use at the same time.  Who asks waits for its turn; one that wants
+    more than there is gets it when nobody else has any.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.used = 0
+        self.most = most  # may change; `give` looks at it
+        self._waiting: deque[tuple[int, Deferred[None]]] = deque()
+        self._giving = False
+
+    async def take(self, size: int) -> None:
+        """Returns when it is the caller's, until `give`."""
+        if not self._waiting and self._fits(size):
+            self.used += size
+            return
+        turn: Deferred[None] = Deferred(lambda _: self._left(waiter))
+        waiter = size, turn
+        self._waiting.append(waiter)
+        await turn
+
+    def give(self, size: int) -> None:
+        """So much is free again.  A negative size: it has become more than was asked for."""
+        self.used -= size
+        if self._giving:
+            return
+        self._giving = True  # who gets its turn runs here, and may give its own back: one loop serves all
+        try:
+            while self._waiting and self._fits(self._waiting[0][0]):
+                size, turn = self._waiting.popleft()
+                self.used += size
+                turn.callback(None)
+        finally:
+            self._giving = False
+
+    async def turn(self, call: Callable[[], Awaitable[T]]) -> T:
+        """What a call gives for which one is taken."""
+        await self.take(1)
+        try:
+            return await call()
+        finally:
+            self.give(1)
+
+    def _fits(self, size: int) -> bool:
+        return not self.used or self.used + size <= self.most
+
+    def _left(self, waiter: tuple[int, "Deferred[None]"]) -> None:
+        """One that waits was cancelled."""
+        self._waiting.remove(waiter)
+        self.give(0)
+
+
+class Portion:
+    """What one story has of a share, if there is one: all of it is given back when the story ends."""
+
+    def __init__(self, share: Share | None) -> None:
+        self._share = share
+        self._size = 0
+
+    async def take(self, size: int) -> None:
+        if self._share is not None:
+            await self._share.take(size)
+            self._size += size
+
+    def give(self, size: int) -> None:
+        """As `Share.give`; after the end nothing is left to be given."""
+        if self._share is not None and self._size:
+            self._size -= size
+            self._share.give(size)
+
+    def end(self) -> None:
+        size, self._size = self._size, 0
+        if self._share is not None and size:
+            self._share.give(size)

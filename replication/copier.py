@@ -1,13 +1,15 @@
 """
 Making the copies again that a lost bookie held of one fragment.
 
-Knows: which other bookies hold each entry, the order of steps (copy, be sure, compare-and-set, then look once more),
-how to go on from another survivor when one lacks an entry, and which copies its caller calls wrong.
-Does not know: which ledgers are concerned, which bookie may replace which (`lost_bookies`).
+Knows: which other bookies hold each entry, the order of steps (copy, be sure, and look once more when the metadata
+names the new bookie), how to go on from another survivor when one lacks an entry, which copies its caller calls wrong,
+and that what was read and is not stored yet takes memory, which many copiers share.
+Does not know: which ledgers are concerned, which bookie may replace which, how the metadata comes to name it
+(`freeing`).
 
-Safety: only settled fragments are touched.  What is copied had its digest checked; the metadata names the new bookie
-only after it acknowledged every entry, and only if it still names the lost one at that place.  So a copier that dies at
-any point leaves at most copies that no client asks for, and beginning again is always right.
+Safety: only settled fragments are touched.  What is copied had its digest checked; a copy ends well only when the new
+bookie has acknowledged every entry.  So a copier that dies at any point leaves at most copies that no client asks for,
+and beginning again is always right.
 """
 
 from bisect import bisect_right
@@ -21,9 +23,9 @@ from twisted.internet.defer import Deferred
 from quire.client.core.quorum import NEGATIVE, merge
 from quire.client.handles.ledger_record import LedgerRecord, digest_of
 from quire.protocol.errors import OK, DataUnknown, DigestMatch, NoSuchEntry, Replication, UnclosedFragment
-from quire.replication.concurrently import Pace, all_of
-from quire.replication.core.fragments import HeldFragment, runs_on
-from quire.replication.replicas import ReadPool, ReplicaReader, why
+from quire.replication.concurrently import Pace, Portion, Share, all_of
+from quire.replication.core.fragments import HeldFragment, count_on, entry_bytes, runs_on, runs_without
+from quire.replication.replicas import PASSING, Piece, ReadPool, ReplicaReader, why
 from quire.replication.target import Target, WritePool
 
 # SPDX-License-Identifier: Apache-2.0
@@ -31,7 +33,7 @@ from quire.replication.target import Target, WritePool
 
 RUNS_MAX = 32  # of a striped ledger, whose runs are short, read at a time
 BYTES_MAX = 4 << 20  # what these may bring back together, judged by the entries seen so far
-ASSUMED_ENTRY_BYTES = 64 << 10  # before the first
+ASSUMED_ENTRY_BYTES = 64 << 10  # before the first, where the metadata does not say
 
 
 class CopyPool(ReadPool, WritePool, Protocol):
@@ -98,11 +100,22 @@ class Runs:
         return list(islice(self._runs, runs_max))
 
 
+def _giving_back(memory: Portion, size: int) -> Callable[[int], int]:
+    """What is done with a store's answer, which is passed on."""
+
+    def give(answer: int) -> int:
+        memory.give(size)
+        return answer
+
+    return give
+
+
 class FragmentCopier:
     """
     One fragment of one ledger.  `lost`: bookies that are never read from, as copies that are `wrong` are not; one that
     is replaced though it is not lost is asked last, and after it `others`, which the metadata does not name.  `moved`
-    hears of every batch that was stored; `pace`: how fast is read.
+    hears of every batch that was stored; `pace`: how fast is read; `memory`: bytes that are read and not stored yet;
+    `gone`: ranges (first, last) of entries that an operator has given up, ascending, which are not looked for.
     """
 
     def __init__(
@@ -115,6 +128,8 @@ class FragmentCopier:
         others: Sequence[str] = (),
         wrong: Sequence[Wrong] = (),
         pace: Pace | None = None,
+        memory: Share | None = None,
+        gone: Sequence[tuple[int, int]] = (),
     ) -> None:
         if fragment.last is None:
             raise UnclosedFragment(f"ledger {record.ledger}: the fragment at {fragment.first} is still being written")
@@ -125,6 +140,8 @@ class FragmentCopier:
         self._lost = lost
         self._moved = moved
         self._pace = pace
+        self._memory = memory
+        self._gone = gone
         self._others = [bookie for bookie in others if bookie]
         self._wrong = wrong
         self._edges = sorted({edge for each in wrong for edge in (each.first, each.last + 1)})
@@ -132,7 +149,7 @@ class FragmentCopier:
         self._quorums = record.quorums
         self._digest = digest_of(record.ledger, record.metadata)
         self._reader = ReplicaReader(pool, record.ledger, self._digest)
-        self._entry_bytes = ASSUMED_ENTRY_BYTES
+        self._entry_bytes = entry_bytes(record.metadata) or ASSUMED_ENTRY_BYTES
         self._prefer = 0  # the survivor, by its place in an entry's list, that served last
 
     async def copy(self, index: int, bookie: str) -> None:
@@ -145,22 +162,50 @@ class FragmentCopier:
     async def copy_to(self, target: Storing, index: int, bookie: str) -> None:
         """The same into a target that is given, which is closed at the end."""
         self._sum = 0
+        memory = Portion(self._memory)
+        left = self._count(index)
+        under_way: tuple[Deferred[int], Copied] | None = None
+        runs = Runs(self._runs(index))
         try:
-            under_way: tuple[Deferred[int], Copied] | None = None
-            runs = Runs(runs_on(self._quorums, index, self._fragment.first, self._last))
-            while pieces := await self._read_some(index, runs):
+            while left:
+                at_once = BYTES_MAX if self._pace is None else self._pace.stores(bookie).bytes
+                asked = min(BYTES_MAX, at_once, left * self._entry_bytes)
+                await memory.take(asked)
+                pieces = await self._read_some(index, runs, asked)
+                size = sum(len(body) for _first, bodies in pieces for body in bodies)
+                memory.give(asked - size)
+                entries = sum(len(bodies) for _first, bodies in pieces)
+                left -= entries
                 if under_way is not None:
                     await self._stored(bookie, *under_way)
-                size = sum(len(body) for _first, bodies in pieces for body in bodies)
-                entries = sum(len(bodies) for _first, bodies in pieces)
                 for _first, bodies in pieces:
                     self._sum = crc32c(b"".join(bodies), self._sum)
                 self._entry_bytes = max(1, size // entries)
-                under_way = (target.store(pieces), Copied(entries, size))
+                answer = Deferred.fromCoroutine(self._store(target, bookie, pieces, size))
+                under_way = answer.addBoth(_giving_back(memory, size)), Copied(entries, size)
             if under_way is not None:
                 await self._stored(bookie, *under_way)
         finally:
+            memory.end()
             target.close()
+            if under_way is not None:  # no answer comes any more
+                under_way[0].addErrback(lambda _: None).cancel()
+
+    async def _store(self, target: Storing, bookie: str, pieces: list[tuple[int, list[bytes]]], size: int) -> int:
+        if self._pace is None:
+            return await target.store(pieces)
+        return await self._pace.stores(bookie).ask(size, lambda: target.store(pieces), PASSING.__contains__)
+
+    def _runs(self, index: int) -> Iterator[tuple[int, int]]:
+        """Runs (first id, count) of what the index has to hold, without what is gone."""
+        runs = runs_on(self._quorums, index, self._fragment.first, self._last)
+        return runs_without(runs, self._gone) if self._gone else runs
+
+    def _count(self, index: int) -> int:
+        """How many entries these are."""
+        parts = [(max(self._fragment.first, first), min(self._last, last)) for first, last in self._gone]
+        gone = sum(count_on(self._quorums, index, *part) for part in parts)
+        return count_on(self._quorums, index, self._fragment.first, self._last) - gone
 
     async def _stored(self, bookie: str, answer: Deferred[int], step: Copied) -> None:
         code = await answer
@@ -168,19 +213,19 @@ class FragmentCopier:
             raise TargetFailed(bookie, code)
         self._moved(step)
 
-    async def _read_some(self, index: int, runs: "Runs") -> list[tuple[int, list[bytes]]]:
+    async def _read_some(self, index: int, runs: "Runs", size: int) -> list[tuple[int, list[bytes]]]:
         """
-        The next entries as (first id, bodies) pieces: one batch of a long run, or several short runs at once; [] at the
-        end.
+        The next entries as (first id, bodies) pieces, of about that size: one batch of a long run, or several short
+        runs at once; [] at the end.
         """
         if not self._quorums.striped:
             first, count = runs.first()
             if not count:
                 return []
-            bodies = await self._read(index, first, count)
+            bodies = await self._read(index, first, min(count, max(1, size // self._entry_bytes)))
             runs.done(len(bodies))
             return [(first, bodies)]
-        at_once = max(1, min(RUNS_MAX, BYTES_MAX // (self._quorums.write * self._entry_bytes)))
+        at_once = max(1, min(RUNS_MAX, size // (self._quorums.write * self._entry_bytes)))
         some = await all_of([self._read_run(index, first, count) for first, count in runs.whole(at_once)])
         return [piece for pieces in some for piece in pieces]
 
@@ -199,10 +244,15 @@ class FragmentCopier:
         all together is not, byte for byte, what was sent: a bookie may have had other copies before, and kept them.
         """
         found = 0
-        for first, count in runs_on(self._quorums, index, self._fragment.first, self._last):
+        memory = Portion(self._memory)
+        for first, count in self._runs(index):
             at = first
             while at < first + count:
-                piece = await self._reader.piece(bookie, at, first + count - at)
+                await memory.take(min(BYTES_MAX, (first + count - at) * self._entry_bytes))
+                try:
+                    piece = await self._piece(bookie, at, first + count - at)
+                finally:
+                    memory.end()
                 if piece.code:
                     raise TargetFailed(bookie, piece.code)
                 found = crc32c(b"".join(piece.bodies), found)
@@ -210,33 +260,16 @@ class FragmentCopier:
         if found != self._sum:
             raise TargetFailed(bookie, DigestMatch.code)
 
-    async def name(self, replacements: dict[int, str]) -> bool:
-        """
-        Puts the new bookies into the metadata in place of the lost ones; False when the fragment is not any more what
-        it was (another client repaired it), and nothing is changed then.
-        """
-        planned = self._fragment
-        changed = tuple(replacements.get(index, bookie) for index, bookie in enumerate(planned.bookies))
-
-        after = await self._record.edit(
-            lambda now: any(each.first == planned.first and each.bookies == planned.bookies for each in now.fragments),
-            lambda metadata: metadata.replace_bookies(planned.first, changed),
-        )
-        return any(each.first == planned.first and each.bookies == changed for each in after.fragments)
-
     async def keep(self, index: int, bookie: str) -> None:
         """
         Once the metadata names the bookie: copies again what it lost, with its disk, before that.  It did not know then
         that it lacks anything; from now on it will, and its ledgers are in limbo when it comes back without its disk.
         The newest entry shows whether it lost any.  `Replication` when that can't be read.
         """
-        newest = next(
-            (entry for entry in range(self._last, self._fragment.first - 1, -1) if self._quorums.has(entry, index)),
-            None,
-        )
+        newest = self._newest(index)
         if newest is None:
             return
-        piece = await self._reader.piece(bookie, newest, 1)
+        piece = await self._piece(bookie, newest, 1)
         if piece.code in NEGATIVE:
             await self.copy(index, bookie)
         elif piece.code not in (OK, DataUnknown.code):
@@ -245,6 +278,31 @@ class FragmentCopier:
                 f"for them ({why(piece.code)}): "
                 f"`quire ledger check {self._record.ledger}` shows whether it kept them"
             )
+
+    def _newest(self, index: int) -> int | None:
+        """The newest entry that the index has to hold and that is not gone."""
+        entry = self._last
+        while entry >= self._fragment.first:
+            gone = next((first for first, last in self._gone if first <= entry <= last), None)
+            if gone is not None:
+                entry = gone - 1
+            elif self._quorums.has(entry, index):
+                return entry
+            else:
+                entry -= 1
+        return None
+
+    async def _piece(self, bookie: str, first: int, count: int) -> Piece:
+        """As much of these as the bookie may be asked for at once."""
+        if self._pace is None:
+            return await self._reader.piece(bookie, first, count)
+        lane = self._pace.reads(bookie)
+        count = min(count, max(1, min(BYTES_MAX, lane.bytes) // self._entry_bytes))
+        return await lane.ask(
+            count * self._entry_bytes,
+            lambda: self._reader.piece(bookie, first, count),
+            lambda piece: piece.code in PASSING,
+        )
 
     def _survivors(self, entry: int, index: int) -> list[str]:
         """The bookies that hold the entry, in the order of reading."""
@@ -263,7 +321,7 @@ class FragmentCopier:
         begin = self._prefer  # other runs, which are read at the same time, change it
         for turn in range(len(survivors)):
             place = (begin + turn) % len(survivors)
-            piece = await self._reader.piece(survivors[place], first, alike)
+            piece = await self._piece(survivors[place], first, alike)
             if piece.code == OK:
                 self._prefer = place
                 if self._pace is not None:

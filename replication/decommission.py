@@ -1,53 +1,179 @@
 """
-Taking a bookie that is down out of the cluster.
+Taking a bookie out of the cluster: one that is down, or, while it is up, emptying it first.
 
-Knows: what must be true before its cookie goes.  Does not know: how ledgers are freed from it (`lost_bookies`).
+Knows: what must be true before a cookie goes, and before a bookie turns read-only for good; that an order in the
+metadata store keeps it read-only through restarts, and that a drain which is called again goes on with it.
+Does not know: how ledgers are freed from it (`lost_bookies`), how a bookie follows the order.
 
-Safety: a cookie is removed only when no ledger names its bookie and it is not registered again meanwhile.
+Safety: a cookie is removed only when no ledger names its bookie and it is not registered again meanwhile.  A drain
+fences nobody, and the copies on the bookie stay readable until the metadata names others.
 """
 
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 
 from twisted.internet.defer import Deferred
 
 from quire.client.api import Client
+from quire.metadata.clock import pause
+from quire.metadata.formats.drain_orders import DrainOrders
 from quire.metadata.store import CookieNotFound
-from quire.protocol.errors import Replication
-from quire.replication.lost_bookies import Recovered, Report, recover_bookies, refuse_registered
+from quire.protocol.errors import IllegalOp, NotEnoughBookies, Replication
+from quire.replication.concurrently import Pace
+from quire.replication.freeing.run import Accept, Failed, Progress, Recovered, Report
+from quire.replication.lost_bookies import recover_bookies, refuse_registered, widest_ensemble
 
 # SPDX-License-Identifier: Apache-2.0
 
 FAILURES_NAMED_MAX = 5  # in an error's text
+OBEYED_S = 30.0  # in which a bookie follows the order
+LOOK_S = 0.2  # between two looks whether it did
+WAIT_S = 5.0  # between two looks at ledgers that something is waited for with
+
+Waiting = Callable[[Sequence[Failed]], object]
 
 
-def decommission(client: Client, bookie: str, progress: Report | None = None) -> Deferred[Recovered]:
+def decommission(
+    client: Client,
+    bookie: str,
+    progress: Report | None = None,
+    accept: Accept | None = None,
+    pace: Pace | None = None,
+) -> Deferred[Recovered]:
     """
     Takes a bookie that is down out of the cluster: copies everything it held, reads the copies back, makes sure that no
     ledger names it, removes its cookie.  `IllegalOp` while it is registered; `Replication` when a ledger could not be
-    freed from it, and then the cookie stays.  To be called again after an interruption.
+    freed from it, and then the cookie stays.  To be called again after an interruption.  `accept`: as that of
+    `recover_bookies`.
     """
-    return Deferred.fromCoroutine(_decommission(client, bookie, progress))
+    return Deferred.fromCoroutine(_decommission(client, bookie, progress, accept, pace))
 
 
-async def _decommission(client: Client, bookie: str, progress: Report | None) -> Recovered:
+async def _decommission(
+    client: Client, bookie: str, progress: Report | None, accept: Accept | None, pace: Pace | None
+) -> Recovered:
     await refuse_registered(client, [bookie])
-    done = await recover_bookies(client, [bookie], progress=progress, verify=True)
-    _raise_failures(bookie, done)
+    done = await recover_bookies(client, [bookie], progress=progress, verify=True, accept=accept, pace=pace)
+    _raise_failures(bookie, done.failed)
     # Ledgers that were created or changed while this ran may name it too.
     again = await recover_bookies(client, [bookie], dry_run=True)
     if again.ledgers or again.failed:
-        _raise_failures(bookie, again)
+        _raise_failures(bookie, again.failed)
         raise Replication(
             f"{len(again.ledgers)} ledgers name {bookie} again, {again.ledgers[0]} for one: run this again"
         )
     await refuse_registered(client, [bookie])
     with suppress(CookieNotFound):  # removed by an earlier run, or it never had one
         await client.store.remove_cookie(bookie)
+    await DrainOrders(client.store.records).withdraw(bookie)
     return done
 
 
-def _raise_failures(bookie: str, done: Recovered) -> None:
-    if done.failed:
-        named = "; ".join(each.reason for each in done.failed[:FAILURES_NAMED_MAX])
-        more = f"; and {len(done.failed) - FAILURES_NAMED_MAX} more" if len(done.failed) > FAILURES_NAMED_MAX else ""
-        raise Replication(f"{len(done.failed)} ledgers still name {bookie}: {named}{more}")
+def drain(
+    client: Client,
+    bookie: str,
+    progress: Report | None = None,
+    waiting: Waiting | None = None,
+    pace: Pace | None = None,
+) -> Deferred[Recovered]:
+    """
+    Empties a bookie that is up: orders it to be read-only from now on, also after a restart, and copies what it has to
+    others until no ledger names it, those that were made meanwhile among them.  The writer of an open ledger is waited
+    for; `waiting` hears, round by round, which ledgers are left and why.  The order stays, to be withdrawn by `undo`,
+    or by `decommission` once the bookie is stopped.  To be called again after an interruption: it goes on.
+
+    `NotEnoughBookies` before anything is changed when a ledger would have fewer writable bookies than its ensemble;
+    `IllegalOp` when it is down, does not follow the order, or the order is withdrawn; `Replication` when entries that
+    only it should have can't be read there.
+    """
+    return Deferred.fromCoroutine(_drain(client, bookie, progress, waiting or (lambda _left: None), pace))
+
+
+async def _drain(
+    client: Client, bookie: str, progress: Report | None, waiting: Waiting, pace: Pace | None
+) -> Recovered:
+    orders, rounds = DrainOrders(client.store.records), []
+    await _check_room(client, bookie)
+    await orders.give(bookie)
+    await _obeyed(client, bookie)
+    left: list[int] | None = None  # of the last round; None: a round over all ledgers is next
+    while True:
+        done = await recover_bookies(
+            client,
+            [bookie],
+            progress=progress if left is None else None,
+            verify=True,
+            even_if_registered=True,
+            fence=False,
+            ledgers=left,
+            pace=pace,
+        )
+        rounds.append(done)
+        if not await orders.stands(bookie):
+            raise IllegalOp(f"the order to empty {bookie} was withdrawn (quire decommission --undo)")
+        if left is None and not done.ledgers and not done.failed:
+            return _together(rounds)
+        left = [each.ledger for each in done.failed] or None
+        if left is not None:
+            if all(each.gone for each in done.failed) and (await client.store.bookies()).find(bookie) is not None:
+                _raise_failures(bookie, done.failed)
+            waiting(done.failed)
+            await pause(client.reactor, WAIT_S)
+
+
+async def undo(client: Client, bookie: str) -> bool:
+    """Withdraws the order to empty a bookie, which takes new entries again; whether there was one."""
+    return await DrainOrders(client.store.records).withdraw(bookie)
+
+
+async def _check_room(client: Client, bookie: str) -> None:
+    """
+    Writers that leave this bookie, or another one, and copies need one to go to: so many bookies must be writable
+    without it as the largest ensemble has that names it or is written to.
+    """
+    listed = await client.store.bookies()
+    if listed.find(bookie) is None:
+        raise IllegalOp(f"{bookie} is down: `quire decommission {bookie}`, without --drain, copies what it held")
+    others = len(listed.writable.keys() - await DrainOrders(client.store.records).bookies() - {bookie})
+    size, ledger = await widest_ensemble(client, bookie)
+    if size > others:
+        raise NotEnoughBookies(
+            f"ledger {ledger} has an ensemble of {size}, and without {bookie} {others} bookies are writable: start "
+            f"{size - others} more first"
+        )
+
+
+async def _obeyed(client: Client, bookie: str) -> None:
+    """Returns when the bookie is listed as read-only."""
+    until = client.reactor.seconds() + OBEYED_S
+    while True:
+        listed = await client.store.bookies()
+        if bookie in listed.read_only and bookie not in listed.writable:
+            return
+        if client.reactor.seconds() >= until:
+            if listed.find(bookie) is None:
+                raise IllegalOp(f"{bookie} is ordered to be emptied, and went down; run this again when it is up")
+            raise IllegalOp(
+                f"{bookie} is not read-only {OBEYED_S:.0f} s after the order to empty it; an Apache bookie knows no "
+                "such order: set forceReadOnlyBookie=true in its file, restart it, and run this again"
+            )
+        await pause(client.reactor, LOOK_S)
+
+
+def _together(rounds: Iterable[Recovered]) -> Recovered:
+    """What all of them did; the last one, over all ledgers, found nothing to do."""
+    rounds = list(rounds)
+    last = rounds[-1]
+    ledgers = sorted({ledger for each in rounds for ledger in each.ledgers})
+    totals = {name: sum(getattr(each.progress, name) for each in rounds) for name in asdict(last.progress)}
+    seen = {name: getattr(last.progress, name) for name in ("ledgers_total", "ledgers_seen")}
+    counts = {"ledgers_named": len(ledgers), "ledgers_done": len(ledgers), "ledgers_failed": 0}
+    return Recovered(last.lost, False, Progress(**(totals | seen | counts)), (), tuple(ledgers))
+
+
+def _raise_failures(bookie: str, failed: Sequence[Failed]) -> None:
+    if failed:
+        named = "; ".join(each.reason for each in failed[:FAILURES_NAMED_MAX])
+        more = f"; and {len(failed) - FAILURES_NAMED_MAX} more" if len(failed) > FAILURES_NAMED_MAX else ""
+        raise Replication(f"{len(failed)} ledgers still name {bookie}: {named}{more}")

@@ -16,6 +16,7 @@ from copies whose digests hold and that no finding calls wrong.  A ledger that i
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from twisted.internet.defer import Deferred
 
@@ -25,19 +26,21 @@ from quire.metadata.clock import Clock, pause
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.repairs import RepairLock
 from quire.protocol.errors import LedgerError, NoSuchLedgerExistsOnMetadataServer, Replication
-from quire.replication.concurrently import Pace
+from quire.replication.concurrently import Pace, all_of
 from quire.replication.copier import Copied, FragmentCopier, TargetFailed, Wrong
 from quire.replication.core.fragments import HeldFragment, fragments_naming, writer_depends_on
-from quire.replication.lock import repair_lock
+from quire.replication.freeing.lock import repair_lock
 from quire.replication.lost_bookies import recover_bookies
 from quire.replication.scrub.examine import DIFFERS, STALE, UNDECIDED, WRONG_HEAD, Manner
 from quire.replication.scrub.judge import MENDED_BY_COPIES, WRONG_THERE, Finding, Suspicion
 from quire.replication.scrub.ledgers import end_of
+from quire.replication.scrub.run import Judged
 from quire.replication.scrub.second_look import second_look
 
 # SPDX-License-Identifier: Apache-2.0
 
 MISLEADING = frozenset((DIFFERS, STALE, UNDECIDED, WRONG_HEAD))  # codes of copies that are wrong, whose digests hold
+AT_ONCE = 4  # ledgers that are mended at the same time
 GRACE_S = 30.0  # so long a ledger's last add confirmed stands still before its writer is taken for gone
 
 
@@ -111,6 +114,44 @@ async def mend_bookies(
         client, Suspicion(ledger, suspicion.last, copies), Manner(how.pace), by_lists=not full
     )
     return done, any(each.kind == "lost" for each in everywhere)
+
+
+async def answered(client: Client, findings: Sequence[Finding], how: Mending) -> list[Judged]:
+    """
+    What became of findings of any ledgers: those that copies make good are mended, and looked at once more.  `Run` has
+    this as its answer.
+    """
+    judged = [Judged(each, reason=_not_by_copies(each)) for each in findings if each.kind not in MENDED_BY_COPIES]
+    wanted = sorted((each for each in findings if each.kind in MENDED_BY_COPIES), key=lambda each: each.ledger)
+    work = [(ledger, list(some)) for ledger, some in groupby(wanted, key=lambda each: each.ledger)]
+    for start in range(0, len(work), AT_ONCE):
+        for some in await all_of([_answered(client, *one, how) for one in work[start : start + AT_ONCE]]):
+            judged += some
+    return judged
+
+
+def _not_by_copies(finding: Finding) -> str:
+    if finding.kind != "unreachable" or not finding.bookie:
+        return finding.detail
+    return f"{finding.detail}; once it answers, run this again; if it is lost, `quire recover {finding.bookie}`"
+
+
+async def _answered(client: Client, ledger: int, findings: list[Finding], how: Mending) -> list[Judged]:
+    done = await mend(client, ledger, findings, how)
+    try:
+        still = await second_look(client, suspicion_of(ledger, findings), Manner(how.pace))
+    except LedgerError as error:
+        return [Judged(each, reason=str(error)) for each in findings]
+    reasons = "; ".join(done.left)
+    return [
+        Judged(each, not wrong, reasons or wrong[0].detail if wrong else "")
+        for each in findings
+        for wrong in [[one for one in still if one.index == each.index and _overlap(one, each)]]
+    ]
+
+
+def _overlap(one: Finding, other: Finding) -> bool:
+    return one.first <= other.last and other.first <= one.last
 
 
 async def _mend(client: Client, ledger: int, findings: Sequence[Finding], how: Mending) -> Mended:

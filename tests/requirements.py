@@ -3,7 +3,7 @@ What some tests need beyond Python: looked for here, so that every test says the
 
     need("maven")      # skips the test with the reason; fails it when QUIRE_REQUIRE names `maven`
 
-Knows: Maven with a JDK (for the real Apache BookKeeper) and Docker.
+Knows: Maven with a JDK (for the real Apache BookKeeper), Docker, and OpenSSL's command (for what a page says of it).
 """
 
 import os
@@ -19,6 +19,10 @@ def _maven() -> str | None:
     return f"no {', '.join(absent)} on the PATH: Apache BookKeeper cannot be fetched and run" if absent else None
 
 
+def _openssl() -> str | None:
+    return None if shutil.which("openssl") else "no openssl on the PATH"
+
+
 def _docker() -> str | None:
     if shutil.which("docker") is None:
         return "no docker on the PATH"
@@ -29,7 +33,7 @@ def _docker() -> str | None:
     return f"docker does not work: {answer.stderr.strip()[-200:]}" if answer.returncode else None
 
 
-LACKING: dict[str, Callable[[], str | None]] = {"maven": _maven, "docker": _docker}
+LACKING: dict[str, Callable[[], str | None]] = {"maven": _maven, "docker": _docker, "openssl": _openssl}
 
 
 def required() -> set[str]:

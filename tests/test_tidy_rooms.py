@@ -61,7 +61,35 @@ COVERED = {
         "values only: inputs and effects of the machine",
     ),
     "pipeline/jobs/running.py": ("tests/spark/test_jobs.py", "needs a Spark session"),
+    "replication/scrub/batches.py": (
+        "tests/tools/commands/repair/test_scrub.py",
+        "whole scrubs of real bookies are run there, batch after batch",
+    ),
+    "replication/scrub/point.py": (
+        "tests/tools/commands/repair/test_scrub.py",
+        "points are written, gone on from and removed there",
+    ),
+    "replication/scrub/run.py": (
+        "tests/tools/commands/repair/test_scrub.py",
+        "its totals, its findings and its second part are asked of the command",
+    ),
     "replication/autorecovery/found.py": ("tests/pipeline/jobs/test_repair.py", "a scrub's findings go through it"),
+    "replication/freeing/copies.py": (
+        "tests/replication/test_lost_bookies.py",
+        "new bookies that fail are its stories",
+    ),
+    "replication/freeing/filling.py": (
+        "tests/replication/test_lost_bookies.py",
+        "it ends the repair of a ledger that was closed for it",
+    ),
+    "replication/freeing/ledger.py": ("tests/replication/test_lost_bookies.py", "a run is its ledgers, one by one"),
+    **dict.fromkeys(
+        ["replication/freeing/giving.py", "replication/freeing/planning.py", "replication/freeing/taking.py"],
+        ("tests/replication/freeing/test_rebalancing.py", "parts of one run: each of its stories needs all of them"),
+    ),
+    "replication/freeing/moving.py": ("tests/replication/autorecovery/test_places.py", "each of its stories is a move"),
+    "replication/freeing/run.py": ("tests/replication/test_lost_bookies.py", "values only: what a run says of itself"),
+    "replication/freeing/survey.py": ("tests/replication/test_lost_bookies.py", "every run begins with it"),
     "replication/scrub/examine.py": ("tests/replication/test_checker.py", "a check is all its examinations"),
     "replication/scrub/compare.py": ("tests/replication/scrub/test_second_look.py", "what it finds is what that finds"),
     "replication/scrub/subject.py": ("tests/replication/scrub/test_second_look.py", "values only: looks begin with it"),

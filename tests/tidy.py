@@ -20,13 +20,16 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 ARROWS: dict[str, frozenset[str]] = {
     "protocol": frozenset(),
     "conf": frozenset({"protocol"}),
+    "security": frozenset({"protocol", "conf"}),
     "metadata": frozenset({"protocol", "conf"}),
-    "bookie": frozenset({"protocol", "conf", "metadata"}),
-    "client": frozenset({"protocol", "conf", "metadata"}),
+    "bookie": frozenset({"protocol", "conf", "security", "metadata"}),
+    "client": frozenset({"protocol", "conf", "security", "metadata"}),
     "replication": frozenset({"protocol", "conf", "metadata", "client"}),
     "log": frozenset({"protocol", "conf", "metadata", "client"}),
     "pipeline": frozenset({"protocol", "conf", "metadata", "bookie", "client", "replication", "log"}),
-    "tools": frozenset({"protocol", "conf", "metadata", "bookie", "client", "replication", "log", "pipeline"}),
+    "tools": frozenset(
+        {"protocol", "conf", "security", "metadata", "bookie", "client", "replication", "log", "pipeline"}
+    ),
 }
 PACKAGES = tuple(ARROWS)
 
@@ -48,10 +51,11 @@ ROOMS: dict[str, dict[str, str]] = {
     ),
     "conf": rows(
         "addresses known_keys options",
-        "identity placement",
+        "parts placement",
         "autorecovery bookie client log pipeline properties",
         "samples shared_file",
     ),
+    "security": rows("refusals", "context", "stream", "credentials", "opening"),
     "metadata": rows(
         *["address clock ledger worker", "store", "auditing repairs", "records", "formats memory", "sqlite zk", "uri"]
     ),
@@ -83,10 +87,12 @@ ROOMS: dict[str, dict[str, str]] = {
         "aio": "core connections placement handles api background gathering loops",
     },
     "replication": rows(
-        "concurrently core lock replicas target",
+        "core",
+        "concurrently replicas target",
         "scrub",
         "checker",
         "copier",
+        "freeing",
         "lost_bookies own_copies",
         "decommission mending",
         "autorecovery",
@@ -141,7 +147,7 @@ PURE_STANDARD = frozenset(
 PURE_LIBRARIES = {"protocol": frozenset({"google", "crc32c"}), "core": frozenset[str]()}
 # the last is values and their invariants only
 PURE_NEIGHBOURS = (
-    *("quire.protocol", "quire.client.core", "quire.log.core", "quire.pipeline.core"),
+    *("quire.protocol", "quire.client.core", "quire.replication.core", "quire.log.core", "quire.pipeline.core"),
     "quire.metadata.ledger",
 )
 

@@ -22,6 +22,7 @@ NEXT_STEP: tuple[tuple[type[errors.LedgerError], str], ...] = (
     (LogTrimmed, "`quire log show` says where the log begins; --on-trim skip begins there"),
     (errors.NotEnoughBookies, "`quire bookie list` shows those that are up"),
     (errors.UnauthorizedAccess, "give the ledger's password with --password-file"),
+    (errors.Security, "docs/security.md says how TLS is turned on, and what each refusal means"),
     (errors.NoSuchLedger, "`quire ledger list` shows those there are"),
     (errors.LedgerFenced, "another client recovered this ledger and closed it; write to a new one"),
     (errors.LedgerExist, "choose another id, or none"),

@@ -47,7 +47,11 @@ COMMANDS: dict[str, Command] = {
     ),
     "recover": Command("quire.tools.commands.repair.recover", "recover_app", "copy what a lost bookie held to others"),
     "decommission": Command(
-        "quire.tools.commands.repair.recover", "decommission_app", "drain a bookie that is down, for good"
+        "quire.tools.commands.repair.recover", "decommission_app", "take a bookie out of the cluster, down or up"
+    ),
+    "rebalance": Command("quire.tools.commands.repair.rebalance", "app", "move copies from full to empty bookies"),
+    "scrub": Command(
+        "quire.tools.commands.repair.scrub", "app", "read and verify every copy of every ledger, mend damage"
     ),
     "bench": Command("quire.tools.commands.bench", "app", "throughput and latency of a cluster"),
 }

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from twisted.python.threadpool import ThreadPool
 
-from quire.bookie.server.listener import ListeningReactor
+from quire.bookie.server.transport import ListeningReactor
 from quire.client.connections.network import TcpReactor
 from quire.metadata.clock import StartableReactor
 

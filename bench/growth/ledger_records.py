@@ -26,7 +26,7 @@ from quire.tools.terminal.running import with_store
 
 # SPDX-License-Identifier: Apache-2.0
 
-AT_ONCE, PAGE = 200, 1000
+AT_ONCE = 200
 ONE_AT_A_TIME = 500
 LEDGER = LedgerMetadata.new(3, 3, 2, ["a:1", "b:1", "c:1"]).closed(9, 1000)
 
@@ -34,7 +34,7 @@ LEDGER = LedgerMetadata.new(3, 3, 2, ["a:1", "b:1", "c:1"]).closed(9, 1000)
 async def ids_of(store: Any) -> list[int]:
     """All, page by page."""
     found: list[int] = []
-    while page := await store.ledger_ids(found[-1] if found else -1, PAGE):
+    while page := await store.ledger_ids(found[-1] if found else -1):
         found += page
     return found
 

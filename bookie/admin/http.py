@@ -19,7 +19,7 @@ from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from quire.bookie.server.listener import Transport, peer_name
+from quire.bookie.server.transport import Transport, peer_name
 from quire.metadata.clock import Clock, Timer
 
 # SPDX-License-Identifier: Apache-2.0

@@ -71,6 +71,9 @@ class BookieCollector:
         yield CounterMetricFamily(
             PREFIX + "connection_pauses", "times that reading from a peer was stopped", value=listener.pauses
         )
+        entrance = listener.entrance
+        for name, meaning, count in entrance.counts() if entrance is not None else ():
+            yield CounterMetricFamily(PREFIX + name, meaning, value=count)
         total, free = service.storage.disk_usage()
         for name, meaning, gauge in (
             ("connections", "open now", len(listener.connections)),
@@ -82,10 +85,12 @@ class BookieCollector:
             ("partial_bytes", "bytes of frames that are not whole yet", listener.partial_bytes),
             ("answers_bytes", "bytes of answers that their peers do not take", service.reads.owed_bytes),
             ("parked_runs", "runs of adds that wait for room", service.parking.runs),
+            ("copies_waiting", "runs of copies that wait while others append", service.giving_way.runs),
             ("reads_waiting", "reads that wait for the disk or for their turn", service.reads.waiting),
             ("long_polls_waiting", "long polls that wait", service.long_polls.waiting),
             ("disk_bytes", "size of the ledger directories' disks", total),
             ("disk_free_bytes", "free on the ledger directories' disks", free),
+            *(entrance.gauges() if entrance is not None else ()),
             *self._more(),
         ):
             yield GaugeMetricFamily(PREFIX + name, meaning, value=gauge)

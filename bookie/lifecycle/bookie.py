@@ -32,13 +32,17 @@ from quire.bookie.lifecycle.read_only import DiskWatch, ReadOnly
 from quire.bookie.lifecycle.registration import Registration
 from quire.bookie.lifecycle.suspects import suspects
 from quire.bookie.server.copies import Copies
-from quire.bookie.server.listener import Listener, ListeningReactor
+from quire.bookie.server.listener import Listener
 from quire.bookie.server.service import Service
+from quire.bookie.server.transport import ListeningReactor
 from quire.bookie.upkeep.garbage import Garbage
 from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.conf.bookie import BookieOptions
-from quire.metadata.store import HOST_PROPERTY, MetadataStore, ServiceInfo
+from quire.metadata.formats.drain_orders import DrainOrders
+from quire.metadata.records import RecordStore
+from quire.metadata.store import HOST_PROPERTY, ServiceInfo
 from quire.protocol.errors import LedgerError
+from quire.security.opening import credentials
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -83,7 +87,7 @@ class Bookie:
         self,
         reactor: ListeningReactor,
         options: BookieOptions,
-        store: MetadataStore,
+        store: RecordStore,
         files: Files | None = None,
         storage: OpenStorage = open_storage,
         upkeep: StartUpkeep = start_upkeep,
@@ -168,9 +172,10 @@ class Bookie:
     def _assemble(self, instance_id: str, failed: Mapping[str, str]) -> None:
         """Builds each part from parts that exist; the storage replays its journal."""
         options, files, clock = self.options, self._files, self._reactor
+        self._credentials = credentials(options, clock.seconds)
         storage = self._storage = self._open_storage(options, self._reactor, files)
         self.service = Service(clock, options, storage, self.id)
-        self.listener = Listener(clock, options, self.service)
+        self.listener = Listener(clock, options, self.service, self._credentials)
         self.registration = Registration(self._store, self.id, self._fail)
         self._read_only = ReadOnly(self.id, self.service, self.registration)
         storage.listen(StorageListener(self.service, self._fail, self._read_only.by_storage))
@@ -216,6 +221,9 @@ class Bookie:
         options = self.options
         self._read_only.begin(options.force_read_only, restoring=self.limbo.copying)
         self._disk_watch.look()
+        orders = DrainOrders(self._store.records)
+        self._read_only.by_order(await orders.stands(self.id))  # before it is listed
+        self._closers.append(orders.watch(self.id, self._read_only.by_order).cancel)
         server = site(self._reactor, self.id, self, self.garbage, self._upkeep.rebuild, *self._paths)
         http = bound_socket(options.metrics_host, options.metrics_port)
         self.http_port = http.getsockname()[1]
@@ -223,7 +231,9 @@ class Bookie:
         self._listen(self._socket, self.listener, self.listener.close_all)
         http_host = self.host if options.metrics_host in ids.ANY_ADDRESS else options.metrics_host
         shared = {HOST_PROPERTY: options.host_id} if options.host_id else {}
-        info = ServiceInfo.of(self.host, self.port, http=(http_host, self.http_port), properties=shared)
+        info = ServiceInfo.of(
+            self.host, self.port, http=(http_host, self.http_port), tls=options.tls, properties=shared
+        )
         self.serving = True
         self._closers.append(self.registration.stop)
         waiting = self._reactor.callLater(SAY_WAITING_S, self._say_waiting)
@@ -330,6 +340,11 @@ class Bookie:
     def operator_read_only(self, on: bool) -> str | None:
         """An operator's request; the text says why it is refused."""
         return self._read_only.by_operator(on)
+
+    def reload(self) -> None:
+        """Reads the files of TLS again, where it is on; connections made from now on use them."""
+        if self._credentials is not None:
+            self._credentials.reload()
 
     @property
     def high_priority_writes(self) -> bool:

@@ -9,7 +9,7 @@ Safety: an id becomes part of paths and keys, so it is checked before anything i
 from collections.abc import Callable
 
 from quire.conf.addresses import interface_address, own_address, own_name
-from quire.conf.identity import IdentityOptions
+from quire.conf.parts.identity import IdentityOptions
 from quire.metadata.ledger import BOOKIE_ID
 
 # SPDX-License-Identifier: Apache-2.0

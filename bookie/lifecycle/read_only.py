@@ -22,7 +22,8 @@ from quire.metadata.clock import Clock
 
 # SPDX-License-Identifier: Apache-2.0
 
-FORCED, OPERATOR, DISK, STORAGE, RESTORING = "forceReadOnlyBookie", "operator", "disk", "storage", "restoring"
+FORCED, OPERATOR, DRAINED = "forceReadOnlyBookie", "operator", "drained"
+DISK, STORAGE, RESTORING = "disk", "storage", "restoring"
 
 
 class ReadOnly:
@@ -66,6 +67,11 @@ class ReadOnly:
             return "forceReadOnlyBookie is set in the configuration; take it out and restart the bookie"
         self._set(OPERATOR, "an operator said so" if on else None)
         return None
+
+    def by_order(self, standing: bool) -> None:
+        """The order to empty this bookie, in the metadata store, stands, or does not."""
+        what = f"it is being emptied; `quire decommission --undo {self._bookie}` makes it writable again"
+        self._set(DRAINED, what if standing else None)
 
     def by_disks(self, reason: str | None) -> None:
         self._set(DISK, reason)

@@ -21,7 +21,7 @@ from quire.protocol.errors import MetadataSerialization, NoSuchLedgerExistsOnMet
 
 # SPDX-License-Identifier: Apache-2.0
 
-LEDGERS_PER_PAGE = 1000
+LEDGERS_PER_PAGE = 10_000
 READS_AT_ONCE = 50  # of metadata
 
 

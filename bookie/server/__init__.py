@@ -1,6 +1,6 @@
 """
 Connections and requests, against the contract of a storage.
 
-In reading order: `contract` (face), `listener` (face), `service` (face), `parking`, `reads`, `long_poll`, `copies`
-(face), `counters`, `complaints`.
+In reading order: `contract` (face), `listener` (face), `entrance`, `service` (face), `parking`, `giving_way`, `reads`,
+`long_poll`, `copies` (face), `counters`, `complaints`, `transport` (face).
 """

@@ -47,6 +47,8 @@ class CopyStorage(Protocol):
     def set_limbo(self, ledger: int, limbo: bool, token: object | None = None) -> Status: ...
     def limbo_ledgers(self) -> list[int]: ...
     def held(self, ledger: int) -> Deferred[bytes]: ...
+    def next_moment(self) -> int: ...
+    def written_since(self, ledger: int, moment: int) -> bool: ...
     def delete_ledger(self, ledger: int) -> None: ...
     def drop_copy(self, ledger: int) -> None: ...
     def stored_ledgers(self) -> "Deferred[array[int]]": ...
@@ -149,12 +151,22 @@ class Copies:
         """
         return Deferred.fromCoroutine(self._guard.trust_store(deleted))
 
-    def drop(self, ledger: int) -> None:
-        """Forgets a ledger that the metadata does not know any more."""
+    def next_moment(self) -> int:
+        """What is written from now on has this moment or a later one."""
+        return self._storage.next_moment()
+
+    def drop(self, ledger: int, moment: int) -> bool:
+        """
+        Forgets a ledger that the metadata does not know any more, unless it was written to since that moment, which is
+        before the metadata was asked; whether it did.
+        """
+        if self._storage.written_since(ledger, moment):
+            return False
         if self._limbo is not None:
             self._limbo.discard(ledger)
         self._unasked.discard(ledger)
         self._storage.delete_ledger(ledger)
+        return True
 
     def stored_ledgers(self) -> "Deferred[array[int]]":
         """

@@ -12,19 +12,9 @@ read from such a peer), and reads in line (`reads`).
 """
 
 from collections import deque
-from socket import (
-    IPPROTO_TCP,
-    SO_KEEPALIVE,
-    SOL_SOCKET,
-    TCP_KEEPCNT,
-    TCP_KEEPIDLE,
-    TCP_KEEPINTVL,
-    TCP_NODELAY,
-    TCP_USER_TIMEOUT,
-    socket,
-)
-from typing import Any, cast
-from typing import Protocol as Shape
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Factory, Protocol, connectionDone
@@ -34,12 +24,19 @@ from twisted.python.failure import Failure
 
 from quire.bookie.server.complaints import Complaints
 from quire.bookie.server.contract import ReadRequest, WriteRequest
+from quire.bookie.server.entrance import OUTSIDE_FRAME_BYTES_MAX, OUTSIDE_S_MAX, Entrance
 from quire.bookie.server.reads import FIRST_ANSWER_BYTES
 from quire.bookie.server.service import Service
+from quire.bookie.server.transport import Transport, Wire, peer_name, socket_options
 from quire.conf.bookie import BookieOptions
-from quire.metadata.clock import Clock, Reactor, Timer
+from quire.metadata.clock import Clock, Timer
 from quire.protocol.frames import send_at_once
+from quire.protocol.messages import Request
 from quire.protocol.wire import Requests
+from quire.security.refusals import TlsRefused
+
+if TYPE_CHECKING:
+    from quire.security.credentials import Credentials
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -47,42 +44,6 @@ SWEEP_S = 1.0  # how often deadlines are looked at
 PAUSE_ALARM_S = 2.0  # peers give up at 5 s
 CLOSE_S = 5.0  # how long a closing connection may take to flush its last answers
 RECEIVE_BYTES = 1 << 18  # taken from the socket at once; also the answers held before reading stops
-KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 60, 10, 6
-USER_TIMEOUT_MS = 30_000  # the kernel gives up on bytes that were not acknowledged for so long
-
-
-class ListeningReactor(Reactor, Shape):
-    """A reactor that serves a socket that listens already."""
-
-    def adoptStreamPort(self, descriptor: int, family: int, factory: Any, /) -> Any: ...
-
-
-class Transport(Shape):
-    """What is used of Twisted's TCP transport, whose own interfaces carry no types."""
-
-    bufferSize: int
-
-    def write(self, data: bytes) -> None: ...
-
-    def getPeer(self) -> object: ...
-
-    def registerProducer(self, producer: object, streaming: bool) -> None: ...
-
-    def unregisterProducer(self) -> None: ...
-
-    def pauseProducing(self) -> None: ...
-
-    def resumeProducing(self) -> None: ...
-
-    def loseConnection(self) -> None: ...
-
-    def abortConnection(self) -> None: ...
-
-
-def peer_name(address: object) -> str:
-    """host:port of the other side, for log lines."""
-    host, port = getattr(address, "host", None), getattr(address, "port", None)
-    return f"{host}:{port}" if host is not None else str(address)
 
 
 class Connection(Protocol):
@@ -93,7 +54,11 @@ class Connection(Protocol):
     def __init__(self, listener: "Listener") -> None:
         self._listener = listener
         self._service = listener.service
-        self._requests = Requests(listener.options.frame_bytes_max)
+        self._entrance = entrance = listener.entrance
+        self._serve = listener.service.serve if entrance is None else self._enter
+        outside = entrance is not None and entrance.required
+        self._requests = Requests(OUTSIDE_FRAME_BYTES_MAX if outside else listener.options.frame_bytes_max)
+        self.outside_since: float | None = None  # while it must be admitted soon
         self.partial_bytes = 0  # of an unfinished frame
         self._clock = listener.clock
         self._reading = True
@@ -112,10 +77,13 @@ class Connection(Protocol):
         self.answer_bytes = FIRST_ANSWER_BYTES  # of the last answer with a body, or of one to come
 
     def connectionMade(self) -> None:
-        self._wire = transport = cast(Transport, self.transport)
+        transport = cast(Transport, self.transport)
+        self._wire: Wire = transport
         self.peer = peer_name(transport.getPeer())
         self.alive = True
         self.last_active = self._clock.seconds()
+        if self._entrance is not None and self._entrance.required:
+            self.outside_since = self.last_active
         transport.bufferSize = RECEIVE_BYTES
         if hasattr(transport, "getHandle"):  # a socket below it
             socket_options(transport.getHandle())
@@ -129,7 +97,7 @@ class Connection(Protocol):
         requests = self._requests
         found = requests.feed(data)
         try:
-            self._service.serve(self, found)
+            self._serve(self, found)
         except Exception:
             # A half-served request must not be continued: this connection is over, the others go on.
             failure = Failure()  # type: ignore[no-untyped-call]
@@ -150,6 +118,33 @@ class Connection(Protocol):
             self.partial_since = now
         if partial_bytes != self.partial_bytes:
             self._listener.keeps(self, partial_bytes)
+
+    # from outside to being served (`entrance`)
+
+    def _enter(self, _peer: object, found: Sequence[Request]) -> None:
+        assert self._entrance is not None
+        self._entrance.serve(self, found, partial(self._service.serve, self))
+
+    @property
+    def pure(self) -> bool:
+        return not self._requests.held and self._requests.failure is None
+
+    def secure(self, credentials: "Credentials") -> None:
+        self.outside_since = self._clock.seconds()
+        self._requests = Requests(self._listener.options.frame_bytes_max)
+        tcp = self._wire
+        tcp.unregisterProducer()
+        self._wire = stream = credentials.serve(tcp, self)
+        stream.begin()
+        stream.registerProducer(self, True)
+
+    def secured(self) -> None:
+        assert self._entrance is not None
+        self._entrance.secured(self)
+
+    def admit(self) -> None:
+        self.outside_since = None
+        self._serve = self._service.serve
 
     def send(self, data: bytes) -> None:
         """Answers, whole frames.  Nothing happens once the connection is gone."""
@@ -214,6 +209,8 @@ class Connection(Protocol):
             self._listener.gone(self)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if isinstance(reason.value, TlsRefused) and self._entrance is not None:
+            self._entrance.refused(self, str(reason.value))
         self.gone()
         self._listener.closed(self)
 
@@ -235,29 +232,16 @@ class Connection(Protocol):
         self.choked = True
 
 
-def socket_options(handle: socket) -> None:
-    """
-    Small answers leave at once, and a peer that vanished is noticed by the kernel: there is no keepalive above TCP
-    (wire.md 10.1).
-    """
-    handle.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)
-    for option, value in (
-        (TCP_NODELAY, 1),
-        (TCP_KEEPIDLE, KEEPALIVE_IDLE_S),
-        (TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S),
-        (TCP_KEEPCNT, KEEPALIVE_COUNT),
-        (TCP_USER_TIMEOUT, USER_TIMEOUT_MS),
-    ):
-        handle.setsockopt(IPPROTO_TCP, option, value)
-
-
 class Listener(Factory):
     """All connections of a bookie."""
 
     log = Logger()
     noisy = False
 
-    def __init__(self, clock: Clock, options: BookieOptions, service: Service) -> None:
+    def __init__(
+        self, clock: Clock, options: BookieOptions, service: Service, credentials: "Credentials | None" = None
+    ) -> None:
+        """`credentials`: of TLS, where it is on."""
         self.clock = clock
         self.options = options
         self.service = service
@@ -267,6 +251,9 @@ class Listener(Factory):
         self.pauses = 0
         self.partial_bytes = 0  # of unfinished frames
         self.complaints = Complaints(clock, self.log)
+        self.entrance = (
+            Entrance(credentials, options.tls_required is not False, self.complaints) if credentials else None
+        )
         self._owed: dict[Connection, None] = {}  # those that do not take their answers, longest first
         self._partial_bytes_max = max(options.partial_bytes_max, 2 * options.frame_bytes_max)
         self._too_much: Timer | None = None
@@ -385,6 +372,8 @@ class Listener(Factory):
         Ends connections whose frame has been partial for too long; logs pauses that peers will take for death.
         """
         self.complaints.sweep()
+        if self.entrance is not None:
+            self.entrance.credentials.refresh()
         now = self.clock.seconds()
         partial_s = self.options.partial_frame_ms_max / 1000
         for connection in list(self.connections):
@@ -399,6 +388,9 @@ class Listener(Factory):
                     )
             elif connection.partial_since is not None and now - connection.partial_since >= partial_s:
                 self.complaints.report(connection.peer, "late frames", f"a frame was not whole after {partial_s:.0f} s")
+                connection.abort()
+            elif connection.outside_since is not None and now - connection.outside_since >= OUTSIDE_S_MAX:
+                self.complaints.report(connection.peer, "late TLS", f"TLS was not on after {OUTSIDE_S_MAX:.0f} s")
                 connection.abort()
 
     def _why_pending(self, connection: Connection) -> str:

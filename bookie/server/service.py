@@ -9,7 +9,7 @@ Safety:
 - an add, a fence, an explicit LAC and a force are answered when the storage hands their token back, never before;
 - a fencing read reads after its fence is on disk, and is answered after that, negatives included (D6);
 - adds of one connection reach the storage in the order they came, except that recovery and priority adds overtake
-  parked ones.
+  parked ones, and that copies (recovery adds without priority) wait while there are others (`giving_way`).
 """
 
 from collections.abc import Callable, Iterable
@@ -20,6 +20,7 @@ from twisted.logger import Logger
 from quire.bookie.files import StorageError, status_of
 from quire.bookie.server.contract import LedgerStorage, Own, Peer, WriteRequest
 from quire.bookie.server.counters import ServiceCounters
+from quire.bookie.server.giving_way import GivingWay
 from quire.bookie.server.long_poll import LongPolls
 from quire.bookie.server.parking import REQUEST_BYTES, Parking
 from quire.bookie.server.reads import Reads
@@ -79,6 +80,7 @@ class Service:
         self.reads = Reads(options, storage, self.tally)
         self.long_polls = LongPolls(clock, options, self.reads)
         self.parking = Parking(self._admit)
+        self.giving_way = GivingWay(clock, self._take_add, self.parking.pend)
         self._operations: dict[type, Callable[[Any, Any], None]] = {
             AddRun: self._add,
             Read: self._read,
@@ -123,9 +125,18 @@ class Service:
         tally = self.tally
         tally.add_runs += 1
         tally.add_entries += len(run.bodies)
+        if not run.recovery:
+            self.giving_way.appended = True
+        elif not run.priority:
+            self.giving_way.take(peer, run)
+            return
         if peer.parked and not (run.recovery or run.priority):
             self.parking.park(peer, run)  # behind those that came before it
-        elif not self._admit_add(peer, run):
+        else:
+            self._take_add(peer, run)
+
+    def _take_add(self, peer: Peer, run: AddRun) -> None:
+        if not self._admit_add(peer, run):
             self.parking.park(peer, run)
 
     def _admit(self, peer: Peer, request: WriteRequest) -> bool:
@@ -157,6 +168,7 @@ class Service:
             if status is None:
                 return False
         self.tally.adds_refused += len(run.bodies)
+        self.giving_way.over(run)
         peer.send(wire.add_acks(run, status))
         return True
 
@@ -169,6 +181,8 @@ class Service:
         for peer, request in cast(list[Token], tokens):
             if type(request) is AddRun:
                 data = add_acks(request, done)
+                if request.recovery:
+                    self.giving_way.over(request)
             elif isinstance(request, (Read, BatchRead)):
                 fenced.append((peer, request))
                 continue

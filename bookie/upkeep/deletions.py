@@ -31,7 +31,7 @@ from quire.metadata.store import MetadataStore
 
 # SPDX-License-Identifier: Apache-2.0
 
-LISTED = 5000  # ids in one page of a listing
+LISTED = 10_000  # ids in one page of a listing
 PAGE = 1000  # candidates between two looks at the cluster
 READS_AT_ONCE = 100
 LISTING_S = 86_400.0  # a store that says that nothing was deleted is not believed for longer

@@ -194,16 +194,15 @@ class AddChannel:
 
 class Parting:
     """
-    The sink of channels whose writer has closed its ledger: what they have queued is still sent, and each is closed
-    when its last add is answered or it fails.  So a copy above the ack quorum is not left out because its bookie was
-    slower than the close.
+    The sink of channels whose writer, or whose recovery, has closed its ledger: what they have queued is still sent,
+    and each is closed when its last add is answered or it fails.  So a copy above the ack quorum is not left out
+    because its bookie was slower than the close.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._channels: set[AddChannel] = set()
-        self._waiting: Deferred[None] | None = None
-        self._timer: Timer | None = None
+        self._waits: list[tuple[int | None, Deferred[None], Timer]] = []  # (of one ledger or all, answer, its end)
 
     def take(self, channel: AddChannel) -> None:
         if channel.idle:
@@ -220,23 +219,36 @@ class Parting:
     def failed(self, channel: AddChannel, code: int, reason: str, /) -> None:
         self._ended(channel)
 
-    def wait(self, seconds: float) -> Deferred[None]:
-        """Until every channel has ended, at most that long; then the others are closed as they are."""
-        if not self._channels:
+    def wait(self, seconds: float, ledger: int | None = None) -> Deferred[None]:
+        """Until every channel, or every one of this ledger, has ended, at most that long."""
+        if not self._has(ledger):
             return succeed(None)
-        self._waiting = Deferred()
-        self._timer = self._clock.callLater(seconds, self._give_up)
-        return self._waiting
+        answer: Deferred[None] = Deferred()
+        self._waits.append((ledger, answer, self._clock.callLater(seconds, self._give_up, answer)))
+        return answer
+
+    def close(self) -> None:
+        """The others are closed as they are."""
+        channels, self._channels = self._channels, set()
+        for channel in channels:
+            channel.close()
+        self._answer()
+
+    def _has(self, ledger: int | None) -> bool:
+        return any(ledger is None or channel.ledger == ledger for channel in self._channels)
 
     def _ended(self, channel: AddChannel) -> None:
         self._channels.discard(channel)
-        if self._waiting is not None and self._timer is not None and not self._channels:
-            self._timer.cancel()
-            self._waiting.callback(None)
+        self._answer()
 
-    def _give_up(self) -> None:
-        channels, self._channels, self._timer = self._channels, set(), None
-        for channel in channels:
-            channel.close()
-        if self._waiting is not None:
-            self._waiting.callback(None)
+    def _answer(self) -> None:
+        """Ends the waits for nothing."""
+        over = [each for each in self._waits if not self._has(each[0])]
+        self._waits = [each for each in self._waits if each not in over]
+        for _ledger, answer, timer in over:
+            timer.cancel()
+            answer.callback(None)
+
+    def _give_up(self, answer: Deferred[None]) -> None:
+        self._waits = [each for each in self._waits if each[1] is not answer]
+        answer.callback(None)

@@ -1,11 +1,11 @@
 """
 One TCP connection to a bookie: bytes in and out, time-outs, and the end of everything that waits when it ends.
 
-Knows: how a connection of either generation lives and dies, and how it begins: the other side is asked who it is, over
-V3 also where V2 follows (wire.md 1.2).  `link_v2` and `link_v3` add how answers find their requests.
+Knows: how a connection of either generation lives and dies, and how TLS is put on it.  `opening` is how it begins, over
+V3 also where V2 follows; `link_v2` and `link_v3` add how answers find their requests.
 Does not know: which bookies exist, who was meant and when to connect again (`on_demand_link`), what an answer means.
 
-Safety: a connection is given to no caller, so nothing is asked of it, before that first answer.
+Safety: a connection is given to no caller, so nothing is asked of it, before the other side has said who it is.
 
 Rules (wire.md 10.2): an answer that does not decode closes the connection; a connection
 that ends fails everything outstanding with -8; an answer to nothing that waits is ignored; every request has a
@@ -15,7 +15,7 @@ time-out.  One sweep per connection finds what is overdue, and it runs only whil
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from typing import Protocol as Shape
 
 from twisted.internet.defer import Deferred
@@ -24,13 +24,17 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from quire.client.connections.add_channel import AddChannel
+from quire.client.connections.opening import SECURITY, Opening
 from quire.conf.client import ClientOptions
 from quire.metadata.clock import Clock, Timer
-from quire.protocol import v3
 from quire.protocol.batch import AddBatch
-from quire.protocol.errors import BookieHandleNotAvailable, ClientClosed, MalformedFrame, Timeout, WireError
+from quire.protocol.errors import BookieHandleNotAvailable, ClientClosed, Timeout, WireError
 from quire.protocol.frames import send_at_once
-from quire.protocol.messages import BOOKIE_ID, BookieInfo, InfoReply, Reply
+from quire.protocol.messages import Reply
+from quire.security.refusals import TlsRefused
+
+if TYPE_CHECKING:
+    from quire.security.stream import SecureStream
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -43,11 +47,10 @@ RECEIVE_BYTES = 1 << 18  # taken from the socket at once; also what may lie befo
 # Than the frame option: our bookies take frames 16 KiB larger by default, and around an entry that filled a V2 add
 # every answer but V2's to a read is larger.
 ANSWER_BYTES_MORE = 17 << 10
-WHO_TXN = 0  # transactions of requests begin at 1
-WHO = v3.pack_request(BookieInfo(BOOKIE_ID, WHO_TXN))
 
 Up = Callable[["Link"], None]
 Down = Callable[["Link", int, str], None]
+Secure = Callable[[Any, "Link"], "SecureStream"]  # puts TLS on the connection's TCP transport, still to begin
 
 A = TypeVar("A")
 
@@ -66,6 +69,8 @@ class Transport(Shape):
     def setTcpKeepAlive(self, enabled: bool, /) -> Any: ...
 
     def registerProducer(self, producer: Any, streaming: bool, /) -> Any: ...
+
+    def unregisterProducer(self) -> Any: ...
 
 
 class PendingRequest(Generic[A]):
@@ -86,11 +91,21 @@ class Link(Protocol, ABC):
     """
     A connection of one generation.  `up` is called once, when the other side has said who it is; `down(link, code,
     reason)` once when the connection ended, before that or after.  `name` is for the log: bookie, address, generation.
+    `secure`: how TLS is put on it, where TLS is on.
     """
 
     generation = 0
 
-    def __init__(self, clock: Clock, options: ClientOptions, name: str, serial: int, up: Up, down: Down) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        options: ClientOptions,
+        name: str,
+        serial: int,
+        up: Up,
+        down: Down,
+        secure: Secure | None = None,
+    ) -> None:
         self.clock = clock
         self.name = name
         self.serial = serial  # no two connections of a process share one
@@ -101,7 +116,8 @@ class Link(Protocol, ABC):
         self._up = up
         self._down = down
         self._answer_bytes_max = options.frame_bytes_max + ANSWER_BYTES_MORE
-        self._asking: v3.Replies | None = v3.Replies(self._answer_bytes_max)  # until the other side has said who it is
+        self._secure = secure
+        self._opening: Opening | None = Opening(self, self._answer_bytes_max, secure is not None)
         self._ended = False
         self._end: tuple[int, str] | None = None
         self._quiet_since = (
@@ -161,11 +177,12 @@ class Link(Protocol, ABC):
         if handle is not None and self._options.tcp_user_timeout_ms and hasattr(socket, "TCP_USER_TIMEOUT"):
             handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, self._options.tcp_user_timeout_ms)
         transport.registerProducer(self, True)
-        transport.write(WHO)
+        if self._opening is not None:
+            self._opening.begin()
 
     def dataReceived(self, data: bytes) -> None:
-        if self._asking is not None:
-            self._told(self._asking, data)
+        if self._opening is not None:
+            self._opening.received(data)
             return
         self.heard += len(data)
         self._quiet_since = self.clock.seconds()
@@ -174,24 +191,34 @@ class Link(Protocol, ABC):
         for reply in replies:
             self.take(reply)
         if failure is not None:
-            self._end_as_malformed(failure)
+            self.malformed(failure)
 
-    def _told(self, asking: v3.Replies, data: bytes) -> None:
-        """
-        The first answer, with any status.  Nothing else was asked, so nothing else is listened to, and nothing can be
-        half there.
-        """
-        answers = [reply for reply in asking.feed(data) if isinstance(reply, InfoReply) and reply.txn == WHO_TXN]
-        if asking.failure is not None or (answers and asking.held):
-            self._end_as_malformed(asking.failure or MalformedFrame("more than was asked for"))
-        elif answers:
-            self.bookie = answers[0].bookie
-            self._asking = None
-            self._quiet_since = self.clock.seconds()
-            self.writable = True
-            self._up(self)
+    # its beginning (`opening`)
 
-    def _end_as_malformed(self, failure: WireError) -> None:
+    def say(self, data: bytes) -> None:
+        cast(Transport, self.transport).write(data)
+
+    def secure(self) -> None:
+        assert self._secure is not None
+        tcp = cast(Transport, self.transport)
+        tcp.unregisterProducer()
+        stream = self._secure(tcp, self)
+        self.transport = cast(Any, stream)
+        stream.begin()
+        stream.registerProducer(self, True)
+
+    def secured(self) -> None:
+        if self._opening is not None and not self._ended:
+            self._opening.secured()
+
+    def is_open(self, bookie: str | None) -> None:
+        self.bookie = bookie
+        self._opening = None
+        self._quiet_since = self.clock.seconds()
+        self.writable = True
+        self._up(self)
+
+    def malformed(self, failure: WireError) -> None:
         self._log.warn(
             "closing the connection to {name}: its answer does not decode: {failure}", name=self.name, failure=failure
         )
@@ -200,6 +227,8 @@ class Link(Protocol, ABC):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self.writable = False
         code, text = self._end or (LOST, f"the connection to {self.name} was lost: {reason.getErrorMessage()}")
+        if self._end is None and isinstance(reason.value, TlsRefused):
+            code, text = SECURITY, f"{self.name}: TLS failed: {reason.value}"
         self._finish(code, text)
 
     def end(self, code: int, reason: str) -> None:

@@ -25,10 +25,11 @@ from twisted.python.failure import Failure
 
 from quire.client.connections.link import CLOSED, LOST, Down, Link, Up
 from quire.client.connections.network import TcpReactor
+from quire.client.connections.opening import SECURITY
 from quire.conf.client import ClientOptions
 from quire.metadata.clock import Timer
 from quire.metadata.store import BOOKIE_PROTOCOL, MetadataStore, ServiceInfo
-from quire.protocol.errors import BookieHandleNotAvailable
+from quire.protocol.errors import BookieHandleNotAvailable, Security, error_of
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -41,7 +42,7 @@ class LinkFactory(ClientFactory):
 
     noisy = False
 
-    def __init__(self, link: Link, failed: Callable[[str], None]) -> None:
+    def __init__(self, link: Link, failed: Refuse) -> None:
         self._link = link
         self._failed = failed
 
@@ -49,7 +50,7 @@ class LinkFactory(ClientFactory):
         return self._link
 
     def clientConnectionFailed(self, connector: IConnector, reason: Failure) -> None:
-        self._failed(reason.getErrorMessage())
+        self._failed(LOST, reason.getErrorMessage())
 
     def clientConnectionLost(self, connector: IConnector, reason: Failure) -> None:
         """The link reports it itself."""
@@ -57,8 +58,8 @@ class LinkFactory(ClientFactory):
 
 class OnDemandLink:
     """
-    `make_link(name, up, down)` makes an unconnected link.  `use` runs a function with the connection, now or when it
-    is made.
+    `make_link(name, host, up, down)` makes an unconnected link.  `use` runs a function with the connection, now or when
+    it is made.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class OnDemandLink:
         store: MetadataStore,
         options: ClientOptions,
         bookie: str,
-        make_link: Callable[[str, Up, Down], Link],
+        make_link: Callable[[str, str, Up, Down], Link],
     ) -> None:
         self.bookie = bookie
         self.link: Link | None = None
@@ -81,6 +82,7 @@ class OnDemandLink:
         self._step = ""  # what an attempt is at, and has not done if it ends now
         self._wait_ms = 0  # before the next attempt; 0 after a connection that worked
         self._not_before = 0.0
+        self._refusal = LOST  # the code of the last attempt that failed
         self._retry: Timer | None = None
         self._closed = False
         self._log = Logger()
@@ -95,7 +97,7 @@ class OnDemandLink:
         elif self.link is not None:
             use(self.link)
         elif not patient and not self._connecting and self._left_alone_for > 0:
-            self._reactor.callLater(0, refuse, LOST, f"bookie {self.bookie} refused a moment ago")
+            self._reactor.callLater(0, refuse, self._refusal, f"bookie {self.bookie} refused a moment ago")
         else:
             self._waiting.append((use, refuse))
             self._connect_when_due()
@@ -153,16 +155,17 @@ class OnDemandLink:
             lambda _answered: connector.disconnect() if link.transport is None else link.end(CLOSED, "no longer wanted")
         )
 
-        def failed(reason: str) -> None:
+        def failed(code: int, reason: str) -> None:
             if not answered.called:
-                answered.errback(BookieHandleNotAvailable(reason))
+                answered.errback(error_of(code if code == SECURITY else LOST, reason))
 
         def down(link: Link, code: int, reason: str) -> None:
-            failed(reason)
+            failed(code, reason)
             self._down(link)
 
         link = self._make_link(
             f"bookie {self.bookie}" if self.bookie == place else f"bookie {self.bookie} ({place})",
+            host,
             answered.callback,
             down,
         )
@@ -221,9 +224,11 @@ class OnDemandLink:
         if self._closed:
             return
         reason = failure.getErrorMessage()
+        self._refusal = SECURITY if isinstance(failure.value, Security) else LOST
         self._leave_alone()
-        self._log.info("bookie {bookie} can't be reached: {reason}", bookie=self.bookie, reason=reason)
-        self._refuse_all(LOST, f"bookie {self.bookie} can't be reached: {reason}")
+        told = self._log.info if self._refusal == LOST else self._log.warn
+        told("bookie {bookie} can't be reached: {reason}", bookie=self.bookie, reason=reason)
+        self._refuse_all(self._refusal, f"bookie {self.bookie} can't be reached: {reason}")
 
     def _leave_alone(self) -> None:
         options = self._options

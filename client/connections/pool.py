@@ -15,6 +15,7 @@ and fits no V3 one, and then only while no other handle sends adds of its ledger
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
@@ -31,12 +32,14 @@ from quire.conf.client import ClientOptions
 from quire.metadata.store import MetadataStore
 from quire.protocol.batch import AddBatch
 from quire.protocol.messages import LAST_ENTRY, BatchRead, BookieInfo, Force, ListEntries, Read, ReadLac, WriteLac
+from quire.security.opening import credentials
 
 # SPDX-License-Identifier: Apache-2.0
 
 __all__ = ["AddChannel", "AddSink", "Answer", "BatchAnswer", "BookiePool", "InfoAnswer", "LacAnswer", "ListAnswer"]
 
 CLOSE_WAIT_SECONDS = 3.0  # a client's close waits so long for copies above the ack quorum that are on their way
+PARTED_SECONDS = 30.0  # so long a repair waits for those of one ledger; a silent bookie fails before that
 SILENCE_SECONDS = 600.0  # so long no list is asked for of a bookie of Apache's that did not answer
 TOTAL_AND_FREE = 3  # both bits of a bookie-info request
 
@@ -50,6 +53,7 @@ class BookiePool:
         self._reactor = reactor
         self._store = store
         self._options = options
+        self._credentials = credentials(options, reactor.seconds)
         self._links: dict[tuple[str, int], OnDemandLink] = {}
         self._serials = count(1)
         self._packing = Packing()
@@ -80,6 +84,12 @@ class BookiePool:
     def part(self, channel: AddChannel) -> None:
         """The channel's owner needs it no more; what is queued or unanswered there goes on without it."""
         self._parting.take(channel)
+
+    def parted(self, ledger: int) -> Deferred[None]:
+        """
+        Once everything of the ledger that goes on without an owner is answered or has failed, or half a minute is over.
+        """
+        return self._parting.wait(PARTED_SECONDS, ledger)
 
     def _send_large(self, channel: AddChannel, batch: AddBatch, entry: int) -> None:
         """
@@ -202,8 +212,9 @@ class BookiePool:
                 return listed
 
             if isinstance(link, LinkV3):
-                answer.addCallback(heard)
-                link.request(LIST, ListEntries(ledger), answer, 0)
+                asked: Deferred[ListAnswer] = Deferred()
+                asked.addCallback(heard).chainDeferred(answer)
+                link.request(LIST, ListEntries(ledger), asked, 0)
 
         return self._use(bookie, 3, over, answer, LIST.blank, patient=False)
 
@@ -249,6 +260,7 @@ class BookiePool:
         return self._parting.wait(CLOSE_WAIT_SECONDS).addCallback(lambda _over: self._end())
 
     def _end(self) -> Deferred[None]:
+        self._parting.close()
         self._closed = True
         return DeferredList([on_demand.close() for on_demand in list(self._links.values())]).addCallback(
             lambda _ended: None
@@ -258,8 +270,10 @@ class BookiePool:
         on_demand = self._links.get((bookie, generation))
         if on_demand is None:
 
-            def make(name: str, up: Up, down: Down) -> Link:
-                arguments = (self._reactor, self._options, f"{name}, V{generation}", next(self._serials), up, down)
+            def make(name: str, host: str, up: Up, down: Down) -> Link:
+                secure = self._credentials and partial(self._credentials.connect, host=host)
+                serial, name = next(self._serials), f"{name}, V{generation}"
+                arguments = (self._reactor, self._options, name, serial, up, down, secure)
                 return LinkV2(*arguments) if generation == 2 else LinkV3(self._packing, self._send_large, *arguments)
 
             on_demand = self._links[bookie, generation] = OnDemandLink(

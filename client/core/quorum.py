@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from quire.metadata.ledger import LedgerMetadata
-from quire.protocol.errors import OK, BookieHandleNotAvailable, NoSuchEntry, NoSuchLedgerExists
+from quire.protocol.errors import OK, BookieHandleNotAvailable, NoSuchEntry, NoSuchLedgerExists, Security
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -167,6 +167,15 @@ def heard_from(codes: Iterable[tuple[int, int]]) -> set[int]:
     The indexes whose answer counts for `covered`, from (index, code) pairs: positives and negatives, nothing else.
     """
     return {index for index, code in codes if code in HEARD}
+
+
+def shortage(codes: Iterable[int], otherwise: int) -> int:
+    """
+    The code to report when too few bookies are left after these failures: -24 if TLS or authentication failed with each
+    of them, which is no lack of bookies; else `otherwise`.
+    """
+    codes = set(codes)
+    return Security.code if codes == {Security.code} else otherwise
 
 
 def merge(current: int, code: int) -> int:

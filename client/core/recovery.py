@@ -23,6 +23,7 @@ from quire.client.core.append.messages import (
     Append,
     ChangeRefused,
     ChannelLost,
+    Close,
     CloseChannel,
     Ended,
     EnsembleChanged,
@@ -36,7 +37,7 @@ from quire.client.core.append.messages import (
 )
 from quire.client.core.append.messages import Input as AddInput
 from quire.client.core.coverage import Coverage, describe
-from quire.client.core.quorum import Quorums
+from quire.client.core.quorum import NEGATIVE, Quorums, shortage
 from quire.client.core.recovery_messages import (
     Begin,
     Effect,
@@ -58,7 +59,7 @@ from quire.client.core.recovery_messages import (
 )
 from quire.client.core.recovery_reads import RecoveryReads, Verdict
 from quire.protocol.digest import HEADER, Digest
-from quire.protocol.errors import OK, LedgerRecovery, Timeout, UnauthorizedAccess, name_of
+from quire.protocol.errors import OK, LedgerRecovery, Security, Timeout, UnauthorizedAccess, name_of
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -164,8 +165,9 @@ class RecoveryMachine:
             self._read_on(effects)
         elif coverage.exhausted:
             codes = list(coverage.answered.values())
+            otherwise = Timeout.code if codes[-1] == Timeout.code else LedgerRecovery.code
             self._fail(
-                Timeout.code if codes[-1] == Timeout.code else LedgerRecovery.code,
+                shortage((code for code in codes if code != OK and code not in NEGATIVE), otherwise),
                 "can't fence: " + coverage.failure(self.bookies),
                 effects,
             )
@@ -280,7 +282,7 @@ class RecoveryMachine:
         effects.append(StoreEnd(self.last, self.length, tuple(sorted(self._ensembles.items()))))
 
     def _stored(self, given: EndStored, effects: list[Effect]) -> None:
-        self._let_go(effects)
+        self._let_go(effects, Close())  # copies above the ack quorum still go out
         self.state = RecoveryState.DONE
         effects.append(Recovered(False))
 
@@ -288,19 +290,20 @@ class RecoveryMachine:
         self._let_go(effects)
         self._adopt(given, effects)
 
-    def _let_go(self, effects: list[Effect]) -> None:
+    def _let_go(self, effects: list[Effect], end: Close | Shutdown = Shutdown()) -> None:
         if self.adds is not None:
-            effects += [
-                effect for effect in self.adds.handle(Shutdown()) if isinstance(effect, CloseChannel | StopAlarm)
-            ]
+            effects += [effect for effect in self.adds.handle(end) if isinstance(effect, CloseChannel | StopAlarm)]
 
     def _fail(self, code: int, reason: str, effects: list[Effect]) -> None:
-        """Refusal of the password and time-outs keep their code, all else is LedgerRecovery (protocol-rules.md 4.1)."""
+        """
+        Refusals of the password or of TLS and time-outs keep their code, all else is LedgerRecovery (protocol-rules.md
+        4.1).
+        """
         if self.state is RecoveryState.FAILED:
             return
         self._let_go(effects)
         self.state = RecoveryState.FAILED
-        kept = code in (UnauthorizedAccess.code, Timeout.code, LedgerRecovery.code)
+        kept = code in (UnauthorizedAccess.code, Security.code, Timeout.code, LedgerRecovery.code)
         text = (
             f"ledger {self.ledger} can't be recovered: {reason}{'' if kept else f' ({name_of(code)})'}; nothing is "
             "lost by trying again"

@@ -18,7 +18,7 @@ from twisted.logger import Logger
 
 from quire.client.connections.pool import Answer, LacAnswer
 from quire.client.core.coverage import Coverage
-from quire.client.core.quorum import NEGATIVE
+from quire.client.core.quorum import NEGATIVE, shortage
 from quire.client.core.read import ReadLimits
 from quire.client.handles.entry_body import read_body
 from quire.client.handles.ledger_record import LedgerRecord
@@ -36,6 +36,7 @@ from quire.protocol.errors import (
     Read,
     Timeout,
     UnauthorizedAccess,
+    error_of,
 )
 
 # SPDX-License-Identifier: Apache-2.0
@@ -176,7 +177,8 @@ class EndOfLedger:
             raise UnauthorizedAccess(f"ledger {self.id}: a bookie refused the request")
         text = "the last add confirmed is not known: " + coverage.failure(bookies)
         bad = [code for code in codes if code != OK and code not in NEGATIVE]
-        raise Timeout(text) if bad and bad[-1] == Timeout.code else Read(text)
+        otherwise = Timeout if bad and bad[-1] == Timeout.code else Read
+        raise error_of(shortage(bad, otherwise.code), text)
 
     async def try_read_last_confirmed(self) -> int:
         self._reads.check_open()

@@ -8,7 +8,7 @@ Safety: whether an edit is still wanted is asked again of every freshly read val
 newer state; nothing is written but by compare-and-set on the version that was looked at.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from quire.client.core.quorum import Quorums
 from quire.metadata.ledger import LedgerMetadata
@@ -22,6 +22,7 @@ CONFLICTS_MAX = 100
 
 Needs = Callable[[LedgerMetadata], bool]
 Change = Callable[[LedgerMetadata], LedgerMetadata]
+WriteIt = Callable[[LedgerMetadata, int], Awaitable[Versioned[LedgerMetadata]]]
 
 
 def digest_of(ledger: int, metadata: LedgerMetadata) -> Digest:
@@ -59,17 +60,22 @@ class LedgerRecord:
             self.current = seen
         return newer
 
-    async def edit(self, needs: Needs, change: Change) -> LedgerMetadata:
+    async def edit(self, needs: Needs, change: Change, write: WriteIt | None = None) -> LedgerMetadata:
         """
         Applies `change` unless `needs` says that it is not, or no longer, wanted; returns the metadata that holds then.
-        `needs` may raise to end it.  Raises what the store raises, and `MetadataVersion` after too many conflicts.
+        `needs` may raise to end it; `write` is another compare-and-set than the store's.  Raises what that raises, and
+        `MetadataVersion` after too many conflicts.
         """
         current = self.current
         for _ in range(CONFLICTS_MAX):
             if not needs(current.value):
                 return current.value
             try:
-                written = await self.store.write_ledger(self.ledger, change(current.value), current.version)
+                changed = change(current.value)
+                if write is None:
+                    written = await self.store.write_ledger(self.ledger, changed, current.version)
+                else:
+                    written = await write(changed, current.version)
             except MetadataVersion:
                 fresh = await self.store.read_ledger(self.ledger)
                 self.learn(fresh)

@@ -129,8 +129,18 @@ class BookieChoice:
                     shortage = str(error)
         return Picked(tuple(bookies), shortage, frozenset(available))
 
-    async def spare(self, bookies: Sequence[str], index: int, excluded: Sequence[str], metadata: LedgerMetadata) -> str:
-        """One that may hold what index `index` of an ensemble holds.  `NotEnoughBookies`; `MetaStore`."""
-        return self.placement.replacement(
-            await self.available(), bookies, excluded, index=index, wish=wish_of(metadata)
-        )
+    async def spare(
+        self,
+        bookies: Sequence[str],
+        index: int,
+        excluded: Sequence[str],
+        metadata: LedgerMetadata,
+        available: list[str] | None = None,
+    ) -> str:
+        """
+        One that may hold what index `index` of an ensemble holds; of those that an earlier `available` gave, if the
+        caller has that.  `NotEnoughBookies`; `MetaStore`.
+        """
+        if available is None:
+            available = await self.available()
+        return self.placement.replacement(available, bookies, excluded, index=index, wish=wish_of(metadata))

@@ -1,5 +1,7 @@
 """
-What the metadata store keeps, as bytes: ledger metadata, service info, the repair queue, Java's text form.
+What the metadata store keeps, as bytes: ledger metadata, service info, the repair queue, Java's text form,
+orders to empty a bookie.
 
-In reading order: `schema`, `ledger_codec` (face), `java_text` (face), `service_info` (face), `repair_text` (face).
+In reading order: `schema`, `ledger_codec` (face), `java_text` (face), `service_info` (face), `repair_text` (face),
+`drain_orders` (face).
 """

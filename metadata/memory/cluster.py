@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from quire.metadata.clock import time_of_day
-from quire.metadata.ledger import LedgerMetadata, check_ledger_id
+from quire.metadata.ledger import LedgerMetadata, check_ledger_id, check_page, no_ledger
 from quire.metadata.memory.auditing import AuditState
 from quire.metadata.memory.records import RecordTree
 from quire.metadata.memory.repairs import RepairQueue
@@ -31,7 +31,6 @@ from quire.metadata.store import (
     ServiceInfo,
     Versioned,
     WrongCluster,
-    check_page,
     no_cluster,
 )
 from quire.protocol.errors import (
@@ -40,7 +39,6 @@ from quire.protocol.errors import (
     LedgerExist,
     LedgerIdOverflow,
     MetadataVersion,
-    NoSuchLedgerExistsOnMetadataServer,
 )
 
 # SPDX-License-Identifier: Apache-2.0
@@ -85,6 +83,7 @@ class MemoryCluster:
     read_only: dict[str, Registration] = field(default_factory=dict)
     next_ledger: int = 0
     deletions: int = 0
+    registrations: int = 0  # how often a bookie has joined or left a list
     changes: int = 0
     set_back: bytes = b""  # what is noted about that
     next_session: int = 0
@@ -118,16 +117,29 @@ class MemoryCluster:
         return BookieList(
             {bookie: held.info for bookie, held in sorted(self.writable.items())},
             {bookie: held.info for bookie, held in sorted(self.read_only.items())},
+            self.registrations,
         )
+
+    def enlist(self, bookie: str, read_only: bool, registration: Registration) -> None:
+        """Puts a bookie on a list, or renews what is there."""
+        self.registrations += bookie not in self.lists(read_only)
+        self.lists(read_only)[bookie] = registration
+
+    def delist(self, bookie: str, read_only: bool) -> bool:
+        """Takes a bookie off a list; whether it was there."""
+        gone = self.lists(read_only).pop(bookie, None) is not None
+        self.registrations += gone
+        return gone
 
     def end_session(self, session: int) -> None:
         """Removes the registrations, repair locks, claims and votes of a session, and calls the listeners."""
         self.records.end_session(session)
         self.repairs.end_session(session)
         self.audits.end_session(session)
-        for held in (self.writable, self.read_only):
-            for bookie in [bookie for bookie, registration in held.items() if registration.session == session]:
-                del held[bookie]
+        for read_only in (False, True):
+            for bookie, held in list(self.lists(read_only).items()):
+                if held.session == session:
+                    self.delist(bookie, read_only)
         self.changed()
 
     def changed(self) -> None:
@@ -210,9 +222,7 @@ class MemoryCluster:
         check_ledger_id(ledger)
         found = self.ledgers.get(ledger)
         if found is None:
-            raise NoSuchLedgerExistsOnMetadataServer(
-                f"{self.uri} has no ledger {ledger}: `quire ledger list` shows those it has"
-            )
+            raise no_ledger(self.uri, ledger)
         return found
 
     def write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> Versioned[LedgerMetadata]:

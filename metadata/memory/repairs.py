@@ -11,9 +11,9 @@ from typing import Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, fail
 
-from quire.metadata.ledger import check_ledger_id
-from quire.metadata.repairs import CANDIDATES_MAX, PAGE, Repairs, Shortage, check_missing
-from quire.metadata.store import Watch, check_page, notify
+from quire.metadata.ledger import LedgerMetadata, check_ledger_id, check_page
+from quire.metadata.repairs import CANDIDATES_MAX, PAGE, RepairLock, Repairs, Shortage, check_missing
+from quire.metadata.store import Versioned, Watch, notify
 from quire.protocol.errors import IncorrectParameter, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
@@ -80,6 +80,14 @@ class RepairQueue:
         self.shortages.pop(shortage.ledger, None)
         return True
 
+    def holds(self, ledger: int, session: int) -> bool:
+        """Whether the lock is that session's."""
+        return self.locks.get(ledger) == session
+
+    def knows(self, shortage: Shortage) -> bool:
+        """Whether it is there in that version."""
+        return self.shortages.get(shortage.ledger) == shortage
+
     def switch(self, enabled: bool) -> None:
         """Turns the switch."""
         self.enabled = enabled
@@ -107,7 +115,10 @@ class Runner(Protocol):
 
 
 class MemoryRepairs(Repairs):
-    """The queue through one store.  `check()` raises `NoCluster`; `session()` is the store's of now."""
+    """
+    The queue through one store.  `check()` raises `NoCluster`; `session()` is the store's of now; `write` replaces a
+    ledger's metadata.
+    """
 
     def __init__(
         self,
@@ -116,6 +127,7 @@ class MemoryRepairs(Repairs):
         watch: Callable[[Callable[[], None]], Watch],
         check: Callable[[], object],
         session: Callable[[], int],
+        write: Callable[[int, LedgerMetadata, int], Versioned[LedgerMetadata]],
         random: Random,
     ) -> None:
         super().__init__(random)
@@ -124,6 +136,7 @@ class MemoryRepairs(Repairs):
         self._watch = watch
         self._check = check
         self._session = session
+        self._write = write
 
     def _checked(self) -> RepairQueue:
         self._check()
@@ -200,3 +213,22 @@ class MemoryRepairs(Repairs):
         if done is None:
             raise self._lost(shortage)
         return done
+
+    async def _write_under(
+        self, lock: RepairLock, metadata: LedgerMetadata, version: int, last: bool
+    ) -> Versioned[LedgerMetadata] | None:
+        queue, session, shortage = self._queue, int(lock.session), lock.shortage if last else None
+
+        def write(ledger: int, metadata: LedgerMetadata, version: int) -> Versioned[LedgerMetadata] | None:
+            if not queue.holds(ledger, session):
+                raise self._lost(lock)
+            if shortage is not None and not queue.knows(shortage):
+                return None
+            stored = self._write(ledger, metadata, version)
+            if shortage is not None:
+                queue.settle(shortage, session)
+            elif last:
+                queue.release(ledger, session)
+            return stored
+
+        return await self._run("write_ledger", write, lock.ledger, metadata, version)

@@ -94,7 +94,13 @@ class MemoryStore(RecordStore):
             lambda: int(cluster.time_of_day() * 1000),
         )
         self.repairs = MemoryRepairs(
-            cluster.repairs, self._run, self._watch, cluster.describe, lambda: self._session, cluster.random
+            cluster.repairs,
+            self._run,
+            self._watch,
+            cluster.describe,
+            lambda: self._session,
+            cluster.write_ledger,
+            cluster.random,
         )
         self.auditing = MemoryAuditing(cluster.audits, self._run, self._watch, cluster.describe, lambda: self._session)
 
@@ -244,7 +250,7 @@ class MemoryStore(RecordStore):
     def ledger_deletions(self) -> Deferred[int | None]:
         return self._run("ledger_deletions", lambda: self.shared.deletions)
 
-    def ledger_ids(self, after: int = -1, limit: int = 1000) -> Deferred[list[int]]:
+    def ledger_ids(self, after: int = -1, limit: int = 10_000) -> Deferred[list[int]]:
         return self._run("ledger_ids", self._ledger_ids, after, limit)
 
     def _ledger_ids(self, after: int, limit: int) -> list[int]:
@@ -298,12 +304,12 @@ class MemoryStore(RecordStore):
         except ValueError as error:
             raise IncorrectParameter(str(error)) from None
         self.shared.describe()
-        mine, other = self.shared.lists(read_only), self.shared.lists(not read_only)
-        if any(held[bookie].session != self._session for held in (mine, other) if bookie in held):
+        held = [each[bookie] for each in (self.shared.writable, self.shared.read_only) if bookie in each]
+        if any(each.session != self._session for each in held):
             return False
-        mine[bookie] = Registration(self._session, info)
+        self.shared.enlist(bookie, read_only, Registration(self._session, info))
         self._own[bookie] = self._session, read_only
-        other.pop(bookie, None)
+        self.shared.delist(bookie, not read_only)
         self.shared.changed()
         return True
 
@@ -349,7 +355,7 @@ class MemoryStore(RecordStore):
         held = self.shared.lists(read_only).get(bookie)
         if held is None or held.session != session:
             raise NotRegistered(f"{self.uri}: {bookie} is not registered by this session")
-        del self.shared.lists(read_only)[bookie]
+        self.shared.delist(bookie, read_only)
         self.shared.went("registration", bookie, held.session, session)
         self.shared.changed()
 
@@ -366,7 +372,7 @@ class MemoryStore(RecordStore):
         def look() -> None:
             nonlocal seen
             found = self.shared.bookie_list()
-            if found != seen:
+            if not found.repeats(seen):
                 seen = found
                 notify(fn, found)
 

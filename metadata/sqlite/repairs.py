@@ -16,13 +16,13 @@ from random import Random
 from twisted.internet.defer import Deferred, fail
 
 from quire.metadata.formats import repair_text
-from quire.metadata.ledger import check_ledger_id
-from quire.metadata.repairs import CANDIDATES_MAX, PAGE, Repairs, Shortage, check_missing
+from quire.metadata.ledger import LedgerMetadata, check_ledger_id, check_page
+from quire.metadata.repairs import CANDIDATES_MAX, PAGE, RepairLock, Repairs, Shortage, check_missing
 from quire.metadata.sqlite import tables
 from quire.metadata.sqlite.repair_watches import Bury, RepairWatches
 from quire.metadata.sqlite.session import Runner, Session, living
 from quire.metadata.sqlite.tables import DISABLED, Connection
-from quire.metadata.store import Watch, check_page
+from quire.metadata.store import Versioned, Watch
 from quire.protocol.errors import IncorrectParameter, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
@@ -51,8 +51,10 @@ class SQLiteRepairs(Repairs):
         self._watches = watches
         self._bury = bury
 
-    def _change(self, work: Callable[[Connection], bool]) -> Deferred[bool]:
-        """Runs a change, which says whether it may give somebody something to take."""
+    def _change(self, work: Callable[[Connection], bool], *ledgers: int) -> Deferred[bool]:
+        """
+        Runs a change, which says whether it may give somebody something to take; of the queue, and of these ledgers.
+        """
 
         def change(connection: Connection) -> bool:
             tables.cluster(connection, self._uri)
@@ -65,7 +67,7 @@ class SQLiteRepairs(Repairs):
             self._watches.look()
             return done
 
-        return self._run(change, writes=True).addCallback(changed)
+        return self._run(change, writes=True, changes=ledgers).addCallback(changed)
 
     # -- the queue -------------------------------------------------------------------------------------------------
 
@@ -203,6 +205,31 @@ class SQLiteRepairs(Repairs):
 
         await self._change(settle)
         return gone
+
+    async def _write_under(
+        self, lock: RepairLock, metadata: LedgerMetadata, version: int, last: bool
+    ) -> Versioned[LedgerMetadata] | None:
+        ledger, session, shortage = lock.ledger, str(lock.session), lock.shortage if last else None
+        stored: Versioned[LedgerMetadata] | None = None
+
+        def write(connection: Connection) -> bool:
+            nonlocal stored
+            held = "SELECT 1 FROM repair_locks JOIN sessions ON session = name WHERE ledger = ? AND session = ?"
+            if tables.scalar(connection, held, ledger, session) is None:
+                raise self._lost(lock)
+            if shortage is not None and _shortage(ledger, connection) != shortage:
+                return False
+            stored = tables.change_ledger(connection, self._uri, ledger, metadata, version)
+            if last:
+                _drop_lock(ledger, session, connection)
+                connection.execute(
+                    "DELETE FROM shortages WHERE ledger = ? AND version = ?",
+                    (ledger, shortage.version if shortage is not None else None),
+                )
+            return last
+
+        await self._change(write, ledger)
+        return stored
 
 
 # -- on the thread ---------------------------------------------------------------------------------------------------

@@ -34,7 +34,9 @@ HEARTBEATS_PER_TIMEOUT = 3
 class Runner(Protocol):
     """Runs work on the store's thread."""
 
-    def __call__(self, work: Callable[[Connection], T], /, *, writes: bool = ...) -> Deferred[T]: ...
+    def __call__(
+        self, work: Callable[[Connection], T], /, *, writes: bool = ..., changes: tuple[int, ...] = ...
+    ) -> Deferred[T]: ...
 
 
 class Session:

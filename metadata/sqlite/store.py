@@ -27,7 +27,7 @@ from twisted.logger import Logger
 
 from quire.metadata.clock import Boottime, Reactor, pause
 from quire.metadata.formats import ledger_codec
-from quire.metadata.ledger import LedgerMetadata, check_bookie_id, check_ledger_id
+from quire.metadata.ledger import LedgerMetadata, check_bookie_id, check_ledger_id, check_page
 from quire.metadata.records import RecordStore
 from quire.metadata.sqlite import tables
 from quire.metadata.sqlite.auditing import SQLiteAuditing
@@ -52,7 +52,6 @@ from quire.metadata.store import (
     StoreClosed,
     Versioned,
     Watch,
-    check_page,
 )
 from quire.metadata.worker import Worker
 from quire.protocol.errors import IncorrectParameter, LedgerError, MetaStore
@@ -270,15 +269,14 @@ class SQLiteStore(RecordStore):
                 raise IncorrectParameter(
                     f"ledger {ledger}: metadata is written with the version that was read, not {version}"
                 )
-            data = ledger_codec.encode(metadata)
         except LedgerError as error:
             return fail(error)
 
-        def write(connection: Connection) -> Versioned[LedgerMetadata]:
-            tables.write_ledger(connection, self.uri, ledger, data, version)
-            return Versioned(metadata, version + 1)
-
-        return self.run(write, writes=True, changes=(ledger,))
+        return self.run(
+            lambda connection: tables.change_ledger(connection, self.uri, ledger, metadata, version),
+            writes=True,
+            changes=(ledger,),
+        )
 
     def delete_ledger(self, ledger: int) -> Deferred[None]:
         try:
@@ -287,7 +285,7 @@ class SQLiteStore(RecordStore):
             return fail(error)
         return self.run(lambda connection: tables.delete_ledger(connection, ledger), writes=True, changes=(ledger,))
 
-    def ledger_ids(self, after: int = -1, limit: int = 1000) -> Deferred[list[int]]:
+    def ledger_ids(self, after: int = -1, limit: int = 10_000) -> Deferred[list[int]]:
         try:
             check_page(after, limit)
         except LedgerError as error:

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from quire.metadata.auditing import Periodic
-from quire.metadata.formats import service_info
+from quire.metadata.formats import ledger_codec, service_info
+from quire.metadata.ledger import LedgerMetadata, no_ledger
 from quire.metadata.store import (
     ANY,
     LEDGER_ID_MAX,
@@ -32,16 +33,17 @@ from quire.protocol.errors import (
     LedgerExist,
     LedgerIdOverflow,
     MetadataVersion,
-    NoSuchLedgerExistsOnMetadataServer,
 )
 
 # SPDX-License-Identifier: Apache-2.0
 
 LAYOUT = "2\nquire.SQLiteLedgers:1"
 VALUES_MAX = 500  # in one statement; SQLite took 999 once
-OWNED = ("bookies", "records", "repair_locks", "votes")  # tables whose rows go with their session
+OWNED = ("records", "repair_locks", "votes")  # tables whose rows go with their session, as registrations do
 DELAY, DELAYS = "lost bookie delay", "lost bookie delays"  # counters: its seconds, and how often it was set
 DISABLED = "repairs disabled"
+REGISTRATIONS = "registrations"  # a counter: how often a bookie has joined or left a list
+COUNT = -1  # in place of "whether read-only": the row has that counter
 # counters that go with their cluster; the others outlive it, so that no id or version comes twice
 FORGOTTEN = ("set back", DELAY, DISABLED, *(check.value for check in Periodic))
 
@@ -120,9 +122,12 @@ def new_ledger_id(connection: Connection, uri: str) -> int:
     return ledger
 
 
-def count(connection: Connection, name: str) -> int:
-    """One more of a counter, and how many these are."""
-    connection.execute("INSERT INTO counters VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET value = value + 1", (name,))
+def count(connection: Connection, name: str, more: int = 1) -> int:
+    """So many more of a counter, and how many these are."""
+    connection.execute(
+        "INSERT INTO counters VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
+        (name, more),
+    )
     return int(scalar(connection, "SELECT value FROM counters WHERE name = ?", name))
 
 
@@ -172,9 +177,7 @@ def read_ledger(connection: Connection, uri: str, ledger: int) -> tuple[bytes, i
     """The stored bytes and their version; `NoSuchLedgerExistsOnMetadataServer`."""
     row = connection.execute("SELECT data, version FROM ledgers WHERE id = ?", (ledger,)).fetchone()
     if row is None:
-        raise NoSuchLedgerExistsOnMetadataServer(
-            f"{uri} has no ledger {ledger}: `quire ledger list` shows those it has"
-        )
+        raise no_ledger(uri, ledger)
     return row[0], row[1]
 
 
@@ -199,6 +202,14 @@ def write_ledger(connection: Connection, uri: str, ledger: int, data: bytes, ver
     if changed != 1:
         found = read_ledger(connection, uri, ledger)[1]
         raise MetadataVersion(f"ledger {ledger} is at version {found}, not {version}")
+
+
+def change_ledger(
+    connection: Connection, uri: str, ledger: int, metadata: LedgerMetadata, version: int
+) -> Versioned[LedgerMetadata]:
+    """The same with the metadata as a value; what is stored then."""
+    write_ledger(connection, uri, ledger, ledger_codec.encode(metadata), version)
+    return Versioned(metadata, version + 1)
 
 
 def delete_ledger(connection: Connection, ledger: int) -> None:
@@ -266,6 +277,7 @@ def sessions(connection: Connection) -> list[tuple[str, int]]:
 def end_sessions(connection: Connection, names: Iterable[str]) -> None:
     """Removes sessions and what they have made: registrations, claims, repair locks, votes."""
     for name in names:
+        _delist(connection, "session = ?", name)
         for table in OWNED:
             connection.execute(f"DELETE FROM {table} WHERE session = ?", (name,))
         connection.execute("DELETE FROM sessions WHERE name = ?", (name,))
@@ -278,19 +290,27 @@ def holders(connection: Connection, bookie: str) -> set[str]:
 
 def register(connection: Connection, bookie: str, read_only: bool, session: str, info: ServiceInfo) -> None:
     """Puts a bookie on one list, in that session, and takes it off the other."""
+    if not scalar(connection, "SELECT 1 FROM bookies WHERE bookie = ? AND read_only = ?", bookie, int(read_only)):
+        count(connection, REGISTRATIONS)
     connection.execute(
         "INSERT OR REPLACE INTO bookies VALUES (?, ?, ?, ?)",
         (bookie, int(read_only), session, service_info.encode(info)),
     )
-    connection.execute("DELETE FROM bookies WHERE bookie = ? AND read_only = ?", (bookie, int(not read_only)))
+    _delist(connection, "bookie = ? AND read_only = ?", bookie, int(not read_only))
+
+
+def _delist(connection: Connection, which: str, *values: object) -> int:
+    """Removes registrations, and counts them."""
+    gone = connection.execute(f"DELETE FROM bookies WHERE {which}", values).rowcount
+    if gone:
+        count(connection, REGISTRATIONS, gone)
+    return gone
 
 
 def unregister(connection: Connection, uri: str, session: str, bookie: str, read_only: bool) -> None:
     """Takes a bookie off a list; `NotRegistered` when that session has not put it there."""
-    changed = connection.execute(
-        "DELETE FROM bookies WHERE bookie = ? AND read_only = ? AND session = ?", (bookie, int(read_only), session)
-    ).rowcount
-    if changed != 1:
+    which = "bookie = ? AND read_only = ? AND session = ?"
+    if _delist(connection, which, bookie, int(read_only), session) != 1:
         raise NotRegistered(f"{uri}: {bookie} is not registered by this session")
 
 
@@ -302,18 +322,29 @@ def registered(connection: Connection, session: str) -> set[tuple[str, bool]]:
     }
 
 
-def bookie_rows(connection: Connection) -> list[tuple[str, int, bytes]]:
-    """All registrations as they are stored: bookie, whether read-only, information."""
-    return connection.execute("SELECT bookie, read_only, info FROM bookies ORDER BY bookie").fetchall()
+def bookie_rows(connection: Connection) -> list[tuple[str, int, Any]]:
+    """
+    All registrations as they are stored: bookie, whether read-only, information; and how often that changed, which has
+    to be of the same moment, so of the same statement.
+    """
+    return connection.execute(
+        "SELECT bookie, read_only, info FROM bookies UNION ALL SELECT name, ?, value FROM counters WHERE name = ? "
+        "ORDER BY 1, 2",
+        (COUNT, REGISTRATIONS),
+    ).fetchall()
 
 
-def listed(rows: Iterable[tuple[str, int, bytes]]) -> BookieList:
+def listed(rows: Iterable[tuple[str, int, Any]]) -> BookieList:
     """The lists that stored rows make up; information that can't be read counts as unknown."""
     writable: dict[str, ServiceInfo] = {}
     read_only: dict[str, ServiceInfo] = {}
-    for bookie, is_read_only, info in rows:
-        (read_only if is_read_only else writable)[bookie] = service_info.decode_or_unknown(bookie, info)
-    return BookieList(writable, read_only)
+    changes = 0
+    for bookie, kind, found in rows:
+        if kind == COUNT:
+            changes = found
+        else:
+            (read_only if kind else writable)[bookie] = service_info.decode_or_unknown(bookie, found)
+    return BookieList(writable, read_only, changes)
 
 
 def bookies(connection: Connection) -> BookieList:

@@ -13,7 +13,7 @@ bookie whose process died is taken off the list by the first look.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -65,7 +65,7 @@ class Sight:
     dead: list[str] = field(default_factory=list)
     ledgers: dict[int, Versioned[LedgerMetadata] | None] = field(default_factory=dict)
     versions: dict[int, int] = field(default_factory=dict)  # of those that are there, also where they can't be read
-    rows: list[tuple[str, int, bytes]] | None = None  # of the bookies, as they are stored
+    rows: list[tuple[str, int, Any]] | None = None  # of the bookies, as they are stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Watches:
         self._ledgers: dict[int, list[LedgerSubscription]] = {}
         self._versions: dict[int, int] = {}  # of watched ledgers, as they were seen last
         self._bookies: list[BookieSubscription] = []
-        self._rows: list[tuple[str, int, bytes]] | None = None  # of the bookies, as they were seen last
+        self._rows: list[tuple[str, int, Any]] | None = None  # of the bookies, as they were seen last
         self._listed = BookieList({}, {})  # what they say
         self._change: int | None = None  # data_version at the last look at everything
         self._stale: set[int] = set()  # look at these, whatever the counter says
@@ -226,13 +226,13 @@ class Watches:
             self._tell_bookies(sight.rows)
         self._again()
 
-    def _tell_bookies(self, rows: list[tuple[str, int, bytes]]) -> None:
+    def _tell_bookies(self, rows: list[tuple[str, int, Any]]) -> None:
         if rows == self._rows:
             return
         self._rows = rows
         self._listed = tables.listed(rows)
         for subscription in list(self._bookies):
-            if subscription.heard != self._listed and not subscription.watch.cancelled:
+            if not (self._listed.repeats(subscription.heard) or subscription.watch.cancelled):
                 subscription.heard = self._listed
                 notify(subscription.fn, self._listed)
 

@@ -59,12 +59,13 @@ class Subscription:
 class Listing:
     """
     One of the two lists as it was last read; `names` is None when it must be read again, an info is missing for the
-    same reason.
+    same reason, or since the bookie has just left.
     """
 
     path: str
     names: list[str] | None = None
     infos: dict[str, ServiceInfo] = field(default_factory=dict)
+    cleared: int = 0  # how often it had changed once all that were in it had left
 
     def forget(self) -> None:
         """Reads all of it again before the next answer."""
@@ -260,7 +261,8 @@ class BookieRegistry:
 
     async def _read(self, writable: Listing, read_only: Listing, watching: bool) -> BookieList:
         await together([Deferred.fromCoroutine(self._fill(listing, watching)) for listing in (writable, read_only)])
-        return BookieList(dict(sorted(writable.infos.items())), dict(sorted(read_only.infos.items())))
+        changes = sum(each.cleared - len(each.infos) for each in (writable, read_only))
+        return BookieList(dict(sorted(writable.infos.items())), dict(sorted(read_only.infos.items())), changes)
 
     async def _fill(self, listing: Listing, watching: bool) -> None:
         """
@@ -277,11 +279,12 @@ class BookieRegistry:
                 self._wake()
 
             try:
-                names = await self._session.children(listing.path, changed if watching else None)
+                nodes, stat = await self._session.listing(listing.path, changed if watching else None)
             except NoNode:
                 await self.make_read_only_list()
-                names = await self._session.children(listing.path, changed if watching else None)
-            names = [name for name in names if name != READ_ONLY]
+                nodes, stat = await self._session.listing(listing.path, changed if watching else None)
+            names = [name for name in nodes if name != READ_ONLY]
+            listing.cleared = stat.cversion - (len(nodes) - len(names)) + len(names)
             if not spent:
                 listing.names = names
             for gone in set(listing.infos) - set(names):
@@ -376,7 +379,7 @@ class BookieRegistry:
                 continue
             complained = False
             for subscription in list(self._subscriptions):
-                if subscription.heard != found and not subscription.watch.cancelled:
+                if not (found.repeats(subscription.heard) or subscription.watch.cancelled):
                     subscription.heard = found
                     notify(subscription.fn, found)
             if not self._stale:

@@ -10,7 +10,7 @@ Knows: which znode holds what, in which order it is made, and whether a change w
 Does not know: kazoo (`session`), bytes (`formats`).
 
 Safety: the lock and the shortage go in one transaction that is bound to the lock's session, so a finish that is tried
-again finds no lock, and never removes what was noted meanwhile.
+again finds no lock, and never removes what was noted meanwhile.  So is what is written under a lock.
 """
 
 import socket
@@ -21,14 +21,15 @@ from random import Random
 from twisted.internet.defer import Deferred
 
 from quire.metadata.clock import Reactor, pause
-from quire.metadata.formats import repair_text
-from quire.metadata.ledger import check_ledger_id
-from quire.metadata.records import Create, Delete
+from quire.metadata.formats import ledger_codec, repair_text
+from quire.metadata.ledger import LedgerMetadata, check_ledger_id, check_page, no_ledger
+from quire.metadata.records import Check, Create, Delete, Step, Write
 from quire.metadata.repairs import CANDIDATES_MAX, PAGE, RepairLock, Repairs, Shortage, check_missing
-from quire.metadata.store import ANY, Watch, check_page, no_cluster, notify
+from quire.metadata.store import ANY, Versioned, Watch, no_cluster, notify
 from quire.metadata.zk.answers import BadVersion, NodeError, NodeExists, NoNode, SessionOver, Wake, together
+from quire.metadata.zk.cluster import ZooKeeperCluster
 from quire.metadata.zk.session import ZooKeeperSession
-from quire.protocol.errors import MetaStore
+from quire.protocol.errors import MetadataVersion, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -53,8 +54,11 @@ def name_of(ledger: int) -> str:
 class ZooKeeperRepairs(Repairs):
     """The queue through one store, below `root`."""
 
-    def __init__(self, reactor: Reactor, session: ZooKeeperSession, root: str, random: Random) -> None:
+    def __init__(
+        self, reactor: Reactor, session: ZooKeeperSession, root: str, cluster: ZooKeeperCluster, random: Random
+    ) -> None:
         super().__init__(random)
+        self._cluster = cluster
         self._reactor = reactor
         self._session = session
         self._root = f"{root}/underreplication"
@@ -122,9 +126,7 @@ class ZooKeeperRepairs(Repairs):
                 continue
             return
 
-    async def _add(
-        self, ledger: int, data: bytes, missing: Sequence[str], since_ms: int | None, afresh: bool
-    ) -> bool:
+    async def _add(self, ledger: int, data: bytes, missing: Sequence[str], since_ms: int | None, afresh: bool) -> bool:
         """
         Makes a shortage, or adds to the one that is there; False when another was faster, or an earlier try of ours
         whose answer was lost.
@@ -340,6 +342,33 @@ class ZooKeeperRepairs(Repairs):
                 return False
         await self._prune(directory_of(ledger).split("/"))
         return True
+
+    async def _write_under(
+        self, lock: RepairLock, metadata: LedgerMetadata, version: int, last: bool
+    ) -> Versioned[LedgerMetadata] | None:
+        ledger, data = lock.ledger, ledger_codec.encode(metadata)
+        paths, _ = await self._cluster.layout()
+        path, held = paths.path_of(ledger), self._lock_of(ledger)
+        steps: list[Step] = [Write(path, data, version), Delete(held, ANY) if last else Check(held)]
+        if last and lock.shortage is not None:
+            above = self._path(ledger).rpartition("/")[0]  # where no other ledger is; a look prunes those above
+            steps += [Delete(self._path(ledger), lock.shortage.version), Delete(above, ANY)]
+        try:
+            await self._session.transact(steps, session=int(lock.session))
+        except SessionOver:
+            raise self._lost(lock) from None
+        except NodeError as error:
+            if error.step > 1:
+                return None
+            if error.step == 1:
+                raise self._lost(lock) from None
+            if isinstance(error, NoNode):
+                raise no_ledger(self._session.uri, ledger) from None
+            if not (error.retried and await self._session.holds(path, data, version + 1)):
+                if error.retried and last:  # it may have been done, and with it the lock went
+                    raise self._lost(lock) from None
+                raise MetadataVersion(f"ledger {ledger} is no longer at version {version}") from None
+        return Versioned(metadata, version + 1)
 
 
 class QueueWatch:

@@ -351,15 +351,16 @@ class ZooKeeperSession:
         return [found[number] for number in range(len(paths))]
 
     def exists(self, path: str, watch: Wake | None = None) -> "Deferred[ZnodeStat | None]":
-        """
-        What the node is, or None.  `watch` is called once, when the node appears, changes or goes, or the watch is
-        lost.
-        """
+        """What the node is, or None.  `watch` is called once: it appears, changes or goes, or the watch is lost."""
         return self._call(path, lambda client: client.exists_async(path, watch=self._watcher(watch)))
 
     def children(self, path: str, watch: Wake | None = None) -> "Deferred[list[str]]":
         """The names, in no order.  `NoNode`."""
-        return self._call(path, lambda client: client.get_children_async(path, watch=self._watcher(watch)))
+        return self.listing(path, watch).addCallback(lambda found: found[0])
+
+    def listing(self, path: str, watch: Wake | None = None) -> "Deferred[tuple[list[str], ZnodeStat]]":
+        """The names, and what the node was at that moment: its `cversion` counts who was made or went.  `NoNode`."""
+        return self._call(path, lambda client: client.get_children_async(path, self._watcher(watch), True))
 
     def set(self, path: str, data: bytes, version: int, *, session: int | None = None) -> "Deferred[ZnodeStat]":
         """`NoNode`, `BadVersion`, `SessionOver`; version -1 is any."""
@@ -387,10 +388,7 @@ class ZooKeeperSession:
             raise NoNode(str(over)) from None
 
     async def holds(self, path: str, data: bytes, version: int) -> bool:
-        """
-        Whether a znode has these bytes at this version: after a retried write, whether an earlier try was the one that
-        took effect.
-        """
+        """Whether a znode has these bytes at this version: after a retried write, whether an earlier try was done."""
         try:
             found, stat = await self.get(path)
         except NoNode:

@@ -20,7 +20,7 @@ from twisted.logger import Logger
 from quire.metadata.address import ZooKeeperAddress
 from quire.metadata.clock import Reactor
 from quire.metadata.formats import ledger_codec
-from quire.metadata.ledger import LedgerMetadata, check_bookie_id, check_ledger_id
+from quire.metadata.ledger import LedgerMetadata, check_bookie_id, check_ledger_id, check_page, no_ledger
 from quire.metadata.records import Check, Create, RecordStore, Step
 from quire.metadata.store import (
     ANY,
@@ -35,7 +35,6 @@ from quire.metadata.store import (
     ServiceInfo,
     Versioned,
     Watch,
-    check_page,
     no_cluster,
     notify,
 )
@@ -105,7 +104,7 @@ class ZooKeeperStore(RecordStore):
         self._watches = LedgerWatches(reactor, self.session, self._cluster.path_of)
         self._records = ZooKeeperRecords(reactor, self.session, self.uri, records_root(self._root), self._cluster)
         self.records = self._records
-        self._repairs = ZooKeeperRepairs(reactor, self.session, self._root, random)
+        self._repairs = ZooKeeperRepairs(reactor, self.session, self._root, self._cluster, random)
         self.repairs = self._repairs
         self._auditing = ZooKeeperAuditing(reactor, self.session, self._root)
         self.auditing = self._auditing
@@ -308,16 +307,11 @@ class ZooKeeperStore(RecordStore):
         try:
             data, stat = await self.session.get(paths.path_of(ledger))
         except NoNode:
-            raise self._no_ledger(ledger) from None
+            raise no_ledger(self.uri, ledger) from None
         return ledger_codec.decode_stored(ledger, data, stat.version)
 
     def read_ledgers(self, ledgers: Sequence[int]) -> "Deferred[list[Versioned[LedgerMetadata] | None]]":
         return _run(self._cluster.layout()).addCallback(lambda at: _run(read_many(self.session, at[0], ledgers)))
-
-    def _no_ledger(self, ledger: int) -> NoSuchLedgerExistsOnMetadataServer:
-        return NoSuchLedgerExistsOnMetadataServer(
-            f"{self.uri} has no ledger {ledger}: `quire ledger list` shows those it has"
-        )
 
     def write_ledger(
         self, ledger: int, metadata: LedgerMetadata, version: int
@@ -336,7 +330,7 @@ class ZooKeeperStore(RecordStore):
         try:
             return Versioned(metadata, (await self.session.set(path, data, version)).version)
         except NoNode:
-            raise self._no_ledger(ledger) from None
+            raise no_ledger(self.uri, ledger) from None
         except BadVersion as error:
             if not (error.retried and await self.session.holds(path, data, version + 1)):
                 raise MetadataVersion(f"ledger {ledger} is no longer at version {version}") from None
@@ -352,7 +346,7 @@ class ZooKeeperStore(RecordStore):
             await self.session.delete(paths.path_of(ledger))
             self._pruning.left(paths.parents(ledger))
 
-    def ledger_ids(self, after: int = -1, limit: int = 1000) -> "Deferred[list[int]]":
+    def ledger_ids(self, after: int = -1, limit: int = 10_000) -> "Deferred[list[int]]":
         return _run(self._ledger_ids(after, limit))
 
     async def _ledger_ids(self, after: int, limit: int) -> list[int]:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
 
-from quire.client.api import Client
 from quire.pipeline.clients import cluster
 from quire.pipeline.jobs.scrub import Each
 from quire.replication.autorecovery.found import queued
@@ -62,17 +61,16 @@ def mended(uri: str, how: Mending, work: Sequence[Work]) -> list[Mended]:
     """One task."""
     ours = cluster(uri)
 
+    async def one(ledger: int, findings: Sequence[Finding]) -> Mended:
+        return await mend(ours.client, ledger, findings, how)
+
     async def story() -> list[Mended]:
         done: list[Mended] = []
         for start in range(0, len(work), AT_ONCE):
-            done += await all_of([_one(ours.client, *one, how) for one in work[start : start + AT_ONCE]])
+            done += await all_of([one(*each) for each in work[start : start + AT_ONCE]])
         return done
 
     return ours.wait(story)
-
-
-async def _one(client: Client, ledger: int, findings: Sequence[Finding], how: Mending) -> Mended:
-    return await mend(client, ledger, findings, how)
 
 
 def drain(each: Each, uri: str, bookies: Sequence[str], how: Mending, remove: bool) -> list[Mended]:

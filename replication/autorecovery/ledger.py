@@ -25,7 +25,7 @@ from quire.protocol.errors import NoSuchLedgerExistsOnMetadataServer
 from quire.replication.autorecovery.graces import Graces
 from quire.replication.autorecovery.places import put_right
 from quire.replication.core.outlook import Outlook, outlook, short_fragments, short_of
-from quire.replication.lost_bookies import recover_bookies
+from quire.replication.lost_bookies import free_ledger
 from quire.replication.mending import Mended, Mending, mend_bookies
 
 # SPDX-License-Identifier: Apache-2.0
@@ -34,7 +34,7 @@ from quire.replication.mending import Mended, Mending, mend_bookies
 class Outcome(NamedTuple):
     """
     What became of a try.  `reasons`: why the ledger is not whole; `due_s`: when to look again, if that is known;
-    `entries` and `bytes` were copied.
+    `entries` and `bytes` were copied; `ended`: the ledger left the queue, and its lock went.
     """
 
     reasons: tuple[str, ...] = ()
@@ -42,6 +42,7 @@ class Outcome(NamedTuple):
     due_s: float | None = None
     entries: int = 0
     bytes: int = 0
+    ended: bool = False
 
     @property
     def done(self) -> bool:
@@ -72,24 +73,28 @@ class Repairer:
         assert lock.shortage is not None, "it was taken from the queue"
         client, ledger, shortage = self._client, lock.ledger, lock.shortage
         how = replace(self._how, lock=lock)
-        metadata = (await client.store.read_ledger(ledger)).value
+        stored = await client.store.read_ledger(ledger)
+        metadata = stored.value
         listed = await client.store.bookies()
         marked = short_of(metadata, shortage.missing or metadata.bookies())
         here = [bookie for bookie in marked if listed.find(bookie) is not None]
         gone = [bookie for bookie in marked if shortage.missing and bookie not in here]
         due_s = None
+        ended = False
         hopeless: list[bool] = []  # of each part that left something: whether its entries have no copy
         if gone:
             due_s = await self._graces.left(ledger, metadata, gone, shortage)
-            freed = await recover_bookies(
+            freed = await free_ledger(
                 client,
+                ledger,
+                stored,
                 gone,
                 fence=due_s is not None and due_s <= 0,
-                even_if_registered=True,
-                ledgers=[ledger],
                 lock=lock,
+                finish=bool(shortage.missing) and not here,
                 pace=how.pace,
             )
+            ended = freed.ended
             done.entries += freed.progress.entries
             done.bytes += freed.progress.bytes
             done.left += [each.reason for each in freed.failed]
@@ -104,7 +109,7 @@ class Repairer:
             await put_right(client, ledger, how, done)
         if not done.left:
             self._graces.over(ledger)
-            return Outcome((), None, None, done.entries, done.bytes)
+            return Outcome((), None, None, done.entries, done.bytes, ended)
         after = (await client.store.read_ledger(ledger)).value
         short = short_fragments(after, gone, listed.writable)
         found = outlook(short)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from quire.metadata.records import NoRecord, RecordChanged, RecordExists, Records
+from quire.metadata.records import NoRecord, RecordChanged, Records, put
 from quire.metadata.store import ANY
 
 # SPDX-License-Identifier: Apache-2.0
@@ -88,19 +88,7 @@ class Notes:
 
     async def write(self, note: Note) -> None:
         """In place of what was noted of the ledger."""
-        path, data = path_of(note.ledger), note.encode()
-        while True:
-            try:
-                version = (await self._records.read(path)).version
-                await self._records.write(path, data, version)
-                return
-            except NoRecord:
-                with suppress(RecordExists):
-                    await self._records.folder(path.rpartition("/")[0])
-                    await self._records.create(path, data)
-                    return
-            except RecordChanged:
-                continue
+        await put(self._records, path_of(note.ledger), note.encode())
 
     async def drop(self, note: Note) -> None:
         """Nothing is to be said of the ledger any more, unless something was noted since."""

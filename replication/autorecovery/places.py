@@ -10,8 +10,8 @@ from quire.client.api import Client
 from quire.client.core.quorum import Domains
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.protocol.errors import NotEnoughBookies, Replication
-from quire.replication.copier import FragmentCopier, TargetFailed
 from quire.replication.core.fragments import HeldFragment
+from quire.replication.freeing.moving import move
 from quire.replication.mending import Mended, Mending
 from quire.replication.scrub.ledgers import known
 
@@ -23,6 +23,7 @@ async def put_right(client: Client, ledger: int, how: Mending, done: Mended) -> 
     domains = (await known(client)).domains
     if domains is None:
         return  # the placement promises nothing that could be kept
+    assert how.lock is not None, "it was taken from the queue"
     record = LedgerRecord(client.store, ledger, await client.store.read_ledger(ledger))
     for first, last, bookies in record.metadata.fragment_ranges():
         while last is not None and not domains.serve(record.quorums, bookies):
@@ -30,26 +31,13 @@ async def put_right(client: Client, ledger: int, how: Mending, done: Mended) -> 
             if index < 0:
                 done.left.append(f"ledger {ledger}, entries from {first} on: {domains.lack(bookies)}")
                 break
+            part = HeldFragment(first, last, bookies, (index,))
             try:
-                await _move(client, record, HeldFragment(first, last, bookies, (index,)), bookie, how, done)
-            except (TargetFailed, Replication) as error:
-                done.left.append(f"ledger {ledger}, entries from {first} on: {error}")
+                await move(client, how.lock, record, part, bookie, done.copied, how.pace)
+            except Replication as error:
+                done.left.append(str(error))
                 break
             bookies = replaced(bookies, index, bookie)
-
-
-async def _move(
-    client: Client, record: LedgerRecord, part: HeldFragment, bookie: str, how: Mending, done: Mended
-) -> None:
-    """Copies what one index of a fragment holds to a bookie, and names that."""
-    (index,) = part.indexes
-    copier = FragmentCopier(client.pool, record, part, (), done.copied, pace=how.pace)
-    await copier.copy(index, bookie)
-    if how.lock is None or not await client.store.repairs.holds(how.lock):
-        raise Replication(f"ledger {record.ledger}: its repair lock went with the session in the metadata store")
-    if not await copier.name({index: bookie}):
-        raise Replication(f"ledger {record.ledger}: the ensemble was changed meanwhile")
-    await copier.keep(index, bookie)
 
 
 async def _better(client: Client, record: LedgerRecord, domains: Domains, bookies: tuple[str, ...]) -> tuple[int, str]:

@@ -60,7 +60,7 @@ class Worker:
         self._watches: list[Watch] = []
         self._main: Deferred[None] | None = None
         self._taking = False
-        self._stopped = False
+        self.stopped = False
         self._tasks: set[Deferred[None]] = set()
         self._here: frozenset[str] = frozenset()
 
@@ -73,7 +73,7 @@ class Worker:
 
     async def stop(self) -> None:
         """Ends what is under way; its ledgers stay in the queue, and the locks are given back."""
-        self._stopped = True
+        self.stopped = True
         for watch in self._watches:
             watch.cancel()
         if self._main is not None:
@@ -98,7 +98,7 @@ class Worker:
             self._bell.ring()
 
     async def _run(self) -> None:
-        while not self._stopped:
+        while not self.stopped:
             self._parked.wake(self._clock.seconds())
             lock = None
             if len(self._tasks) < self._options.ledgers_at_once:
@@ -113,7 +113,7 @@ class Worker:
             if lock is not None:
                 self._turns.read(1)
                 self._begin(lock)
-            elif not self._stopped:
+            elif not self.stopped:
                 due = self._parked.due
                 await self._bell.wait(LOOK_S if due is None else min(LOOK_S, due - self._clock.seconds()))
 
@@ -123,7 +123,7 @@ class Worker:
             lock = await self._repairs.take(Skipped(self._parked, self.working))
         finally:
             self._taking = False
-        if lock is not None and self._stopped:
+        if lock is not None and self.stopped:
             await self._repairs.release(lock)
             return None
         return lock
@@ -161,7 +161,8 @@ class Worker:
             self.tally.entries += outcome.entries
             self.tally.bytes += outcome.bytes
             if outcome.done:
-                if await self._finish(lock):
+                if outcome.ended or await self._finish(lock):
+                    self._repaired(ledger)
                     await self.waiting.over(ledger, note)
             else:
                 self.tally.failed += 1
@@ -176,14 +177,14 @@ class Worker:
     async def _finish(self, lock: RepairLock) -> bool:
         """Whether it left the queue; if not, it was marked again meanwhile, or the lock was lost: it is taken again."""
         try:
-            done = await self._repairs.finish(lock)
+            return await self._repairs.finish(lock)
         except LockLost as error:
             self.log.info("{reason}", reason=str(error))
             return False
-        if done:
-            self.tally.repaired += 1
-            self.log.info("ledger {ledger} has all its copies again", ledger=lock.ledger)
-        return done
+
+    def _repaired(self, ledger: int) -> None:
+        self.tally.repaired += 1
+        self.log.info("ledger {ledger} has all its copies again", ledger=ledger)
 
     def _ended(self, failure: Failure) -> None:
         if not isinstance(failure.value, CancelledError):

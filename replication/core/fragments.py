@@ -9,11 +9,12 @@ that isn't, for its successor begins right above the writer's last add confirmed
 repaired; the last fragment of an unclosed ledger belongs to its writer, or to a recovery.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from quire.client.core.quorum import Quorums
 from quire.metadata.ledger import LedgerMetadata
+from quire.protocol.digest import HEADER, SIZES
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -78,6 +79,24 @@ def count_on(quorums: Quorums, index: int, first: int, last: int) -> int:
     return rounds * quorums.write + sum(quorums.has(last - back, index) for back in range(rest))
 
 
+def runs_without(runs: Iterable[tuple[int, int]], gone: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """What is left of runs (first id, count), ascending, without ranges (first, last), ascending and apart."""
+    passed = 0  # of the ranges: they end before the run
+    for start, count in runs:
+        stop = start + count
+        while passed < len(gone) and gone[passed][1] < start:
+            passed += 1
+        at = passed
+        while at < len(gone) and gone[at][0] < stop:
+            first, last = gone[at]
+            at += 1
+            if first > start:
+                yield start, first - start
+            start = last + 1
+        if start < stop:
+            yield start, stop - start
+
+
 def lacking_of(
     quorums: Quorums, index: int, first: int, last: int, held: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
@@ -139,6 +158,13 @@ def copies_of(metadata: LedgerMetadata, fragment: HeldFragment) -> int:
         return 0
     quorums = Quorums.of(metadata)
     return sum(count_on(quorums, index, fragment.first, fragment.last) for index in fragment.indexes)
+
+
+def entry_bytes(metadata: LedgerMetadata) -> int:
+    """An entry on average, as the length of a closed ledger says; 0 for one that is not closed, or empty."""
+    if not metadata.is_closed or metadata.last_entry < 0 or metadata.digest is None:
+        return 0
+    return round(metadata.length / (metadata.last_entry + 1)) + HEADER.size + SIZES[metadata.digest]
 
 
 def covers(fragment: HeldFragment, metadata: LedgerMetadata) -> bool:

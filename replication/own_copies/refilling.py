@@ -8,7 +8,7 @@ them; `Holder` is its side, which `tools/` joins to this one.
 | the metadata says | then |
 |---|---|
 | anything, and the bookie has seen more of the store than that has now | nothing is forgotten and no limbo ends |
-| no such ledger | the bookie forgets it |
+| no such ledger | the bookie forgets it; if it was written to meanwhile, the metadata is read again |
 | CLOSED | all that it should have is copied; limbo ends, the ledger is fenced |
 | being recovered | the recovery is brought to its end first; no writer can add to it any more |
 | OPEN, the bookie is not in its last ensemble | what it should have is settled: copied; limbo ends |
@@ -18,7 +18,8 @@ Nothing is fenced that was not fenced before.  Restartable: what the bookie hold
 failure is noted, the ledger stays in limbo, and the others go on.
 
 Safety: limbo ends only for a ledger whose metadata is the same as when its entries were counted, and every one of them
-is on this bookie's disk.
+is on this bookie's disk.  What the metadata store denied is forgotten only if nothing was written to it since it was
+asked: its id may have been given again.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -59,7 +60,13 @@ class Holder(Protocol):
         """`MetaStore` unless the metadata store may be believed, that these are deleted, too."""
         ...
 
-    def drop(self, ledger: int) -> None: ...
+    def next_moment(self) -> int:
+        """What is written from now on has this moment or a later one."""
+        ...
+
+    def drop(self, ledger: int, moment: int) -> bool:
+        """Forgets it unless it was written to since that moment; whether it did."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +142,15 @@ class Restoration:
     async def go(self) -> None:
         """`LedgerError` when something could not be copied."""
         for _ in range(ROUNDS_MAX):
+            moment = self._holder.next_moment()
             try:
                 if await self._round():
                     return
             except NoSuchLedgerExistsOnMetadataServer:
                 await self._holder.trust_store([self._ledger])
-                self._holder.drop(self._ledger)
-                self._run.dropped += 1
-                return
+                if self._holder.drop(self._ledger, moment):
+                    self._run.dropped += 1
+                    return
         raise Replication(f"ledger {self._ledger}: its metadata changed all the time")
 
     async def _round(self) -> bool:

@@ -28,7 +28,7 @@ from quire.metadata.store import Versioned
 from quire.protocol.availability import runs_of
 from quire.protocol.errors import LedgerError, NoSuchLedgerExistsOnMetadataServer
 from quire.replication.checker import check_ledger
-from quire.replication.lock import repair_lock
+from quire.replication.freeing.lock import repair_lock
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -21,7 +21,7 @@ from quire.protocol.errors import OK
 from quire.replication.concurrently import all_of
 from quire.replication.core.fragments import lacking_of
 from quire.replication.replicas import ReplicaReader
-from quire.replication.scrub.examine import DIFFERS, STALE, UNDECIDED, Missing
+from quire.replication.scrub.examine import DIFFERS, STALE, UNDECIDED, Manner, Missing
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -52,6 +52,7 @@ async def compared(
     first: int,
     last: int,
     missing: Sequence[Missing] = (),
+    manner: Manner = Manner(),
 ) -> list[Odd]:
     """
     Reads entries first..last of the fragment that begins at `fragment` from all its bookies, ascending, except for
@@ -62,7 +63,7 @@ async def compared(
 
     async def read(index: int, bookie: str) -> None:
         known = [(each.first, each.entries) for each in missing if each.bookie == bookie]
-        await _read(reader, bookie, lacking_of(quorums, index, begin, last, known), index, marks)
+        await _read(reader, bookie, lacking_of(quorums, index, begin, last, known), index, marks, manner)
 
     await all_of([read(index, bookie) for index, bookie in enumerate(bookies)])
     return [odd for odd in odds(marks, quorums.write) if odd.entry >= first]
@@ -74,12 +75,19 @@ async def _read(
     runs: Iterable[tuple[int, int]],
     index: int,
     marks: dict[int, dict[int, Mark]],
+    manner: Manner,
 ) -> None:
     start = reader.digest.overhead
     for run, count in runs:
         at = run
         while at < run + count:
+            if manner.pace is not None:
+                await manner.pace.turn()
             piece = await reader.piece(bookie, at, run + count - at)
+            size = sum(map(len, piece.bodies))
+            if manner.pace is not None:
+                manner.pace.read(size)
+            manner.heard(size)
             if piece.code != OK:
                 at += 1
                 continue

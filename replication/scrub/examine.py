@@ -18,6 +18,7 @@ from quire.protocol.errors import OK, BookieHandleNotAvailable, NoSuchEntry, Tim
 from quire.replication.concurrently import Pace, all_of
 from quire.replication.core.fragments import count_on, lacking_of, runs_on
 from quire.replication.replicas import ABOUT_ONE_ENTRY, ReplicaReader, why
+from quire.replication.replicas import BYTES_MAX as ASKED_BYTES_MAX
 from quire.replication.scrub.sums import Sums
 
 # SPDX-License-Identifier: Apache-2.0
@@ -60,12 +61,14 @@ class Missing(NamedTuple):
 class Manner:
     """
     How bookies are asked: `pace` of what is read of this bookie, if it has one; `refusals`: bookies that don't answer,
-    by code, which no other examination that shares it asks again; `counted` hears how many copies were looked at.
+    by code, which no other examination that shares it asks again; `counted` hears how many copies were looked at,
+    `heard` how many bytes were read.
     """
 
     pace: Pace | None = None
     refusals: dict[str, int] = field(default_factory=dict)
     counted: Callable[[int], object] = lambda _copies: None
+    heard: Callable[[int], object] = lambda _bytes: None
 
     @classmethod
     def at(cls, clock: Clock, bytes_per_second: float | None) -> "Manner":
@@ -148,16 +151,20 @@ class Examination:
 
     async def _piece(self, first: int, count: int) -> tuple[int, int]:
         """(code, entries read)."""
-        if self._manner.pace is not None:
-            await self._manner.pace.turn()
+        pace, expected = self._manner.pace, 0
+        if pace is not None:
+            count = max(1, int(min(count, pace.at_once // self._entry_bytes)))
+            expected = min(count * self._entry_bytes, ASKED_BYTES_MAX)
+            await pace.turn(expected)
         piece = await self._reader.piece(self._bookie, first, count)
+        size = sum(map(len, piece.bodies))
+        if pace is not None:
+            pace.read(size, expected)
         if piece.code != OK:
             return piece.code, 0
-        size = sum(map(len, piece.bodies))
         self._entry_bytes = max(map(len, piece.bodies))
         self.read_bytes += size
-        if self._manner.pace is not None:
-            self._manner.pace.read(size)
+        self._manner.heard(size)
         if self._sums is not None:
             self._sums.add(first, piece.bodies)
         self._manner.counted(len(piece.bodies))

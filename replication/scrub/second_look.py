@@ -70,7 +70,9 @@ class Look:
         unread = sorted((part for some in missing.values() for part in some), key=lambda part: part.first)
         for first, last in sorted(suspicion.differing):
             for fragment, start, end, bookies in self._fragments(first, min(last, suspicion.last)):
-                for odd in await compared(self._reader, self._quorums, bookies, fragment, start, end, unread):
+                for odd in await compared(
+                    self._reader, self._quorums, bookies, fragment, start, end, unread, self._manner
+                ):
                     one = Missing(bookies[odd.index], odd.entry, 1, odd.code)
                     missing.setdefault((fragment, odd.index), []).append(one)
         found = findings_of(self._ledger, self._metadata, {key: merged(some) for key, some in missing.items() if some})

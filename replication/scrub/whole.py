@@ -105,9 +105,11 @@ async def first_look(client: Client, how: Scrubbing, lane: Sequence[Share]) -> l
     return await looked_at(client, lane, how.manner(client), how.by_lists)
 
 
-async def second_looks(client: Client, how: Scrubbing, suspected: Sequence[Suspicion]) -> list[Finding]:
-    """At each ledger, one after the other."""
-    manner = how.manner(client)
+async def second_looks(
+    client: Client, how: Scrubbing, suspected: Sequence[Suspicion], manner: Manner | None = None
+) -> list[Finding]:
+    """At each ledger, one after the other; in a lane's manner, unless another one is given."""
+    manner = manner or how.manner(client)
     found: list[Finding] = []
     for one in suspected:
         try:

@@ -13,7 +13,7 @@ OURS = {
     "reconnectWaitMillisMin", "reconnectWaitMillisMax", "longPollMillis", "writerWindowEntries", "writerWindowBytes",
     "replicaBacklogBytes",
     "batchEntries", "batchBytes", "readAheadBytes", "readAheadEntries", "readAheadBatches", "disableEnsembleChange",
-    "networkTopologyFileName", "localPlace", "enforceDifferentHosts",
+    "networkTopologyFileName", "localPlace", "enforceDifferentHosts", "tlsRevocationList",
 }  # fmt: skip
 
 

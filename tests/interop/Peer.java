@@ -460,14 +460,14 @@ public class Peer {
 
     // ---- ledgers and bookies ------------------------------------------------------------------------------------------
 
-    /** ledgers: `count` ledgers of one entry, made one by one and deleted unless keep=yes. */
+    /** ledgers: `count` ledgers of `each` entries (1), made one by one and deleted unless keep=yes. */
     static Map<String, Object> ledgers(Task task) throws Exception {
         int count = task.number("count", 2000);
         List<Long> ids = new ArrayList<>();
         long start = System.nanoTime();
         for (int i = 0; i < count; i++) {
             LedgerHandle ledger = task.create();
-            ledger.addEntry(pattern(task.number("size", 100)));
+            for (int entry = 0; entry < task.number("each", 1); entry++) ledger.addEntry(pattern(task.number("size", 100)));
             ledger.close();
             ids.add(ledger.getId());
         }

@@ -29,7 +29,7 @@ class MemoryPlace(Place):
 
     async def unlist(self, bookie) -> None:
         cluster = CLUSTERS[self.uri.removeprefix("memory://")]
-        del cluster.writable[bookie]
+        cluster.delist(bookie, False)
         cluster.changed()
 
     async def format_records(self, instance_id) -> None:

@@ -5,7 +5,8 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from quire.metadata.repairs import CANDIDATES_MAX, LockLost, Shortage
 from quire.metadata.store import NoCluster
-from quire.protocol.errors import IncorrectParameter, MetaStore
+from quire.protocol.errors import IncorrectParameter, MetadataVersion, MetaStore, NoSuchLedgerExistsOnMetadataServer
+from tests.metadata.made import ledger as new_ledger
 from tests.metadata.stories import Heard, failing
 from tests.reactor import run
 
@@ -274,6 +275,93 @@ def test_nothing_is_finished_without_its_session(place):
         await lost.until(lambda _: True)
         again = await store.repairs.take()
         assert await store.repairs.finish(again) is True
+
+    run(story)
+
+
+def test_metadata_is_written_under_a_lock(place):
+    """
+    By compare-and-set; the lock stays, or goes with the last write; nobody writes under a lock that another has, or
+    that was given back, and a version that is not the present one changes nothing.
+    """
+
+    async def story():
+        store, other = await place.ready(), await place.open()
+        made = await store.create_ledger(7, new_ledger())
+        lock = await store.repairs.lock(7)
+        closed = made.value.recovering().closed(9, 90)
+        await failing(other.repairs.write_ledger(lock, closed, made.version), LockLost)
+        await failing(store.repairs.write_ledger(lock, closed, -1), IncorrectParameter)
+        first = await store.repairs.write_ledger(lock, closed, made.version)
+        assert (first.stored.value, first.ended) == (closed, False)
+        assert await other.read_ledger(7) == first.stored
+        assert await other.repairs.lock(7) is None
+        for last in (False, True):
+            writing = store.repairs.write_ledger(lock, made.value, made.version, last=last)
+            await failing(writing, MetadataVersion)
+        moved = closed.replace_bookies(0, ("bk1:3181", "bk2:3181", "bk9:3181"))
+        second = await store.repairs.write_ledger(lock, moved, first.stored.version, last=True)
+        assert (second.stored.value, second.ended) == (moved, True)
+        assert await other.read_ledger(7) == second.stored
+        assert not await store.repairs.holds(lock)
+        await failing(store.repairs.write_ledger(lock, closed, second.stored.version), LockLost)
+        theirs = await other.repairs.lock(7)
+        await store.repairs.release(lock)
+        assert await other.repairs.holds(theirs)
+        absent = await store.repairs.lock(8)
+        await failing(store.repairs.write_ledger(absent, moved, 0, last=True), NoSuchLedgerExistsOnMetadataServer)
+        await store.repairs.release(absent)
+        assert await other.repairs.lock(8) is not None
+
+    run(story)
+
+
+def test_nothing_is_written_without_the_session_of_the_lock(place):
+    """Whoever has the lock by then, and whether it is the last write or not."""
+
+    async def story():
+        store, other = await place.ready(), await place.open()
+        made = await store.create_ledger(7, new_ledger())
+        lock, lost = await store.repairs.lock(7), Heard()
+        store.on_session_lost(lost)
+        await place.expire(store)
+        await failing(store.repairs.write_ledger(lock, made.value.recovering(), made.version), LockLost)
+        theirs = await other.repairs.lock(7)
+        await failing(store.repairs.write_ledger(lock, made.value.recovering(), made.version, last=True), LockLost)
+        await lost.until(lambda _: True)
+        await store.repairs.release(lock)
+        assert await store.read_ledger(7) == made
+        assert await other.repairs.holds(theirs)
+        assert (await other.repairs.write_ledger(theirs, made.value.recovering(), made.version, last=True)).ended
+
+    run(story)
+
+
+def test_with_the_last_write_a_ledger_leaves_the_queue(place):
+    """Unless it was marked for more meanwhile: then it is written, and stays there with its lock."""
+
+    async def story():
+        store, other = await place.ready(), await place.open()
+        made = await store.create_ledger(7, new_ledger())
+        await store.repairs.mark(7, ["a:1"], 1)
+        lock = await store.repairs.take()
+        first = await store.repairs.write_ledger(lock, made.value.recovering(), made.version)
+        assert brief(await other.repairs.shortage(7)) == (7, ("a:1",), 1)
+        await other.repairs.mark(7, ["b:1"], 2)
+        closed = first.stored.value.closed(9, 90)
+        second = await store.repairs.write_ledger(lock, closed, first.stored.version, last=True)
+        assert (second.ended, await other.read_ledger(7)) == (False, second.stored)
+        assert brief(await other.repairs.shortage(7)) == (7, ("a:1", "b:1"), 2)
+        assert await store.repairs.holds(lock)
+        assert await store.repairs.finish(lock) is False
+        lock = await other.repairs.take()
+        third = await other.repairs.write_ledger(lock, closed, second.stored.version, last=True)
+        assert third.ended
+        assert await store.repairs.shortage(7) is None
+        assert await store.repairs.shortages() == []
+        assert await store.repairs.lock(7) is not None
+        await store.repairs.mark(7, ["c:1"], 3)
+        assert brief(await other.repairs.shortage(7)) == (7, ("c:1",), 3)
 
     run(story)
 

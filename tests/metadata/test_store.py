@@ -585,6 +585,63 @@ def test_known_bookies_follow_those_who_come_and_go(place):
     run(story)
 
 
+def test_lists_show_whether_somebody_came_and_went_between_them(place):
+    """They do as long as each change is seen; the count goes on in other handles, and an end of a session counts."""
+
+    async def story():
+        store, other = await place.ready(), await place.open()
+        seen = [await other.bookies()]
+
+        async def look():
+            seen.append(await other.bookies())
+            assert (await (await place.open()).bookies()).changes == seen[-1].changes
+            return seen[-1].follows(seen[-2])
+
+        assert await look()
+        await store.register_bookie("a:1", HERE)
+        assert await look()
+        await store.register_bookie("a:1", THERE)
+        assert await look(), "it was there all the time"
+        await store.register_bookie("a:1", HERE, read_only=True)
+        await other.register_bookie("b:1", HERE)
+        assert await look(), "each of them is one change of a list, or two of both"
+        await other.unregister_bookie("b:1")
+        assert await look()
+        await other.register_bookie("b:1", HERE)
+        await other.unregister_bookie("b:1")
+        assert not await look()
+        assert seen[-1] == seen[-2]
+        await store.register_bookie("a:1", HERE)
+        await store.register_bookie("a:1", HERE, read_only=True)
+        assert not await look()
+        third = await place.open()
+        await third.register_bookie("c:1", HERE)
+        await third.close()
+        assert not await look()
+        await store.close()
+        assert await look()
+        assert seen[-1] == BookieList({}, {})
+
+    run(story)
+
+
+def test_a_watch_tells_of_lists_that_are_what_they_were(place):
+    """Somebody came and went: who watches hears of it, though the last that it heard is the same."""
+
+    async def story():
+        store, other = await place.ready(), await place.open()
+        heard = Heard()
+        other.watch_bookies(heard)
+        first = await heard.until(lambda _seen: True)
+        await store.register_bookie("a:1", HERE)
+        await store.unregister_bookie("a:1")
+        last = await heard.until(lambda seen: seen.changes == first.changes + 2)
+        assert last == first
+        assert not last.follows(first)
+
+    run(story)
+
+
 def test_watches_outlive_an_expiry(place):
     """The watches of a handle whose session expired go on, and miss nothing."""
 

@@ -4,7 +4,7 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 
-from quire.replication.concurrently import Bell, Pace, all_of, each_of
+from quire.replication.concurrently import Bell, Pace, Portion, Share, all_of, each_of
 
 
 def test_results_come_in_the_order_of_the_stories():
@@ -126,3 +126,127 @@ def test_who_waits_for_a_pace_may_be_cancelled():
     waiting.addErrback(lambda failure: failure.trap(CancelledError))
     waiting.cancel()
     assert clock.getDelayedCalls() == []
+
+
+def test_a_share_is_given_in_turn():
+    """What fits is given at once; nobody passes one that waits; what is given back wakes the next ones."""
+    share, got = Share(10), []
+
+    async def user(name: str, size: int) -> None:
+        await share.take(size)
+        got.append(name)
+
+    for name, size in (("a", 6), ("b", 5), ("c", 1)):
+        Deferred.fromCoroutine(user(name, size))
+    assert (got, share.used) == (["a"], 6)
+    share.give(6)
+    assert (got, share.used) == (["a", "b", "c"], 6)
+    share.give(6)
+    Deferred.fromCoroutine(user("more than there is", 50))
+    Deferred.fromCoroutine(user("d", 1))
+    assert got[3:] == ["more than there is"]
+    share.give(50)
+    assert got[3:] == ["more than there is", "d"]
+
+
+def test_one_that_waits_for_its_turn_may_leave():
+    """Who comes after it gets what fits."""
+    share, got = Share(10), []
+
+    async def user(name: str, size: int) -> None:
+        await share.take(size)
+        got.append(name)
+
+    Deferred.fromCoroutine(user("a", 5))
+    large = Deferred.fromCoroutine(user("large", 9))
+    Deferred.fromCoroutine(user("b", 5))
+    assert got == ["a"]
+    large.addErrback(lambda failure: failure.trap(CancelledError))
+    large.cancel()
+    assert (got, share.used) == (["a", "b"], 10)
+
+
+def test_many_that_end_at_once_need_no_deep_stack():
+    """Each gives its turn to the next, as where a store answers without delay."""
+    share, done = Share(1), []
+
+    async def user(number: int) -> None:
+        async def call() -> int:
+            return number
+
+        done.append(await share.turn(call))
+
+    async def holder() -> None:
+        await share.take(1)
+
+    Deferred.fromCoroutine(holder())
+    for number in range(3000):
+        Deferred.fromCoroutine(user(number))
+    share.give(1)
+    assert done == list(range(3000))
+    assert share.used == 0
+
+
+def test_a_portion_is_given_back_whole():
+    """At its end, whatever is still out; what comes back later counts for nothing."""
+    share = Share(10)
+    portion = Portion(share)
+    Deferred.fromCoroutine(portion.take(4))
+    portion.give(-3)
+    assert share.used == 7
+    portion.give(2)
+    portion.end()
+    assert share.used == 0
+    portion.give(2)
+    assert share.used == 0
+
+
+def test_a_lane_lets_as_much_through_as_its_bookie_answers_without_delay():
+    """Each bookie has one for reads and one for what is stored, the same for all who ask."""
+    clock = Clock()
+    pace = Pace(clock, None)
+    lane = pace.stores("b1")
+    assert pace.stores("b1") is lane
+    assert len({lane, pace.reads("b1"), pace.stores("b2")}) == 3
+    answers: list[Deferred[int]] = []
+
+    def call() -> Deferred[int]:
+        answers.append(Deferred())
+        return answers[-1]
+
+    def ask(size: int) -> "Deferred[int]":
+        return Deferred.fromCoroutine(lane.ask(size, call, bool))
+
+    before = lane.bytes
+    asked = [ask(before // 2) for _ in range(4)]
+    assert len(answers) == 2
+    clock.advance(0.001)
+    answers[0].callback(0)
+    assert len(answers) == 3
+    answers[1].callback(7)
+    assert lane.bytes == before // 2
+    assert len(answers) == 3, "the window is full with one"
+    answers[2].callback(0)
+    assert len(answers) == 4
+    answers[3].callback(0)
+    assert [each.result for each in asked] == [0, 7, 0, 0]
+
+
+def test_a_lane_goes_on_after_an_error_and_a_cancelled_call():
+    """Neither keeps its part of the window."""
+    lane = Pace(Clock(), None).reads("b1")
+
+    async def fails() -> int:
+        raise KeyError("no")
+
+    failed: list[object] = []
+    Deferred.fromCoroutine(lane.ask(lane.bytes, fails, bool)).addErrback(failed.append)
+    never: Deferred[int] = Deferred()
+    left = Deferred.fromCoroutine(lane.ask(lane.bytes, lambda: never, bool)).addErrback(failed.append)
+    left.cancel()
+    assert len(failed) == 2
+
+    async def one() -> int:
+        return 1
+
+    assert Deferred.fromCoroutine(lane.ask(lane.bytes, one, lambda _: False)).result == 1

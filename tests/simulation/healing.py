@@ -47,6 +47,8 @@ class Process:
         self.node = history.new_client(name, history.plain_options)
         self.node.fault_rate = history.plan.fault_rate
         self.running = AutoRecovery(self.node.client, name, options)
+        self.running.worker.working = Working(history.healing, self)
+        self.unmarked: dict[int, int] = {}  # ledgers whose marks it took, and is not done with: in which session
         self.running.start()
 
     @property
@@ -57,6 +59,18 @@ class Process:
     @property
     def session(self) -> int:
         return self.node.store.session
+
+
+class Working(set[int]):
+    """What a worker repairs."""
+
+    def __init__(self, healing: "Healing", process: Process) -> None:
+        super().__init__()
+        self._healing, self._process = healing, process
+
+    def discard(self, ledger: int) -> None:
+        super().discard(ledger)
+        self._healing.done_with(self._process, ledger)
 
 
 class Watched(RepairQueue):
@@ -88,7 +102,6 @@ class Healing:
         self.delay_s = rng.choice((0, 0, 1))
         self.checked = rng.random() < 0.25  # copies are checked all the time, too
         self.asked = False  # an operator asked for an audit: no delay counts
-        self.stood_still = False  # a process did: a bookie may have come and gone meanwhile, and none was told
         self._away: dict[str, list[list[float]]] = {}  # of each bookie: when it went, when it came back
         self._here: set[str] = set()
 
@@ -127,7 +140,6 @@ class Healing:
         """A process stands still; its session may end meanwhile."""
         process = self._some(rng)
         if process is not None:
-            self.stood_still = True
             process.node.process.pause(rng.choice((0.05, 0.5, 3.0)))
             if rng.random() < 0.5:
                 self._expire(process)
@@ -155,6 +167,30 @@ class Healing:
             bookie = self.history.some_bookie(rng)
             if bookie is not None:
                 bookie.die()
+
+    def do_heal_unseen(self, rng: Random) -> None:
+        """A lost bookie comes back and goes again while the auditor stands still, and others see it."""
+        self.do_heal_begin(rng)
+        bookie, settled = self.history.some_bookie(rng), self.truth.seen["healing: a ledger left the queue"]
+        if bookie is None:
+            return
+        bookie.die()
+        self.history.let_pass(1.5 + self.delay_s, lambda: self._names(bookie.id))
+        auditing = [each for each in self.processes if each.node.alive and each.running.auditor is not None]
+        for process in auditing:
+            process.node.process.pause(3.0)
+        bookie.start()
+        self.history.let_pass(2.0, lambda: not self._names(bookie.id))
+        self.history.let_pass(rng.choice((0.0, 0.3)))
+        if self.history.may_lose(bookie):
+            bookie.lose_disk(amnesia=False)  # for good: it is not back at the end, either
+        else:
+            bookie.die()
+        left = self.truth.seen["healing: a ledger left the queue"] - settled
+        self.truth.seen["healing: it was settled for who came and went unseen"] += bool(auditing and left)
+
+    def _names(self, bookie: str) -> bool:
+        return any(bookie in each.missing for each in self._short())
 
     def _busy(self) -> list[Process]:
         return [each for each in self.processes if each.node.alive and each.running.worker.working]
@@ -216,12 +252,11 @@ class Healing:
         self.truth.seen["healing: a ledger left the queue"] += 1
         self.world.tell(f"ledger {shortage.ledger} leaves the queue")
         metadata = self.world.metadata(shortage.ledger)
-        author = next((each.node.name for each in self.processes if each.session == session), "")
         if metadata is None:
             return
-        truth = self.truth.ledgers[shortage.ledger]
-        doubting = [each.id for each in self.history.bookies if not each.serving or each.in_limbo]
-        self.truth.repair_ended(author, truth, metadata, doubting)
+        for process in self.processes:
+            if process.session == session:
+                process.unmarked[shortage.ledger] = session
         now = self.world.timeline.now
         for bookie in shortage.missing:
             gone = bookie not in self._here and now - self._away[bookie][-1][0] > SLACK_S
@@ -229,6 +264,20 @@ class Healing:
                 self.truth.break_(
                     "off the queue", f"ledger {shortage.ledger} leaves it, and names {bookie}, which is away"
                 )
+
+    def done_with(self, process: Process, ledger: int) -> None:
+        """
+        A worker's task ended.  Whom it named for a ledger that it took off the queue has everything by now, unless it
+        marked that again; a task that was cut off, with its session or by a stop, did not come to its end.
+        """
+        session = process.unmarked.pop(ledger, None)
+        if session is None:
+            return
+        cut_off = session != process.session or process.node.store.over or process.running.worker.stopped
+        again = ledger in self.world.shared.repairs.shortages
+        metadata = None if cut_off or again else self.world.metadata(ledger)
+        doubting = [each.id for each in self.history.bookies if not each.serving or each.in_limbo]
+        self.truth.repair_ended(process.node.name, self.truth.ledgers[ledger], metadata, doubting)
 
     def changed(
         self, author: str, session: int | None, ledger: int, before: LedgerMetadata, after: LedgerMetadata
@@ -257,8 +306,7 @@ class Healing:
                 bookie.die()
             if not bookie.gone and not bookie.up:
                 bookie.start()
-        while sum(bookie.up for bookie in history.bookies) <= history.plan.shape[0]:
-            history.new_bookie().start()
+        history.have_spares()
         history.let_pass(1.0)
         if not any(each.node.alive for each in self.processes):
             self.do_heal_begin(Random(0))
@@ -267,11 +315,6 @@ class Healing:
         upkeep = history.upkeep
         upkeep.refill_all()
         history.let_pass(HEALED_SECONDS, lambda: not self._waits(lines))
-        if self.stood_still and self._waits(lines):
-            # metadata-rules.md 13.2: who came back and went again unseen is found by the next audit of all ledgers.
-            self.truth.seen["healing: found by an audit only"] += 1
-            self.do_heal_ask(Random(0))
-            history.let_pass(HEALED_SECONDS, lambda: not self._waits(lines))
         if self._short():
             told = [(each.node.name, each.running.status()) for each in self.processes if each.node.alive]
             raise Violation("healed", f"still in the queue: {self._short()}, of {told}")

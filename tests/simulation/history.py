@@ -21,6 +21,7 @@ from quire.client.core.append.machine import AppendMachine
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerState
 from quire.protocol.errors import LedgerError
+from tests.simulation.draining import Draining
 from tests.simulation.healing import Healing
 from tests.simulation.nodes import SimBookie, SimClient, World
 from tests.simulation.outcome import UNEXPECTED, Outcome
@@ -134,6 +135,7 @@ class History:
         self._drawn: Random = world.random
         self.upkeep = Upkeep(self)
         self.healing = Healing(self) if plan.profile.heals else None
+        self.draining = Draining(self) if "drain" in plan.profile.weights else None
 
     def may_lose(self, bookie: SimBookie) -> bool:
         """Whether the bookie may lose something that is durable; if so it is going to."""
@@ -174,7 +176,8 @@ class History:
         if hasattr(self, name):
             getattr(self, name)(self._drawn)
         else:
-            getattr(self.healing if kind.startswith("heal_") else self.upkeep, name[1:])(self._drawn)
+            parts = {"heal": self.healing, "drain": self.draining}
+            getattr(parts.get(kind.partition("_")[0]) or self.upkeep, name[1:])(self._drawn)
 
     @property
     def plain_options(self) -> ClientOptions:
@@ -200,6 +203,8 @@ class History:
                     pair[2] = reader.last_entry_id
         if self.healing is not None:
             self.healing.check()
+        if self.draining is not None:
+            self.draining.check()
         if LOG.failures:
             self.truth.break_("no bug", LOG.failures[0][-1500:])
         if truth.violation is not None:
@@ -267,6 +272,15 @@ class History:
         self.bookies.append(made)
         return made
 
+    def have_spares(self) -> None:
+        """More bookies take new entries than an ensemble has."""
+        draining = self.draining
+        while (
+            sum(each.up and not (draining is not None and draining.is_ordered(each)) for each in self.bookies)
+            <= self.plan.shape[0]
+        ):
+            self.new_bookie().start()
+
     def some_line(self, rng: Random) -> Line:
         return rng.choice(self.lines)
 
@@ -294,6 +308,8 @@ class History:
                 world.tell(f"{line.client.name} was told that {ids} are acknowledged")
             else:
                 world.tell(f"{line.client.name}: append failed: {outcome.error}")
+                if self.draining is not None:
+                    self.draining.failed(line, outcome.error)
                 self.seen["writer told that it is fenced"] += outcome.code == FENCED
                 if outcome.code == UNEXPECTED:
                     self.truth.break_("no bug", f"append failed: {outcome.error!r}")
@@ -436,9 +452,9 @@ class History:
     def _do_close(self, rng: Random) -> None:
         line = self.some_line(rng)
         if line.client.alive:
-            self._close(line)
+            self.close_line(line)
 
-    def _close(self, line: Line) -> None:
+    def close_line(self, line: Line) -> None:
         def told(outcome: Outcome) -> None:
             metadata = self.world.metadata(line.truth.id)
             ours = metadata is not None and metadata.is_closed and metadata.last_entry == line.writer.last_add_confirmed
@@ -696,7 +712,7 @@ class History:
                     if not line.gaps:
                         break
                 if self.plan.seed % 2:
-                    self._close(line)
+                    self.close_line(line)
                     self.let_pass(1.0)
         for line in self.lines:
             if line.truth.deleted:
@@ -731,6 +747,8 @@ class History:
             if bookie.storage is not None and bookie.storage.read_only is None:
                 bookie.read_only(False)
         self.let_pass(QUIET_SECONDS)
+        if self.draining is not None:
+            self.draining.calm()
         unlisted = [
             bookie.name
             for bookie in self.bookies
@@ -747,7 +765,7 @@ class History:
         for client, _got, _tail in line.tails:
             client.crash()  # a reader of a ledger that is not closed any more follows for ever
         if line.client.alive and not line.writer.closed:
-            self._close(line)
+            self.close_line(line)
         self.let_pass(END_SECONDS, lambda: self._all_ended(line))
         if not self._all_ended(line):
             raise Violation("ends once", f"deleted ledger {line.truth.id}: an append or an open hangs")

@@ -56,12 +56,14 @@ class LogStore(NamedStore):
         return self._run("delete_ledger", delete, ledger)
 
     def _run(self, name: str, effect: Callable[..., Any], *args: Any, **kwargs: Any) -> "Deferred[Any]":
+        return self._signed(name, args, lambda: self._in_order(name, partial(effect, *args, **kwargs), args))
+
+    def _in_order(self, name: str, bound: Callable[[], Any], args: tuple[Any, ...]) -> "Deferred[Any]":
         answer: Deferred[Any] = Deferred()
         timeline, rng = self.world.timeline, self.world.random
         if not self.process.alive:
             return answer
         fault = (self.faults(name, args) if self.faults is not None else None) or NO_FAULT
-        bound = partial(effect, *args, **kwargs)
 
         def begin() -> None:
             if fault.late:

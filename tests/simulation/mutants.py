@@ -44,8 +44,10 @@ EMPTIED, DELETIONS, LOGS, COMPACTION = (
     "quire.bookie.logs.entry_logs:EntryLogs",
     "quire.bookie.upkeep.compaction",
 )
-RECOVER, COPIER, RESTORE = (
-    "quire.replication.lost_bookies",
+FREEING, COPIES, NAMING, COPIER, RESTORE = (
+    "quire.replication.freeing.ledger",
+    "quire.replication.freeing.copies",
+    "quire.replication.freeing.naming",
     "quire.replication.copier:FragmentCopier",
     "quire.replication.own_copies.refilling:Restoration",
 )
@@ -56,9 +58,14 @@ SURPLUS, GUARD, MEMORY, QUEUE = (
     "quire.metadata.memory.repairs:RepairQueue",
 )
 UNLOCKED = (
-    f"{RECOVER}:_free",
-    "repair_lock(run.client.store.repairs, ledger, run.lock) as lock",
-    "repair_lock(run.client.store.repairs, run.client.random.getrandbits(60)) as lock",
+    f"{FREEING}:_free",
+    "repair_lock(store.repairs, ledger, run.lock, run.operations) as lock",
+    "repair_lock(store.repairs, run.client.random.getrandbits(60)) as lock",
+)
+UNPROVEN = (
+    f"{NAMING}:name",
+    "stored, ended = await store.repairs.write_ledger(lock, after, version, last=last)",
+    "stored = await store.write_ledger(record.ledger, after, version)",
 )
 
 
@@ -209,37 +216,50 @@ MUTANTS = (
     mutant("the metadata names a bookie before its copies are complete", "protocol-rules.md 5.1", "repair",
            (f"{COPIER}._stored", "code = await answer", "code = 0")),
     mutant("a fragment that is still written is repaired without fencing", "protocol-rules.md 5.1, R1", "repair",
-           (f"{RECOVER}:_free", "close=run.fence and writer_depends_on(found.value, run.lost)", "close=False"),
-           (f"{RECOVER}:_free_locked", "if fragment.settled", "if True"),
-           (f"{RECOVER}:_free_locked", "if writer_depends_on(record.metadata, run.lost):", "if False:"),
-           (f"{RECOVER}:_mend", "    metadata = record.metadata\n",
-            "    metadata = record.metadata\n    if fragment.last is None:\n        reader = await "
+           (f"{FREEING}:_free", "if run.fence and writer_depends_on(found.value, run.lost):", "if False:"),
+           (f"{FREEING}:_Freed.free", "if fragment.settled", "if True"),
+           (f"{FREEING}:_Freed.free", "if writer_depends_on(record.metadata, run.lost):", "if False:"),
+           (f"{COPIES}:copies", "    size = 0\n",
+            "    size = 0\n    if fragment.last is None:\n        reader = await "
             "run.client.open_ledger(record.ledger, b'', recover=False)\n"
             "        fragment = HeldFragment(fragment.first, reader.last_entry_id, fragment.bookies, "
             "fragment.indexes)\n"
             "        await reader.close()\n")),
     mutant("repairs without a lock change what they did not copy", "protocol-rules.md 2.6, 5.1", "repair",
-           (f"{COPIER}.name", "each.first == planned.first and each.bookies == planned.bookies for",
-            "each.first == planned.first for"), UNLOCKED),
-    mutant("a repair does not take the ledger's lock", "protocol-rules.md 5.1", "surplus", UNLOCKED),
+           (f"{NAMING}:_has", "each.first == first and each.bookies == bookies", "each.first == first"),
+           UNLOCKED, UNPROVEN),
+    mutant("a repair does not take the ledger's lock", "protocol-rules.md 5.1", "surplus", UNLOCKED, UNPROVEN),
+    mutant("a repair that lost its lock names bookies all the same", "protocol-rules.md 5.1", "surplus", UNPROVEN),
     mutant("limbo ends with copies missing", "S9", "limbo",
            (f"{RESTORE}._round", "await self._fill(record, master_key, fragment)", "pass")),
     # AutoRecovery
     mutant("two workers repair one ledger", "metadata-rules.md 11.4", "healing",
            (f"{QUEUE}.lock", "self.locks.setdefault(ledger, session) == session",
             "bool([self.locks.setdefault(ledger, session)])"),
+           (f"{QUEUE}.holds", "self.locks.get(ledger) == session", "True"),
            (f"{QUEUE}.release", "held is None or held != session", "held is None")),
     mutant("a worker names a bookie before its copies are complete", "protocol-rules.md 5.1", "healing",
            (f"{COPIER}._stored", "code = await answer", "code = 0")),
     mutant("a ledger is marked inside the delay", "protocol-rules.md 5.3", "healing",
            ("quire.replication.core.absences:Absences._judge", ">= self._delay_s", ">= 0.0")),
     mutant("a mark goes by a version that is not the present one", "metadata-rules.md 11.5", "healing",
-           (f"{QUEUE}.settle", "found.version != shortage.version", "False")),
+           (f"{QUEUE}.settle", "found.version != shortage.version", "False"),
+           (f"{QUEUE}.knows", "self.shortages.get(shortage.ledger) == shortage", "True")),
     mutant("a ledger that is not whole leaves the queue", "protocol-rules.md 5.4", "healing",
            ("quire.replication.autorecovery.worker:Worker._work", "if outcome.done:", "if True:")),
     mutant("an auditor goes on without its vote", "metadata-rules.md 12.1", "healing",
            ("quire.replication.autorecovery.election:Candidate._lost", "self._resign()", "pass"),
            ("quire.replication.autorecovery.election:Candidate._judge", "elif not won:", "elif False:")),
+    mutant("lost bookies that were back unseen are marked no more", "metadata-rules.md 13.2", "healing unseen",
+           ("quire.replication.autorecovery.audits.losses:Losses._see", "not listed.follows(before)", "False")),
+    # Emptying a bookie that is up
+    mutant("a drain fences the writers that it should wait for", "protocol-rules.md 5.5", "drain",
+           ("quire.replication.decommission:_drain", "fence=False", "fence=True")),
+    mutant("a bookie is drained though writers would have nowhere to go", "protocol-rules.md 5.5", "drain",
+           ("quire.replication.decommission:_check_room", "size > others", "False")),
+    mutant("a drain ends while an open ledger names the bookie", "protocol-rules.md 5.5", "drain",
+           ("quire.replication.decommission:_drain", "left is None and not done.ledgers and not done.failed",
+            "left is None")),
     # Who answers
     mutant("an address is kept, and the id that answers there is not read", "protocol.md, who answers", "moves",
            UNNAMED,

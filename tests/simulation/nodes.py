@@ -20,6 +20,7 @@ from quire.bookie.index.slots import index_path
 from quire.bookie.layout import current
 from quire.bookie.lifecycle import restoring, start_check
 from quire.bookie.lifecycle.ids import IdentityError
+from quire.bookie.lifecycle.read_only import ReadOnly
 from quire.bookie.lifecycle.registration import Registration
 from quire.bookie.lifecycle.suspects import Lost, suspects
 from quire.bookie.logs.format import log_name
@@ -34,6 +35,7 @@ from quire.bookie.upkeep.upkeep import Upkeep
 from quire.client.api import Client
 from quire.conf.bookie import BookieOptions
 from quire.conf.client import ClientOptions
+from quire.metadata.formats.drain_orders import DrainOrders
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory.cluster import Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore
@@ -158,17 +160,23 @@ class NamedStore(MemoryStore):
         self._over = False
         super()._tell_lost()
 
-    def write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> Deferred[Versioned[LedgerMetadata]]:
-        world = self.world
+    def _run(self, name: str, effect: Callable[..., Any], *args: Any, **kwargs: Any) -> Deferred[Any]:
+        if self._over and name == "write_ledger":
+            return fail(MetaStore("simulated: the session has expired"))
+        return self._signed(name, args, lambda: super(NamedStore, self)._run(name, effect, *args, **kwargs))
+
+    def _signed(self, name: str, args: tuple[Any, ...], asked: Callable[[], Deferred[Any]]) -> Deferred[Any]:
+        """Metadata is written by itself, or under a repair lock: its author is known before it takes effect."""
+        if name != "write_ledger":
+            return asked()
+        world, metadata, version = self.world, args[1], args[2]
         world.truth.authors[id(metadata)] = (self.owner, metadata)
         world.truth.sessions[id(metadata)] = self._session
         world.tell(
             f"{self.owner} writes {metadata.state.name} {[(f.first, f.bookies) for f in metadata.fragments]} end "
             f"{metadata.last_entry} over version {version}"
         )
-        if self._over:
-            return fail(MetaStore("simulated: the session has expired"))
-        written = super().write_ledger(ledger, metadata, version)
+        written = asked()
         written.addErrback(self._refused, metadata)
         return written
 
@@ -328,6 +336,8 @@ class SimBookie:
         storage: Any = Storage(options, clock, self.disk, open_rows=self.disk.open_rows, workers=SimWorkers(clock))
         self.storage = storage
         self.service = Service(process, options, storage, self.id)
+        self.registration = Registration(store, self.id, self._failed)
+        self.reasons = ReadOnly(self.id, self.service, self.registration)
         self.guard = StoreGuard(process, self.disk, lambda: self._living(storage), storage, store, self.id, instance_id)
         self.copies = Copies(process, storage, self.guard)
 
@@ -354,8 +364,10 @@ class SimBookie:
         listener = Listener(process, options, self.service)
         listener.startFactory()
         world.network.listeners[self.host, PORT] = (process, lambda: listener.buildProtocol(None))
-        self.registration = Registration(store, self.id, self._failed)
-        await self.registration.start(ServiceInfo.of(self.host, PORT), False)
+        orders = DrainOrders(store.records)
+        self.reasons.by_order(await orders.stands(self.id))
+        orders.watch(self.id, self.reasons.by_order)
+        await self.registration.start(ServiceInfo.of(self.host, PORT), self.reasons.on)
         self.garbage.start()
         self.serving = store.lying = True
         world.tell(f"{self.name} serves at {self.host}")
@@ -450,7 +462,7 @@ class SimBookie:
             return set_limbo(ledger, limbo, token)  # type: ignore[no-any-return]
 
         storage.listen(
-            Events(durable, self.service.relieved, self._failed, lambda reason: self.read_only(reason is not None))
+            Events(durable, self.service.relieved, self._failed, self.reasons.by_storage)
         )
         storage.add, storage.read, storage.read_run = watched_add, watched_read, watched_read_run
         storage.delete_ledger, storage.drop_copy, storage.set_limbo = watched_delete, watched_drop, watched_limbo
@@ -524,13 +536,13 @@ class SimBookie:
     def unlist(self) -> None:
         """Another client removes its registration."""
         shared = self.world.shared
-        if shared.writable.pop(self.id, None) is not None or shared.read_only.pop(self.id, None) is not None:
+        if shared.delist(self.id, False) or shared.delist(self.id, True):
             shared.changed()
 
     def read_only(self, on: bool) -> None:
-        if self.up and hasattr(self, "registration"):
-            self.service.read_only = on
-            self.registration.switch(on)
+        """An operator's switch; a restart forgets it."""
+        if self.up and hasattr(self, "reasons"):
+            self.reasons.by_operator(on)
 
     def _failed(self, reason: str) -> None:
         self.world.tell(f"{self.name} gives up: {reason}")

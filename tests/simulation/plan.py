@@ -58,6 +58,7 @@ class Profile:
     moving: float = 0.5
     upkeep: bool = False  # every history ends with repairs and a day later; of other profiles one in `UPKEEP_EVERY`
     heals: bool = False  # processes of AutoRecovery work from the beginning
+    quiet: bool = False  # nothing goes wrong, so everything must go well
     emptied: bool = False  # in the end every ledger is deleted, and its space has to come back
     logs: bool = False  # a named log, and not ledgers alone
     txns: int = 0  # of publishers
@@ -283,10 +284,36 @@ profile(
 profile(
     "healing limbo",
     {**HEALING, "kill": 6, "start": 10, "wipe": 3, "amnesia": 5, "refill": 4, "close": 4, "spare": 4, "retire": 3,
-     "repair": 3, "surplus": 3, "power": 2, "day": 1},
+     "repair": 3, "surplus": 3, "power": 2, "day": 1, "rebalance": 6},
     chance_on=0.7, always=frozenset({"heal_begin", "kill", "start"}),
     shapes=((3, 3, 2), (3, 2, 2), (4, 3, 2), (2, 2, 2)), spares=(1, 3), writers=(1, 2), gap=0.08,
     fault_rates=(0.0,), bookie=DUSTY, upkeep=True, heals=True,
+)  # fmt: skip
+profile(
+    "healing unseen",
+    {"heal_begin": 4, "heal_crash": 2, "heal_unseen": 8, "kill": 2, "start": 6, "open": 2, "close": 2},
+    chance_on=0.7, always=frozenset({"heal_begin", "heal_unseen", "start"}), steps=(6, 25),
+    shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), spares=(0, 1), writers=(1, 2), gap=0.08,
+    fault_rates=(0.0,), bookie=DUSTY, upkeep=True, heals=True,
+)  # fmt: skip
+DRAINS = {
+    "drain": 10, "drain_undo": 2, "drain_crash": 3, "drain_pause": 3, "drain_read": 6, "look": 3, "poll": 3,
+    "close": 2, "spare": 3,
+}  # fmt: skip
+profile(
+    "drain", {**DRAINS, "drain_read": 20, "flush": 3, "follow": 2}, always=frozenset({"drain", "drain_read"}),
+    chance_on=0.8, shapes=((3, 3, 2), (3, 2, 2), (4, 3, 2), (3, 3, 3), (2, 2, 2), (2, 1, 1), (1, 1, 1)), spares=(1, 4),
+    writers=(1, 2, 3), gap=0.08, jitter=(0.0005, 0.002), fault_rates=(0.0,), bookie=DUSTY, upkeep=True, moving=0.0,
+    quiet=True,
+)  # fmt: skip
+profile(
+    "drain faults",
+    {**DRAINS, **HEALING, "drain_restart": 6, "kill": 6, "start": 8, "power": 2, "cut": 4, "stop_link": 3, "heal": 4,
+     "slow_host": 3, "pause_bookie": 2, "expire": 2, "read_only": 2, "open": 3, "crash_writer": 2, "repair": 3,
+     "amnesia": 2, "refill": 4, "surplus": 2, "delete": 1, "collect": 2},
+    chance_on=0.6, always=frozenset({"drain", "start"}),
+    shapes=((3, 3, 2), (3, 2, 2), (4, 3, 2), (3, 3, 3), (2, 2, 2)), spares=(1, 4), writers=(1, 2, 3), gap=0.08,
+    jitter=(0.002, 0.01), fault_rates=(0.0, 0.0, 0.2), bookie=DUSTY, upkeep=True, heals=True,
 )  # fmt: skip
 
 # Named logs

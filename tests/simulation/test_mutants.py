@@ -20,6 +20,7 @@ QUICK = (
     "a superfluous copy goes with its fence",
     "a fenced owner sends again what is in its ledger",
     "a commit ignores the abort of its run",
+    "lost bookies that were back unseen are marked no more",
 )
 
 

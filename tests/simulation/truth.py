@@ -89,6 +89,7 @@ class Truth:
         self.seen: Counter[str] = Counter()
         self.violation: Violation | None = None
         self.healing: Any = None  # judges what AutoRecovery does, where that is part of the history
+        self.draining: Any = None  # the same of operators who empty bookies
         self.authors: dict[int, tuple[str, object]] = {}  # id of a metadata value -> who wrote it
         self.sessions: dict[int, int] = {}  # in which these were sent
 
@@ -311,6 +312,8 @@ class Truth:
         old, new = before.value, after.value
         if self.healing is not None:
             self.healing.changed(author, self.sessions.get(id(new)), ledger, old, new)
+        if self.draining is not None:
+            self.draining.changed(author, ledger, old, new)
         if author.startswith(REPAIRER) and old.state is new.state:
             self._repaired(truth, author, old, new)
             return

@@ -19,7 +19,9 @@ from quire.bookie.upkeep.emptied import APART_S
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import LedgerError, Status
 from quire.replication.checker import check_ledger
-from quire.replication.lost_bookies import Recovered, recover_bookies
+from quire.replication.freeing.rebalancing import Manner, Rebalanced, rebalance
+from quire.replication.freeing.run import Recovered
+from quire.replication.lost_bookies import recover_bookies
 from quire.replication.own_copies.surplus import drop_surplus
 from tests.simulation.nodes import SimBookie, SimClient, in_doubt
 from tests.simulation.outcome import Outcome
@@ -90,14 +92,56 @@ class Upkeep:
             verify=rng.random() < 0.3,
             even_if_registered=insist,
         )
-        self.repairs.append(self._begin(story, client))
+        self.repairs.append(self.begin(story, client))
+
+    def do_rebalance(self, rng: Random) -> None:
+        """
+        An operator evens out how full bookies are.  There is much to do: they are of different sizes, one may be new,
+        and a ledger was closed just now.
+        """
+        history = self.history
+        line = history.some_line(rng)
+        if rng.random() < 0.7 and line.client.alive:
+            history.close_line(line)
+        if rng.random() < 0.5 and len(history.bookies) < history.plan.shape[0] + 6:
+            history.new_bookie().start()
+        history.let_pass(0.2)
+        client = history.new_client(f"{REPAIRER}{len(history.clients)}")
+        client.fault_rate = history.plan.fault_rate
+        up = [*self.world.shared.writable, *self.world.shared.read_only]
+        how = Manner(
+            within=rng.choice((0.02, 0.3)),
+            capacities={bookie: rng.choice((1, 3, 20)) << 30 for bookie in sorted(up)},
+            under_way=rng.choice((1, 1 << 20)),
+            moves_max=rng.choice((1, 1000)),
+        )
+        self.world.tell(f"{client.name} evens out how full bookies are")
+        self.truth.seen["rebalance beside a recovery"] += any(
+            other.alive and not opened.done for one in history.lines for other, opened in one.opens
+        )
+        self.truth.seen["rebalance beside a repair"] += any(not task.over for task in self.repairs)
+        story = rebalance(client.client, how)
+        self.repairs.append(self._begin(self._judged(client, story).addBoth(self._rebalanced), client))
+        if rng.random() < 0.3:
+            history.let_pass(rng.choice((0.005, 0.02, 0.05)))
+            self.truth.seen["rebalance crashed"] += not self.repairs[-1].over
+            rng.choice((client.crash, client.store.expire_session))()
+
+    def _rebalanced(self, done: Rebalanced | Failure) -> Rebalanced | Failure:
+        if isinstance(done, Rebalanced):
+            self.truth.seen["rebalance moved a holding"] += len(done.moved)
+            self.truth.seen["rebalance could not move a holding"] += len(done.failed)
+        return done
 
     def _recover(
         self, client: SimClient, lost: list[str], ledger: int | None = None, **options: bool
     ) -> "Deferred[Any]":
-        """A repair; at its end whom it named has everything, or knows that it has not."""
+        return self._judged(client, recover_bookies(client.client, lost, ledger, **options))
 
-        def ended(done: Recovered | Failure) -> Recovered | Failure:
+    def _judged(self, client: SimClient, story: "Deferred[Any]") -> "Deferred[Any]":
+        """A repair or the like; at its end whom it named has everything, or knows that it has not."""
+
+        def ended(done: Recovered | Rebalanced | Failure) -> Recovered | Rebalanced | Failure:
             failed = None if isinstance(done, Failure) else {each.ledger for each in done.failed}
             for line in self.history.lines:
                 metadata = None if failed is None or line.truth.id in failed else self.world.metadata(line.truth.id)
@@ -109,9 +153,9 @@ class Upkeep:
                 self.truth.repair_ended(client.name, line.truth, metadata, doubting)
             return done
 
-        return recover_bookies(client.client, lost, ledger, **options).addBoth(ended)
+        return story.addBoth(ended)
 
-    def _begin(self, story: "Deferred[Any]", client: SimClient) -> Task:
+    def begin(self, story: "Deferred[Any]", client: SimClient) -> Task:
         task = Task(story, lambda: client.alive, client)
         self.tasks.append(task)
         return task
@@ -154,7 +198,7 @@ class Upkeep:
         living = [line for line in history.lines if not line.truth.deleted]
         if len(living) > 1:
             client = history.new_client(f"d{len(history.clients)}")
-            self._begin(client.client.delete_ledger(rng.choice(living).truth.id), client)
+            self.begin(client.client.delete_ledger(rng.choice(living).truth.id), client)
 
     def do_collect(self, rng: Random) -> None:
         """A round of garbage collection, with both kinds of compaction or without."""
@@ -295,6 +339,8 @@ class Upkeep:
         history, plan = self.history, self.history.plan
         for bookie in history.bookies:
             bookie.store_told_truth()
+        if history.draining is not None:
+            history.draining.finish(all(line.settled or line.truth.deleted for line in history.lines))
         self._until_over(self.tasks, "a repair")
         for task in self.tasks:
             if task.done and task.error is not None and not isinstance(task.error, LedgerError | OSError):
@@ -367,7 +413,7 @@ class Upkeep:
 
     def _do(self, client: SimClient, story: "Deferred[Any]") -> Any:
         """Its result, or None where it failed."""
-        task = self._begin(story, client)
+        task = self.begin(story, client)
         self._until_over([task], "a repair")
         if task.error is not None and not isinstance(task.error, LedgerError):
             raise Violation("no bug", f"a repair failed: {task.error!r}")
@@ -386,8 +432,7 @@ class Upkeep:
                     bookie.die()  # it knows what it lost once it is started again
                 if not bookie.gone and not bookie.up:
                     bookie.start()
-            while sum(bookie.up for bookie in history.bookies) <= history.plan.shape[0]:
-                history.new_bookie().start()
+            history.have_spares()
             history.let_pass(0.3)
             self.refill_all()
             client = history.new_client(f"{REPAIRER}{len(history.clients)}", history.plain_options)

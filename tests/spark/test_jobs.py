@@ -6,7 +6,7 @@ from quire.pipeline.clients import Cluster
 from quire.pipeline.jobs.running import watched
 from quire.pipeline.spark import SparkSession
 from tests.pipeline.written import NAMES, ledger, log, values_of
-from tests.tools.command import ok, refused
+from tests.tools.command import ok, quire
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -25,7 +25,11 @@ def test_a_log_goes_out_and_comes_back(ours: Cluster, tmp_path: Path) -> None:
     assert done.document["bytes"] > 0
     assert "<rect" in chart.read_text()
     assert "export: " in done.err
-    assert "--overwrite" in refused(1, *given, metadata=ours.uri)
+    again = quire(*given, metadata=ours.uri)
+    assert (again.code, again.raw) == (1, b"")
+    assert "--overwrite" in again.err.splitlines()[-1]
+    # A header without a frame was seen, of a process of Spark's, it seems, that was ended while it began.
+    assert "Traceback (most recent call last):\n  " not in again.err, again.err
     given = ("pipeline", "import", tmp_path / "out", "--log", sink, "--create", *MASTER)
     assert "3,000 rows would be appended" in ok(*given, "--dry-run", metadata=ours.uri).out
     assert ok(*given, "--json", metadata=ours.uri).document == {"rows": 3000, "log": sink, "appended": True}

@@ -40,7 +40,7 @@ SUBCOMMANDS = {
 # they have a bookie's configuration, or need no cluster
 LOCAL = [["bookie", name] for name in ("stop", "format", "check", "export-check", "export", "rebuild-index")]
 LOCAL += [["host", "stop"], ["host", "bookies"], ["pipeline", "report"], ["autorecovery", "stop"]]
-SINGLE = ["demo", "local", "recover", "decommission"]
+SINGLE = ["demo", "local", "recover", "decommission", "rebalance", "scrub"]
 ALL = [[name] for name in [*SINGLE, *SUBCOMMANDS]] + [
     [group, name] for group, names in SUBCOMMANDS.items() for name in names
 ]
@@ -113,6 +113,9 @@ def test_a_mistyped_command_names_the_nearest() -> None:
         (["bench", "read", "--rate", "5"], "--random"),
         (["demo", "--metadata", "oracle"], "oracle"),
         (["local", "--bookies", "0"], "--bookies"),
+        (["rebalance", "--rate", "fast"], "--rate fast"),
+        (["rebalance", "--capacity", "b1"], "--capacity b1"),
+        (["rebalance", "--capacity", "b1=0"], "--capacity b1"),
         (["local", "--metadata", "zk://x"], "zk://x"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -11,13 +11,15 @@ import json
 import os
 import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from quire.metadata.records import RecordStore
 from quire.metadata.store import CookieNotFound, MetadataStore, ServiceInfo
-from quire.protocol.errors import BookieHandleNotAvailable, error_of
+from quire.protocol.errors import BookieHandleNotAvailable, MetaStore, error_of
 from quire.tools.commands.directories import add_to, report_of, report_text
 from quire.tools.commands.processes import become, end
 from quire.tools.daemons.process import BOOKIE
@@ -117,25 +119,32 @@ def stop(
 @app.command("list")
 def list_bookies(metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
-    Lists every bookie that the cluster knows: writable, read-only, or down.
+    Lists every bookie that the cluster knows: writable, read-only, or down; and whether it is to be emptied (`quire
+    decommission --drain`).
 
     \b
     Example:
       quire bookie list --metadata zk://127.0.0.1:2181/ledgers
     """
 
-    async def work(store: MetadataStore) -> list[dict[str, Any]]:
+    async def work(store: RecordStore) -> list[dict[str, Any]]:
+        from quire.metadata.formats.drain_orders import DrainOrders
+
         found = await store.bookies()
         known = await store.cookies()
+        drained: set[str] | None = None
+        with suppress(MetaStore):  # who may only read what is Apache's is told the rest
+            drained = await DrainOrders(store.records).bookies()
         rows = []
         for bookie in sorted({*known, *found.writable, *found.read_only}):
             info = found.find(bookie)
             state = "writable" if bookie in found.writable else "read-only" if bookie in found.read_only else "down"
-            rows.append({"bookie": bookie, "state": state, "address": address_of(info), "metrics": metrics_of(info)})
+            row = {"bookie": bookie, "state": state, "address": address_of(info), "metrics": metrics_of(info)}
+            rows.append({**row, "draining": None if drained is None else bookie in drained})
         return rows
 
     rows = with_store(metadata_uri(metadata), work)
-    table = output.Table(json_wanted, {"bookie": 24, "state": 10, "address": 24, "metrics": 30})
+    table = output.Table(json_wanted, {"bookie": 24, "state": 10, "address": 24, "metrics": 38, "draining": 8})
     for row in rows:
         table.row(row)
     if not rows:
@@ -351,7 +360,8 @@ def readonly(
     """
     Switches a running bookie to read-only, or back. To be run on the bookie's own machine.
 
-    It serves reads and recovery as before; a restart forgets the switch.
+    It serves reads and recovery as before; a restart forgets the switch. `quire decommission --drain` has one that
+    holds, and can be given from anywhere.
 
     \b
     Example:

@@ -38,6 +38,12 @@ def local(
     autorecovery: Annotated[
         bool, typer.Option("--autorecovery", help="beside the bookies a process that repairs what a lost one held")
     ] = False,
+    tls: Annotated[
+        bool,
+        typer.Option(
+            "--tls", help="connections are encrypted, with certificates in DIR/tls; options in DIR/client.conf"
+        ),
+    ] = False,
     json_wanted: Json = False,
 ) -> None:
     """
@@ -50,6 +56,7 @@ def local(
     Examples:
       quire local --bookies 4 --dir ~/quire
       quire local --autorecovery
+      quire local --tls --dir ~/quire
     """
     kind = store_kind(metadata)
     stop = threading.Event()
@@ -57,7 +64,7 @@ def local(
         signal.signal(number, lambda *_: stop.set())
     with tempfile.TemporaryDirectory(prefix="quire-") as temporary:
         place = directory.expanduser() if directory is not None else Path(temporary)
-        cluster = LocalCluster(place, bookies, kind, autorecovery=autorecovery)
+        cluster = LocalCluster(place, bookies, kind, autorecovery=autorecovery, tls=tls)
         try:
             cluster.start()
             pids = [bookie.pid for bookie in cluster.bookies]
@@ -66,6 +73,7 @@ def local(
                 "bookies": cluster.ids,
                 "directory": str(cluster.directory),
                 "pids": pids,
+                "client_conf": str(cluster.client_conf) if cluster.client_conf is not None else None,
                 "autorecovery": cluster.recovery.pid if cluster.recovery is not None else None,
             }
             lines = [
@@ -74,8 +82,12 @@ def local(
             ]
             if cluster.recovery is not None:
                 lines.append(f"repair    autorecovery  (pid {cluster.recovery.pid}, {cluster.recovery.log})")
+            where = f"QUIRE_METADATA={cluster.uri}"
+            if cluster.client_conf is not None:
+                lines.append(f"clients   QUIRE_CONF={cluster.client_conf}")
+                where = f"QUIRE_CONF={cluster.client_conf}"
             output.document(json_wanted, document, lines)
-            output.note(f"try: QUIRE_METADATA={cluster.uri} quire bookie list; Ctrl-C stops the cluster")
+            output.note(f"try: {where} quire bookie list; Ctrl-C stops the cluster")
             survived = watch(cluster, stop)
         finally:
             clean = cluster.stop()

@@ -52,7 +52,7 @@ def status(argv: Sequence[str] | None) -> int:
 
         return Standalone(reactor, settings, arguments.json)
 
-    return lived(AUTORECOVERY, arguments, LOG_NAME, warnings, make)
+    return lived(AUTORECOVERY, arguments, LOG_NAME, warnings, make, settings.client.tls)
 
 
 if __name__ == "__main__":

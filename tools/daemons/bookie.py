@@ -53,7 +53,7 @@ def status(argv: Sequence[str] | None) -> int:
     extra = [Property("metadataServiceUri", arguments.metadata, "--metadata")] if arguments.metadata else []
     try:
         options, warnings = load_shared(BookieOptions, arguments.conf, os.environ, extra)
-        settings = Settings.load(arguments.conf, os.environ, extra)[0] if options.auto_recovery else None
+        settings = Settings.load(arguments.conf, os.environ, extra)[0] if options.auto_recovery or options.tls else None
     except ConfigurationError as failure:
         return complain(WRONG_USAGE, str(failure))
 
@@ -62,7 +62,7 @@ def status(argv: Sequence[str] | None) -> int:
 
         return Serving(reactor, options, arguments.restore, arguments.json, settings)
 
-    return lived(BOOKIE, arguments, os.path.join(options.journal_directories[0], LOG_NAME), warnings, make)
+    return lived(BOOKIE, arguments, os.path.join(options.journal_directories[0], LOG_NAME), warnings, make, options.tls)
 
 
 if __name__ == "__main__":

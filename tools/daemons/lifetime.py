@@ -44,6 +44,10 @@ class Lifetime(ABC):
         stopping = Deferred.fromCoroutine(self._stop())
         return stopping.addErrback(lambda failure: self.log.failure("stopping", failure))
 
+    def reload(self) -> None:
+        """SIGHUP came: a bookie reads its files of TLS again."""
+        self.log.info("SIGHUP: {name} looks at its files of TLS by time only", name=self.name)
+
     @abstractmethod
     async def serve(self) -> None:
         """

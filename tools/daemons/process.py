@@ -69,6 +69,10 @@ class Service(Protocol):
         """Stops everything; never fails."""
         ...
 
+    def reload(self) -> None:
+        """Reads the files of TLS again."""
+        ...
+
 
 def parser(kind: Kind, about: str, log: str) -> argparse.ArgumentParser:
     """The options that all daemons take.  `log`: where the log of a detached one goes, in words."""
@@ -104,8 +108,12 @@ def lived(
     log: str,
     warnings: Sequence[str],
     make: "Callable[[ProcessReactor], Service]",
+    tls: bool = False,
 ) -> int:
-    """The exit status of one run, from the pid file on.  `log`: of a detached process that was given none."""
+    """
+    The exit status of one run, from the pid file on.  `log`: of a detached process that was given none.  `tls`: some
+    connection of it is encrypted.
+    """
     try:
         check_pidfile(arguments.pidfile, kind)
         if arguments.daemon:
@@ -118,7 +126,7 @@ def lived(
     except OSError as failure:
         return complain(FAILED, f"{failure.filename}: {failure.strerror}" if failure.filename else str(failure))
     try:
-        return run(arguments, warnings, make)
+        return run(arguments, warnings, make, tls)
     finally:
         if arguments.pidfile:
             Path(arguments.pidfile).unlink(missing_ok=True)
@@ -208,8 +216,13 @@ def begin_logging(out: Any) -> None:
     globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False, discardBuffer=False)
 
 
-def run(arguments: argparse.Namespace, warnings: Sequence[str], make: "Callable[[ProcessReactor], Service]") -> int:
-    """Serves until a signal, a fault, or the end of standard input."""
+def run(
+    arguments: argparse.Namespace,
+    warnings: Sequence[str],
+    make: "Callable[[ProcessReactor], Service]",
+    tls: bool = False,
+) -> int:
+    """Serves until a signal, a fault, or the end of standard input.  With `tls`, SIGHUP has its files read again."""
     gc.set_threshold(*GC_THRESHOLDS)  # now, for the start makes most objects
     # Twisted loads OpenSSL wherever it is installed; a daemon without TLS does not need those 12 MB.
     cast(dict[str, Any], sys.modules).setdefault("OpenSSL", None)
@@ -230,7 +243,9 @@ def run(arguments: argparse.Namespace, warnings: Sequence[str], make: "Callable[
     if arguments.stop_with_stdin:
         reactor.callWhenRunning(reactor.addReader, StandardInput(reactor))
     reactor.addSystemEventTrigger("before", "shutdown", service.stop)
-    if arguments.daemon:
+    if tls:
+        signal.signal(signal.SIGHUP, lambda _number, _frame: reactor.callFromThread(service.reload))
+    elif arguments.daemon:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     reactor.run()
     ending = service.ending

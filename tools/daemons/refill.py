@@ -15,6 +15,7 @@ from twisted.logger import Logger
 
 from quire.bookie.files import StorageError
 from quire.bookie.lifecycle.bookie import Bookie
+from quire.conf.client import ClientOptions
 from quire.protocol.errors import LedgerError
 
 if TYPE_CHECKING:
@@ -34,9 +35,11 @@ class Refill:
 
     log = Logger(namespace="quire.bookie")
 
-    def __init__(self, reactor: "ProcessReactor", bookie: Bookie) -> None:
+    def __init__(self, reactor: "ProcessReactor", bookie: Bookie, options: ClientOptions) -> None:
+        """`options`: of the client that reads the other bookies' copies."""
         self._reactor = reactor
         self._bookie = bookie
+        self._options = options
         self._client: Client | None = None
         self._working: Deferred[None] | None = None
         self._stopped = False
@@ -96,7 +99,7 @@ class Refill:
         from quire.replication.own_copies.refilling import restore
 
         if self._client is None:
-            self._client = await connect(self._reactor, self._bookie.options.metadata_uri)
+            self._client = await connect(self._reactor, self._bookie.options.metadata_uri, self._options)
         self._told_at = self._reactor.seconds()
         return await restore(self._client, self._bookie.id, self._bookie.copies, self._progress)
 

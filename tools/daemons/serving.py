@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Serving(Lifetime):
-    """One bookie in this process.  `settings` are those of AutoRecovery beside it."""
+    """One bookie in this process.  `settings` are those of AutoRecovery beside it, and of the bookie's own client."""
 
     log = Logger(namespace="quire.bookie")
     name = "the bookie"
@@ -52,9 +52,14 @@ class Serving(Lifetime):
         self._restore = restore
         self._as_json = as_json
         self._settings = settings or Settings.beside(options)
+        self._bookie: Bookie | None = None
+
+    def reload(self) -> None:
+        if self._bookie is not None:
+            self._bookie.reload()
 
     async def serve(self) -> None:
-        bookie = await self._start()
+        bookie = self._bookie = await self._start()
         self.started = True
         settle_memory()
         if not bookie.ended.called:
@@ -85,13 +90,13 @@ class Serving(Lifetime):
         )
         await bookie.start()
         to_stop.append(bookie.stop)
-        refill = Refill(reactor, bookie)
+        refill = Refill(reactor, bookie, self._settings.client)
         to_stop.append(refill.stop)
         bookie.limbo.listen(refill)
         refill.start()
         if self._restore:
             await refill.first_round()
-        surplus = SurplusRuns(reactor, bookie)
+        surplus = SurplusRuns(reactor, bookie, self._settings.client)
         to_stop.append(surplus.stop)
         surplus.start()
         to_stop.append(recovering.stop)

@@ -15,6 +15,7 @@ from twisted.logger import Logger
 
 from quire.bookie.files import StorageError
 from quire.bookie.lifecycle.bookie import Bookie
+from quire.conf.client import ClientOptions
 from quire.protocol.errors import LedgerError
 
 if TYPE_CHECKING:
@@ -29,9 +30,11 @@ class SurplusRuns:
 
     log = Logger(namespace="quire.bookie")
 
-    def __init__(self, reactor: "ProcessReactor", bookie: Bookie) -> None:
+    def __init__(self, reactor: "ProcessReactor", bookie: Bookie, options: ClientOptions) -> None:
+        """`options`: of the client that asks the other bookies."""
         self._reactor = reactor
         self._bookie = bookie
+        self._options = options
         self._working: Deferred[None] | None = None
 
     def start(self) -> None:
@@ -74,7 +77,7 @@ class SurplusRuns:
         from quire.client.api import connect
         from quire.replication.own_copies.surplus import drop_surplus
 
-        client = await connect(self._reactor, self._bookie.options.metadata_uri)
+        client = await connect(self._reactor, self._bookie.options.metadata_uri, self._options)
         try:
             return await drop_surplus(client, self._bookie.id, self._bookie.copies)
         finally:

@@ -6,6 +6,7 @@ A cluster on this machine: a metadata store and bookies as processes of their ow
     DIR/zookeeper/          a real ZooKeeper's data
     DIR/bookie-N/           bookie.conf, bookie.log, journal/, ledgers/
     DIR/autorecovery/       autorecovery.conf, autorecovery.log, where it is asked for
+    DIR/tls/, client.conf   with TLS: the certificates, and the options of a client
 
 Knows: how to start, kill, restart and stop the processes, and that a second start finds the same ports and data.
 Does not know: ledgers.  Used by `quire local`, `quire demo`, the benchmarks and the tests; it blocks, and needs no
@@ -25,12 +26,13 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict
 
 from quire.tools.local_cluster.process import LocalProcess, NotStarted
 from quire.tools.terminal.options import Usage
 
 if TYPE_CHECKING:
+    from quire.tools.local_cluster.authority import LocalAuthority
     from quire.tools.local_cluster.zookeeper import ZooKeeper
 
 # SPDX-License-Identifier: Apache-2.0
@@ -57,6 +59,7 @@ class Saved(TypedDict):
     metadata: Store
     ports: list[int]
     zookeeper_port: int
+    tls: NotRequired[bool]
 
 
 class LocalBookie(LocalProcess):
@@ -94,11 +97,11 @@ class LocalRecovery(LocalProcess):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, "autorecovery", "autorecovery")
 
-    def write_conf(self, uri: str) -> None:
-        """Writes the configuration, also over an older one: a ZooKeeper's port may be another."""
+    def write_conf(self, uri: str, options: Mapping[str, str]) -> None:
+        """Writes the configuration, also over an older one: a ZooKeeper's port may be another; `options` last."""
         self.directory.mkdir(parents=True, exist_ok=True)
         keys = {"metadataServiceUri": uri, "bookieId": self.id, "listeningInterface": HOST, "allowLoopback": "true"}
-        self.write_keys(keys)
+        self.write_keys({**keys, **options})
 
 
 class LocalCluster:
@@ -106,7 +109,8 @@ class LocalCluster:
     Bookies and their metadata store in `directory`.  A directory that holds a cluster already is started as it was.
 
     `options` are keys for every new bookie's configuration, `tick_ms` a ZooKeeper's unit of time; `autorecovery` runs
-    one process of it beside them.  Raises `Usage` when what is asked does not fit what is there.
+    one process of it beside them, `tls` gives all of them certificates.  Raises `Usage` when what is asked does not fit
+    what is there.
     """
 
     def __init__(
@@ -117,9 +121,11 @@ class LocalCluster:
         options: Mapping[str, str] | None = None,
         tick_ms: int = 2000,
         autorecovery: bool = False,
+        tls: bool = False,
     ) -> None:
         self.directory = directory.resolve()
         self.options = dict(options or {})
+        self.client_conf: Path | None = None  # with TLS
         self.tick_ms = tick_ms
         self.zookeeper: ZooKeeper | None = None
         saved = self._saved()
@@ -136,6 +142,9 @@ class LocalCluster:
                 "give "
                 "another --dir"
             )
+        if saved and tls and not saved.get("tls"):
+            raise Usage(f"{self.directory} holds a cluster without TLS; leave --tls out, or give another --dir")
+        self.tls = tls or bool(saved and saved.get("tls"))
         self.metadata: Store = kind
         self.zookeeper_port = saved["zookeeper_port"] if saved else 0
         ports = held + free_ports(count - len(held))
@@ -165,7 +174,7 @@ class LocalCluster:
         self.start_metadata()
         self.start_bookies()
         if self.recovery is not None and self.recovery.pid is None:
-            self.recovery.write_conf(self.uri)
+            self.recovery.write_conf(self.uri, self._authority().client_keys() if self.tls else {})
             self.recovery.begin()
             self.recovery.ready(time.monotonic() + READY_S)
 
@@ -180,6 +189,22 @@ class LocalCluster:
             self.uri = self.zookeeper.uri
         self._save()
         quire(["metadata", "init", "--if-missing", "--metadata", self.uri])
+        if self.tls:
+            self._certify()
+
+    def _authority(self) -> "LocalAuthority":
+        from quire.tools.local_cluster.authority import LocalAuthority
+
+        return LocalAuthority(self.directory / "tls", HOST)
+
+    def _certify(self) -> None:
+        """Certificates for all, and the options of a client."""
+        authority = self._authority()
+        authority.make()
+        self.options = {**authority.bookie_keys(), **self.options}
+        self.client_conf = self.directory / "client.conf"
+        keys = {"metadataServiceUri": self.uri, **authority.client_keys()}
+        self.client_conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()), encoding="utf-8")
 
     def start_bookies(self) -> None:
         """Starts the bookies that don't run, all at once."""
@@ -255,6 +280,7 @@ class LocalCluster:
             "metadata": self.metadata,
             "ports": [bookie.port for bookie in self.bookies],
             "zookeeper_port": self.zookeeper_port,
+            "tls": self.tls,
         }
         fresh = self.directory / "cluster.json.new"
         fresh.write_text(json.dumps(state) + "\n", encoding="utf-8")

@@ -163,6 +163,32 @@ class Progress:
         return f", {self.elapsed * (self.total - self.done) / self.done:.0f} s left"
 
 
+class Events:
+    """How far a long piece of work is, for programs: a JSON document a line every five seconds, and one at its end."""
+
+    def __init__(self, event: str, stream: TextIO | None = None, seconds: Callable[[], float] = time.monotonic) -> None:
+        self._event = event
+        self._stream = sys.stderr if stream is None else stream
+        self._seconds = seconds
+        self._start = self._last = seconds()
+
+    @property
+    def elapsed(self) -> float:
+        return max(self._seconds() - self._start, 1e-9)
+
+    def tell(self, value: Callable[[float], Mapping[str, Any]], *, last: bool = False) -> None:
+        """`value` is asked for only when it is time, with the seconds since the beginning."""
+        now = self._seconds()
+        if last or now - self._last >= PLAIN_INTERVAL_S:
+            self._last = now
+            elapsed = self.elapsed
+            print(
+                as_json({"event": self._event, "seconds": round(elapsed, 3), **value(elapsed)}),
+                file=self._stream,
+                flush=True,
+            )
+
+
 def _bar(stream: TextIO) -> "RichProgress":
     from rich.console import Console
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn

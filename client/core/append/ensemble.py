@@ -12,7 +12,8 @@ none any more.
 from collections.abc import Container, Sequence
 
 from quire.client.core.append.replica import Replica, Standing
-from quire.client.core.quorum import Domains, Quorums
+from quire.client.core.quorum import Domains, Quorums, shortage
+from quire.protocol.errors import NotEnoughBookies
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -39,6 +40,10 @@ class Ensemble:
     def failures(self, *standings: Standing) -> str:
         """The failures of the bookies with these standings."""
         return "; ".join(replica.failure for replica in self.standing(*standings))
+
+    def shortage(self, *standings: Standing) -> int:
+        """The code of a writer that can't do without the bookies with these standings."""
+        return shortage((replica.failure_code for replica in self.standing(*standings)), NotEnoughBookies.code)
 
     def install(self, index: int, bookie: str, settled: int) -> Replica:
         """

@@ -201,6 +201,7 @@ class AppendMachine(Sending):
         del self._channels[replica.channel]
         self._live = None
         replica.failure = f"{reason} ({name_of(code)})"
+        replica.failure_code = code
         if replica.heard:  # it worked until now, so it may be back soon
             self._retry_ms = self.limits.stall_ms_max
         if replica.opened:
@@ -259,7 +260,9 @@ class AppendMachine(Sending):
                 "disabled (disableEnsembleChange)"
             )
             self._give_up(
-                NotEnoughBookies.code, f"{self._ensemble.failures(Standing.FAILED, Standing.OUT)}; {reason}", effects
+                self._ensemble.shortage(Standing.FAILED, Standing.OUT),
+                f"{self._ensemble.failures(Standing.FAILED, Standing.OUT)}; {reason}",
+                effects,
             )
             return
         self.state = State.CHANGING
@@ -300,7 +303,9 @@ class AppendMachine(Sending):
                     f"no bookie can replace them ({given.shortage}), and without them some entries miss the ack "
                     f"quorum of {self.quorums.ack}"
                 )
-            self._give_up(NotEnoughBookies.code, "; ".join(reasons), effects, "start bookies")
+            code = self._ensemble.shortage(Standing.OUT)
+            step = "start bookies" if code == NotEnoughBookies.code else "mend what was refused"
+            self._give_up(code, "; ".join(reasons), effects, step)
             return
         self.state = State.OPEN
         self._live = None

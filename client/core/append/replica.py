@@ -34,6 +34,7 @@ class Replica:
         "bookie",
         "channel",
         "failure",
+        "failure_code",
         "heard",
         "index",
         "missed",
@@ -51,6 +52,7 @@ class Replica:
         self.channel = channel  # a number used once in the life of a writer: late answers of other channels are ignored
         self.opened = False
         self.failure = ""  # how it failed
+        self.failure_code = 0
         self.heard = False  # whether it answered anything on this channel
         self.standing = Standing.LIVE
         self.missed = False  # whether a lapsed one left adds unanswered

@@ -92,7 +92,7 @@ class Auditor:
         self.losses.told(Sight())
 
     def _bookies_are(self, listed: BookieList) -> None:
-        self.losses.told(self.absences.see(self._client.reactor.seconds(), {*listed.writable, *listed.read_only}))
+        self.losses.seen(listed)
         self._switch.ring()
 
     def _delay_is(self, seconds: int | None) -> None:

@@ -16,19 +16,21 @@ from typing import TypeVar
 from twisted.logger import Logger
 
 from quire.client.api import Client
+from quire.metadata.store import BookieList
 from quire.protocol.errors import MetaStore
 from quire.replication.autorecovery.audits.resume import Resume, Stretch
 from quire.replication.autorecovery.audits.walk import Page, Walk, until_answered
 from quire.replication.autorecovery.notes import Notes
 from quire.replication.concurrently import Bell, all_of
 from quire.replication.core.absences import Absences, Sight
-from quire.replication.core.outlook import short_of
 
 # SPDX-License-Identifier: Apache-2.0
 
 MARKS_AT_ONCE = 32
 AWAKE_S = 3600.0  # it looks at its times again so often, whatever they are
-FOLLOWED_S = 120.0  # after a pass that was gone on with comes a whole one
+FOLLOWED_S = (
+    120.0  # a whole pass follows one that was gone on with, and a look that says that lost ones may have been back
+)
 NOTE_KEPT_MS = 3_600_000
 
 T = TypeVar("T")
@@ -66,11 +68,27 @@ class Losses:
         self._left: list[Stretch] = []
         self._before: list[Stretch] = []  # of an auditor before this one
         self._named: set[str] | None = None  # by the ledgers of a pass that began at the first
+        self._listed: BookieList | None = None  # at the last look
+        self._missed = False  # something that happened before that
 
     def told(self, sight: Sight) -> None:
         """What came of a look at the bookies; there may be another time to wait for."""
         self._note(sight)
         self._bell.ring()
+
+    def seen(self, listed: BookieList) -> None:
+        """The bookies that are there now."""
+        self._see(listed)
+        self._bell.ring()
+
+    def _see(self, listed: BookieList) -> None:
+        before, self._listed = self._listed, listed
+        lost, now = self._absences.lost, self._clock.seconds()
+        self._note(self._absences.see(now, {*listed.writable, *listed.read_only}))
+        if before is not None and not listed.follows(before):
+            self._missed = True
+            if lost & self._absences.lost:  # or were they back? Then marks were taken, or ledgers came to name them
+                self._next_audit = min(self._next_audit, now + FOLLOWED_S)
 
     def _note(self, sight: Sight) -> None:
         away = self._absences.lost | self._absences.away
@@ -97,6 +115,8 @@ class Losses:
         self._next_audit = self._clock.seconds() + self._audit_s
         while True:
             await self._look()
+            if self._missed:
+                await self._learn()  # it may have been a bookie that was never heard of
             now = self._clock.seconds()
             if self._goes_on():
                 self.log.info("the pass over all ledgers goes on above ledger {after}", after=self._before[0].after)
@@ -128,8 +148,7 @@ class Losses:
                 listed = await self._answer(self._client.store.bookies)
                 if self._absences.looks == looks:
                     break  # else the watch has told something newer, perhaps
-            here = {*listed.writable, *listed.read_only}
-            self._note(self._absences.see(self._clock.seconds(), here))
+            self._see(listed)
 
     def _goes_on(self) -> bool:
         """Whether just those bookies are lost for which an earlier auditor's pass was cut off."""
@@ -157,6 +176,7 @@ class Losses:
         await self._tidy_notes()
 
     async def _learn(self) -> None:
+        self._missed = False
         self._absences.expect(await self._answer(self._client.store.cookies))
         await self._look(now=True)
 
@@ -202,7 +222,7 @@ class Losses:
 
     async def _mark(self, page: Page, bookies: Iterable[str]) -> None:
         lost = self._absences.lost & set(bookies)
-        short = [(ledger, some) for ledger, metadata in page.ledgers if (some := short_of(metadata, lost))]
+        short = page.short_of(lost)
         if not short:
             return
         at_ms = await self._answer(self._client.store.records.clock) if self._note_times else None

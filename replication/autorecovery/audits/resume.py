@@ -8,7 +8,7 @@ import json
 from contextlib import suppress
 from typing import NamedTuple
 
-from quire.metadata.records import NoRecord, RecordChanged, RecordExists, Records
+from quire.metadata.records import NoRecord, Records, put
 from quire.metadata.store import ANY
 from quire.protocol.errors import MetaStore
 
@@ -50,15 +50,4 @@ class Resume:
                 with suppress(NoRecord):
                     await self._records.delete(self._path, ANY)
                 return
-            data = json.dumps(left).encode()
-            for _ in range(3):
-                try:
-                    await self._records.write(self._path, data, (await self._records.read(self._path)).version)
-                    return
-                except NoRecord:
-                    with suppress(RecordExists):
-                        await self._records.folder(FOLDER)
-                        await self._records.create(self._path, data)
-                        return
-                except RecordChanged:
-                    continue
+            await put(self._records, self._path, json.dumps(left).encode())

@@ -4,7 +4,7 @@ A pass over all ledgers' metadata: page by page, at a bounded rate, from where a
 Knows: pages, the rate, that a store which is away is waited for.  Does not know: what is looked for.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,6 +17,7 @@ from quire.metadata.clock import Clock, pause
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import MetadataSerialization, MetaStore, NoSuchLedgerExistsOnMetadataServer
 from quire.replication.concurrently import Pace
+from quire.replication.core.outlook import short_of
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -64,6 +65,10 @@ class Page(NamedTuple):
 
     ledgers: list[tuple[int, LedgerMetadata]]
     last: int
+
+    def short_of(self, lost: Collection[str]) -> list[tuple[int, tuple[str, ...]]]:
+        """Of those that name lost bookies: the ledger and which."""
+        return [(ledger, some) for ledger, metadata in self.ledgers if (some := short_of(metadata, lost))]
 
 
 class Walk:

@@ -13,6 +13,7 @@ from quire.bookie.directory import notes
 from quire.bookie.files import Files, NotBegun, Usage
 from quire.bookie.lifecycle.bookie import Bookie
 from quire.bookie.lifecycle.read_only import DiskWatch, ReadOnly
+from quire.metadata.formats.drain_orders import DrainOrders
 from quire.protocol.errors import Status as S
 from tests.bookie.fakes.in_process import connect, http, new_store, options_in, running
 from tests.bookie.fakes.wires import KEY, adds, options, read, status
@@ -159,3 +160,42 @@ def test_a_bookie_that_is_only_being_restored_takes_what_limbo_lets_it_take() ->
     assert (read_only.on, service.read_only, listed) == (True, False, [])
     read_only.restored()
     assert (read_only.on, read_only.restoring, listed) == (False, False, [False])
+
+
+def test_an_order_to_be_emptied_holds_through_restarts(tmp_path: Path) -> None:
+    """
+    It comes by the metadata store, from anywhere: adds are refused and reads go on; a bookie that starts with it is
+    never listed as writable; an operator's switch does not undo it; withdrawn, the bookie takes entries again.
+    """
+
+    async def listed(store: Any, kind: str) -> None:
+        while list(getattr(await store.bookies(), kind)) != ["raw"]:
+            await deferLater(reactor, 0.01, lambda: None)  # type: ignore[arg-type]
+
+    async def story() -> None:
+        store = await new_store()
+        orders = DrainOrders(store.records)
+        async with running(tmp_path, store) as bookie:
+            raw = await connect(bookie)
+            await raw.ask(adds(b"a"))
+            await orders.give("raw")
+            await listed(store, "read_only")
+            assert status(await raw.ask(adds(b"b", first=1))) is S.EREADONLY
+            assert status(await raw.ask(read(0))) is S.EOK
+            assert bookie.operator_read_only(False) is None
+            assert bookie.read_only
+            assert "quire decommission --undo raw" in bookie.read_only_reasons[0]
+        seen: list[str] = []
+        watch = store.watch_bookies(lambda now: seen.extend(now.writable))
+        async with running(tmp_path, store) as bookie:
+            assert bookie.read_only
+            await listed(store, "read_only")
+            assert seen == []
+            watch.cancel()
+            await orders.withdraw("raw")
+            await listed(store, "writable")
+            raw = await connect(bookie)
+            assert status(await raw.ask(adds(b"b", first=1))) is S.EOK
+        await store.close()
+
+    run(story)

@@ -97,9 +97,25 @@ def test_limbo_ends_after_the_fence_is_on_disk() -> None:
 def test_a_ledger_that_is_gone_is_dropped() -> None:
     """The ledger is deleted from the storage; an unknown one is ignored."""
     scene = Scene()
-    scene.copies.drop(7)
-    scene.copies.drop(99)
+    moment = scene.copies.next_moment()
+    assert scene.copies.drop(7, moment)
+    assert scene.copies.drop(99, moment)
     assert sorted(scene.storage.kept) == [8]
+
+
+def test_a_ledger_that_was_written_to_since_the_store_was_asked_is_kept() -> None:
+    """Its id may have been given again; what was written before the question is no reason."""
+    scene = Scene()
+    scene.storage.at_once = True
+    scene.copies.limbo()
+    for ledger in (7, 8):
+        scene.copies.store(ledger, KEY, 0, [body_of(ledger, 0)])
+    moment = scene.copies.next_moment()
+    scene.copies.store(7, KEY, 1, [body_of(7, 1)])
+    assert not scene.copies.drop(7, moment)
+    assert scene.copies.drop(8, moment)
+    assert sorted(scene.storage.kept) == [7]
+    assert scene.copies.limbo() == [7]
 
 
 def test_what_was_held_before_a_doubt_is_no_reason_to_end_limbo() -> None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 from twisted.logger import LogEvent, globalLogPublisher
 
-from quire.bookie.server.listener import CLOSE_S, PAUSE_ALARM_S, peer_name
+from quire.bookie.server.listener import CLOSE_S, PAUSE_ALARM_S
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddAcks, ReadReply
 from tests.bookie.fakes.wires import KEY, LEDGER, Scene, adds, adds3, read
@@ -264,8 +264,3 @@ def test_close_all_waits_for_the_last_answers() -> None:
     clients[1].lose()
     assert ended.called
     assert scene.listener.close_all().called
-
-
-def test_peer_names() -> None:
-    """A transport without a peer address still has a name."""
-    assert peer_name(None) == "None"

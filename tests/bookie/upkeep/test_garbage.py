@@ -57,7 +57,7 @@ class Store(MemoryStore):
     def ledger_deletions(self) -> Deferred[int | None]:
         return succeed(self.count)
 
-    def ledger_ids(self, after: int = -1, limit: int = 1000) -> Deferred[list[int]]:
+    def ledger_ids(self, after: int = -1, limit: int = 10_000) -> Deferred[list[int]]:
         self.listings += 1
         try:
             return succeed(self.page(after, limit))

@@ -241,10 +241,10 @@ def test_nothing_is_asked_before_the_bookie_said_who_it_is(protocol):
 
 
 @BOTH
-@pytest.mark.parametrize("status", [Status.EUA, Status.EBADREQ, Status.ETOOMANYREQUESTS])
+@pytest.mark.parametrize("status", [Status.EBADREQ, Status.ETOOMANYREQUESTS])
 def test_any_answer_will_do_of_a_bookie_that_gives_no_name(protocol, status):
     """
-    Apache's, and quire's before it did: they may want a password, or be busy; the requests themselves will hear that.
+    Apache's, and quire's before it did: they may be busy; the requests themselves will hear that.
     """
     net = Net()
     read = make_pool(net, protocol=protocol).read(BOOKIE, 1, 0)
@@ -252,6 +252,18 @@ def test_any_answer_will_do_of_a_bookie_that_gives_no_name(protocol, status):
     peer.say(v3.bare(peer.only(), status))
     peer.refuse(peer.only(), Status.ENOENTRY)
     assert result(read).code == -13
+
+
+@BOTH
+def test_a_bookie_that_does_not_know_us_is_not_talked_to(protocol):
+    """-24: it wants TLS or authentication, of which there is none; the connection ends, and nothing more is said."""
+    net = Net()
+    read = make_pool(net, protocol=protocol).read(BOOKIE, 1, 0)
+    peer = net.accept(introduced=False)
+    peer.say(v3.bare(peer.only(), Status.EUA))
+    assert peer.transport.aborted
+    assert peer.requests() == []
+    assert result(read).code == -24
 
 
 @BOTH

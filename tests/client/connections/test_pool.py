@@ -330,12 +330,13 @@ def test_a_bookie_of_apaches_that_gives_no_list_is_not_asked_for_one_again(name)
     """For ten minutes: it never answers for a ledger that it knows, and each question would wait for the time-out."""
     net = Net()
     pool = make_pool(net, read_timeout_ms=1000, long_poll_ms=500)
-    first = pool.list_entries(BOOKIE, 1)
+    found = []
+    pool.list_entries(BOOKIE, 1).addCallback(found.append)  # whoever asks waits before the connection is made
     peer = net.accept(name)
     other = pool.info(BOOKIE)
     assert len(peer.requests()) == 2
     net.advance(2)
-    assert result(first) == (Timeout.code, [])
+    assert found == [(Timeout.code, [])]
     assert not pending(other)
     asks = name is not None
     again = pool.list_entries(BOOKIE, 2)
@@ -462,6 +463,39 @@ def test_what_a_closed_writer_leaves_behind_still_goes_out_and_the_close_of_the_
     assert not pending(closed)
     assert not queued.is_open
     net.turn(60)
+    assert net.getDelayedCalls() == []
+
+
+@pytest.mark.parametrize("end", ["answered", "lost", "silence"])
+def test_what_is_left_behind_of_one_ledger_is_waited_for_by_itself(end):
+    """
+    Until it is answered or fails; those of another ledger, and a bookie that answers none for half a minute, hold up
+    nobody, twice.
+    """
+    net = Net()
+    pool = make_pool(net, add_timeout_ms=60_000)
+    assert not pending(pool.parted(1))
+    ours, other = (pool.add_channel(BOOKIE, ledger, Listener()) for ledger in (1, 2))
+    peer = net.accept()
+    for channel in (ours, other):
+        channel.send(batch(channel.ledger, 0, 3))
+        pool.part(channel)
+    mine, _others = peer.requests()
+    waits = [pool.parted(1), pool.parted(1)]
+    assert not pending(pool.parted(3))
+    assert all(map(pending, waits))
+    if end == "answered":
+        peer.ack(mine)
+    elif end == "lost":
+        peer.lose()
+    else:
+        net.turn(30.001)
+    assert not any(map(pending, waits))
+    assert ours.is_open == (end == "silence")
+    assert other.is_open == (end != "lost")
+    closed = pool.close()
+    net.turn(60)
+    assert not pending(closed)
     assert net.getDelayedCalls() == []
 
 

@@ -5,12 +5,21 @@ from itertools import product
 import pytest
 
 from quire.client.core.append.machine import IllegalInput
-from quire.client.core.append.messages import Limits
+from quire.client.core.append.messages import Acked, CloseChannel, Limits, OpenChannel
 from quire.client.core.quorum import Quorums
 from quire.client.core.recovery import ILLEGAL, INPUTS, TRANSITIONS, RecoveryMachine, RecoveryState
-from quire.client.core.recovery_messages import Begin, EndStored, FenceAnswer, Marked, ReadAnswer, StoreEnd, StoreFailed
+from quire.client.core.recovery_messages import (
+    Begin,
+    EndStored,
+    FenceAnswer,
+    Marked,
+    ReadAnswer,
+    Recovered,
+    StoreEnd,
+    StoreFailed,
+)
 from quire.protocol.digest import Digest, DigestType
-from quire.protocol.errors import LedgerRecovery, MetaStore
+from quire.protocol.errors import OK, LedgerRecovery, MetaStore
 from tests.client.fakes.cluster import NO_ENTRY, TIMED_OUT
 
 # SPDX-License-Identifier: Apache-2.0
@@ -75,6 +84,21 @@ def test_absent_needs_qc_negatives():
     effects = machine.handle(ReadAnswer(0, 1, NO_ENTRY, None))
     assert isinstance(effects[-1], StoreEnd)
     assert (effects[-1].last, effects[-1].length) == (-1, 0)
+
+
+def test_copies_above_the_ack_quorum_still_go_out_when_the_ledger_is_closed():
+    """The recovery has its end with two answers of three; the third channel is finished, not cut off."""
+    machine, _asked = reading()
+    effects = machine.handle(ReadAnswer(0, 0, OK, DIGEST.entry(1, 0, -1, 1, b"x")))
+    channels = [effect.channel for effect in effects if isinstance(effect, OpenChannel)]
+    for channel in channels[:2]:
+        machine.handle(Acked(channel, 0, 1))
+    machine.handle(ReadAnswer(1, 0, NO_ENTRY, None))
+    (end,) = machine.handle(ReadAnswer(1, 1, NO_ENTRY, None))
+    assert (end.last, end.length) == (0, 1)
+    *closing, done = machine.handle(EndStored())
+    assert done == Recovered(False)
+    assert closing == [CloseChannel(channel, finish=True) for channel in channels]
 
 
 def test_s8_failures_are_no_negatives():

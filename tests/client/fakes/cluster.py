@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeVar
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from quire.client.api import Client
@@ -88,6 +88,7 @@ class FakeBookie:
         self.limbo = False
         self.read_only = False
         self.says_its_id = True
+        self.disk = (1 << 40, 1 << 39)  # bytes in all, and free
         self.ledgers: dict[int, Stored] = {}
         self.starts = 1  # connections of an earlier life are dead
 
@@ -236,6 +237,10 @@ class FakePool:
     def part(self, channel: Any) -> None:
         """What it sent goes on: nothing is ever queued here."""
         channel.close()
+
+    def parted(self, ledger: int) -> Deferred[None]:
+        """Nobody hears of answers to what goes on."""
+        return succeed(None)
 
     def ask(
         self,
@@ -388,7 +393,7 @@ class FakePool:
         return self.ask(bookie, "list", ledger, -1, work, lambda code: ListAnswer(code, []))
 
     def info(self, bookie: str) -> Deferred[InfoAnswer]:
-        raise AssertionError("unused")
+        return self.ask(bookie, "info", -1, -1, lambda target: InfoAnswer(0, *target.disk), InfoAnswer)
 
     def connection_of(self, bookie: str) -> int | None:
         target = self.cluster.bookies[bookie]

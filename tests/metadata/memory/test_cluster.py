@@ -44,7 +44,7 @@ def test_a_cluster_is_made_once_and_destroyed_by_its_id(cluster: MemoryCluster) 
     cluster.create_ledger(0, ledger())
     cluster.write_cookie("a:1", b"x", NEW)
     cluster.swap_set_back(b"", b"note")
-    cluster.writable["a:1"] = Registration(1, HERE)
+    cluster.enlist("a:1", False, Registration(1, HERE))
     with pytest.raises(WrongCluster, match=f"{instance}, not other"):
         cluster.destroy("other")
     with pytest.raises(WrongCluster, match="a:1"):
@@ -107,12 +107,13 @@ def test_the_end_of_a_session_takes_what_is_its_own(cluster: MemoryCluster) -> N
     """Registrations on both lists, locks and votes; others' stay, and each listener is called once."""
     seen: list[int] = []
     cluster.listeners.append(lambda: seen.append(cluster.changes))
-    cluster.lists(False).update({"a:1": Registration(1, HERE), "b:1": Registration(2, HERE)})
-    cluster.lists(True).update({"c:1": Registration(1, HERE), "d:1": Registration(2, HERE)})
+    for bookie, read_only, session in (("a:1", False, 1), ("b:1", False, 2), ("c:1", True, 1), ("d:1", True, 2)):
+        cluster.enlist(bookie, read_only, Registration(session, HERE))
     cluster.repairs.locks = {7: 1, 8: 2}
     cluster.audits.votes = {0: (1, "a:1"), 1: (2, "b:1")}
     cluster.end_session(1)
     assert cluster.bookie_list() == BookieList({"b:1": HERE}, {"d:1": HERE})
+    assert cluster.bookie_list().changes == 6
     assert cluster.repairs.locks == {8: 2}
     assert cluster.audits.election() == Election((1,), "b:1")
     assert seen == [cluster.changes]

@@ -151,6 +151,27 @@ def test_a_bookie_is_on_one_list(db: sqlite3.Connection) -> None:
     assert tables.bookies(db).writable == {"b:1": service_info.UNKNOWN}
 
 
+def test_changes_of_the_lists_are_counted(db: sqlite3.Connection) -> None:
+    """One for each bookie that joins or leaves one of them, none for what changes nothing; they outlive the cluster."""
+
+    def counted() -> int:
+        return tables.bookies(db).changes
+
+    before = counted()
+    tables.register(db, "a:1", False, "s1", HERE)
+    tables.register(db, "a:1", False, "s1", ELSEWHERE)
+    assert counted() == before + 1
+    tables.register(db, "a:1", True, "s1", HERE)
+    assert counted() == before + 3
+    tables.register(db, "b:1", False, "s1", HERE)
+    with pytest.raises(NotRegistered):
+        tables.unregister(db, URI, "s2", "b:1", False)
+    tables.end_sessions(db, ["s1", "s2"])
+    assert counted() == before + 6
+    tables.destroy_cluster(db, URI, tables.cluster(db, URI).instance_id)
+    assert counted() == before + 6
+
+
 def test_what_a_session_registered_goes_with_it(db: sqlite3.Connection) -> None:
     """And nothing of another's."""
     for name, timeout_ms in (("s1", 1000), ("s2", 2000)):

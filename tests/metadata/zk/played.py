@@ -1,5 +1,6 @@
 """A session whose znodes are a dictionary: every call is done at once, and noted, unless a test holds its answer."""
 
+from collections import Counter
 from types import SimpleNamespace
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -18,6 +19,7 @@ class PlayedSession:
     def __init__(self, *paths):
         self.id = 1
         self.nodes = dict.fromkeys(paths, (b"", 0))
+        self.changes = Counter(path.rpartition("/")[0] for path in paths)  # of children: made or removed
         self.calls = []
         self.held = None  # while a list: answers wait in it
         self.trouble = {}  # call -> an error, once
@@ -35,6 +37,7 @@ class PlayedSession:
 
     def put(self, path, data=b"", owner=0):
         """By another session."""
+        self.changes[path.rpartition("/")[0]] += path not in self.nodes
         self.nodes[path] = (data, owner)
         self.fire(path)
         self.fire(path.rpartition("/")[0])
@@ -42,6 +45,7 @@ class PlayedSession:
     def remove(self, path):
         """By another session, or by the server."""
         del self.nodes[path]
+        self.changes[path.rpartition("/")[0]] += 1
         self.fire(path)
         self.fire(path.rpartition("/")[0])
 
@@ -70,11 +74,15 @@ class PlayedSession:
             return fail(error or NoNode(path))
         return self._answer((self.nodes[path][0], None))
 
-    def children(self, path, watch=None):
+    def listing(self, path, watch=None):
         error = self._call("children", path, watch)
         if error is not None or path not in self.nodes:
             return fail(error or NoNode(path))
-        return self._answer([name[len(path) + 1 :] for name in self.nodes if name.rpartition("/")[0] == path])
+        names = [name[len(path) + 1 :] for name in self.nodes if name.rpartition("/")[0] == path]
+        return self._answer((names, SimpleNamespace(cversion=self.changes[path])))
+
+    def children(self, path, watch=None):
+        return self.listing(path, watch).addCallback(lambda found: found[0])
 
     def create(self, path, data=b"", ephemeral=False, session=None):
         error = self._call("create", path)

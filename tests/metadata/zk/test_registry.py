@@ -16,6 +16,7 @@ from quire.protocol.errors import MetaStore
 from quire.tools.local_cluster.zookeeper import ZooKeeper
 from tests.metadata.made import HERE
 from tests.metadata.proxy import Proxy
+from tests.metadata.stories import Heard
 from tests.metadata.zk.played import PlayedSession
 from tests.metadata.zk.znodes import root_of
 from tests.reactor import reactor, run
@@ -319,6 +320,58 @@ def test_a_list_that_changed_while_it_was_read_is_read_again():
     scene.session.let_go()
     assert first == [BookieList({}, {})]
     assert outcome(scene.registry.known()) == [BookieList({"a:1": HERE}, {})]
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_who_has_left_while_its_address_was_read_counts_as_gone(watched):
+    """The count of changes is that of the list without it: the next list shows no change that was missed."""
+    scene = Scene()
+    ask = scene.registry.known if watched else scene.registry.bookies
+    for bookie in ("a:1", "b:1"):
+        scene.session.put(f"{WRITABLE}/{bookie}", service_info.encode(HERE), 9)
+    scene.session.held = []
+    first = outcome(ask())
+    scene.session.remove(f"{WRITABLE}/a:1")
+    scene.session.let_go()
+    assert first == [BookieList({"b:1": HERE}, {})]
+    assert outcome(ask())[0].follows(first[0])
+    scene.session.put(f"{WRITABLE}/a:1", service_info.encode(HERE), 9)
+    scene.session.remove(f"{WRITABLE}/a:1")
+    assert not outcome(ask())[0].follows(first[0])
+
+
+def test_the_list_of_read_only_bookies_is_no_bookie_that_came():
+    """It may be made while bookies are looked at."""
+    scene = Scene()
+    scene.session.remove(READ_ONLY)
+    first = outcome(scene.registry.bookies())[0]
+    assert READ_ONLY in scene.session.nodes
+    assert outcome(scene.registry.bookies())[0].follows(first)
+
+
+def test_who_came_and_went_while_the_connection_was_lost_is_told_of(lossy, zookeeper_place):
+    """The lists are what they were, and say that they were not all the time."""
+    proxy, _ = lossy
+    direct = zookeeper_place.uri
+
+    async def story():
+        other = await zookeeper_place.ready()
+        zookeeper_place.uri = f"zk://127.0.0.1:{proxy.port}/{direct.split('/', 3)[3]}"
+        store = await zookeeper_place.open()
+        await other.register_bookie("a:1", HERE)
+        heard = Heard()
+        store.watch_bookies(heard)
+        first = await heard.until(lambda seen: "a:1" in seen.writable)
+        proxy.refusing = True
+        proxy.drop()
+        await other.register_bookie("b:1", HERE)
+        await other.unregister_bookie("b:1")
+        proxy.refusing = False
+        last = await heard.until(lambda seen: seen.changes == first.changes + 2)
+        assert last == first
+        assert not last.follows(first)
+
+    run(story)
 
 
 def test_a_watcher_hears_of_each_change_and_of_no_repetition():

@@ -9,6 +9,7 @@ from twisted.internet.threads import deferToThread
 from quire.metadata.repairs import Shortage
 from quire.metadata.zk.repairs import directory_of, name_of
 from quire.protocol.errors import MetaStore
+from tests.metadata.made import ledger as new_ledger
 from tests.metadata.stories import Heard, at_last, failing
 from tests.metadata.zk.znodes import root_of, tree
 from tests.reactor import run
@@ -264,5 +265,69 @@ def test_what_it_costs(lossy, zookeeper_place):
         answers, lock = await cost(store.repairs.take())
         assert answers == 3
         assert await cost(store.repairs.finish(lock)) == (3, True)
+
+    run(story)
+
+
+def test_what_a_small_repair_costs(lossy, zookeeper_place):
+    """
+    Besides the read of the ledger: the lock, and one transaction that writes the metadata and ends lock and shortage;
+    none to look whether the lock is there.
+    """
+    proxy, store = lossy
+
+    async def story():
+        await zookeeper_place.ready()
+        made = await store.create_ledger(7, new_ledger())
+        await store.create_ledger(8, new_ledger())
+        await store.repairs.mark(7, ["a:1"], 1)
+        taken = await store.repairs.take()
+        before = proxy.answers
+        lock = await store.repairs.lock(8)
+        assert (await store.repairs.write_ledger(lock, made.value.recovering(), made.version, last=True)).ended
+        assert proxy.answers - before == 2
+        assert (await store.repairs.write_ledger(taken, made.value.recovering(), made.version, last=True)).ended
+        assert proxy.answers - before == 3
+        assert await store.repairs.shortages() == []
+        root = f"{root_of(zookeeper_place.uri)}/underreplication"
+        assert await store.session.children(f"{root}/ledgers/0000/0000/0000") == []
+
+    run(story)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_write_whose_answer_was_lost_was_done(lossy, zookeeper_place, last):
+    """It is known by its bytes; the ledger is off the queue if it was the last, and the lock is free."""
+    proxy, store = lossy
+
+    async def story():
+        direct = await zookeeper_place.ready()
+        made = await store.create_ledger(7, new_ledger())
+        await store.repairs.mark(7, ["a:1"], 1)
+        lock = await store.repairs.take()
+        proxy.lose_answer(1)
+        written = await at_last(lambda: store.repairs.write_ledger(lock, made.value.recovering(), 0, last=last))
+        assert proxy.lost == 1
+        assert written.ended is last
+        assert await direct.read_ledger(7) == written.stored
+        assert (await direct.repairs.lock(7) is None) is not last
+        assert (await direct.repairs.shortage(7) is None) is last
+
+    run(story)
+
+
+def test_a_lock_that_another_removed_writes_nothing(zookeeper_place, raw):
+    """Whether it would be the last write or not."""
+    root = root_of(zookeeper_place.uri)
+
+    async def story():
+        store = await zookeeper_place.ready()
+        made = await store.create_ledger(7, new_ledger())
+        lock = await store.repairs.lock(7)
+        await deferToThread(raw.delete, f"{root}/underreplication/locks/urL0000000007")
+        for last in (False, True):
+            writing = store.repairs.write_ledger(lock, made.value.recovering(), made.version, last=last)
+            assert "its repair lock is gone" in str(await failing(writing, MetaStore))
+        assert await store.read_ledger(7) == made
 
     run(story)

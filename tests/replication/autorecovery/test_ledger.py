@@ -35,6 +35,46 @@ def test_a_bookie_that_is_gone_is_replaced() -> None:
     assert "b2" not in cluster.metadata(ledger).bookies()
 
 
+def test_with_the_last_change_a_ledger_is_off_the_queue() -> None:
+    """The lock and the mark went with it; not where a bookie that is there is marked, too."""
+    for also, ended in ((), True), (("b1",), False):
+        cluster = FakeCluster(5)
+        ledger = closed(cluster, {0: THREE, 5: ["b0", "b4", "b2"]}, 19)
+        cluster.kill("b2")
+        outcome = tried(cluster, ledger, "b2", *also)
+        assert (outcome.done, outcome.ended) == (True, ended)
+        assert (ledger in cluster.shared.repairs.shortages) is not ended
+        assert cluster.shared.repairs.locks == {}
+
+
+def test_what_the_repair_of_a_small_ledger_asks_of_the_store() -> None:
+    """Once it is taken: its metadata, who is there and whom to choose, and one transaction."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: THREE, 5: ["b0", "b4", "b2"]}, 19)
+    cluster.kill("b2")
+    asked: list[str] = []
+
+    def note(name: str, _arguments: tuple[object, ...]) -> None:
+        asked.append(name)
+
+    mark(cluster, ledger, "b2")
+    client = cluster.client()
+    lock: RepairLock = cluster.succeed(client.store.repairs.take())
+    cluster.store_fault = note
+    assert cluster.succeed(Repairer(client, 0, 30.0).repaired(lock)).ended
+    assert asked == ["read_ledger", "bookies", "bookies", "write_ledger"]
+
+
+def test_a_new_bookie_that_may_have_lost_its_copies_is_marked() -> None:
+    """It can't be asked just after the metadata names it, and the ledger is off the queue by then."""
+    cluster = FakeCluster(4)
+    ledger = closed(cluster, {0: THREE}, 19)
+    cluster.kill("b2")
+    cluster.store_fault = lambda name, _given: cluster.kill("b3") if name == "write_ledger" else None
+    assert not tried(cluster, ledger, "b2").done
+    assert cluster.shared.repairs.shortages[ledger].missing == ("b3",)
+
+
 def test_a_bookie_that_is_there_is_filled() -> None:
     """Found by its list; the ensemble stays."""
     cluster = FakeCluster(5)

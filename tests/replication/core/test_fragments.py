@@ -16,6 +16,7 @@ from quire.replication.core.fragments import (
     fragments_naming,
     missing,
     runs_on,
+    runs_without,
     writer_depends_on,
 )
 
@@ -107,3 +108,17 @@ def test_what_is_missing_is_looked_for_in_many_turns(striped: bool) -> None:
     assert found.count(None) >= 10_000 // LOOKED_AT_ONCE
     if striped:
         assert [each for each in found if each is not None] == [(30_000, 30_000)]
+
+
+@given(st.data(), st.integers(1, 5))
+def test_what_is_given_up_is_left_out(data: st.DataObject, ensemble: int) -> None:
+    """Against the slow way; ranges may reach over runs, gaps and both ends."""
+    quorums = Quorums(ensemble, data.draw(st.integers(1, ensemble)), 1)
+    index = data.draw(st.integers(0, ensemble - 1))
+    edges = sorted(data.draw(st.sets(st.integers(0, 60), max_size=12)))
+    gone = [(first, last - 1) for first, last in zip(edges[::2], edges[1::2], strict=False)]
+    out = {entry for first, last in gone for entry in range(first, last + 1)}
+    runs = list(runs_without(runs_on(quorums, index, 5, 50), gone))
+    found = [entry for first, count in runs for entry in range(first, first + count)]
+    assert found == [entry for entry in range(5, 51) if quorums.has(entry, index) and entry not in out]
+    assert all(count > 0 for _first, count in runs)

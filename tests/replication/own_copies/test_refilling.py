@@ -25,6 +25,8 @@ class Held:
         self.refuses = 0
         self.doubt: MetaStore | None = None
         self.stored = 0
+        self.moment = 0
+        self.written: dict[int, int] = {}  # the moment of each ledger's last write
 
     def limbo(self) -> list[int]:
         return sorted(self.in_limbo)
@@ -35,6 +37,7 @@ class Held:
     def store(self, ledger: int, master_key: bytes, first: int, bodies: list[bytes]) -> "Deferred[int]":
         assert master_key == DIGEST.master_key
         if not self.refuses:
+            self.written[ledger] = self.moment
             self.ledgers[ledger].update(enumerate(bodies, first))
             self.stored += len(bodies)
         return succeed(self.refuses)
@@ -48,9 +51,16 @@ class Held:
     def trust_store(self, deleted: Sequence[int] = ()) -> "Deferred[None]":
         return fail(self.doubt) if self.doubt is not None else succeed(None)
 
-    def drop(self, ledger: int) -> None:
+    def next_moment(self) -> int:
+        self.moment += 1
+        return self.moment
+
+    def drop(self, ledger: int, moment: int) -> bool:
+        if self.written.get(ledger, 0) >= moment:
+            return False
         self.in_limbo.remove(ledger)
         del self.ledgers[ledger]
+        return True
 
 
 def restored(cluster: FakeCluster, held: Held, bookie: str = "b1") -> Restored:
@@ -167,6 +177,42 @@ def test_a_ledger_that_is_gone_is_forgotten() -> None:
     run = restored(cluster, held)
     assert (run.dropped, run.settled) == (1, 1)
     assert 4711 not in held.ledgers
+
+
+def test_a_ledger_that_was_written_to_after_the_store_denied_it_is_not_forgotten() -> None:
+    """Its id was given again meanwhile; the next look finds its metadata, and what was written stays."""
+    cluster = FakeCluster(3)
+    new: list[int] = []
+
+    class Written(Held):
+        def trust_store(self, deleted: Sequence[int] = ()) -> "Deferred[None]":
+            if deleted and not new:
+                new.append(left_open(cluster, {0: ["b0", "b1", "b2"]}, 9))
+                self.ledgers[new[0]] = bodies(cluster, "b1", new[0])
+                self.written[new[0]] = self.moment
+            return succeed(None)
+
+    ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 9) + 1
+    held = Written(ledger)
+    run = restored(cluster, held)
+    assert new == [ledger]
+    assert (run.dropped, run.waiting, run.failed) == (0, [ledger], [])
+    assert sorted(held.ledgers[ledger]) == list(range(10))
+
+
+def test_a_ledger_that_is_deleted_while_it_is_copied_is_forgotten() -> None:
+    """What the copying itself wrote is a reason to ask the store once more, and not to keep it."""
+    cluster = FakeCluster(3)
+    ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 9)
+
+    class Deleting(Held):
+        def store(self, ledger: int, master_key: bytes, first: int, bodies: list[bytes]) -> "Deferred[int]":
+            cluster.shared.ledgers.pop(ledger, None)
+            return super().store(ledger, master_key, first, bodies)
+
+    held = Deleting(ledger)
+    run = restored(cluster, held)
+    assert (run.dropped, run.failed, held.limbo(), held.stored) == (1, [], [], 10)
 
 
 def test_what_no_bookie_has_stays_in_limbo() -> None:

@@ -47,3 +47,21 @@ def test_a_lane_keeps_its_pace() -> None:
     slow, again = cluster.succeed(story(Scrubbing(lanes=1, bytes_per_second=size / 20)), seconds=100)
     assert again == size
     assert 15 < slow < 25
+
+
+def test_many_readers_keep_one_pace() -> None:
+    """What they expect is waited for before it comes; what came in excess or short of it is put right."""
+    clock = Clock()
+    pace = Pace(clock, 1000)
+    assert Deferred.fromCoroutine(pace.turn(1000)).called
+    second = Deferred.fromCoroutine(pace.turn(1000))
+    assert not second.called
+    pace.read(200, 1000)
+    clock.advance(0.5)
+    assert second.called
+    pace.read(1000, 1000)
+    third = Deferred.fromCoroutine(pace.turn(1000))
+    clock.advance(0.6)
+    assert not third.called
+    clock.advance(0.4)
+    assert third.called

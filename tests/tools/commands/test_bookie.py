@@ -56,8 +56,9 @@ def test_the_life_of_a_bookie(cluster: Cluster) -> None:
     assert numbers["quire_journal_syncs_total"] >= 1
     assert numbers["process_resident_memory_bytes"] < RESIDENT_MAX
     rows = [json.loads(line) for line in cluster.quire("bookie", "list", "--json").splitlines()]
+    address = f"127.0.0.1:{bookie.port}"
     assert rows == [
-        {"bookie": "one", "state": "writable", "address": f"127.0.0.1:{bookie.port}", "metrics": bookie.metrics}
+        {"bookie": "one", "state": "writable", "address": address, "metrics": bookie.metrics, "draining": False}
     ]
 
     assert bookie.end(signal.SIGKILL)[0] == -signal.SIGKILL

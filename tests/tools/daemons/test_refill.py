@@ -13,6 +13,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from quire.client.api import Client, connect
+from quire.conf.client import ClientOptions
 from quire.protocol.errors import NoSuchEntry, NoSuchLedgerExists, Read
 from quire.tools.daemons.refill import Refill
 from quire.tools.local_cluster.cluster import READY_S, LocalBookie, LocalCluster
@@ -153,7 +154,7 @@ def test_nothing_begins_after_its_stop() -> None:
             return False
 
     limbo = Incomplete()
-    refill = Refill(None, SimpleNamespace(limbo=limbo))  # type: ignore[arg-type]  # what a refill looks at first
+    refill = Refill(None, SimpleNamespace(limbo=limbo), ClientOptions())  # type: ignore[arg-type]  # what a refill looks at first
     refill.start()
     assert limbo.asked == 1
     Deferred.fromCoroutine(refill.stop())

@@ -8,6 +8,7 @@ from pathlib import Path
 from twisted.internet.defer import Deferred
 
 from quire.client.api import connect
+from quire.conf.client import ClientOptions
 from quire.metadata.clock import pause
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import NoSuchEntry
@@ -41,7 +42,7 @@ def test_a_copy_goes_and_may_come_again(tmp_path: Path) -> None:
             assert await bookie.copies.store(writer.id, key, 0, [body for body in bodies if body is not None]) == 0
             while writer.id not in await bookie.copies.stored_ledgers():
                 await pause(reactor, 0.01)  # for a checkpoint
-            runs = SurplusRuns(reactor, bookie)
+            runs = SurplusRuns(reactor, bookie, ClientOptions())
             assert (await runs.run()).looked_at == 0, "the process is too young"
             bookie.copies.idle_seconds = lambda ledger: IDLE_S  # type: ignore[method-assign]  # a day has passed
             done = await runs.run()
@@ -61,7 +62,7 @@ def test_it_can_be_turned_off_and_stopped(tmp_path: Path) -> None:
         async def story() -> None:
             bookie = cluster.bookies[0]
             assert bookie is not None
-            runs = SurplusRuns(reactor, bookie)
+            runs = SurplusRuns(reactor, bookie, ClientOptions())
             runs.start()
             await runs.stop()
             stopped: Deferred[None] = Deferred.fromCoroutine(runs.stop())

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from quire.tools.terminal.output import Progress, Table, as_json, document, size_text
+from quire.tools.terminal.output import Events, Progress, Table, as_json, document, size_text
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -140,3 +140,23 @@ def test_progress_on_a_terminal_is_a_bar() -> None:
     assert "kill -9 [bold]123" in drawn, "a note is text, not markup"
     assert "1,000 entries/s" in drawn
     assert "100%" in drawn
+
+
+def test_events_are_a_document_a_line() -> None:
+    """Every five seconds, with the time; and whenever it is the last."""
+    stream, clock = io.StringIO(), Clock()
+    events = Events("progress", stream, clock)
+    asked: list[float] = []
+
+    def value(elapsed: float) -> dict[str, float]:
+        asked.append(elapsed)
+        return {"done": len(asked)}
+
+    for _ in range(8):
+        clock.now += 1
+        events.tell(value)
+    events.tell(value, last=True)
+    assert [json.loads(line) for line in stream.getvalue().splitlines()] == [
+        {"event": "progress", "seconds": 5.0, "done": 1},
+        {"event": "progress", "seconds": 8.0, "done": 2},
+    ]

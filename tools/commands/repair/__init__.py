@@ -1,5 +1,6 @@
 """
 Making lost copies good: by itself, and by hand.
 
-In reading order: `autorecovery` (face), `underreplicated` (face), `recover` (face).
+In reading order: `progress`, `autorecovery` (face), `underreplicated` (face), `recover` (face), `rebalance` (face),
+`scrub` (face).
 """

@@ -1,30 +1,45 @@
 """
-`quire recover` and `quire decommission`: making good what a lost bookie held.
+`quire recover` and `quire decommission`: making good what a lost bookie held, or what one that is up still has.
 
-Knows: what an operator sees and when the exit status is 1.  Does not know: how copies are made; that is
-`quire.replication`.
+Knows: what an operator sees and when the exit status is 1; that entries without a copy are let go only by who has seen
+which they are and has named the cluster.  Does not know: how copies are made; that is `quire.replication`.
 
-Safety: a bookie that is registered is refused, for what is still written to it would be fenced under its writer.  An
-open ledger is fenced only if its last ensemble names the lost bookie.
+Safety: a bookie that is registered is refused, unless it is to be drained, for what is still written to it would be
+fenced under its writer.  An open ledger is fenced only if its last ensemble names the lost bookie.
 """
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from quire.metadata.ledger import check_bookie_id
+from quire.metadata.store import WrongCluster
+from quire.tools.commands.repair.progress import TOLD_MAX, Shown
 from quire.tools.terminal import output
-from quire.tools.terminal.options import Json, Metadata, client_options, metadata_uri, single
+from quire.tools.terminal.options import Json, Metadata, Usage, client_options, metadata_uri, single
 from quire.tools.terminal.running import with_client
 
 if TYPE_CHECKING:
     from quire.client.api import Client
-    from quire.replication.lost_bookies import Progress, Recovered
+    from quire.replication.freeing.run import Failed, Ranges, Recovered
     from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
 
-FAILURES_TOLD_MAX = 20
+AcceptLoss = Annotated[
+    bool, typer.Option("--accept-loss", help="let go of entries without a copy, once they are listed")
+]
+ClusterId = Annotated[
+    str | None,
+    typer.Option("--cluster", metavar="ID", help="with --accept-loss: the cluster's id; asked for if not given"),
+]
+
+Rate = Annotated[
+    int | None,
+    typer.Option("--rate", min=1, metavar="B/s", help="bytes copied in a second at most; else what bookies have left"),
+]
 
 recover_app = single()
 decommission_app = single()
@@ -39,6 +54,9 @@ def recover(
         int | None, typer.Option("--ledger", min=0, metavar="ID", help="only this ledger; every one if not given")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only count what would be copied")] = False,
+    accept_loss: AcceptLoss = False,
+    cluster: ClusterId = None,
+    rate: Rate = None,
     metadata: Metadata = None,
     json_wanted: Json = False,
 ) -> None:
@@ -49,6 +67,16 @@ def recover(
     be interrupted and run again: what is done stays done. Exit status 1 when a ledger could not be freed from the lost
     bookies.
 
+    The metadata of all ledgers is looked at first, so that what is to be done is known from then on. With --json,
+    standard error has an event a line every five seconds and at the end: how much is done, of how much, how fast, and
+    the seconds left.
+
+    It takes what the bookies have left beside appends, and everything when nobody appends.
+
+    --accept-loss is for entries that have no copy left: lists them, asks for the cluster's id, and lets go of them.
+    Readers get an error for each of them, never a wrong end; what is left is copied. A ledger that is not closed and
+    whose end nobody can tell is not let go: `quire ledger delete`.
+
     \b
     Examples:
       quire recover 10.0.0.5:3181 --dry-run
@@ -58,11 +86,14 @@ def recover(
         check_bookie_id(bookie)
 
     async def work(_reactor: "ProcessReactor", client: "Client") -> "Recovered":
+        from quire.replication.concurrently import Pace
         from quire.replication.lost_bookies import check_known, recover_bookies
 
         await check_known(client, bookies)
-        with output.Progress("recover", None) as progress:
-            return await recover_bookies(client, bookies, ledger, dry_run, shower(progress))
+        accept = partial(accepted_losses, client, bookies, cluster) if accept_loss else None
+        with Shown("recover", json_wanted) as shown:
+            pace = Pace(client.reactor, rate)
+            return await recover_bookies(client, bookies, ledger, dry_run, shown, accept=accept, pace=pace)
 
     show(with_client(metadata_uri(metadata), work, client_options()), json_wanted)
 
@@ -72,39 +103,122 @@ def decommission(
     bookie: Annotated[
         str, typer.Argument(metavar="BOOKIE", help="the id of a bookie that is down and will not come back")
     ],
+    drained: Annotated[
+        bool, typer.Option("--drain", help="empty it while it is up; it is read-only from now on")
+    ] = False,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="it is not to be drained any more: it takes entries again")
+    ] = False,
+    accept_loss: AcceptLoss = False,
+    cluster: ClusterId = None,
+    rate: Rate = None,
     metadata: Metadata = None,
     json_wanted: Json = False,
 ) -> None:
     """
-    Takes a bookie that is down out of the cluster for good.
+    Takes a bookie that is down out of the cluster for good; with --drain, empties one that is up before that.
 
     Copies everything it held to others, reads the copies back, makes sure that no ledger names it any more, and removes
     its cookie. Refuses while it is up. May be interrupted and run again.
 
+    With --drain the bookie turns read-only by an order in the metadata store, which holds when it is restarted, and
+    serves reads; what it has is copied until no ledger names it. Nobody is fenced: the writer of an open ledger is
+    waited for, and leaves the bookie with its next appends, or when it closes the ledger. An Apache bookie knows no
+    such order: give it forceReadOnlyBookie=true and restart it first. Then stop the bookie and run this without
+    --drain.
+
+    --accept-loss is for entries that have no copy left: lists them, asks for the cluster's id, and lets go of them.
+    Readers get an error for each of them, never a wrong end; what is left is copied. A ledger that is not closed and
+    whose end nobody can tell is not let go: `quire ledger delete`.
+
     \b
-    Example:
+    Examples:
       quire decommission 10.0.0.5:3181
+      quire decommission --drain 10.0.0.6:3181
+      quire decommission --undo 10.0.0.6:3181
     """
     check_bookie_id(bookie)
+    if drained + undo + accept_loss > 1:
+        raise Usage("one of --drain, --undo and --accept-loss")
+    uri = metadata_uri(metadata)
+    if undo:
+        stood = with_client(uri, partial(_undone, bookie), client_options())
+        text = f"{bookie} takes new entries again" if stood else f"{bookie} was not being drained"
+        output.document(json_wanted, {"bookie": bookie, "undone": stood}, [text])
+    elif drained:
+        show(
+            with_client(uri, partial(_drained, bookie, json_wanted, rate), client_options()),
+            json_wanted,
+            f"no ledger names {bookie} any more: stop it (quire bookie stop, on its machine), then `quire decommission "
+            f"{bookie}` removes its cookie",
+        )
+    else:
+        work = partial(_decommissioned, bookie, json_wanted, rate, accept_loss, cluster)
+        done = with_client(uri, work, client_options())
+        show(done, json_wanted, f"{bookie} is out of the cluster; its cookie is removed")
 
-    async def work(_reactor: "ProcessReactor", client: "Client") -> "Recovered":
-        from quire.replication.decommission import decommission as drain
-        from quire.replication.lost_bookies import check_known
 
-        await check_known(client, [bookie])
-        with output.Progress(f"decommission {bookie}", None) as progress:
-            return await drain(client, bookie, shower(progress))
+async def _decommissioned(
+    bookie: str,
+    json_wanted: bool,
+    rate: int | None,
+    accept_loss: bool,
+    cluster: str | None,
+    _reactor: "ProcessReactor",
+    client: "Client",
+) -> "Recovered":
+    from quire.replication.concurrently import Pace
+    from quire.replication.decommission import decommission as take_out
+    from quire.replication.lost_bookies import check_known
 
-    show(with_client(metadata_uri(metadata), work, client_options()), json_wanted, "its cookie is removed")
+    await check_known(client, [bookie])
+    accept = partial(accepted_losses, client, [bookie], cluster) if accept_loss else None
+    with Shown(f"decommission {bookie}", json_wanted) as shown:
+        return await take_out(client, bookie, shown, accept, Pace(client.reactor, rate))
 
 
-def shower(progress: output.Progress) -> "Any":
-    """What shows a run's progress."""
+async def _drained(
+    bookie: str, json_wanted: bool, rate: int | None, _reactor: "ProcessReactor", client: "Client"
+) -> "Recovered":
+    from quire.replication.concurrently import Pace
+    from quire.replication.decommission import drain
+    from quire.replication.lost_bookies import check_known
 
-    def seen(now: "Progress") -> None:
-        progress.advance(now.entries - progress.done)
+    await check_known(client, [bookie])
+    with Shown(f"drain {bookie}", json_wanted) as shown:
+        return await drain(client, bookie, shown, shown.waits, Pace(client.reactor, rate))
 
-    return seen
+
+async def _undone(bookie: str, _reactor: "ProcessReactor", client: "Client") -> bool:
+    from quire.replication.decommission import undo
+
+    return await undo(client, bookie)
+
+
+async def accepted_losses(
+    client: "Client", bookies: Sequence[str], cluster: str | None, failed: "Sequence[Failed]"
+) -> "dict[int, Ranges]":
+    """
+    Lists the entries without a copy of the ledgers that could not be freed, and returns them by ledger once the cluster
+    was named.  `WrongCluster` when another one was.
+    """
+    from quire.replication.freeing.gone import gone_of
+
+    lost = [each for each in [await gone_of(client, each.ledger, bookies) for each in failed] if each.ranges]
+    if not lost:
+        return {}
+    for each in lost:
+        ranges = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in each.ranges)
+        output.note(f"ledger {each.ledger}: {each.entries:,} entries have no copy left: {ranges}")
+    here = (await client.store.cluster()).instance_id
+    what = f"{sum(each.entries for each in lost):,} entries of {len(lost):,} ledgers are let go for good"
+    named = cluster if cluster is not None else typer.prompt(f"{what}. The cluster's id", err=True)
+    if named.strip().lower() != here:
+        raise WrongCluster(
+            f"{client.store.uri} holds another cluster than {named.strip()!r}; nothing was let go. `quire metadata "
+            "show` prints its id"
+        )
+    return {each.ledger: each.ranges for each in lost}
 
 
 def show(found: "Recovered", json_wanted: bool, closing: str = "") -> None:
@@ -133,10 +247,10 @@ def show(found: "Recovered", json_wanted: bool, closing: str = "") -> None:
         )
     ]
     if closing and not found.failed:
-        lines.append(f"{lost} is out of the cluster; {closing}")
+        lines.append(closing)
     output.document(json_wanted, value, lines)
     if found.failed:
-        for each in found.failed[:FAILURES_TOLD_MAX]:
+        for each in found.failed[:TOLD_MAX]:
             output.note(f"quire: ledger {each.ledger}: {each.reason}")
         output.note(f"quire: {len(found.failed)} ledgers still name {lost}; run this again when the cause is mended")
         raise typer.Exit(1)

@@ -3,7 +3,7 @@
 import pytest
 
 from quire.metadata.ledger import LedgerMetadata
-from quire.replication.autorecovery.audits import losses
+from quire.replication.autorecovery.audits import walk
 from quire.replication.autorecovery.audits.auditor import Auditor
 from quire.replication.autorecovery.audits.walk import BEGIN_AGAIN_S
 from tests.client.fakes.cluster import FakeCluster
@@ -61,7 +61,7 @@ def test_what_nobody_foresaw_ends_no_term(monkeypatch: pytest.MonkeyPatch) -> No
     """The next lost bookie is found all the same, a minute later."""
     cluster = FakeCluster(5)
     closed(cluster, {0: THREE}, 5)
-    right, failed = losses.short_of, []
+    right, failed = walk.short_of, []
 
     def fails(metadata: LedgerMetadata, lost: frozenset[str]) -> tuple[str, ...]:
         if lost and not failed:
@@ -69,7 +69,7 @@ def test_what_nobody_foresaw_ends_no_term(monkeypatch: pytest.MonkeyPatch) -> No
             raise KeyError("a fault of ours")
         return right(metadata, lost)
 
-    monkeypatch.setattr(losses, "short_of", fails)
+    monkeypatch.setattr(walk, "short_of", fails)
     auditor = auditing(cluster)
     cluster.spin(5)
     cluster.kill("b2")

@@ -7,7 +7,7 @@ import pytest
 
 from quire.metadata.memory.cluster import Fault
 from quire.metadata.records import NoRecord
-from quire.metadata.store import Watch
+from quire.metadata.store import ServiceInfo, Watch
 from quire.replication.autorecovery.audits.auditor import Auditor
 from quire.replication.autorecovery.audits.resume import Resume, Stretch
 from quire.replication.autorecovery.notes import Note, Notes
@@ -312,4 +312,64 @@ def test_a_pass_that_was_gone_on_with_is_followed_by_a_whole_one(audits_s: int) 
     assert queue(cluster) == []
     cluster.spin(90)
     assert queue(cluster) == named
+    auditor.auditor.stop()
+
+
+def test_lost_bookies_that_may_have_been_back_unseen_are_marked_anew() -> None:
+    """Two minutes later, by one pass over all ledgers: what had been marked for them may have left the queue since."""
+    cluster = FakeCluster(5)
+    named = ledgers_of(cluster, 100)
+    auditor = Counting(cluster)
+    cluster.spin(5)
+    cluster.kill("b2")
+    cluster.spin(5)
+    assert queue(cluster) == named
+    passes = auditor.auditor.losses.passes
+    cluster.shared.repairs.shortages.clear()
+    for _ in range(3):
+        cluster.restart("b2")
+        cluster.kill("b2")
+        cluster.spin(30)
+    assert queue(cluster) == []
+    cluster.spin(60)
+    assert queue(cluster) == named
+    cluster.spin(1000)
+    assert auditor.auditor.losses.passes == passes + 1
+    auditor.auditor.stop()
+
+
+def test_bookies_that_restart_unseen_while_none_is_lost_cost_no_pass() -> None:
+    """Nor does one that changes between writable and read-only; each that leaves, and is back at the next look."""
+    cluster = FakeCluster(5)
+    ledgers_of(cluster, 100)
+    auditor = Counting(cluster, lost_bookie_recovery_delay_s=60)
+    cluster.spin(5)
+    passes, reads = auditor.auditor.losses.passes, auditor.reads
+    for _ in range(3):
+        for bookie in list(cluster.bookies):
+            cluster.kill(bookie)
+            cluster.restart(bookie)
+            cluster.spin(20)
+    for read_only in (True, False):
+        cluster.succeed(cluster.store.register_bookie("b1", ServiceInfo.of("127.0.0.1", 1), read_only))
+        cluster.spin(20)
+    assert (auditor.auditor.losses.passes, auditor.reads) == (passes, reads)
+    assert auditor.auditor.losses.marked == 0
+    auditor.auditor.stop()
+
+
+def test_a_bookie_that_was_never_seen_is_missed() -> None:
+    """It came, a ledger came to name it, it was lost, all between two looks: its cookie says that it ought to be."""
+    cluster = FakeCluster(5)
+    ledgers_of(cluster, 100)
+    auditor = Counting(cluster, lost_bookie_recovery_delay_s=60)
+    cluster.spin(5)
+    name = cluster.grow()
+    cookie(cluster, name)
+    ledger = cluster.ledger({0: ["b0", "b1", name]}, 3, 2)
+    cluster.kill(name)
+    cluster.spin(50)
+    assert queue(cluster) == []
+    cluster.spin(20)
+    assert queue(cluster) == [ledger]
     auditor.auditor.stop()

@@ -1,10 +1,12 @@
 """`quire recover` and `quire decommission` against real bookies that are killed."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
 from quire.client import Client, LedgerFenced, connect
+from quire.protocol.errors import NoSuchEntry, NoSuchLedgerExists
 from quire.tools.local_cluster.cluster import LocalCluster
 from tests.tools.command import ok, quire, refused
 from tests.tools.conftest import SMALL
@@ -109,11 +111,16 @@ def test_recover(cluster: LocalCluster, bk: Client) -> None:
     assert set(dry["ledgers"]) == damaged == naming(bk, lost)
     assert dry["entries"] > 0
 
-    one = ok("recover", lost, "--ledger", ledgers[1], "--json", metadata=uri).document
+    done = ok("recover", lost, "--ledger", ledgers[1], "--json", metadata=uri)
+    one, told = done.document, json.loads(done.err.splitlines()[-1])
     assert one["ledgers"] == [ledgers[1]]
+    assert (told["event"], told["ledgers_done"], told["ledgers_named"], told["seconds_left"]) == ("progress", 1, 1, 0)
+    assert (told["entries"], told["entries_total"]) == (one["entries"], one["entries"])
     assert naming(bk, lost) == damaged - {ledgers[1]}
-    rest = ok("recover", lost, metadata=uri)
+    rest = ok("recover", lost, "--rate", 50_000_000, metadata=uri)
     assert lost in rest.out
+    assert "recover: looking at all ledgers: 5 ledgers in" in rest.err
+    assert "recover: " in rest.err.splitlines()[-1]
     assert not naming(bk, lost)
     ok("ledger", "check", *ledgers, metadata=uri)
     assert apart.append(b"and here") == 1, "an open ledger that does not name the lost bookie keeps its writer"
@@ -151,3 +158,53 @@ def test_unknown_ids(cluster: LocalCluster) -> None:
     for word in ("recover", "decommission"):
         assert "10.9.8.7:1" in refused(1, word, "10.9.8.7:1", metadata=cluster.uri)
         assert "no bookie id" in refused(2, word, "no/id", metadata=cluster.uri)
+
+
+def test_a_drain_from_the_command_line(cluster: LocalCluster, bk: Client) -> None:
+    """It ends when the bookie is empty and says what is next; it can be taken back; odd options are refused."""
+    uri = cluster.uri
+    ledgers = [write(bk, number) for number in range(len(SHAPES))]
+    bookie = next(each for each in cluster.ids if naming(bk, each))
+    had = naming(bk, bookie)
+    assert "one of --drain, --undo" in refused(2, "decommission", bookie, "--drain", "--undo", metadata=uri)
+    assert "was not being drained" in ok("decommission", "--undo", bookie, metadata=uri).out
+    done = ok("decommission", "--drain", bookie, metadata=uri).out
+    assert f"named by {len(had)} of {len(ledgers)} ledgers" in done
+    assert "stop it" in done
+    assert not naming(bk, bookie)
+    ok("ledger", "check", *ledgers, metadata=uri)
+    rows = {row["bookie"]: row for row in ok("bookie", "list", "--json", metadata=uri).rows}
+    assert rows[bookie]["state"] == "read-only"
+    assert [each for each in rows if rows[each]["draining"]] == [bookie]
+    assert "`quire decommission --undo" in ok("bookie", "readonly", bookie, "off", metadata=uri).out
+    assert ok("decommission", "--undo", bookie, "--json", metadata=uri).document == {"bookie": bookie, "undone": True}
+    while rows[bookie]["state"] != "writable":  # each look is a process
+        rows = {row["bookie"]: row for row in ok("bookie", "list", "--json", metadata=uri).rows}
+    assert not rows[bookie]["draining"]
+
+
+def test_a_loss_that_is_accepted(cluster: LocalCluster, bk: Client) -> None:
+    """What is gone is listed; only who names the cluster lets go of it; then a reader is told, and the bookie goes."""
+    uri = cluster.uri
+    with bk.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1) as writer:
+        writer.append_many(text(0) + text(1))
+    kept = write(bk, 0)
+    (lost,) = bk.metadata(writer.id).bookies()
+    cluster.kill(lost)
+    count = len(text(0) + text(1))
+    said = quire("decommission", lost, "--accept-loss", metadata=uri, stdin=b"another\n")
+    assert said.code == 1
+    assert f"ledger {writer.id}: {count:,} entries have no copy left: 0 to {count - 1}" in said.err
+    assert "nothing was let go" in said.err
+    assert naming(bk, lost) == {writer.id}
+    assert quire("recover", lost, "--accept-loss", "--cluster", "another", metadata=uri).code == 1
+    assert naming(bk, lost) == {writer.id}
+    instance = ok("metadata", "show", "--json", metadata=uri).document["cluster"]
+    ok("decommission", lost, "--accept-loss", metadata=uri, stdin=f"{instance}\n".encode())
+    assert not naming(bk, lost)
+    assert lost not in {row["bookie"] for row in ok("bookie", "list", "--json", metadata=uri).rows}
+    with bk.open_ledger(writer.id) as reader:
+        assert reader.last_entry_id == count - 1
+        with pytest.raises((NoSuchEntry, NoSuchLedgerExists)):
+            reader.read(0, count - 1)
+    assert read(bk, kept) == text(0)

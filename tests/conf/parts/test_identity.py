@@ -2,8 +2,8 @@
 
 from quire.conf.autorecovery import AutoRecoveryOptions
 from quire.conf.bookie import BookieOptions
-from quire.conf.identity import IdentityOptions
 from quire.conf.options import key_of
+from quire.conf.parts.identity import IdentityOptions
 
 # SPDX-License-Identifier: Apache-2.0
 

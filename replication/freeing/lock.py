@@ -13,22 +13,26 @@ from twisted.python.failure import Failure
 
 from quire.metadata.repairs import RepairLock, Repairs
 from quire.protocol.errors import MetaStore
+from quire.replication.concurrently import Share
 
 # SPDX-License-Identifier: Apache-2.0
 
 
 @asynccontextmanager
 async def repair_lock(
-    repairs: Repairs, ledger: int, held: RepairLock | None = None
+    repairs: Repairs, ledger: int, held: RepairLock | None = None, operations: Share | None = None
 ) -> AsyncIterator[RepairLock | None]:
     """
-    The ledger's repair lock; None when another one has it.  `held`: the caller has it, and keeps it.  Fails as the
-    store does.
+    The ledger's repair lock; None when another one has it.  `held`: the caller has it, and keeps it.
+    `operations`: it is asked for in its turn.  Fails as the store does.
     """
     if held is not None:
         yield held
         return
-    lock = await _asked_for(repairs, ledger)
+    if operations is None:
+        lock = await _asked_for(repairs, ledger)
+    else:
+        lock = await operations.turn(lambda: _asked_for(repairs, ledger))
     try:
         yield lock
     finally:

@@ -6,7 +6,7 @@ from twisted.python.failure import Failure
 
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import MetaStore, Replication
-from quire.replication.lock import repair_lock
+from quire.replication.freeing.lock import repair_lock
 from tests.client.fakes.cluster import FakeCluster
 
 # SPDX-License-Identifier: Apache-2.0

@@ -1,0 +1,79 @@
+"""
+What a bookie uses of Twisted's reactor and transports, whose interfaces carry no types, and how its sockets are set.
+
+Knows: their shapes.  Does not know: what is sent.
+"""
+
+from socket import (
+    IPPROTO_TCP,
+    SO_KEEPALIVE,
+    SOL_SOCKET,
+    TCP_KEEPCNT,
+    TCP_KEEPIDLE,
+    TCP_KEEPINTVL,
+    TCP_NODELAY,
+    TCP_USER_TIMEOUT,
+    socket,
+)
+from typing import Any, Protocol
+
+from quire.metadata.clock import Reactor
+
+# SPDX-License-Identifier: Apache-2.0
+
+KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 60, 10, 6
+USER_TIMEOUT_MS = 30_000  # the kernel gives up on bytes that were not acknowledged for so long
+
+
+class ListeningReactor(Reactor, Protocol):
+    """A reactor that serves a socket that listens already."""
+
+    def adoptStreamPort(self, descriptor: int, family: int, factory: Any, /) -> Any: ...
+
+
+class Wire(Protocol):
+    """Of a transport, plain or encrypted."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def registerProducer(self, producer: object, streaming: bool) -> None: ...
+
+    def unregisterProducer(self) -> None: ...
+
+    def pauseProducing(self) -> None: ...
+
+    def resumeProducing(self) -> None: ...
+
+    def loseConnection(self) -> None: ...
+
+    def abortConnection(self) -> None: ...
+
+
+class Transport(Wire, Protocol):
+    """Twisted's TCP transport."""
+
+    bufferSize: int
+
+    def getPeer(self) -> object: ...
+
+
+def peer_name(address: object) -> str:
+    """host:port of the other side, for log lines."""
+    host, port = getattr(address, "host", None), getattr(address, "port", None)
+    return f"{host}:{port}" if host is not None else str(address)
+
+
+def socket_options(handle: socket) -> None:
+    """
+    Small answers leave at once, and a peer that vanished is noticed by the kernel: there is no keepalive above TCP
+    (wire.md 10.1).
+    """
+    handle.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)
+    for option, value in (
+        (TCP_NODELAY, 1),
+        (TCP_KEEPIDLE, KEEPALIVE_IDLE_S),
+        (TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S),
+        (TCP_KEEPCNT, KEEPALIVE_COUNT),
+        (TCP_USER_TIMEOUT, USER_TIMEOUT_MS),
+    ):
+        handle.setsockopt(IPPROTO_TCP, option, value)

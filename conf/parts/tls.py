@@ -1,0 +1,185 @@
+"""
+The options of encrypted connections, as a bookie has them and as a client has them.
+
+Knows: each option's BookKeeper key, default, range and meaning, and what is missing where TLS is on.
+Does not know: what is in the files (`quire.security.context`).
+
+Safety: a configuration that asks for a part of TLS without TLS itself is refused, and so is one in which a check would
+have nothing to check against.
+"""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator, model_validator
+
+from quire.conf.options import option
+
+# SPDX-License-Identifier: Apache-2.0
+
+APACHES = "org.apache.bookkeeper.tls.TLSContextFactory"
+CONVERT = "openssl pkcs12 -in FILE -nodes"
+
+
+def pem(value: object) -> object:
+    """The name of the one type of file that is read, in any case."""
+    if str(value).upper() != "PEM":
+        raise ValueError(
+            f"files of type {value} are not read, PEM is: `{CONVERT}` shows a PKCS12 file's parts (keytool "
+            "-importkeystore makes one of a JKS file)"
+        )
+    return "PEM"
+
+
+Pem = Annotated[Literal["PEM"], BeforeValidator(pem)]
+
+
+class TlsOptions(BaseModel):
+    """What both sides have; the keys are a bookie's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tls: bool = option(
+        False,
+        key="tlsProviderFactoryClass",
+        description=f"connections are encrypted: {APACHES}, as BookKeeper has it, or true; docs/security.md",
+    )
+    tls_certificate: str | None = option(
+        None,
+        key="tlsCertificatePath",
+        min_length=1,
+        description="PEM file with the own certificate, and after it those between it and its authority's",
+    )
+    tls_key: str | None = option(
+        None, key="tlsKeyStore", min_length=1, description="PEM file with the private key of that certificate"
+    )
+    tls_key_type: Pem = option("PEM", key="tlsKeyStoreType", description="PEM, the one type that is read")
+    tls_key_password_file: str | None = option(
+        None,
+        key="tlsKeyStorePasswordPath",
+        min_length=1,
+        description="file with the password of the private key; unset: it has none",
+    )
+    tls_trust: str | None = option(
+        None,
+        key="tlsTrustStore",
+        min_length=1,
+        description="PEM file with the authorities whose certificates are accepted of the other side",
+    )
+    tls_trust_type: Pem = option("PEM", key="tlsTrustStoreType", description="PEM, the one type that is read")
+    tls_client_certificates: bool = option(
+        False,
+        key="tlsClientAuthentication",
+        description="a bookie asks its clients for a certificate; a client shows its own",
+    )
+    tls_revocations: str | None = option(
+        None,
+        key="tlsRevocationList",
+        min_length=1,
+        description="PEM file with the lists of revoked certificates of every authority in the chain, none of them "
+        "out of date; unset: revocation is not checked (our own key)",
+    )
+    tls_protocols: tuple[Literal["TLSv1.2", "TLSv1.3"], ...] = option(
+        ("TLSv1.2", "TLSv1.3"),
+        key="tlsEnabledProtocols",
+        min_length=1,
+        description="versions that are spoken, comma-separated: TLSv1.2, TLSv1.3",
+    )
+    tls_ciphers: tuple[str, ...] = option(
+        (),
+        key="tlsEnabledCipherSuites",
+        description="cipher suites by their standard names, comma-separated; empty: OpenSSL's own choice",
+    )
+    tls_refresh_s: int = option(
+        300,
+        ge=0,
+        key="tlsCertFilesRefreshDurationSeconds",
+        unit="s",
+        description="how often the files are looked at; changed ones serve connections made from then on; 0: only a "
+        "bookie's SIGHUP makes it look",
+    )
+
+    @field_validator("tls", mode="before")
+    @classmethod
+    def _provider(cls, value: object) -> object:
+        return value == APACHES or value
+
+    @field_validator("tls_protocols", "tls_ciphers", mode="before")
+    @classmethod
+    def _listed(cls, value: object) -> object:
+        """Names as in a file, which is what a program gives, too, if it gives text."""
+        return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        asked = self.tls_client_certificates or self.tls_revocations
+        if asked and not self.tls:
+            raise ValueError(
+                "tlsClientAuthentication or tlsRevocationList is set, but TLS is not on: set tlsProviderFactoryClass="
+                f"{APACHES} too, or remove the line"
+            )
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("a certificate (tlsCertificatePath) and its key (tlsKeyStore) go together: one is not set")
+        return self
+
+
+class BookieTlsOptions(TlsOptions):
+    """A bookie's."""
+
+    tls_required: bool | None = option(
+        None,
+        key="tlsRequired",
+        description="whether a connection without TLS is refused; unset: where TLS is on, it is (our own key)",
+    )
+
+    @model_validator(mode="after")
+    def _served(self) -> Self:
+        if self.tls and self.tls_certificate is None:
+            raise ValueError("TLS is on without a certificate: set tlsCertificatePath and tlsKeyStore")
+        if self.tls_client_certificates and self.tls_trust is None:
+            raise ValueError("tlsClientAuthentication is on: set tlsTrustStore, the authorities of the clients")
+        if self.tls_required and not self.tls:
+            raise ValueError(f"tlsRequired is set, but TLS is not on: set tlsProviderFactoryClass={APACHES} too")
+        return self
+
+
+class ClientTlsOptions(TlsOptions):
+    """A client's.  In a file that a bookie reads too, the client inside uses the bookie's, unless its own are there."""
+
+    tls_key: str | None = option(
+        None,
+        key=("clientKeyStore", "tlsKeyStore"),
+        min_length=1,
+        description="PEM file with the private key of that certificate",
+    )
+    tls_key_type: Pem = option(
+        "PEM", key=("clientKeyStoreType", "tlsKeyStoreType"), description="PEM, the one type that is read"
+    )
+    tls_key_password_file: str | None = option(
+        None,
+        key=("clientKeyStorePasswordPath", "tlsKeyStorePasswordPath"),
+        min_length=1,
+        description="file with the password of the private key; unset: it has none",
+    )
+    tls_trust: str | None = option(
+        None,
+        key=("clientTrustStore", "tlsTrustStore"),
+        min_length=1,
+        description="PEM file with the authorities whose certificates are accepted of bookies",
+    )
+    tls_trust_type: Pem = option(
+        "PEM", key=("clientTrustStoreType", "tlsTrustStoreType"), description="PEM, the one type that is read"
+    )
+    tls_verify_host: bool = option(
+        True,
+        key="tlsHostnameVerificationEnabled",
+        description="a bookie's certificate must name the host or address that it is reached at; false: any "
+        "certificate of the authority will do, a stolen one of another machine too",
+    )
+
+    @model_validator(mode="after")
+    def _connected(self) -> Self:
+        if self.tls and self.tls_trust is None:
+            raise ValueError("TLS is on without authorities: set clientTrustStore (or tlsTrustStore)")
+        if self.tls_client_certificates and self.tls_certificate is None:
+            raise ValueError("tlsClientAuthentication is on: set tlsCertificatePath and clientKeyStore, what is shown")
+        return self

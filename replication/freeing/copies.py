@@ -1,0 +1,73 @@
+"""
+Making the copies of one fragment on bookies that are chosen for them.
+
+Knows: that another bookie is tried when one fails, and how many are.
+Does not know: how entries are read and stored (`copier`), when the metadata names the new bookies (`naming`).
+"""
+
+from collections.abc import Callable
+
+from quire.client.handles.ledger_record import LedgerRecord
+from quire.protocol.errors import Replication
+from quire.replication.copier import Copied, FragmentCopier, TargetFailed
+from quire.replication.core.fragments import HeldFragment, copies_of
+from quire.replication.freeing.naming import Moved
+from quire.replication.freeing.run import Run
+
+# SPDX-License-Identifier: Apache-2.0
+
+TARGETS_MAX = 3  # new bookies tried for one fragment
+
+
+def copier_of(
+    run: Run, record: LedgerRecord, fragment: HeldFragment, done: Callable[[Copied], None] = lambda _step: None
+) -> FragmentCopier:
+    """The copier of a fragment, by the settings of a run, which hears what it copies, as `done` does."""
+
+    def count(step: Copied) -> None:
+        run.count(entries=step.entries, bytes=step.bytes)
+        done(step)
+
+    return FragmentCopier(
+        run.client.pool,
+        record,
+        fragment,
+        run.dead,
+        count,
+        wrong=run.wrong,
+        pace=run.pace,
+        memory=run.memory,
+        gone=run.accepted.get(record.ledger, ()),
+    )
+
+
+async def copies(run: Run, record: LedgerRecord, fragment: HeldFragment) -> Moved:
+    """What lost bookies held of a fragment, on others.  `Replication`; `NotEnoughBookies`."""
+    size = 0
+
+    def count(step: Copied) -> None:
+        nonlocal size
+        size += step.bytes
+
+    copier = copier_of(run, record, fragment, count)
+    bookies: dict[int, str] = {}
+    entries = copies_of(record.metadata, fragment) // len(fragment.indexes)
+    for index in fragment.indexes:
+        failed: list[str] = []
+        while True:
+            ensemble = [bookies.get(at, each) for at, each in enumerate(fragment.bookies)]
+            bookie = await run.spare(ensemble, index, sorted({*run.lost, *failed}), record.metadata)
+            run.getting[bookie] += entries
+            try:
+                await copier.copy(index, bookie)
+                if run.verify:
+                    await copier.verify(index, bookie)
+                break
+            except TargetFailed as error:
+                failed.append(bookie)
+                if len(failed) == TARGETS_MAX:
+                    raise Replication(f"ledger {record.ledger}, entries from {fragment.first} on: {error}") from error
+            finally:
+                run.getting[bookie] -= entries
+        bookies[index] = bookie
+    return Moved(fragment, bookies, copier, size)

@@ -1,0 +1,152 @@
+"""
+One ledger freed from lost bookies: closed if need be, copied fragment by fragment, renamed, looked at once more.
+
+Knows: the order of steps; an unclosed ledger whose last ensemble names a lost bookie is recovered first (which fences
+its writer) or left alone, no other is ever fenced; all fragments of a small ledger are named in one edit, which ends
+the lock as well, so a small ledger costs a read, the lock and that edit.
+Does not know: which ledgers there are (`survey`), how a fragment is copied (`copies`).
+
+Restartable: what was named stays so; what was copied since is copied again.
+
+Safety: a ledger's repair lock is held while it is mended: the copies that the metadata does not name yet are not
+superfluous (`surplus`).  What was read before the lock came may be old: then no edit is made with it.
+"""
+
+from quire.client.handles.ledger_record import LedgerRecord
+from quire.metadata.repairs import RepairLock
+from quire.protocol.errors import (
+    LedgerError,
+    MetaStore,
+    NoSuchLedgerExistsOnMetadataServer,
+    NotEnoughBookies,
+    Replication,
+)
+from quire.replication.copier import NoCopy
+from quire.replication.core.fragments import HeldFragment, copies_of, entry_bytes, fragments_naming, writer_depends_on
+from quire.replication.freeing.copies import copies
+from quire.replication.freeing.filling import fill
+from quire.replication.freeing.lock import repair_lock
+from quire.replication.freeing.naming import Moved, keep, name
+from quire.replication.freeing.run import Named, Run, Stored
+
+# SPDX-License-Identifier: Apache-2.0
+
+ROUNDS_MAX = 10  # a ledger whose metadata keeps changing is left to the next run
+UNNAMED_BYTES_MAX = 16 << 20  # of copies that an interruption makes worthless
+
+
+class StillWritten(Replication):
+    """The ledger is not closed, and its last ensemble names a bookie that it is to be freed from."""
+
+
+async def free(run: Run, named: Named) -> None:
+    """Frees a ledger that names lost bookies; a failure is noted."""
+    try:
+        await _free(run, named)
+    except NoSuchLedgerExistsOnMetadataServer:
+        pass  # deleted meanwhile
+    except LedgerError as error:
+        run.fail(named.ledger, str(error), isinstance(error, NoCopy), isinstance(error, StillWritten))
+    run.count(ledgers_done=1)
+
+
+async def _free(run: Run, named: Named) -> None:
+    ledger, store = named.ledger, run.client.store
+    found = named.stored if named.stored is not None else await run.store(lambda: store.read_ledger(ledger))
+    if not fragments_naming(found.value, run.lost):
+        return
+    async with repair_lock(store.repairs, ledger, run.lock, run.operations) as lock:
+        if lock is None:
+            raise Replication(f"ledger {ledger}: another process repairs it right now; run this again")
+        unclosed: list[LedgerError] = []
+        closed_from = None
+        if run.fence and writer_depends_on(found.value, run.lost):
+            closed_from = found.value.last_fragment.first
+            try:
+                await run.client.recover_ledger(ledger)
+                run.count(ledgers_recovered=1)
+            except (MetaStore, NoSuchLedgerExistsOnMetadataServer):
+                raise
+            except LedgerError as error:  # what is settled may have what its last fragment lacks
+                unclosed.append(error)
+            await run.client.pool.parted(ledger)
+            found = await run.store(lambda: store.read_ledger(ledger))
+            _count_again(run, named, found)
+        await _Freed(run, lock, ledger, unclosed, closed_from).free(found)
+
+
+def _count_again(run: Run, named: Named, stored: Stored) -> None:
+    """What is to be copied of a ledger that is closed by now."""
+    metadata = stored.value
+    entries = sum(copies_of(metadata, fragment) for fragment in fragments_naming(metadata, run.lost))
+    run.count(entries_total=entries - named.entries, bytes_total=entries * entry_bytes(metadata))
+
+
+class _Freed:
+    """
+    One ledger under its lock.  `unclosed`: why it could not be closed; `closed_from`: the first entry of the fragment
+    that was to be closed here, if any.
+    """
+
+    def __init__(
+        self, run: Run, lock: RepairLock, ledger: int, unclosed: list[LedgerError], closed_from: int | None
+    ) -> None:
+        self._run = run
+        self._lock = lock
+        self._ledger = ledger
+        self._unclosed = unclosed
+        self._closed_from = closed_from
+        # whether the lock goes with the last edit
+        self._ends = closed_from is None and (run.lock is None or run.finish)
+
+    async def free(self, found: Stored) -> None:
+        run, ledger = self._run, self._ledger
+        record = LedgerRecord(run.client.store, ledger, found)
+        for _ in range(ROUNDS_MAX):
+            held = [fragment for fragment in fragments_naming(record.metadata, run.lost) if fragment.settled]
+            if not held:
+                break
+            await self._round(record, held)
+        else:
+            raise Replication(f"ledger {ledger}: its metadata changed all the time; run this again")
+        if self._unclosed:
+            raise self._unclosed[0]
+        if writer_depends_on(record.metadata, run.lost):
+            raise StillWritten(
+                f"ledger {ledger} is not closed and its last ensemble names {', '.join(sorted(run.lost))}: what they "
+                f"lack is copied once its writer has closed it; if that is gone, `quire ledger recover {ledger}`"
+            )
+        if self._closed_from is not None:
+            await fill(run, self._lock, record, self._closed_from)
+
+    async def _round(self, record: LedgerRecord, held: list[HeldFragment]) -> None:
+        """Copies each fragment; names what was copied at the end, and before that where much was."""
+        hopeless = list(self._unclosed)
+        moves: list[Moved] = []
+        for fragment in held:
+            try:
+                moves.append(await copies(self._run, record, fragment))
+            except (Replication, NotEnoughBookies) as error:  # the next fragment may have what this one lacks
+                hopeless.append(error)
+            if sum(each.bytes for each in moves) >= UNNAMED_BYTES_MAX:
+                await self._name(record, moves)
+                moves = []
+        if moves:
+            await self._name(record, moves)
+        if hopeless:  # what may pass comes first
+            raise min(hopeless, key=lambda error: isinstance(error, NoCopy))
+
+    async def _name(self, record: LedgerRecord, moves: list[Moved]) -> None:
+        """Changes the metadata.  A fragment that was changed from outside meanwhile is left to the next round."""
+        run = self._run
+        freed_of = run.lost if self._ends and not self._unclosed else None
+        named, ended = await run.store(lambda: name(run.client.store, self._lock, record, moves, freed_of))
+        run.count(fragments=len(named))
+        run.ended = run.ended or ended
+        for each in named:
+            try:
+                await keep(each, self._ledger)
+            except Replication:
+                if ended and self._lock.shortage is not None:  # it left the queue too early
+                    await run.client.store.repairs.mark(self._ledger, list(each.bookies.values()), None)
+                raise

@@ -1,0 +1,97 @@
+"""
+Putting the bookies that have new copies into a ledger's metadata, under its repair lock.
+
+Knows: one edit for all fragments that were copied, which may be the ledger's last, and what is seen to after it.
+Does not know: how copies were made.
+
+Safety: the metadata names a bookie only while the lock under which its copies were made is there, in the same
+transaction (protocol-rules.md 5.1), and only in place of what it named when they were planned.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from quire.client.handles.ledger_record import LedgerRecord
+from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.records import RecordStore
+from quire.metadata.repairs import LockLost, RepairLock
+from quire.metadata.store import Versioned
+from quire.protocol.errors import Replication
+from quire.replication.copier import FragmentCopier, TargetFailed
+from quire.replication.core.fragments import HeldFragment
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Moved(NamedTuple):
+    """A fragment whose copies are made: the new bookies by ensemble index."""
+
+    fragment: HeldFragment
+    bookies: dict[int, str]
+    copier: FragmentCopier
+    bytes: int = 0
+
+    def ensemble(self) -> tuple[str, ...]:
+        """With them in place of those they are for."""
+        return tuple(self.bookies.get(index, bookie) for index, bookie in enumerate(self.fragment.bookies))
+
+
+class Names(NamedTuple):
+    """What the metadata names now of what was moved; `ended`: the lock went with that, and the ledger's mark."""
+
+    moved: list[Moved]
+    ended: bool
+
+
+async def name(
+    store: RecordStore,
+    lock: RepairLock,
+    record: LedgerRecord,
+    moves: Sequence[Moved],
+    freed_of: Collection[str] | None = None,
+) -> Names:
+    """
+    Names the new bookies of each fragment that still is what it was.  `freed_of`: when the ledger names none of these
+    after it, the edit is the last under the lock.
+    `Replication` when the lock was lost, and then none is named.
+    """
+    ended = False
+
+    async def write(after: LedgerMetadata, version: int) -> Versioned[LedgerMetadata]:
+        nonlocal ended
+        last = freed_of is not None and after.bookies().isdisjoint(freed_of)
+        stored, ended = await store.repairs.write_ledger(lock, after, version, last=last)
+        return stored
+
+    def change(metadata: LedgerMetadata) -> LedgerMetadata:
+        for each in moves:
+            if _has(metadata, each.fragment.first, each.fragment.bookies):
+                metadata = metadata.replace_bookies(each.fragment.first, each.ensemble())
+        return metadata
+
+    try:
+        after = await record.edit(
+            lambda now: any(_has(now, each.fragment.first, each.fragment.bookies) for each in moves), change, write
+        )
+    except LockLost as lost:
+        raise Replication(
+            f"ledger {record.ledger}: its repair lock went with the session in the metadata store; run this again"
+        ) from lost
+    return Names([each for each in moves if _has(after, each.fragment.first, each.ensemble())], ended)
+
+
+async def keep(moved: Moved, ledger: int) -> None:
+    """
+    Sees to it that the bookies that the metadata names now did not lose their copies before that.  `Replication`.
+    """
+    for index, bookie in moved.bookies.items():
+        try:
+            await moved.copier.keep(index, bookie)
+        except TargetFailed as error:
+            raise Replication(
+                f"ledger {ledger}, entries from {moved.fragment.first} on: {error}, though the metadata names it now"
+            ) from error
+
+
+def _has(metadata: LedgerMetadata, first: int, bookies: Collection[str]) -> bool:
+    return any(each.first == first and each.bookies == bookies for each in metadata.fragments)

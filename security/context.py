@@ -1,0 +1,162 @@
+"""
+From PEM files to what OpenSSL needs for new connections of one side.
+
+Knows: what is in the files, and which checks each side asks of OpenSSL.
+Does not know: when files are read again (`credentials`), connections, host names (`stream`).
+
+Safety: everything is read and checked before anything of it is used, so what is returned is whole; an error names the
+file and never shows what is in it.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from OpenSSL import SSL, crypto
+
+from quire.conf.parts.tls import BookieTlsOptions, TlsOptions
+from quire.conf.properties import ConfigurationError
+
+# SPDX-License-Identifier: Apache-2.0
+
+VERSIONS = {"TLSv1.2": SSL.TLS1_2_VERSION, "TLSv1.3": SSL.TLS1_3_VERSION}
+REVOCATION_LIST = re.compile(rb"-----BEGIN X509 CRL-----.+?-----END X509 CRL-----", re.DOTALL)
+OF_TLS_1_3 = re.compile(r"TLS_(?:AES|CHACHA20)_")  # the rest of the names are of TLS 1.2
+
+T = TypeVar("T")
+
+
+class Finding(NamedTuple):
+    """What OpenSSL's verification found wrong with the other side's certificate, or with one of its authorities'."""
+
+    number: int
+    depth: int  # 0: its own
+    subject: str
+    expiry: str
+
+
+class Loaded(NamedTuple):
+    """A context, and when the own certificate ends: seconds since 1970, 0 without one."""
+
+    context: SSL.Context
+    expires: float
+
+
+def load(options: TlsOptions) -> Loaded:
+    """What the files hold now; `ConfigurationError` names the one that can't be used."""
+    context = SSL.Context(SSL.TLS_METHOD)
+    versions = sorted(VERSIONS[name] for name in options.tls_protocols)
+    context.set_min_proto_version(versions[0])
+    context.set_max_proto_version(versions[-1])
+    context.set_options(SSL.OP_NO_COMPRESSION | SSL.OP_NO_RENEGOTIATION | SSL.OP_NO_TICKET)
+    context.set_session_cache_mode(SSL.SESS_CACHE_OFF)  # each connection is verified
+    context.set_mode(SSL.MODE_RELEASE_BUFFERS)
+    _choose_ciphers(context, options.tls_ciphers)
+    is_bookie = isinstance(options, BookieTlsOptions)
+    expires = _identify(context, options) if is_bookie or options.tls_client_certificates else 0.0
+    if options.tls_client_certificates or not is_bookie:
+        _verify(context, options, is_bookie)
+    return Loaded(context, expires)
+
+
+def files_of(options: TlsOptions) -> list[str]:
+    """Those that `load` reads."""
+    return [
+        path
+        for path in (
+            options.tls_certificate,
+            options.tls_key,
+            options.tls_key_password_file,
+            options.tls_trust,
+            options.tls_revocations,
+        )
+        if path is not None
+    ]
+
+
+def _choose_ciphers(context: SSL.Context, names: tuple[str, ...]) -> None:
+    newer = [name for name in names if OF_TLS_1_3.match(name)]
+    older = [name for name in names if not OF_TLS_1_3.match(name)]
+    try:
+        if newer:
+            context.set_tls13_ciphersuites(":".join(newer).encode())
+        if older:
+            context.set_cipher_list(":".join(older).encode())
+    except SSL.Error:
+        raise ConfigurationError(f"tlsEnabledCipherSuites: OpenSSL knows none of {', '.join(names)}") from None
+
+
+def _identify(context: SSL.Context, options: TlsOptions) -> float:
+    """The own certificate and its key; when it ends."""
+    assert options.tls_certificate is not None
+    assert options.tls_key is not None
+    own, *chain = _parsed(options.tls_certificate, "tlsCertificatePath", x509.load_pem_x509_certificates)
+    password = None
+    if options.tls_key_password_file is not None:
+        password = _read(options.tls_key_password_file, "tlsKeyStorePasswordPath").rstrip(b"\r\n")
+    key = _parsed(options.tls_key, "tlsKeyStore", lambda data: load_pem_private_key(data, password))
+    try:
+        context.use_certificate(own)
+        for certificate in chain:
+            context.add_extra_chain_cert(certificate)
+        context.use_privatekey(key)  # type: ignore[arg-type]  # it checks the kind
+        context.check_privatekey()
+    except (SSL.Error, TypeError):
+        raise ConfigurationError(
+            f"{options.tls_key} (tlsKeyStore) is not the key of the first certificate in {options.tls_certificate} "
+            "(tlsCertificatePath)"
+        ) from None
+    return own.not_valid_after_utc.timestamp()
+
+
+def _verify(context: SSL.Context, options: TlsOptions, is_bookie: bool) -> None:
+    """The other side's certificate is verified, or there is no connection."""
+    assert options.tls_trust is not None
+    store = context.get_cert_store()
+    assert store is not None
+    for authority in _parsed(options.tls_trust, "tlsTrustStore", x509.load_pem_x509_certificates):
+        store.add_cert(crypto.X509.from_cryptography(authority))
+        if is_bookie:
+            context.add_client_ca(authority)  # clients choose theirs by it
+    if options.tls_revocations is not None:
+        for each in _parsed(options.tls_revocations, "tlsRevocationList", _revocation_lists):
+            store.add_crl(each)
+        store.set_flags(crypto.X509StoreFlags.CRL_CHECK | crypto.X509StoreFlags.CRL_CHECK_ALL)
+    context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _note)
+
+
+def _note(connection: SSL.Connection, certificate: crypto.X509, number: int, depth: int, good: int) -> bool:
+    """OpenSSL's finding on one certificate, kept for the message; it is OpenSSL that refuses."""
+    if not good:
+        known = certificate.to_cryptography()
+        day = known.not_valid_after_utc.date().isoformat()
+        connection.set_app_data(Finding(number, depth, known.subject.rfc4514_string() or "without a name", day))
+    return bool(good)
+
+
+def _revocation_lists(data: bytes) -> list[x509.CertificateRevocationList]:
+    found = [x509.load_pem_x509_crl(text) for text in REVOCATION_LIST.findall(data)]
+    if not found:
+        raise ValueError("no list in it")
+    return found
+
+
+def _parsed(path: str, key: str, parse: Callable[[bytes], T]) -> T:
+    data = _read(path, key)
+    try:
+        return parse(data)
+    except (ValueError, TypeError) as failure:  # TypeError: an encrypted key without a password, or the reverse
+        what = "its password is missing or wrong, or it" if key == "tlsKeyStore" else "it"
+        raise ConfigurationError(
+            f"{path} ({key}) can't be used: {what} is no PEM file of the kind expected ({type(failure).__name__})"
+        ) from None
+
+
+def _read(path: str, key: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as failure:
+        raise ConfigurationError(f"{path} ({key}): {failure.strerror or failure}") from failure

@@ -1,0 +1,202 @@
+"""
+TLS on a TCP connection that exists: what stands between its transport and the protocol that owned it.
+
+Knows: when the other side is known and bytes may pass, and how to say why they may not.
+Does not know: what is sent; which files were read (`context`).
+
+Twisted's TLS layer does the work.  It hands on one record of 16 KiB at a time; here what came together is one piece
+again, as the protocols above want it.
+
+Safety: nothing is written before the handshake is over and the other side's name is right (`secured` tells the owner),
+and nothing after a failure: what is written then goes nowhere.  The layer forwards unknown attributes to the plain
+transport below, so it is given to nobody: who asks a stream for something that it lacks gets an error, not plaintext.
+"""
+
+from ipaddress import ip_address
+from typing import Any, Protocol
+
+from OpenSSL import SSL
+from service_identity import CertificateError, VerificationError
+from service_identity.pyopenssl import extract_patterns, verify_hostname, verify_ip_address
+from twisted.internet.interfaces import (
+    IHandshakeListener,
+    IOpenSSLClientConnectionCreator,
+    IOpenSSLServerConnectionCreator,
+)
+from twisted.internet.protocol import Factory, connectionDone
+from twisted.internet.protocol import Protocol as TwistedProtocol
+from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
+from twisted.python.failure import Failure
+from zope.interface import implementer  # type: ignore[import-untyped]  # it has no annotations
+
+from quire.security.context import Finding
+from quire.security.refusals import TlsRefused, of_certificate, of_errors
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Owner(Protocol):
+    """The protocol of a connection that TLS was put on."""
+
+    def secured(self) -> None:
+        """The other side is who it should be; from now on bytes may be written."""
+        ...
+
+    def dataReceived(self, data: bytes) -> None: ...
+
+    def connectionLost(self, reason: Failure) -> None:
+        """`TlsRefused` when one side did not trust the other."""
+        ...
+
+
+class Layer(TLSMemoryBIOProtocol):
+    """Twisted's, which tells its stream when all that came with one read is there."""
+
+    def dataReceived(self, bytes: bytes) -> None:  # Twisted's name for it
+        super().dataReceived(bytes)  # type: ignore[no-untyped-call]
+        stream: SecureStream = self.wrappedProtocol
+        stream.deliver()
+
+
+@implementer(IHandshakeListener)
+class SecureStream(TwistedProtocol):
+    """
+    The owner's transport once `begin` was called.  `host`: the name or address that the other side's certificate must
+    be for; None: any that the context's authorities signed.
+    """
+
+    def __init__(
+        self,
+        tcp: Any,
+        owner: Owner,
+        context: SSL.Context,
+        *,
+        client: bool,
+        sent_name: str = "",
+        host: str | None = None,
+    ) -> None:
+        self.tls = SSL.Connection(context, None)
+        self._tcp = tcp
+        self._owner = owner
+        self._host = host
+        self._up = False
+        self._pieces: list[bytes] = []
+        if client and sent_name and not is_address(sent_name):
+            self.tls.set_tlsext_host_name(sent_name.encode("idna"))
+        self._layer = Layer(CLIENTS if client else SERVERS, self)  # type: ignore[no-untyped-call]
+
+    def begin(self) -> None:
+        """Everything that arrives from now on is TLS.  The owner's producer must not be registered any more."""
+        self._tcp.protocol = self._layer
+        self._layer.makeConnection(self._tcp)  # type: ignore[no-untyped-call]
+
+    # what the layer calls
+
+    def handshakeCompleted(self) -> None:
+        try:
+            self._check_host()
+        except TlsRefused:
+            self._layer.failVerification(Failure())  # type: ignore[no-untyped-call]
+            return
+        self._up = True
+        self._owner.secured()
+
+    def dataReceived(self, data: bytes) -> None:
+        self._pieces.append(data)
+
+    def deliver(self) -> None:
+        """What came with one read, in one piece."""
+        if self._pieces:
+            pieces, self._pieces = self._pieces, []
+            self._owner.dataReceived(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.deliver()
+        self._up = False
+        if isinstance(reason.value, SSL.Error):
+            reason = Failure(TlsRefused(self._told(reason.value)))  # type: ignore[no-untyped-call]
+        self._owner.connectionLost(reason)
+
+    def _told(self, error: SSL.Error) -> str:
+        found = self.tls.get_app_data()
+        if isinstance(found, Finding):
+            return of_certificate(*found)
+        return of_errors(error.args[0] if error.args and isinstance(error.args[0], list) else [])
+
+    def _check_host(self) -> None:
+        host = self._host
+        if host is None:
+            return
+        try:
+            if is_address(host):
+                verify_ip_address(self.tls, host)
+            else:
+                verify_hostname(self.tls, host)
+        except (VerificationError, CertificateError):
+            certificate = self.tls.get_peer_certificate()
+            try:
+                names = ", ".join(map(str, extract_patterns(certificate))) if certificate is not None else ""
+            except CertificateError:
+                names = ""
+            raise TlsRefused(
+                f"its certificate is for {names or 'no host'}, and not for {host}; it needs one that names the "
+                "host or address that it announces, or advertisedAddress has to be a name in its certificate"
+            ) from None
+
+    # the owner's transport
+
+    def write(self, data: bytes) -> None:
+        if self._up:
+            self._layer.write(data)  # type: ignore[no-untyped-call]
+
+    def registerProducer(self, producer: object, streaming: bool) -> None:
+        self._layer.registerProducer(producer, streaming)  # type: ignore[no-untyped-call]
+
+    def unregisterProducer(self) -> None:
+        self._layer.unregisterProducer()  # type: ignore[no-untyped-call]
+
+    def pauseProducing(self) -> None:
+        self._tcp.pauseProducing()
+
+    def resumeProducing(self) -> None:
+        self._tcp.resumeProducing()
+
+    def loseConnection(self) -> None:
+        self._up = False
+        self._layer.loseConnection()  # type: ignore[no-untyped-call]
+
+    def abortConnection(self) -> None:
+        self._up = False
+        self._layer.abortConnection()  # type: ignore[no-untyped-call]
+
+
+def is_address(host: str) -> bool:
+    """Whether this is an IP address and no name."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+@implementer(IOpenSSLClientConnectionCreator, IOpenSSLServerConnectionCreator)
+class Made:
+    """Twisted asks who makes a connection's side of TLS: its stream has."""
+
+    def clientConnectionForTLS(self, layer: Layer) -> SSL.Connection:
+        return self._of(layer)
+
+    def serverConnectionForTLS(self, layer: Layer) -> SSL.Connection:
+        return self._of(layer)
+
+    def _of(self, layer: Layer) -> SSL.Connection:
+        stream: SecureStream = layer.wrappedProtocol
+        return stream.tls
+
+
+def _factory(client: bool) -> TLSMemoryBIOFactory:
+    # The clock is that of Twisted's own buffering layer, which is not used here.
+    return TLSMemoryBIOFactory(Made(), client, Factory(), clock=object())  # type: ignore[arg-type]
+
+
+CLIENTS, SERVERS = _factory(True), _factory(False)

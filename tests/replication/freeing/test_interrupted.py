@@ -1,0 +1,71 @@
+"""A run that is killed and started again goes on: what is copied twice is a small part of all."""
+
+import os
+from random import Random
+
+from quire.metadata.memory.cluster import Fault
+from quire.metadata.memory.store import MemoryStore
+from quire.replication.lost_bookies import recover_bookies
+from tests.client.fakes.cluster import FakeCluster, Request
+from tests.replication.stories import closed, is_whole, payload
+
+# SPDX-License-Identifier: Apache-2.0
+
+MOMENTS = 50
+THREE = ["b0", "b1", "b2"]
+
+
+class Scene:
+    """Ledgers of one entry to forty that name a lost bookie, and what reaches the others of their copies."""
+
+    def __init__(self, seed: int) -> None:
+        dice = Random(seed)
+        self.cluster = FakeCluster(6, seed)
+        self.cluster.kill("b1")
+        self.ledgers = [closed(self.cluster, {0: THREE}, dice.choice((0, 4, 9, 9, 39))) for _ in range(160)]
+        self.bytes = 0
+        self.cluster.judge = self._judge
+        slow = Fault(before=0.004)
+        self.cluster.store_fault = lambda _name, _arguments: slow
+
+    def _judge(self, request: Request) -> str:
+        if request.op == "recovery add":
+            self.bytes += len(payload(request.entry))
+        return "pass"
+
+    def whole_run(self) -> float:
+        """How long one takes."""
+        began = self.cluster.clock.seconds()
+        assert self.cluster.succeed(recover_bookies(self.cluster.client(), ["b1"]), seconds=600).complete
+        return self.cluster.clock.seconds() - began
+
+    def killed_run(self, seconds: float) -> None:
+        """One whose process ends after so long, whatever it does; another one, with its own session, is next."""
+        run = recover_bookies(self.cluster.client(), ["b1"])
+        run.addErrback(lambda _: None)
+        self.cluster.spin(seconds)
+        run.cancel()
+        self.cluster.spin(1.0)
+        self.cluster.shared.repairs.locks.clear()
+        self.cluster.store = MemoryStore(self.cluster.clock, self.cluster.shared)
+
+
+def test_at_any_moment() -> None:
+    """Fifty random ones: at most 1.1 times the bytes of one clean run, and every copy is there."""
+    seed = int(os.environ.get("SEED", "0")) or Random().randrange(1, 1 << 30)
+    print(f"SEED={seed}")
+    clean = Scene(seed)
+    length = clean.whole_run()
+    assert clean.bytes
+    dice = Random(seed)
+    twice = 0
+    for _ in range(MOMENTS):
+        scene = Scene(seed)
+        scene.killed_run(dice.uniform(0, length))
+        before = scene.bytes
+        scene.whole_run()
+        twice += 0 < before < scene.bytes
+        assert scene.bytes <= 1.1 * clean.bytes, (before, scene.bytes, clean.bytes)
+        client = scene.cluster.client()
+        assert all(is_whole(scene.cluster, client, ledger) for ledger in scene.ledgers[::10])
+    assert twice > MOMENTS / 2, "most of them were in the middle of copying"

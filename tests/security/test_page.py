@@ -1,0 +1,102 @@
+"""docs/security.md, followed to the letter: its commands are run and its configurations are loaded."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from quire.client import api
+from quire.conf.bookie import BookieOptions
+from quire.conf.client import ClientOptions
+from quire.conf.properties import options, parse
+from quire.protocol.errors import Security
+from tests.reactor import reactor, run
+from tests.real_cluster import RealCluster
+from tests.requirements import need
+
+# SPDX-License-Identifier: Apache-2.0
+
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+BLOCK = re.compile(r"^( *)```(?:sh|properties) (\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+BLOCKS = {
+    name: re.sub(f"^{indent}", "", text, flags=re.MULTILINE) for indent, name, text in BLOCK.findall(PAGE.read_text())
+}
+BASE = "metadataServiceUri=memory://x\njournalDirectories=/j\nledgerDirectories=/l\n"
+WAIT_S = 120.0
+
+
+def in_shell(text: str, where: Path, **more: str) -> str:
+    """Runs one block; its standard output."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, **more}
+    command = ["bash", "-euc", text]
+    done = subprocess.run(
+        command, cwd=where, env=environment, capture_output=True, text=True, timeout=WAIT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_page_has_the_blocks() -> None:
+    """Those that the tests below follow."""
+    assert set(BLOCKS) == {"try", "tried", "certificates", "bookie", "client", "required"}
+
+
+def test_a_cluster_of_its_own(tmp_path: Path) -> None:
+    """Section 1: the cluster starts, and what a client wrote over TLS comes back."""
+    directory = tmp_path / "cluster"
+    begin = BLOCKS["try"].strip().removesuffix("&")
+    environment = {**os.environ, "DIR": str(directory), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    with subprocess.Popen(["bash", "-c", f"exec {begin}"], env=environment, stdout=subprocess.PIPE, text=True) as local:
+        try:
+            assert local.stdout is not None
+            lines = [next(local.stdout) for _ in range(5)]
+            assert lines[-1] == f"clients   QUIRE_CONF={directory}/client.conf\n"
+            assert in_shell(BLOCKS["tried"], tmp_path, DIR=str(directory)) == "first line\n"
+        finally:
+            local.terminate()
+
+
+def served(cluster: RealCluster, chosen: ClientOptions) -> bool:
+    """Whether an append comes through, or is refused with -24."""
+
+    async def story() -> bool:
+        client = await api.connect(reactor, cluster.uri, chosen)
+        try:
+            writer = await client.create_ledger(ensemble_size=2, write_quorum=2, ack_quorum=2)
+            await writer.append(b"one")
+        except Security:
+            return False
+        finally:
+            await client.close()
+        return True
+
+    return run(story)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Section 2: the certificates that its commands make."""
+    need("openssl")
+    where = tmp_path_factory.mktemp("etc")
+    in_shell(BLOCKS["certificates"], where)
+    return where
+
+
+@pytest.mark.parametrize("protocol", ["v2", "v3"])
+def test_from_nothing_to_certificates_on_both_sides(made: Path, tmp_path: Path, protocol: str) -> None:
+    """Section 3: after each step those are served that the page says, and after the last nobody else."""
+    first, second, third = (BLOCKS[name].replace("/etc/quire", str(made)) for name in ("bookie", "client", "required"))
+    plain = ClientOptions.model_validate({"protocol": protocol})
+    secure = options(ClientOptions, parse(second, "client.conf"))[0].model_copy(update={"protocol": protocol})
+    anybody = secure.model_copy(update={"tls_client_certificates": False})
+    third = first.replace("tlsRequired=false\n", "") + third
+    for number, (text, who) in enumerate([("", (plain,)), (first, (plain, secure, anybody)), (third, (secure,))]):
+        found = options(BookieOptions, parse(BASE + text, "bookie.conf"))[0].model_dump(exclude_unset=True)
+        keys = {name: value for name, value in found.items() if name.startswith("tls")}
+        with RealCluster(tmp_path / str(number), 2, **keys) as cluster:
+            for client in (plain, secure, anybody):
+                assert served(cluster, client) == (client in who)

@@ -1,0 +1,162 @@
+"""TLS on a connection: who is let in, what is said when not, and that no byte leaves before that is known."""
+
+from pathlib import Path
+
+import pytest
+
+from quire.security.refusals import TlsRefused
+from quire.security.stream import is_address
+from tests.security.authority import Authority
+from tests.security.wires import Pair, bookie_options, client_options
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_both_sides_are_known(authority: Authority, version: str) -> None:
+    """After the handshake both are told, and what is written arrives whole and unreadable on the way."""
+    bookie = authority.issue("bookie").keys
+    shown = {"tls_client_certificates": True, "tls_trust": authority.trust}
+    pair = Pair(
+        bookie_options(**bookie, **shown, tls_protocols=version),
+        client_options(**authority.issue("client").keys, **shown),
+    )
+    assert pair.client.is_secured
+    assert pair.bookie.is_secured
+    assert pair.made.tls.get_protocol_version_name() == version
+    pair.made.write(b"a secret " * 10_000)
+    pair.carry()
+    assert b"".join(pair.bookie.pieces) == b"a secret " * 10_000
+    assert len(pair.bookie.pieces) == 1
+    assert b"secret" not in pair.sent["client"]
+
+
+def test_it_closes_with_its_last_bytes(authority: Authority) -> None:
+    """What was written before `loseConnection` arrives, and both sides end."""
+    pair = Pair(bookie_options(**authority.issue("bookie").keys), client_options(tls_trust=authority.trust))
+    pair.served.write(b"last")
+    pair.served.loseConnection()
+    pair.carry()
+    assert pair.client.pieces == [b"last"]
+    assert pair.client.lost is not None
+    assert not isinstance(pair.client.lost, TlsRefused)
+
+
+def test_nothing_is_written_before_and_after(authority: Authority, tmp_path: Path) -> None:
+    """What is written to a stream whose other side is not known, or was not accepted, goes nowhere."""
+    pair = Pair(bookie_options(**authority.issue("bookie").keys), client_options(tls_trust=authority.trust), "10.9.8.7")
+    sent = pair.sent["client"]
+    pair.made.write(b"a secret")
+    pair.carry()
+    assert pair.sent["client"] == sent
+    assert not pair.bookie.pieces
+    assert not pair.client.is_secured
+
+
+def refused(pair: Pair) -> tuple[str, str]:
+    """What the client's owner is told, and the bookie's."""
+    assert not pair.client.pieces
+    assert not pair.bookie.pieces
+    return str(pair.client.lost), str(pair.bookie.lost)
+
+
+def test_an_expired_certificate(authority: Authority) -> None:
+    """The client says whose it is and since when; the bookie says that its own has expired."""
+    bookie = authority.issue("old-bookie", expired=True)
+    told, there = refused(Pair(bookie_options(**bookie.keys), client_options(tls_trust=authority.trust)))
+    assert "CN=old-bookie" in told
+    assert "has expired on 20" in told
+    assert "our certificate has expired" in there
+
+
+def test_another_authority(authority: Authority, tmp_path: Path) -> None:
+    """Both sides say that the authority is not trusted by the client."""
+    other = Authority(tmp_path, "other")
+    told, there = refused(Pair(bookie_options(**authority.issue("b").keys), client_options(tls_trust=other.trust)))
+    assert "of an authority that is not trusted here" in told
+    assert "it does not trust" in there
+
+
+@pytest.mark.parametrize(("host", "names"), [("10.0.0.9", "127.0.0.1"), ("bookie9.example.org", "localhost")])
+def test_another_host(authority: Authority, host: str, names: str) -> None:
+    """The client names the host and those in the certificate; the bookie sees the connection end without a byte."""
+    pair = Pair(bookie_options(**authority.issue("b").keys), client_options(tls_trust=authority.trust), host)
+    told, _there = refused(pair)
+    assert f"not for {host}" in told
+    assert names in told
+    assert isinstance(pair.client.lost, TlsRefused)
+
+
+def test_another_host_where_that_is_not_looked_at(authority: Authority) -> None:
+    """`tlsHostnameVerificationEnabled=false`."""
+    options = client_options(tls_trust=authority.trust, tls_verify_host=False)
+    assert Pair(bookie_options(**authority.issue("b").keys), options, "10.0.0.9").client.is_secured
+
+
+def test_a_revoked_certificate(authority: Authority) -> None:
+    """Of a bookie: the client refuses it, and one that is not on the list is taken."""
+    bad, good = authority.issue("bad"), authority.issue("good")
+    options = client_options(tls_trust=authority.trust, tls_revocations=authority.revoked(bad))
+    told, there = refused(Pair(bookie_options(**bad.keys), options))
+    assert "CN=bad" in told
+    assert "is revoked" in told
+    assert "our certificate is revoked" in there
+    assert Pair(bookie_options(**good.keys), options).client.is_secured
+
+
+def test_a_list_of_revocations_out_of_date(authority: Authority) -> None:
+    """It says nothing of today, so nobody is let in."""
+    options = client_options(tls_trust=authority.trust, tls_revocations=authority.revoked(out_of_date=True))
+    told, _there = refused(Pair(bookie_options(**authority.issue("b").keys), options))
+    assert "out of date" in told
+
+
+def test_clients_that_a_bookie_refuses(authority: Authority, tmp_path: Path) -> None:
+    """Without a certificate, with one of another authority, an expired and a revoked one: each side says why."""
+    revoked = authority.issue("stolen")
+    bookie = bookie_options(
+        **authority.issue("b").keys,
+        tls_trust=authority.trust,
+        tls_client_certificates=True,
+        tls_revocations=authority.revoked(revoked),
+    )
+    other = Authority(tmp_path, "other")
+    cases = {
+        "asks for a certificate": (None, "showed no certificate"),
+        "does not trust": (other.issue("foreign"), "not trusted here"),
+        "has expired": (authority.issue("old", expired=True), "has expired on"),
+        "is revoked": (revoked, "is revoked"),
+    }
+    for ours, (pair, theirs) in cases.items():
+        shown = {} if pair is None else {**pair.keys, "tls_client_certificates": True}
+        told, there = refused(Pair(bookie, client_options(tls_trust=authority.trust, **shown)))
+        assert ours in told
+        assert theirs in there
+
+
+def test_no_version_in_common(authority: Authority) -> None:
+    """Both sides say so."""
+    pair = Pair(
+        bookie_options(**authority.issue("b").keys, tls_protocols="TLSv1.2"),
+        client_options(tls_trust=authority.trust, tls_protocols="TLSv1.3"),
+    )
+    assert "tlsEnabledProtocols" in refused(pair)[0]
+
+
+def test_an_attribute_that_is_missing_is_no_way_to_the_plain_transport(authority: Authority) -> None:
+    """The hot path looks for a socket's own way of writing; a stream has none."""
+    pair = Pair(bookie_options(**authority.issue("b").keys), client_options(tls_trust=authority.trust))
+    for name in ("writeSomeData", "_tempDataBuffer", "dataBuffer", "socket"):
+        assert not hasattr(pair.made, name)
+
+
+def test_addresses_and_names() -> None:
+    """An address is looked for among addresses only."""
+    assert is_address("::1")
+    assert is_address("10.0.0.1")
+    assert not is_address("bookie1")

@@ -1,0 +1,31 @@
+"""How far a run is: what its events and lines say."""
+
+import pytest
+
+from quire.replication.freeing.run import Failed, Progress
+from quire.tools.commands.repair.progress import Shown, event
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def test_an_event_says_what_is_left() -> None:
+    """By ledgers and bytes that are done, since the first copy; nothing before all ledgers were looked at."""
+    looking = Progress(ledgers_total=100, ledgers_seen=60, ledgers_named=10, bytes_total=5000)
+    assert event(looking, 2.0, 0.0)["seconds_left"] is None
+    half = Progress(100, 100, 10, ledgers_done=2, bytes=8 << 16, bytes_total=10 << 16)
+    told = event(half, 2.0, 0.0)
+    assert (told["seconds_left"], told["bytes_per_second"], told["ledgers_per_second"]) == (2.0, 1 << 18, 1.0)
+    assert event(Progress(100, 100, 10, ledgers_done=2), 3.0, 1.0)["seconds_left"] == 8.0
+
+
+def test_who_is_waited_for_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """A ledger is named when it comes to be waited for, and when the reason is another one; not with each look."""
+    shown = Shown("drain", json_wanted=False)
+    shown.waits([Failed(7, "is open", open=True), Failed(9, "is locked")])
+    shown.waits([Failed(7, "is open", open=True), Failed(9, "is locked")])
+    shown.waits([Failed(7, "is open", open=True), Failed(9, "has no spare")])
+    assert capsys.readouterr().err.splitlines() == [
+        "waits for ledger 7: is open",
+        "waits for ledger 9: is locked",
+        "waits for ledger 9: has no spare",
+    ]
