@@ -240,8 +240,7 @@ async def delete_all(_reactor: Any, client: Client, _words: Document) -> Documen
 
 
 VERBS = {
-    function.__name__: function
-    for function in (tail, follow, recoveries, recovered, ledgers, many, repair, delete_all)
+    function.__name__: function for function in (tail, follow, recoveries, recovered, ledgers, many, repair, delete_all)
 }
 
 

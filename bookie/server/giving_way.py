@@ -33,9 +33,7 @@ class GivingWay:
     connection's account.
     """
 
-    def __init__(
-        self, clock: Clock, begin: Callable[[Peer, AddRun], None], pend: Callable[[Peer, int], None]
-    ) -> None:
+    def __init__(self, clock: Clock, begin: Callable[[Peer, AddRun], None], pend: Callable[[Peer, int], None]) -> None:
         self.appended = False  # whether a writer's add came since the last look
         self._clock = clock
         self._begin = begin

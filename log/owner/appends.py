@@ -211,9 +211,7 @@ def joined(taken: Sequence[Records]) -> Records:
     )
 
 
-def gather(
-    gathered: deque[tuple[Records, Call]], batch_bytes: int, most: int
-) -> tuple[list[Batch], list[Records]]:
+def gather(gathered: deque[tuple[Records, Call]], batch_bytes: int, most: int) -> tuple[list[Batch], list[Records]]:
     """
     The next entries of what was gathered, in order; and what is left out, for another entry of its call has failed.
     """

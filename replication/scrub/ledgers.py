@@ -12,8 +12,9 @@ from quire.client.api import Client
 from quire.client.core.quorum import Domains, Quorums
 from quire.client.placement.from_options import domains_wanted
 from quire.metadata.ledger import LedgerMetadata
-from quire.protocol.errors import MetadataSerialization, NoSuchLedger, Read
+from quire.protocol.errors import LedgerError, MetadataSerialization, MetaStore, NoSuchLedger, Read
 from quire.replication.concurrently import all_of
+from quire.replication.core.fragments import entry_bytes
 from quire.replication.scrub.judge import Finding, about_ledger
 
 # SPDX-License-Identifier: Apache-2.0
@@ -51,6 +52,24 @@ async def known(client: Client) -> Known:
     if wanted is not None and len(set(map(wanted.of, registered))) < wanted.least:
         wanted = None  # there are not so many in this cluster
     return Known(frozenset((*registered, *cookies)), wanted)
+
+
+async def copies_bytes(client: Client, ledgers: Sequence[int]) -> list[int]:
+    """Bytes of all copies of each; 0 of one that is not closed, is gone or can't be read.  `MetaStore`."""
+    try:
+        found = [stored and stored.value for stored in await client.store.read_ledgers(ledgers)]
+    except MetaStore:
+        raise
+    except LedgerError:
+        if len(ledgers) == 1:
+            return [0]  # `planned` has a finding for it
+        return [size for ledger in ledgers for size in await copies_bytes(client, [ledger])]
+    return [
+        entry_bytes(metadata) * (metadata.last_entry + 1) * metadata.write_quorum
+        if metadata is not None and metadata.is_closed
+        else 0
+        for metadata in found
+    ]
 
 
 async def end_of(client: Client, ledger: int, metadata: LedgerMetadata) -> tuple[int, LedgerMetadata]:

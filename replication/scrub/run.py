@@ -14,11 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from quire.client.api import Client
-from quire.protocol.errors import LedgerError
 from quire.replication.concurrently import Pace
-from quire.replication.core.fragments import entry_bytes
 from quire.replication.scrub.batches import Batches
 from quire.replication.scrub.judge import Finding
+from quire.replication.scrub.ledgers import copies_bytes
 from quire.replication.scrub.plan import LEDGER_BYTES
 from quire.replication.scrub.point import Point, Points
 from quire.replication.scrub.whole import Scrubbing
@@ -163,24 +162,10 @@ class Run:
         self._count(ledgers_total=len(ids))
         sizes = array("q")
         for start in range(0, len(ids), READ_AT_ONCE):
-            some = await self._sizes(ids[start : start + READ_AT_ONCE].tolist())
+            some = await copies_bytes(self._client, ids[start : start + READ_AT_ONCE].tolist())
             sizes.extend(some)
             self._count(ledgers_seen=len(some), bytes_total=sum(some))
         return ids, sizes
-
-    async def _sizes(self, ledgers: list[int]) -> list[int]:
-        try:
-            found = [stored and stored.value for stored in await self._client.store.read_ledgers(ledgers)]
-        except LedgerError:
-            if len(ledgers) == 1:
-                return [0]  # the batch has a finding for it
-            return [size for ledger in ledgers for size in await self._sizes([ledger])]
-        return [
-            entry_bytes(metadata) * (metadata.last_entry + 1) * metadata.write_quorum
-            if metadata is not None and metadata.is_closed
-            else 0
-            for metadata in found
-        ]
 
     def _cut(self, sizes: "array[int]") -> Iterator[tuple[int, int]]:
         """Batches (start, end)."""

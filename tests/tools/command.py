@@ -94,11 +94,10 @@ class Warm:
         killer.cancel()
         return Done(code, output, errors.decode())
 
-
     def shell(self, script: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
         """A script of bash to its end, in which `quire` is the command."""
         number = self._socket.fileno()
-        quire = f"quire() {{ {shlex.join([sys.executable, '-S', '-c', ASKING, str(number)])} \"$@\"; }}"
+        quire = f'quire() {{ {shlex.join([sys.executable, "-S", "-c", ASKING, str(number)])} "$@"; }}'
         return subprocess.run(
             ["bash", "-c", f"set -eo pipefail; {quire}\n{script}"],
             env=environment,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 TOLD_MAX = 20  # ledgers by name
 
+
 class Progress(Protocol):
     """How far a run is, of any command that looks at all metadata first."""
 
