@@ -121,7 +121,7 @@ class Upkeep:
         )
         self.truth.seen["rebalance beside a repair"] += any(not task.over for task in self.repairs)
         story = rebalance(client.client, how)
-        self.repairs.append(self._begin(self._judged(client, story).addBoth(self._rebalanced), client))
+        self.repairs.append(self.begin(self._judged(client, story).addBoth(self._rebalanced), client))
         if rng.random() < 0.3:
             history.let_pass(rng.choice((0.005, 0.02, 0.05)))
             self.truth.seen["rebalance crashed"] += not self.repairs[-1].over
