@@ -7,9 +7,9 @@ The code is the product's (`replication/autorecovery`).  Beside the promises abo
 | | |
 |---|---|
 | one auditor | of the processes whose session lives at most one audits |
-| inside the delay | a ledger is marked for a bookie only that was away for the delay |
+| inside the delay | an auditor marks a ledger for a bookie only that was away for the delay |
 | one worker | metadata is changed by a process that has the ledger's lock, as long as its session lives |
-| off the queue | a ledger leaves the queue only when no bookie that its mark names is away and named by the metadata |
+| off the queue | a ledger leaves the queue when it names no bookie of its mark that was away while it was repaired |
 | healed | faults are over: every entry comes to be on its whole write quorum, and the queue is empty |
 """
 
@@ -80,7 +80,12 @@ class Watched(RepairQueue):
 
     def mark(self, ledger: int, missing: Sequence[str], since_ms: int | None, afresh: bool = False) -> None:
         super().mark(ledger, missing, since_ms, afresh)
-        self.healing.marked(ledger, missing)
+        self.healing.marked(ledger, missing, of_a_repair=since_ms is None)
+
+    def lock(self, ledger: int, session: int) -> bool:
+        if ledger not in self.locks:
+            self.healing.locked_at[ledger] = self.healing.world.timeline.now
+        return super().lock(ledger, session)
 
     def settle(self, shortage: Shortage, session: int) -> bool | None:
         found = self.shortages.get(shortage.ledger)
@@ -101,6 +106,7 @@ class Healing:
         rng = Random(f"healing/{history.plan.seed}")
         self.delay_s = rng.choice((0, 0, 1))
         self.checked = rng.random() < 0.25  # copies are checked all the time, too
+        self.locked_at: dict[int, float] = {}  # of each ledger
         self.asked = False  # an operator asked for an audit: no delay counts
         self._away: dict[str, list[list[float]]] = {}  # of each bookie: when it went, when it came back
         self._here: set[str] = set()
@@ -232,13 +238,13 @@ class Healing:
                 self._away[bookie][-1][1] = now
         self._here = here
 
-    def marked(self, ledger: int, missing: Sequence[str]) -> None:
+    def marked(self, ledger: int, missing: Sequence[str], of_a_repair: bool) -> None:
         self._look()
         self.truth.seen["healing: a ledger was marked"] += 1
         self.truth.seen["healing: marked while it is repaired"] += ledger in self.world.shared.repairs.locks
         now = self.world.timeline.now
         self.world.tell(f"ledger {ledger} is marked for {', '.join(missing)}")
-        if self.asked or self.checked:
+        if self.asked or self.checked or of_a_repair:  # which found that copies are lacking, and waits for nothing
             return
         for bookie in missing:
             times = self._away.get(bookie, [])
@@ -257,9 +263,8 @@ class Healing:
         for process in self.processes:
             if process.session == session:
                 process.unmarked[shortage.ledger] = session
-        now = self.world.timeline.now
         for bookie in shortage.missing:
-            gone = bookie not in self._here and now - self._away[bookie][-1][0] > SLACK_S
+            gone = bookie not in self._here and self._away[bookie][-1][0] < self.locked_at[shortage.ledger]
             if gone and bookie in metadata.bookies():
                 self.truth.break_(
                     "off the queue", f"ledger {shortage.ledger} leaves it, and names {bookie}, which is away"
