@@ -36,11 +36,7 @@ class Scene:
         self.keys = {key: str(value) for key, value in keys.items()} | {"zkTimeout": options["zkTimeout"]}
         self.healers = [LocalRecovery(directory / f"healer{number}") for number in range(2)]
         for number, healer in enumerate(self.healers):
-            healer.write_conf(self.cluster.uri)
-            with healer.conf.open("a", encoding="utf-8") as conf:
-                conf.writelines(f"{key}={value}\n" for key, value in self.keys.items())
-            text = healer.conf.read_text(encoding="utf-8").replace("bookieId=autorecovery", f"bookieId=healer{number}")
-            healer.conf.write_text(text, encoding="utf-8")
+            healer.write_conf(self.cluster.uri, {**self.keys, "bookieId": f"healer{number}"})
             healer.begin()
             healer.ready(time.monotonic() + READY_S)
         self.client: Client = run(lambda: connect(reactor, self.cluster.uri))
