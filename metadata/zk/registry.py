@@ -68,9 +68,9 @@ class Listing:
     cleared: int = 0  # how often it had changed once all that were in it had left
 
     def forget(self) -> None:
-        """Reads all of it again before the next answer."""
+        """Reads all of it again before the next answer; a reading that is under way keeps what it began with."""
         self.names = None
-        self.infos.clear()
+        self.infos = {}
 
 
 @dataclass(eq=False, slots=True)
@@ -260,15 +260,17 @@ class BookieRegistry:
         return None
 
     async def _read(self, writable: Listing, read_only: Listing, watching: bool) -> BookieList:
-        await together([Deferred.fromCoroutine(self._fill(listing, watching)) for listing in (writable, read_only)])
-        changes = sum(each.cleared - len(each.infos) for each in (writable, read_only))
-        return BookieList(dict(sorted(writable.infos.items())), dict(sorted(read_only.infos.items())), changes)
+        listings = writable, read_only
+        found = await together([Deferred.fromCoroutine(self._filled(listing, watching)) for listing in listings])
+        changes = sum(listing.cleared - len(infos) for listing, infos in zip(listings, found, strict=True))
+        return BookieList(*(dict(sorted(infos.items())) for infos in found), changes)
 
-    async def _fill(self, listing: Listing, watching: bool) -> None:
+    async def _filled(self, listing: Listing, watching: bool) -> dict[str, ServiceInfo]:
         """
         Reads what isn't known.  An event may overtake the answer that armed its watch, so a spent watch makes the
-        answer stale.
+        answer stale: this reading has it all the same, the next one reads it again.
         """
+        infos = listing.infos
         if listing.names is None:
             spent = False
 
@@ -285,35 +287,36 @@ class BookieRegistry:
                 nodes, stat = await self._session.listing(listing.path, changed if watching else None)
             names = [name for name in nodes if name != READ_ONLY]
             listing.cleared = stat.cversion - (len(nodes) - len(names)) + len(names)
-            if not spent:
+            if not spent and listing.infos is infos:
                 listing.names = names
-            for gone in set(listing.infos) - set(names):
-                del listing.infos[gone]
+            for gone in set(infos) - set(names):
+                del infos[gone]
         else:
             names = listing.names
-        await together(
-            [
-                Deferred.fromCoroutine(self._fill_info(listing, name, watching))
-                for name in names
-                if name not in listing.infos
-            ]
-        )
+        found = {name: infos[name] for name in names if name in infos}
+        missing = [name for name in names if name not in infos]
+        reading = [self._info(f"{listing.path}/{name}", name, infos, watching) for name in missing]
+        read = await together([Deferred.fromCoroutine(each) for each in reading])
+        return found | {name: info for name, info in zip(missing, read, strict=True) if info is not None}
 
-    async def _fill_info(self, listing: Listing, bookie: str, watching: bool) -> None:
+    async def _info(self, path: str, bookie: str, infos: dict[str, ServiceInfo], watching: bool) -> ServiceInfo | None:
+        """What a bookie announces; put into `infos` for as long as its watch is silent."""
         spent = False
 
         def changed() -> None:
             nonlocal spent
             spent = True
-            listing.infos.pop(bookie, None)
+            infos.pop(bookie, None)
             self._wake()
 
         try:
-            data, _ = await self._session.get(f"{listing.path}/{bookie}", changed if watching else None)
+            data, _ = await self._session.get(path, changed if watching else None)
         except NoNode:
-            return  # it has just left; the list's own watch says so
+            return None  # it has just left; the list's own watch says so
+        info = service_info.decode_or_unknown(bookie, data)
         if not spent:
-            listing.infos[bookie] = service_info.decode_or_unknown(bookie, data)
+            infos[bookie] = info
+        return info
 
     # -- watching -------------------------------------------------------------------------------------------------
 

@@ -340,6 +340,22 @@ def test_who_has_left_while_its_address_was_read_counts_as_gone(watched):
     assert not outcome(ask())[0].follows(first[0])
 
 
+def test_a_reading_beside_a_new_connection_lacks_nobody():
+    """Every watch went, not what had been read: who was known and lives is in it; the next one reads all again."""
+    scene = Scene()
+    scene.session.put(f"{WRITABLE}/a:1", service_info.encode(HERE), 9)
+    outcome(scene.registry.known())
+    scene.session.put(f"{WRITABLE}/b:1", service_info.encode(HERE), 9)
+    scene.session.held = []
+    found = outcome(scene.registry.known())
+    scene.registry.reconnected()
+    scene.session.let_go()
+    assert found == [BookieList({"a:1": HERE, "b:1": HERE}, {})]
+    scene.since()
+    assert outcome(scene.registry.known()) == found
+    assert len(scene.since()) == 4
+
+
 def test_the_list_of_read_only_bookies_is_no_bookie_that_came():
     """It may be made while bookies are looked at."""
     scene = Scene()
