@@ -256,6 +256,22 @@ class LedgerMetadata:
         )
         return replace(self, fragments=changed, ctoken=0)
 
+    def replace_part(self, first: int, last: int, bookies: Sequence[str]) -> "LedgerMetadata":
+        """
+        Entries `first` to `last` of the fragment that starts at `first` with other bookies (repair of a closed ledger);
+        the rest of it keeps its own.  What then has the bookies of the fragment before it is one with that.
+        `ValueError` if no fragment starts there, or the ledger is not closed.
+        """
+        if not self.is_closed:
+            raise ValueError("the ledger is not closed: only whole fragments get other bookies")
+        whole = self.replace_bookies(first, bookies).fragments
+        at = [fragment.first for fragment in whole].index(first)
+        _first, end, before = self.fragment_ranges()[at]
+        assert end is not None
+        rest = (Fragment(last + 1, before),) if last < end else ()
+        kept = at if at and whole[at - 1].bookies == whole[at].bookies else at + 1
+        return replace(self, fragments=(*whole[:kept], *rest, *whole[at + 1 :]), ctoken=0)
+
     def with_custom(self, name: str, value: bytes | None) -> "LedgerMetadata":
         """With this member of the custom metadata, or without it (any state)."""
         rest = {key: kept for key, kept in self.custom.items() if key != name}

@@ -263,7 +263,8 @@ class BookieRegistry:
         listings = writable, read_only
         found = await together([Deferred.fromCoroutine(self._filled(listing, watching)) for listing in listings])
         changes = sum(listing.cleared - len(infos) for listing, infos in zip(listings, found, strict=True))
-        return BookieList(*(dict(sorted(infos.items())) for infos in found), changes)
+        writable_infos, read_only_infos = (dict(sorted(infos.items())) for infos in found)
+        return BookieList(writable_infos, read_only_infos, changes)
 
     async def _filled(self, listing: Listing, watching: bool) -> dict[str, ServiceInfo]:
         """

@@ -10,7 +10,7 @@ repaired; the last fragment of an unclosed ledger belongs to its writer, or to a
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from quire.client.core.quorum import Quorums
 from quire.metadata.ledger import LedgerMetadata
@@ -165,6 +165,32 @@ def entry_bytes(metadata: LedgerMetadata) -> int:
     if not metadata.is_closed or metadata.last_entry < 0 or metadata.digest is None:
         return 0
     return round(metadata.length / (metadata.last_entry + 1)) + HEADER.size + SIZES[metadata.digest]
+
+
+def bookies_before(metadata: LedgerMetadata, fragment: HeldFragment) -> dict[int, str]:
+    """
+    By the indexes of a fragment of a closed ledger, the bookies that a repair named in the part before it, when all
+    else is alike there: the whole would be one fragment again with these.
+    """
+    for first, last, bookies in metadata.fragment_ranges() if metadata.is_closed else []:
+        if last == fragment.first - 1 and last >= first:
+            others = (at for at in range(len(bookies)) if at not in fragment.indexes)
+            if all(bookies[at] == fragment.bookies[at] for at in others):
+                return {index: bookies[index] for index in fragment.indexes}
+    return {}
+
+
+def parts_of(metadata: LedgerMetadata, fragment: HeldFragment, size: int) -> Iterator[HeldFragment]:
+    """A settled fragment in parts of which each bookie has about so many bytes; whole if the ledger is not closed."""
+    each, last = entry_bytes(metadata), fragment.last
+    first = fragment.first
+    if each and last is not None:
+        quorums = Quorums.of(metadata)
+        entries = max(1, size // each) * quorums.ensemble // quorums.write
+        while last - first >= entries:
+            yield replace(fragment, first=first, last=first + entries - 1)
+            first += entries
+    yield replace(fragment, first=first)
 
 
 def covers(fragment: HeldFragment, metadata: LedgerMetadata) -> bool:

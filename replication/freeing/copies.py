@@ -10,7 +10,7 @@ from collections.abc import Callable
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.protocol.errors import Replication
 from quire.replication.copier import Copied, FragmentCopier, TargetFailed
-from quire.replication.core.fragments import HeldFragment, copies_of
+from quire.replication.core.fragments import HeldFragment, bookies_before, copies_of
 from quire.replication.freeing.naming import Moved
 from quire.replication.freeing.run import Run
 
@@ -51,12 +51,14 @@ async def copies(run: Run, record: LedgerRecord, fragment: HeldFragment) -> Move
 
     copier = copier_of(run, record, fragment, count)
     bookies: dict[int, str] = {}
+    before = bookies_before(record.metadata, fragment)
     entries = copies_of(record.metadata, fragment) // len(fragment.indexes)
     for index in fragment.indexes:
         failed: list[str] = []
         while True:
             ensemble = [bookies.get(at, each) for at, each in enumerate(fragment.bookies)]
-            bookie = await run.spare(ensemble, index, sorted({*run.lost, *failed}), record.metadata)
+            excluded = sorted({*run.lost, *failed})
+            bookie = await run.spare(ensemble, index, excluded, record.metadata, before.get(index))
             run.getting[bookie] += entries
             try:
                 await copier.copy(index, bookie)

@@ -22,7 +22,14 @@ from quire.protocol.errors import (
     Replication,
 )
 from quire.replication.copier import NoCopy
-from quire.replication.core.fragments import HeldFragment, copies_of, entry_bytes, fragments_naming, writer_depends_on
+from quire.replication.core.fragments import (
+    HeldFragment,
+    copies_of,
+    entry_bytes,
+    fragments_naming,
+    parts_of,
+    writer_depends_on,
+)
 from quire.replication.freeing.copies import copies
 from quire.replication.freeing.filling import fill
 from quire.replication.freeing.lock import repair_lock
@@ -124,24 +131,31 @@ class _Freed:
         hopeless = list(self._unclosed)
         moves: list[Moved] = []
         for fragment in held:
-            try:
-                moves.append(await copies(self._run, record, fragment))
-            except (Replication, NotEnoughBookies) as error:  # the next fragment may have what this one lacks
-                hopeless.append(error)
-            if sum(each.bytes for each in moves) >= UNNAMED_BYTES_MAX:
-                await self._name(record, moves)
-                moves = []
+            for part in parts_of(record.metadata, fragment, UNNAMED_BYTES_MAX):
+                try:
+                    moves.append(await copies(self._run, record, part))
+                except (Replication, NotEnoughBookies) as error:  # the next fragment may have what this one lacks
+                    hopeless.append(error)
+                    break
+                cut = part.last != fragment.last
+                if cut or sum(each.bytes for each in moves) >= UNNAMED_BYTES_MAX:
+                    named, moves = await self._name(record, moves, cut), []
+                    if cut and part.first not in named:
+                        break  # it was changed from outside
         if moves:
             await self._name(record, moves)
         if hopeless:  # what may pass comes first
             raise min(hopeless, key=lambda error: isinstance(error, NoCopy))
 
-    async def _name(self, record: LedgerRecord, moves: list[Moved]) -> None:
-        """Changes the metadata.  A fragment that was changed from outside meanwhile is left to the next round."""
+    async def _name(self, record: LedgerRecord, moves: list[Moved], cut: bool = False) -> list[int]:
+        """
+        Changes the metadata; returns where what it names now begins.  A fragment that was changed from outside
+        meanwhile is left to the next round.  `cut`: the last one is not all of its fragment.
+        """
         run = self._run
         freed_of = run.lost if self._ends and not self._unclosed else None
         named, ended = await run.store(lambda: name(run.client.store, self._lock, record, moves, freed_of))
-        run.count(fragments=len(named))
+        run.count(fragments=len(named) - (cut and moves[-1] in named))
         run.ended = run.ended or ended
         for each in named:
             try:
@@ -150,3 +164,4 @@ class _Freed:
                 if ended and self._lock.shortage is not None:  # it left the queue too early
                     await run.client.store.repairs.mark(self._ledger, list(each.bookies.values()), None)
                 raise
+        return [each.fragment.first for each in named]

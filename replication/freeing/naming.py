@@ -24,7 +24,9 @@ from quire.replication.core.fragments import HeldFragment
 
 
 class Moved(NamedTuple):
-    """A fragment whose copies are made: the new bookies by ensemble index."""
+    """
+    A fragment, or the first part of one of a closed ledger, whose copies are made: the new bookies by ensemble index.
+    """
 
     fragment: HeldFragment
     bookies: dict[int, str]
@@ -66,7 +68,7 @@ async def name(
     def change(metadata: LedgerMetadata) -> LedgerMetadata:
         for each in moves:
             if _has(metadata, each.fragment.first, each.fragment.bookies):
-                metadata = metadata.replace_bookies(each.fragment.first, each.ensemble())
+                metadata = _with(metadata, each)
         return metadata
 
     try:
@@ -77,7 +79,7 @@ async def name(
         raise Replication(
             f"ledger {record.ledger}: its repair lock went with the session in the metadata store; run this again"
         ) from lost
-    return Names([each for each in moves if _has(after, each.fragment.first, each.ensemble())], ended)
+    return Names([each for each in moves if after.ensemble_at(each.fragment.first) == each.ensemble()], ended)
 
 
 async def keep(moved: Moved, ledger: int) -> None:
@@ -91,6 +93,13 @@ async def keep(moved: Moved, ledger: int) -> None:
             raise Replication(
                 f"ledger {ledger}, entries from {moved.fragment.first} on: {error}, though the metadata names it now"
             ) from error
+
+
+def _with(metadata: LedgerMetadata, moved: Moved) -> LedgerMetadata:
+    first, last = moved.fragment.first, moved.fragment.last
+    if metadata.is_closed and last is not None:
+        return metadata.replace_part(first, last, moved.ensemble())
+    return metadata.replace_bookies(first, moved.ensemble())
 
 
 def _has(metadata: LedgerMetadata, first: int, bookies: Collection[str]) -> bool:

@@ -139,15 +139,24 @@ class Run:
     _spares: list[str] = field(default_factory=list)
     _spares_until: float = float("-inf")
 
-    async def spare(self, bookies: Sequence[str], index: int, excluded: Sequence[str], metadata: LedgerMetadata) -> str:
+    async def spare(
+        self,
+        bookies: Sequence[str],
+        index: int,
+        excluded: Sequence[str],
+        metadata: LedgerMetadata,
+        before: str | None = None,
+    ) -> str:
         """
         As `BookieChoice.spare`, from those that were there a moment ago; of two that it gives, the one that gets fewer
-        copies from this run at present.
+        copies from this run at present.  `before`: it is wanted, if it may be.
         """
         now, choice = self.client.reactor.seconds(), self.client.choice
         if now >= self._spares_until:
             self._spares_until = now + SPARES_S  # meanwhile others choose as they did
             self._spares = await self.store(choice.available)
+        if before in self._spares and before not in (*excluded, *bookies):
+            return before
         try:
             one = await choice.spare(bookies, index, excluded, metadata, self._spares)
             if len(self._spares) <= len(bookies):  # of which one is lost: there is hardly another one

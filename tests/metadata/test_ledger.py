@@ -102,6 +102,21 @@ def test_repair_replaces_one_fragment_in_any_state():
     assert made.bookies() == set(BOOKIES)
 
 
+def test_repair_replaces_a_part_of_a_fragment():
+    """From its first entry on, of a closed ledger; a part that has the bookies of the one before is one with that."""
+    made = ledger().closed(120, 7)
+    begun = made.replace_part(0, 49, OTHERS)
+    assert begun.fragments == (Fragment(0, OTHERS), Fragment(50, BOOKIES))
+    more = begun.replace_part(50, 99, OTHERS)
+    assert more.fragments == (Fragment(0, OTHERS), Fragment(100, BOOKIES))
+    assert more.replace_part(100, 120, OTHERS).fragments == (Fragment(0, OTHERS),)
+    assert (more.state, more.last_entry, more.length) == (made.state, 120, 7)
+    with pytest.raises(ValueError, match="50"):
+        made.replace_part(50, 99, OTHERS)
+    with pytest.raises(ValueError, match="not closed"):
+        ledger().replace_part(0, 9, OTHERS)
+
+
 def test_every_edit_drops_the_token_and_keeps_the_rest():
     """The creation token only protects the create; password, digest, custom metadata and creation time never change."""
     made = ledger(ctoken=77, custom={"app": b"x"}, ctime_ms=5)

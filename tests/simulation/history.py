@@ -27,7 +27,7 @@ from tests.simulation.nodes import SimBookie, SimClient, World
 from tests.simulation.outcome import UNEXPECTED, Outcome
 from tests.simulation.plan import Plan
 from tests.simulation.truth import LedgerTruth, Truth, Violation
-from tests.simulation.upkeep import FAR, Upkeep
+from tests.simulation.upkeep import FAR, Upkeep, small_parts
 
 OPTIONS = {
     "add_timeout_ms": 150, "read_timeout_ms": 150, "connect_timeout_ms": 150, "long_poll_ms": 100,
@@ -157,6 +157,10 @@ class History:
     def run(self) -> None:
         """Raises `Violation`."""
         LOG.failures.clear()
+        with small_parts(self.plan.seed):
+            self._run()
+
+    def _run(self) -> None:
         self._begin()
         world = self.world
         start = world.timeline.now

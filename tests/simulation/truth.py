@@ -368,10 +368,10 @@ class Truth:
         """
         self.seen["fragment repaired"] += 1
         self.seen["repair of a ledger that is being written"] += new.state is LedgerState.OPEN
-        if [each.first for each in old.fragments] != [each.first for each in new.fragments] or (
-            old.last_entry,
-            old.length,
-        ) != (new.last_entry, new.length):
+        firsts = [[each.first for each in metadata.fragments] for metadata in (old, new)]
+        cut = old.is_closed and new.is_closed and len(firsts[1]) <= len(firsts[0]) + 1
+        self.seen["part of a fragment repaired"] += firsts[0] != firsts[1]
+        if (firsts[0] != firsts[1] and not cut) or (old.last_entry, old.length) != (new.last_entry, new.length):
             self.break_(
                 "I5",
                 (
@@ -381,8 +381,8 @@ class Truth:
                 ),
             )
             return
-        for before, (first, last, bookies) in zip(old.fragments, new.fragment_ranges(), strict=True):
-            if before.bookies == bookies:
+        for first, last, bookies in new.fragment_ranges():
+            if firsts[0] == firsts[1] and old.ensemble_at(first) == bookies:
                 continue
             if last is None:
                 self.break_(

@@ -9,6 +9,7 @@ its callers (an operator, a timer) are played here.
 """
 
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from quire.bookie.upkeep.emptied import APART_S
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import LedgerError, Status
 from quire.replication.checker import check_ledger
+from quire.replication.freeing import ledger as freeing
 from quire.replication.freeing.rebalancing import Manner, Rebalanced, rebalance
 from quire.replication.freeing.run import Recovered
 from quire.replication.lost_bookies import recover_bookies
@@ -35,6 +37,17 @@ COPIES_S = 0.2  # so long a day waits for a repair to make a copy
 ROUNDS_MAX = 8
 REPAIR_SECONDS = 60.0
 FAR = (-86_400.0, -3600.0, 3600.0, 86_400.0)
+
+
+@contextmanager
+def small_parts(seed: int) -> Iterator[None]:
+    """Of fragments, so that a few entries make several, or that whole fragments are copied."""
+    before = freeing.UNNAMED_BYTES_MAX
+    freeing.UNNAMED_BYTES_MAX = Random(f"parts/{seed}").choice((1, 300, before))
+    try:
+        yield
+    finally:
+        freeing.UNNAMED_BYTES_MAX = before
 
 
 class Task(Outcome):

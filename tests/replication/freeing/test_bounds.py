@@ -103,7 +103,7 @@ def test_entries_that_are_not_stored_yet_have_a_maximum(monkeypatch: pytest.Monk
 
 
 def test_what_is_large_is_named_as_soon_as_it_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that is interrupted then loses one fragment's copies at most."""
+    """A run that is interrupted then loses copies of about so many bytes at most."""
     monkeypatch.setattr(freeing, "UNNAMED_BYTES_MAX", 1000)
     cluster = gone("b1")
     ledger = closed(cluster, {0: THREE, 50: ["b0", "b1", "b3"], 100: ["b1", "b4", "b3"], 102: ["b0", "b1", "b2"]}, 103)
@@ -118,9 +118,13 @@ def test_what_is_large_is_named_as_soon_as_it_is_copied(monkeypatch: pytest.Monk
     cluster.store_fault = away
     (failed,) = cluster.succeed(recover_bookies(cluster.client(), ["b1"])).failed
     assert "the store is away" in failed.reason
-    assert ["b1" in each.bookies for each in cluster.metadata(ledger).fragments] == [False, False, True, True]
+    ranges = cluster.metadata(ledger).fragment_ranges()
+    left = sum(1 + (last or 0) - first for first, last, bookies in ranges if "b1" in bookies)
+    assert 0 < left < 104
+    assert len(ranges) == 5, "one fragment is done in part"
     done = cluster.succeed(recover_bookies(cluster.client(), ["b1"]))
-    assert (done.complete, done.progress.fragments, done.progress.entries) == (True, 2, 4)
+    assert (done.complete, done.progress.entries) == (True, left)
+    assert [each.first for each in cluster.metadata(ledger).fragments] == [0, 50, 100, 102]
 
 
 def test_what_cant_be_repaired_is_named_and_keeps_nobody() -> None:

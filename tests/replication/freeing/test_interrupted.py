@@ -1,8 +1,13 @@
 """A run that is killed and started again goes on: what is copied twice is a small part of all."""
 
 import os
+from collections.abc import Sequence
+from math import inf
 from random import Random
 
+import pytest
+
+from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory.cluster import Fault
 from quire.metadata.memory.store import MemoryStore
 from quire.replication.lost_bookies import recover_bookies
@@ -18,11 +23,12 @@ THREE = ["b0", "b1", "b2"]
 class Scene:
     """Ledgers of one entry to forty that name a lost bookie, and what reaches the others of their copies."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, sizes: Sequence[int] = ()) -> None:
         dice = Random(seed)
+        sizes = sizes or [dice.choice((0, 4, 9, 9, 39)) for _ in range(160)]
         self.cluster = FakeCluster(6, seed)
         self.cluster.kill("b1")
-        self.ledgers = [closed(self.cluster, {0: THREE}, dice.choice((0, 4, 9, 9, 39))) for _ in range(160)]
+        self.ledgers = [closed(self.cluster, {0: THREE}, last) for last in sizes]
         self.bytes = 0
         self.cluster.judge = self._judge
         slow = Fault(before=0.004)
@@ -33,17 +39,25 @@ class Scene:
             self.bytes += len(payload(request.entry))
         return "pass"
 
+    def metadata(self, ledger: int) -> LedgerMetadata:
+        return self.cluster.succeed(self.cluster.store.read_ledger(ledger)).value
+
     def whole_run(self) -> float:
         """How long one takes."""
         began = self.cluster.clock.seconds()
         assert self.cluster.succeed(recover_bookies(self.cluster.client(), ["b1"]), seconds=600).complete
         return self.cluster.clock.seconds() - began
 
-    def killed_run(self, seconds: float) -> None:
-        """One whose process ends after so long, whatever it does; another one, with its own session, is next."""
+    def killed_run(self, seconds: float, copied: float = inf) -> None:
+        """
+        One whose process ends after so long, or when so many bytes were copied, whatever it does; another one, with its
+        own session, is next.
+        """
         run = recover_bookies(self.cluster.client(), ["b1"])
         run.addErrback(lambda _: None)
-        self.cluster.spin(seconds)
+        end = self.cluster.clock.seconds() + seconds
+        while (left := end - self.cluster.clock.seconds()) > 0 and self.bytes < copied:
+            self.cluster.spin(min(left, 0.001 if copied < inf else left))
         run.cancel()
         self.cluster.spin(1.0)
         self.cluster.shared.repairs.locks.clear()
@@ -69,3 +83,23 @@ def test_at_any_moment() -> None:
         client = scene.cluster.client()
         assert all(is_whole(scene.cluster, client, ledger) for ledger in scene.ledgers[::10])
     assert twice > MOMENTS / 2, "most of them were in the middle of copying"
+
+
+def test_in_the_midst_of_a_large_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Again and again: what was named stays, so each run goes on where the one before was ended; all of it is one
+    fragment in the end, on one bookie more.
+    """
+    monkeypatch.setattr("quire.replication.freeing.ledger.UNNAMED_BYTES_MAX", 4000)
+    clean = Scene(1, [5999])
+    length = clean.whole_run()
+    scene = Scene(1, [5999])
+    for part in (0.2, 0.5, 0.7):
+        scene.killed_run(length, part * clean.bytes)
+        assert scene.bytes < (part + 0.2) * clean.bytes
+        assert len(scene.metadata(scene.ledgers[0]).fragments) == 2, "done and to do"
+    scene.whole_run()
+    assert scene.bytes <= 1.1 * clean.bytes
+    metadata = scene.metadata(scene.ledgers[0])
+    assert len(metadata.fragments) == 1
+    assert is_whole(scene.cluster, scene.cluster.client(), scene.ledgers[0])
