@@ -1,9 +1,9 @@
 """
 How much may be asked of one bookie at the same time, by how long it takes to answer.
 
-Knows: the shortest answer to requests of each size, what is slow beside it, and how the window follows: it grows by
-what was answered in time, and shrinks once for each round in which several in a row were slow, or one failed; a single
-slow one is a disk's whim.
+Knows: the shortest answer to requests of each size, what is slow beside it, and how the window follows: it begins
+small, for others may be there, grows by what was answered in time, and shrinks once for each round in which several in
+a row were slow, or one failed; a single slow one is a disk's whim.
 Does not know: clocks, requests, what else the bookie does: it is felt.
 
 A bookie that nobody else uses answers about as fast as ever until it has enough to do; beyond that more at once is only
@@ -13,6 +13,7 @@ a longer queue, in which others would wait, too.  Time is an argument; not befor
 # SPDX-License-Identifier: Apache-2.0
 
 BYTES_MIN = 64 << 10
+BYTES_BEGIN = 512 << 10  # a few answers later it is all, if they are in time
 BYTES_MAX = 8 << 20
 REQUEST_BYTES = 4 << 10  # that a request costs at least
 SLOW_TIMES = 2.0  # as long as the shortest answer to a request of its size takes
@@ -25,7 +26,7 @@ class Window:
     """Of one bookie, for one kind of request."""
 
     def __init__(self) -> None:
-        self.bytes = BYTES_MAX
+        self.bytes = BYTES_BEGIN
         self._shortest: dict[int, float] = {}  # by the number of bits of a request's size
         self._row = 0  # of slow answers, up to the last one
         self._shrunk_at = float("-inf")

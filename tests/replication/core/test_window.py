@@ -40,6 +40,21 @@ def run(window: Window, bookie: Bookie, size: int, begin: float, end: float) -> 
     return moved / (now - begin), longest
 
 
+def wide() -> Window:
+    """One of a bookie that had all it could do."""
+    window = Window()
+    window.bytes = BYTES_MAX
+    return window
+
+
+def test_it_begins_small_and_is_wide_after_a_few_answers() -> None:
+    """Whoever is there is not overrun; a bookie that nobody uses is asked for all it can give within a moment."""
+    window = Window()
+    assert window.bytes <= BYTES_MAX / 16
+    run(window, Bookie(0.001, 2e8), 256 << 10, 0.0, 0.5)
+    assert window.bytes > BYTES_MAX / 4
+
+
 @pytest.mark.parametrize(("size", "seconds", "rate"), [(REQUEST_BYTES, 0.0002, 1e9), (4 << 20, 0.001, 1e8)])
 def test_an_idle_bookie_is_kept_busy(size: int, seconds: float, rate: float) -> None:
     """Small requests and large: nine tenths of what it can do, from the first second on, and no long queue."""
@@ -74,7 +89,7 @@ def test_it_takes_everything_again_when_others_have_ended() -> None:
 
 def test_it_shrinks_once_a_round() -> None:
     """All that waited in one long queue says the same thing."""
-    window = Window()
+    window = wide()
     window.answered(REQUEST_BYTES, 0.0, 0.001)
     for _ in range(100):
         window.answered(REQUEST_BYTES, 0.0, 0.05)
@@ -87,7 +102,7 @@ def test_it_shrinks_once_a_round() -> None:
 
 def test_a_very_slow_answer_shrinks_it_to_what_would_have_been_in_time() -> None:
     """A bookie that lets copies wait for a second is left alone after two rounds, not after seven."""
-    window = Window()
+    window = wide()
     window.answered(REQUEST_BYTES, 0.0, 0.001)
     for began in (0.0, 1.0):
         for _ in range(SLOW_ROW):
@@ -97,7 +112,7 @@ def test_a_very_slow_answer_shrinks_it_to_what_would_have_been_in_time() -> None
 
 def test_a_slow_answer_now_and_then_shrinks_nothing() -> None:
     """A disk's sync that takes long is no queue."""
-    window = Window()
+    window = wide()
     for number in range(100):
         window.answered(REQUEST_BYTES, float(number), number + (0.5 if number % SLOW_ROW else 0.001))
     assert window.bytes == BYTES_MAX
@@ -105,7 +120,7 @@ def test_a_slow_answer_now_and_then_shrinks_nothing() -> None:
 
 def test_a_failure_shrinks_it_however_fast() -> None:
     """A bookie that is too busy says so at once."""
-    window = Window()
+    window = wide()
     for number in range(20):
         window.answered(REQUEST_BYTES, float(number), number + 0.001, failed=True)
     assert window.bytes == BYTES_MIN
