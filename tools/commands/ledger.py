@@ -20,7 +20,7 @@ from twisted.internet.defer import CancelledError
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.records import RecordStore
 from quire.metadata.store import MetadataStore, NoCluster, WrongCluster
-from quire.protocol.errors import MetadataSerialization, NoSuchLedger
+from quire.protocol.errors import MetadataSerialization
 from quire.tools.terminal import output
 from quire.tools.terminal.appending import Appender
 from quire.tools.terminal.input import BLOCK_BYTES, PAYLOAD_BYTES_MAX, Blocks, Input, Lines
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 # SPDX-License-Identifier: Apache-2.0
 
 FOREVER_S = 1e9
+READ_AT_ONCE = 256
 
 app = group(
     "Write, read, follow, show, list, delete, recover and check ledgers.", "quire ledger write --lines -f access.log"
@@ -266,20 +267,27 @@ def list_(metadata: Metadata = None, json_wanted: Json = False) -> None:
     columns = {"ledger": 12, "state": 11, "entries": 12, "bytes": 15, "copies": 6, "fragments": 9, "created": 0}
     table = output.Table(json_wanted, columns)
 
+    async def rows(store: MetadataStore, ledgers: list[int]) -> None:
+        try:
+            found = await store.read_ledgers(ledgers)
+        except MetadataSerialization as error:
+            if len(ledgers) > 1:
+                for ledger in ledgers:
+                    await rows(store, [ledger])
+                return
+            output.note(f"ledger {ledgers[0]}: {error}")
+            table.row({**dict.fromkeys(columns), "ledger": ledgers[0], "state": "UNREADABLE"})
+            return
+        for ledger, stored in zip(ledgers, found, strict=True):
+            if stored is not None:  # else deleted since the page was read
+                table.row(summary(ledger, stored.value))
+
     async def work(store: MetadataStore) -> None:
         await store.cluster()
         after = -1
         while page := await store.ledger_ids(after):
-            for ledger in page:
-                try:
-                    found = (await store.read_ledger(ledger)).value
-                except NoSuchLedger:
-                    continue  # deleted since the page was read
-                except MetadataSerialization as error:
-                    output.note(f"ledger {ledger}: {error}")
-                    table.row({**dict.fromkeys(columns), "ledger": ledger, "state": "UNREADABLE"})
-                else:
-                    table.row(summary(ledger, found))
+            for start in range(0, len(page), READ_AT_ONCE):
+                await rows(store, page[start : start + READ_AT_ONCE])
             after = page[-1]
 
     with_store(metadata_uri(metadata), work)

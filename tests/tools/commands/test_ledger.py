@@ -3,7 +3,9 @@
 import hashlib
 import json
 import re
+import sqlite3
 import subprocess
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -357,3 +359,17 @@ def test_ledgers_of_logs_are_not_deleted(uri: str) -> None:
         assert f"ledger {ledger} belongs to the log 'orders'" in line
     assert ok("ledger", "delete", plain, "--json", metadata=uri).document == {"deleted": [plain]}
     assert ok("ledger", "delete", own, taken, "--force", "--json", metadata=uri).document == {"deleted": [own, taken]}
+
+
+def test_a_ledger_that_can_not_be_read_is_named_in_the_list(uri: str) -> None:
+    """Its neighbours are listed all the same."""
+    before, bad, after = (written(uri, TEXT, "--lines") for _ in range(3))
+    with closing(sqlite3.connect(uri.removeprefix("sqlite://"))) as store, store:
+        (whole,) = store.execute("SELECT data FROM ledgers WHERE id = ?", (bad,)).fetchone()
+        store.execute("UPDATE ledgers SET data = ? WHERE id = ?", (b"no metadata", bad))
+    done = ok("ledger", "list", "--json", metadata=uri)
+    states = {row["ledger"]: row["state"] for row in done.rows}
+    assert [states[each] for each in (before, bad, after)] == ["CLOSED", "UNREADABLE", "CLOSED"]
+    assert f"ledger {bad}" in done.err
+    with closing(sqlite3.connect(uri.removeprefix("sqlite://"))) as store, store:
+        store.execute("UPDATE ledgers SET data = ? WHERE id = ?", (whole, bad))
