@@ -21,8 +21,8 @@ from quire.metadata.auditing import DELAY_MAX_S, Auditing, Election, Periodic, c
 from quire.metadata.clock import Reactor
 from quire.metadata.formats import repair_text
 from quire.metadata.store import ANY, Watch, no_cluster
-from quire.metadata.zk.answers import NodeExists, NoNode, SessionOver, Wake
-from quire.metadata.zk.session import ZooKeeperSession
+from quire.metadata.zk.calls.answers import NodeExists, NoNode, SessionOver, Wake
+from quire.metadata.zk.calls.session import ZooKeeperSession
 from quire.metadata.zk.watches import Reading, Watches
 
 # SPDX-License-Identifier: Apache-2.0

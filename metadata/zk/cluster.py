@@ -12,7 +12,8 @@ from uuid import UUID
 
 from quire.metadata.records import Create, Delete
 from quire.metadata.store import ANY, Cluster, ClusterExists, WrongCluster, no_cluster
-from quire.metadata.zk.answers import NodeExists, NoNode, NotEmpty
+from quire.metadata.zk.calls.answers import NodeExists, NoNode, NotEmpty
+from quire.metadata.zk.calls.session import ZooKeeperSession
 from quire.metadata.zk.ids import LedgerIds
 from quire.metadata.zk.layout import (
     HEALTH_CHECK_SWITCH,
@@ -24,7 +25,6 @@ from quire.metadata.zk.layout import (
 )
 from quire.metadata.zk.registry import BookieRegistry
 from quire.metadata.zk.scan import remove_tree
-from quire.metadata.zk.session import ZooKeeperSession
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -7,9 +7,9 @@ Safety: a cookie changes only with the version that was read.
 """
 
 from quire.metadata.store import NEW, CookieChanged, CookieExists, CookieNotFound, Versioned, no_cluster
-from quire.metadata.zk.answers import BadVersion, NodeExists, NoNode
+from quire.metadata.zk.calls.answers import BadVersion, NodeExists, NoNode
+from quire.metadata.zk.calls.session import ZooKeeperSession
 from quire.metadata.zk.cluster import ZooKeeperCluster
-from quire.metadata.zk.session import ZooKeeperSession
 
 # SPDX-License-Identifier: Apache-2.0
 

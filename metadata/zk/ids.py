@@ -29,9 +29,10 @@ from twisted.logger import Logger
 
 from quire.metadata.records import Create, Delete, Step
 from quire.metadata.store import ANY, LEDGER_ID_MAX, no_cluster
-from quire.metadata.zk.answers import NodeExists, NoNode
+from quire.metadata.zk.calls.answers import NodeExists, NoNode
+from quire.metadata.zk.calls.session import ZooKeeperSession
+from quire.metadata.zk.calls.steps import Sequential
 from quire.metadata.zk.layout import Layout
-from quire.metadata.zk.session import Sequential, ZooKeeperSession
 from quire.protocol.errors import LedgerIdOverflow, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0

@@ -33,10 +33,10 @@ from quire.metadata.records import (
     page_of,
 )
 from quire.metadata.store import ANY, Versioned, Watch, WrongCluster, no_cluster
-from quire.metadata.zk.answers import BadVersion, NodeError, NodeExists, NoNode, NotEmpty
+from quire.metadata.zk.calls.answers import BadVersion, NodeError, NodeExists, NoNode, NotEmpty
+from quire.metadata.zk.calls.session import ZooKeeperSession
 from quire.metadata.zk.cluster import ZooKeeperCluster
 from quire.metadata.zk.scan import remove_tree
-from quire.metadata.zk.session import ZooKeeperSession
 from quire.metadata.zk.watches import Reading, Watches
 
 # SPDX-License-Identifier: Apache-2.0

@@ -34,8 +34,8 @@ from quire.metadata.store import (
     no_cluster,
     notify,
 )
-from quire.metadata.zk.answers import NodeExists, NoNode, SessionOver, together
-from quire.metadata.zk.session import ZooKeeperSession
+from quire.metadata.zk.calls.answers import NodeExists, NoNode, SessionOver, together
+from quire.metadata.zk.calls.session import ZooKeeperSession
 from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0

@@ -26,9 +26,9 @@ from quire.metadata.ledger import LedgerMetadata, check_ledger_id, check_page, n
 from quire.metadata.records import Check, Create, Delete, Step, Write
 from quire.metadata.repairs import CANDIDATES_MAX, PAGE, RepairLock, Repairs, Shortage, check_missing
 from quire.metadata.store import ANY, Versioned, Watch, no_cluster, notify
-from quire.metadata.zk.answers import BadVersion, NodeError, NodeExists, NoNode, SessionOver, Wake, together
+from quire.metadata.zk.calls.answers import BadVersion, NodeError, NodeExists, NoNode, SessionOver, Wake, together
+from quire.metadata.zk.calls.session import ZooKeeperSession
 from quire.metadata.zk.cluster import ZooKeeperCluster
-from quire.metadata.zk.session import ZooKeeperSession
 from quire.protocol.errors import MetadataVersion, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
@@ -312,7 +312,7 @@ class ZooKeeperRepairs(Repairs):
         await self._prepare()
         path, data = self._lock_of(ledger), repair_text.encode_owner(socket.gethostname())
         try:
-            await self._session.create(path, data, ephemeral=True, session=int(session))
+            await self._session.transact([Create(path, data, claim=True)], session=int(session))
         except NodeExists:
             # a create whose answer was lost finds what it made itself
             found = await self._session.exists(path)

@@ -18,9 +18,9 @@ from quire.metadata.clock import Reactor, Timer
 from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerMetadata, check_ledger_id
 from quire.metadata.store import LEDGER_ID_MAX, Versioned, no_cluster
-from quire.metadata.zk.answers import NoNode, NotEmpty, together
+from quire.metadata.zk.calls.answers import NoNode, NotEmpty, together
+from quire.metadata.zk.calls.session import ZooKeeperSession
 from quire.metadata.zk.layout import LedgerPaths
-from quire.metadata.zk.session import ZooKeeperSession
 from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0

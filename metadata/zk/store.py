@@ -21,7 +21,7 @@ from quire.metadata.address import ZooKeeperAddress
 from quire.metadata.clock import Reactor
 from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerMetadata, check_bookie_id, check_ledger_id, check_page, no_ledger
-from quire.metadata.records import Check, Create, RecordStore, Step
+from quire.metadata.records import Check, Create, Delete, RecordStore, Step, Write
 from quire.metadata.store import (
     ANY,
     CTOKEN_MAX,
@@ -38,8 +38,9 @@ from quire.metadata.store import (
     no_cluster,
     notify,
 )
-from quire.metadata.zk.answers import BadVersion, NodeExists, NoNode
 from quire.metadata.zk.auditing import ZooKeeperAuditing
+from quire.metadata.zk.calls.answers import BadVersion, NodeExists, NoNode
+from quire.metadata.zk.calls.session import ZooKeeperSession
 from quire.metadata.zk.cluster import ZooKeeperCluster
 from quire.metadata.zk.cookies import BookieCookies
 from quire.metadata.zk.layout import Layout, LedgerPaths, records_root
@@ -47,7 +48,6 @@ from quire.metadata.zk.records import ZooKeeperRecords
 from quire.metadata.zk.registry import BookieRegistry
 from quire.metadata.zk.repairs import ZooKeeperRepairs
 from quire.metadata.zk.scan import LedgerScan, Pruning, read_many
-from quire.metadata.zk.session import ZooKeeperSession
 from quire.metadata.zk.watches import LedgerWatches
 from quire.protocol.errors import (
     IncorrectParameter,
@@ -328,7 +328,8 @@ class ZooKeeperStore(RecordStore):
         paths, _ = await self._cluster.layout()
         path = paths.path_of(ledger)
         try:
-            return Versioned(metadata, (await self.session.set(path, data, version)).version)
+            await self.session.transact([Write(path, data, version)])
+            return Versioned(metadata, version + 1)
         except NoNode:
             raise no_ledger(self.uri, ledger) from None
         except BadVersion as error:
@@ -343,7 +344,7 @@ class ZooKeeperStore(RecordStore):
         check_ledger_id(ledger)
         paths, _ = await self._cluster.layout()
         with suppress(NoNode):
-            await self.session.delete(paths.path_of(ledger))
+            await self.session.transact([Delete(paths.path_of(ledger), ANY)])
             self._pruning.left(paths.parents(ledger))
 
     def ledger_ids(self, after: int = -1, limit: int = 10_000) -> "Deferred[list[int]]":

@@ -21,8 +21,8 @@ from quire.metadata.clock import Reactor, pause
 from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Versioned, Watch, notify
-from quire.metadata.zk.answers import NoNode, Wake
-from quire.metadata.zk.session import ZooKeeperSession
+from quire.metadata.zk.calls.answers import NoNode, Wake
+from quire.metadata.zk.calls.session import ZooKeeperSession
 from quire.protocol.errors import MetadataSerialization, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0

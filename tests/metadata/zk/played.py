@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from twisted.internet.defer import Deferred, fail, succeed
 
-from quire.metadata.zk.answers import NodeExists, NoNode
+from quire.metadata.zk.calls.answers import NodeExists, NoNode
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -8,7 +8,7 @@ from twisted.internet.threads import deferToThread
 
 from quire.metadata.store import NEW, Cluster, ClusterExists, NoCluster, WrongCluster
 from quire.metadata.zk import cluster
-from quire.metadata.zk.session import ZooKeeperSession
+from quire.metadata.zk.calls.session import ZooKeeperSession
 from quire.protocol.errors import MetaStore
 from tests.metadata.made import HERE, ledger
 from tests.metadata.stories import failing

@@ -11,10 +11,10 @@ from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 
 from quire.metadata.records import Create, Delete
 from quire.metadata.store import ANY, NoCluster
-from quire.metadata.zk.answers import NodeExists, NoNode
+from quire.metadata.zk.calls.answers import NodeExists, NoNode
+from quire.metadata.zk.calls.steps import Sequential
 from quire.metadata.zk.ids import DRAWN_AT_ONCE_MAX, USED_UP_AT_ONCE, USED_UP_MAX, LedgerIds
 from quire.metadata.zk.layout import Layout
-from quire.metadata.zk.session import Sequential
 from quire.protocol.errors import LedgerIdOverflow, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0

@@ -20,7 +20,7 @@ from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerState
 from quire.metadata.store import NEW, BookieList, ClusterExists, NoCluster, NotRegistered, ServiceInfo
 from quire.metadata.uri import open_store
-from quire.metadata.zk.answers import SessionOver
+from quire.metadata.zk.calls.answers import SessionOver
 from quire.protocol.errors import LedgerExist, MetadataVersion, MetaStore
 from quire.tools.local_cluster.zookeeper import ZooKeeper
 from tests.metadata.made import HERE, ledger

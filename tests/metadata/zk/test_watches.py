@@ -7,7 +7,7 @@ from twisted.internet.task import Clock
 
 from quire.metadata.formats import ledger_codec
 from quire.metadata.store import BookieList
-from quire.metadata.zk.answers import NoNode
+from quire.metadata.zk.calls.answers import NoNode
 from quire.metadata.zk.watches import RETRY_S, LedgerWatches
 from quire.protocol.errors import MetaStore
 from tests.metadata.made import BOOKIES, HERE, ledger

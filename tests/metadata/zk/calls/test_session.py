@@ -9,7 +9,7 @@ import pytest
 from twisted.internet.defer import CancelledError
 from twisted.internet.task import Clock
 
-from quire.metadata.zk.session import Handler, ZooKeeperSession
+from quire.metadata.zk.calls.session import Handler, ZooKeeperSession
 from quire.protocol.errors import MetaStore
 
 

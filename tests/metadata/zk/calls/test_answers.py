@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from quire.metadata.zk.answers import (
+from quire.metadata.zk.calls.answers import (
     BadVersion,
     NodeError,
     NodeExists,

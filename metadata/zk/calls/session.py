@@ -21,6 +21,7 @@ import logging
 import select
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from kazoo.client import KazooClient
@@ -46,10 +47,10 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 
 from quire.metadata.clock import Reactor, pause
-from quire.metadata.records import Create, Delete, Step, Write
+from quire.metadata.records import Step
 from quire.metadata.store import StoreClosed
 from quire.metadata.worker import Worker
-from quire.metadata.zk.answers import (
+from quire.metadata.zk.calls.answers import (
     BadVersion,
     Hop,
     NodeError,
@@ -61,6 +62,8 @@ from quire.metadata.zk.answers import (
     all_answered,
     answered,
 )
+from quire.metadata.zk.calls.gathering import Asked, Gathering
+from quire.metadata.zk.calls.steps import committed
 from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
@@ -82,10 +85,6 @@ KINDS: tuple[tuple[type[Exception], type[NodeError]], ...] = (
     (BadVersionError, BadVersion),
     (NotEmptyError, NotEmpty),
 )
-
-
-class Sequential(Create):
-    """A step: a create whose path gets the next number of its parent."""
 
 
 class Handler(SequentialThreadingHandler):
@@ -152,6 +151,7 @@ class ZooKeeperSession:
         self._closing: Deferred[None] | None = None
         self._waiting: list[Deferred[None]] = []  # callers that wait for the connection
         self._outstanding: set[Deferred[Any]] = set()
+        self._gathering = Gathering(self._transact_once, self._transact)
         self._client = Client(",".join(hosts), timeout_s)
         self._guard = threading.Lock()
         # the session that kazoo has, as its connection's thread knows: 0 from its end until the next one is there
@@ -290,28 +290,14 @@ class ZooKeeperSession:
     def transact(self, steps: "Sequence[Step]", *, session: int | None = None) -> "Deferred[list[Any]]":
         """
         Carries out all steps or none; their paths are those of znodes, a claim is an ephemeral one.  What kazoo answers
-        to each.  Fails as the first step that can't be done, with `.step`; `SessionOver`.
+        to each.  Fails as the first step that can't be done, with `.step`; `SessionOver`.  Those that are asked for at
+        the same time go together (`gathering`).
         """
+        return self._gathering.ask(steps, session, self._reactor.seconds() + self.timeout_s)
 
-        def submit(client: KazooClient) -> AsyncResult:
-            transaction = client.transaction()
-            for step in steps:
-                if isinstance(step, Create):
-                    transaction.create(step.path, step.data, None, step.claim, isinstance(step, Sequential))
-                elif isinstance(step, Write):
-                    transaction.set_data(step.path, step.data, step.version)
-                elif isinstance(step, Delete):
-                    transaction.delete(step.path, step.version)
-                else:
-                    transaction.check(step.path, step.version)
-            return transaction.commit_async()
-
-        return Deferred.fromCoroutine(self._transact(steps, submit, session))
-
-    async def _transact(
-        self, steps: "Sequence[Step]", submit: Callable[[KazooClient], AsyncResult], session: int | None
-    ) -> list[Any]:
-        results, retried = await self._attempts(steps[0].path, submit, session)
+    async def _transact(self, asked: Asked, in_doubt: bool) -> list[Any]:
+        steps, submit = asked.steps, partial(committed, asked.steps)
+        results, retried = await self._attempts(steps[0].path, submit, asked.session, asked.deadline, in_doubt)
         for number, result in enumerate(results):
             if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
                 error = self._error(steps[number].path, result, retried)
@@ -319,6 +305,17 @@ class ZooKeeperSession:
                     error.step = number
                 raise error
         return list(results)
+
+    async def _transact_once(self, asked: Asked) -> tuple[list[Any] | None, bool]:
+        await self._connection(asked.deadline)
+        submitted = self._submit(partial(committed, asked.steps), asked.session)
+        if submitted is None:
+            return None, False
+        try:
+            results = await self._until(asked.deadline, answered(self._reactor, submitted))
+        except KazooException:
+            return None, True
+        return None if any(isinstance(each, Exception) for each in results) else list(results), False
 
     def get(self, path: str, watch: Wake | None = None) -> "Deferred[tuple[bytes, ZnodeStat]]":
         """`NoNode`.  `watch` is called once, when the node changes or the watch is lost."""
@@ -415,14 +412,19 @@ class ZooKeeperSession:
             return submit(self._client) if session == self._current else None
 
     async def _attempts(
-        self, path: str, submit: Callable[[KazooClient], AsyncResult], session: int | None
+        self,
+        path: str,
+        submit: Callable[[KazooClient], AsyncResult],
+        session: int | None,
+        deadline: float | None = None,
+        retried: bool = False,
     ) -> tuple[Any, bool]:
         """
         Tries until there is an answer or the session timeout is over; with `session`, until that one has ended.  The
         answer, and whether an earlier try's was lost.
         """
-        deadline = self._reactor.seconds() + self.timeout_s
-        retried = False
+        if deadline is None:
+            deadline = self._reactor.seconds() + self.timeout_s
         while True:
             await self._connection(deadline)
             if session is not None and session != self.id:
