@@ -19,7 +19,7 @@ from quire.replication.scrub.examine import Manner
 from quire.replication.scrub.judge import Finding, Seen, Suspicion
 from quire.replication.scrub.lane import looked_at
 from quire.replication.scrub.plan import Share
-from quire.replication.scrub.whole import Scrubbing, confirmed, plan_of, second_looks
+from quire.replication.scrub.whole import Scrubbing, confirmed, may_be_late, plan_of, second_looks
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -67,7 +67,7 @@ class Batches:
         now: list[Suspicion] = []
         due = self._client.reactor.seconds() + self._how.settle_s
         for each in plan.suspected(seen):
-            if each.copies and self._how.settle_s:
+            if self._how.settle_s and may_be_late([each]):
                 self._waiting.append((due, each))
             else:
                 now.append(each)

@@ -4,7 +4,7 @@ A scrub of many ledgers in its steps, for whoever runs them: plan, first look in
 Knows: what each step needs of the one before.  Does not know: in which process a step runs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -73,14 +73,6 @@ class Plan:
         """What deserves a second look."""
         return suspicions({one.ledger: (one.quorums, one.last) for one in self.ledgers}, seen)
 
-    def is_late(self, suspected: Sequence[Suspicion]) -> bool:
-        """Whether something of it is in a fragment that is being written, and may be on its way."""
-        open_from = {one.ledger: one.metadata.last_fragment.first for one in self.ledgers if not one.settled}
-        return any(
-            each.ledger in open_from and any(last >= open_from[each.ledger] for _, _, last in each.copies)
-            for each in suspected
-        )
-
     def wrong_lengths(self, seen: Sequence[Seen]) -> list[Finding]:
         """Closed ledgers whose entries, where all were read, are not as long together as their metadata says."""
         by_ledger: dict[int, list[Seen]] = {}
@@ -93,6 +85,11 @@ class Plan:
                 text = f"its entries have {size} bytes together, its metadata says {one.metadata.length}"
                 found.append(about_ledger(one.ledger, "length", text))
         return found
+
+
+def may_be_late(suspected: Iterable[Suspicion]) -> bool:
+    """Whether a copy may be on its way: an add is acknowledged, its ledger even closed, before the last is there."""
+    return any(each.copies for each in suspected)
 
 
 async def plan_of(client: Client, ledgers: Sequence[int]) -> Plan:
