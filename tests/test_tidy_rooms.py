@@ -61,10 +61,6 @@ COVERED = {
         "values only: inputs and effects of the machine",
     ),
     "pipeline/jobs/running.py": ("tests/spark/test_jobs.py", "needs a Spark session"),
-    "replication/scrub/batches.py": (
-        "tests/tools/commands/repair/test_scrub.py",
-        "whole scrubs of real bookies are run there, batch after batch",
-    ),
     "replication/scrub/point.py": (
         "tests/tools/commands/repair/test_scrub.py",
         "points are written, gone on from and removed there",
