@@ -16,7 +16,7 @@ from quire.pipeline.core.selection import Selection
 from quire.pipeline.jobs.findings import Scrubbed, summed
 from quire.pipeline.reading.ledgers import selected
 from quire.replication.scrub.judge import Finding, Seen, Suspicion
-from quire.replication.scrub.whole import Plan, Scrubbing, confirmed, first_look, may_be_late, plan_of, second_looks
+from quire.replication.scrub.whole import Plan, Scrubbing, confirmed, first_look, plan_of, second_looks
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -33,7 +33,7 @@ def scrub(each: Each, uri: str, ledgers: str, how: Scrubbing) -> Scrubbed:
     plan = ours.wait(begin)
     seen: list[Seen] = each(partial(first, uri, how), plan.lanes(how))
     suspected = plan.suspected(seen)
-    if may_be_late(suspected):
+    if any(each.late for each in suspected):
         ours.wait(lambda: pause(ours.client.reactor, how.settle_s))
     found = plan.findings + plan.wrong_lengths(seen)
     found = ours.wait(lambda: confirmed(ours.client, found)) if found else []

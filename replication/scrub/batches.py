@@ -19,7 +19,7 @@ from quire.replication.scrub.examine import Manner
 from quire.replication.scrub.judge import Finding, Seen, Suspicion
 from quire.replication.scrub.lane import looked_at
 from quire.replication.scrub.plan import Share
-from quire.replication.scrub.whole import Scrubbing, confirmed, may_be_late, plan_of, second_looks
+from quire.replication.scrub.whole import Scrubbing, confirmed, plan_of, second_looks
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -78,7 +78,7 @@ class Batches:
         now, late = list[Suspicion](), set[int]()
         due = self._client.reactor.seconds() + self._how.settle_s
         for each in plan.suspected(seen):
-            if self._how.settle_s and may_be_late([each]):
+            if each.late and self._how.settle_s:
                 late.add(each.ledger)
                 self._waiting.append(Late(due, each, [one for one in found if one.ledger == each.ledger]))
             else:

@@ -4,7 +4,7 @@ A scrub of many ledgers in its steps, for whoever runs them: plan, first look in
 Knows: what each step needs of the one before.  Does not know: in which process a step runs.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -85,11 +85,6 @@ class Plan:
                 text = f"its entries have {size} bytes together, its metadata says {one.metadata.length}"
                 found.append(about_ledger(one.ledger, "length", text))
         return found
-
-
-def may_be_late(suspected: Iterable[Suspicion]) -> bool:
-    """Whether a copy may be on its way: an add is acknowledged, its ledger even closed, before the last is there."""
-    return any(each.copies for each in suspected)
 
 
 async def plan_of(client: Client, ledgers: Sequence[int]) -> Plan:

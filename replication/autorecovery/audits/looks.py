@@ -18,7 +18,7 @@ from quire.replication.autorecovery.audits.walk import Page
 from quire.replication.concurrently import all_of
 from quire.replication.scrub.judge import MENDED_BY_COPIES, Finding, Suspicion
 from quire.replication.scrub.ledgers import known, wrong_metadata
-from quire.replication.scrub.whole import Scrubbing, first_look, may_be_late, plan_of, second_looks
+from quire.replication.scrub.whole import Scrubbing, first_look, plan_of, second_looks
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -76,7 +76,7 @@ class Looks:
             plan = await plan_of(self._client, ledgers[start : start + AT_ONCE])
             seen = await all_of([first_look(self._client, self._how, lane) for lane in plan.lanes(self._how)])
             suspected += plan.suspected([each for lane in seen for each in lane])
-        if may_be_late(suspected):
+        if any(each.late for each in suspected):
             await pause(self._client.reactor, self._how.settle_s)
         for start in range(0, len(suspected), AT_ONCE):
             found: dict[int, list[Finding]] = {}

@@ -32,13 +32,16 @@ def test_all_that_is_wrong_with_a_ledger_is_told_at_once() -> None:
 def test_a_copy_that_comes_meanwhile_is_no_finding() -> None:
     """While another batch is looked at; what is still wrong is found with that batch."""
     cluster = FakeCluster(3)
-    late, wrong, other = (closed(cluster, {0: THREE}, 9) for _ in range(3))
+    late, lacking, wrong, other = (closed(cluster, {0: THREE}, 9) for _ in range(4))
     body = cluster.bookies["b1"].ledgers[late].entries.pop(4)
+    del cluster.bookies["b1"].ledgers[lacking].entries[4]
     damage(cluster, "b2", wrong, 4)
     batches = Batches(cluster.client(), Scrubbing(settle_s=15))
-    assert cluster.succeed(batches.look([late, wrong])) == []
+    found = cluster.succeed(batches.look([late, lacking, wrong]))
+    assert [(each.ledger, each.kind, each.bookie) for each in found] == [(wrong, "damaged", "b2")]
+    assert batches.waiting == [late, lacking]
     cluster.bookies["b1"].ledgers[late].entries[4] = body
     cluster.spin(15)
     found = cluster.succeed(batches.look([other]))
-    assert [(each.ledger, each.kind, each.bookie) for each in found] == [(wrong, "damaged", "b2")]
-    assert batches.copies == 3 * 30
+    assert [(each.ledger, each.kind, each.bookie) for each in found] == [(lacking, "missing", "b1")]
+    assert batches.copies == 4 * 30
