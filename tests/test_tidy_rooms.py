@@ -65,10 +65,6 @@ COVERED = {
         "tests/tools/commands/repair/test_scrub.py",
         "points are written, gone on from and removed there",
     ),
-    "replication/scrub/run.py": (
-        "tests/tools/commands/repair/test_scrub.py",
-        "its totals, its findings and its second part are asked of the command",
-    ),
     "replication/autorecovery/found.py": ("tests/pipeline/jobs/test_repair.py", "a scrub's findings go through it"),
     "replication/freeing/copies.py": (
         "tests/replication/test_lost_bookies.py",
