@@ -81,7 +81,9 @@ async def measured(uri: str, count: int, per_second: int) -> dict[str, Any]:
     """One pass after a loss."""
     client: Client = await connect(global_reactor, uri)  # type: ignore[arg-type]
     counted = Counted(client.store)
-    options = AutoRecoveryOptions(metadata_uri=uri, ledgers_per_second=per_second, copies_check_interval_s=0)
+    options = AutoRecoveryOptions(
+        metadata_uri=uri, ledgers_per_second=per_second, copies_check_interval_s=0, scrub_interval_s=0
+    )
     before, begun = resident_mb(), time.monotonic()
     auditor = Auditor(client, options)
     auditor.start()

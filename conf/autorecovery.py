@@ -54,6 +54,19 @@ class AutoRecoveryOptions(IdentityOptions):
         unit="s",
         description="time between two counts of every entry's copies; 0 or less: off",
     )
+    scrub_interval_s: int = option(
+        2_592_000,
+        key="auditorPeriodicScrubInterval",
+        unit="s",
+        description="time from the start of one scrub, which reads every copy of every entry, to the start of the "
+        "next; 0 or less: off (our own key)",
+    )
+    scrub_bytes_per_second: int = option(
+        5_000_000,
+        key="auditorScrubRate",
+        unit="bytes",
+        description="most bytes that a scrub reads a second of all bookies together; 0 or less: no limit (our own key)",
+    )
     ledgers_per_second: int = option(
         2000,
         ge=1,

@@ -25,7 +25,7 @@ from quire.client.handles.ledger_record import LedgerRecord
 from quire.metadata.clock import Clock, pause
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.repairs import RepairLock
-from quire.protocol.errors import LedgerError, NoSuchLedgerExistsOnMetadataServer, Replication
+from quire.protocol.errors import LedgerError, NoSuchLedgerExistsOnMetadataServer, Read, Replication
 from quire.replication.concurrently import Pace, all_of
 from quire.replication.copier import Copied, FragmentCopier, TargetFailed, Wrong
 from quire.replication.core.fragments import HeldFragment, fragments_naming, writer_depends_on
@@ -36,6 +36,7 @@ from quire.replication.scrub.judge import MENDED_BY_COPIES, WRONG_THERE, Finding
 from quire.replication.scrub.ledgers import end_of
 from quire.replication.scrub.run import Judged
 from quire.replication.scrub.second_look import second_look
+from quire.replication.scrub.whole import SETTLE_S
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -54,6 +55,7 @@ class Mended:
     fragments: int = 0  # whose ensemble was changed
     left: list[str] = field(default_factory=list)
     undecided: bool = False  # whether copies differ, and which of them is right is not known
+    unsettled: bool = False  # whether something is wrong in a fragment that is being written
 
     def copied(self, step: Copied) -> None:
         self.entries += step.entries
@@ -89,17 +91,30 @@ async def mend_bookies(
 ) -> tuple[Mended, bool]:
     """
     Makes good what bookies that are there lack of what is settled, found by their lists, or with `full` by reading all;
-    and whether an entry that could not be copied has no copy at all.
+    and whether an entry that could not be copied has no copy at all.  What they lack of confirmed entries in a fragment
+    that is being written is left, once it had the time to come.
     """
     metadata = (await client.store.read_ledger(ledger)).value
+    unread, confirmed = list[str](), -1
+    if any(fragment.last is None for fragment in fragments_naming(metadata, bookies)):
+        try:
+            confirmed, metadata = await end_of(client, ledger, metadata)
+        except Read as error:
+            unread.append(f"ledger {ledger}: its last add confirmed can't be read: {error}")
     suspicion = Suspicion(ledger, -1)
     for fragment in fragments_naming(metadata, bookies):
-        if fragment.last is not None and fragment.last >= fragment.first:
-            suspicion.last = max(suspicion.last, fragment.last)
-            suspicion.copies += [(index, fragment.first, fragment.last) for index in fragment.indexes]
+        last = confirmed if fragment.last is None else fragment.last
+        if last >= fragment.first:
+            suspicion.last = max(suspicion.last, last)
+            suspicion.copies += [(index, fragment.first, last) for index in fragment.indexes]
             if full:
-                suspicion.differing.add((fragment.first, fragment.last))
+                suspicion.differing.add((fragment.first, last))
     findings = await second_look(client, suspicion, Manner(how.pace), by_lists=not full)
+    written = metadata.last_fragment.first if not metadata.is_closed else None
+    if late := [each for each in findings if each.fragment == written and each.kind in MENDED_BY_COPIES]:
+        await pause(client.reactor, SETTLE_S)
+        still = await second_look(client, suspicion_of(ledger, late), Manner(how.pace), by_lists=not full)
+        findings = [each for each in findings if each not in late] + still
     wrong = [each for each in findings if each.kind in MENDED_BY_COPIES]
     done = await mend(client, ledger, wrong, how) if wrong else Mended(ledger)
     done.left += [
@@ -107,6 +122,7 @@ async def mend_bookies(
         for each in findings
         if each.kind not in MENDED_BY_COPIES
     ]
+    done.left += unread
     if not done.left or not wrong:
         return done, False
     copies = [(index, each.first, each.last) for each in wrong for index in range(metadata.ensemble_size)]
@@ -295,6 +311,7 @@ def _can_be_mended(record: LedgerRecord, finding: Finding, done: Mended) -> bool
     if finding.kind not in MENDED_BY_COPIES or named != finding.bookie:
         done.left.append(f"{about}: {finding.bookie}: {finding.detail}")
     elif not settled:
+        done.unsettled = True
         done.left.append(f"{about}: it is not closed, so its writer has the last word, or `quire ledger recover`")
     elif finding.code == UNDECIDED:
         done.undecided = True

@@ -61,17 +61,9 @@ COVERED = {
         "values only: inputs and effects of the machine",
     ),
     "pipeline/jobs/running.py": ("tests/spark/test_jobs.py", "needs a Spark session"),
-    "replication/scrub/batches.py": (
-        "tests/tools/commands/repair/test_scrub.py",
-        "whole scrubs of real bookies are run there, batch after batch",
-    ),
     "replication/scrub/point.py": (
         "tests/tools/commands/repair/test_scrub.py",
         "points are written, gone on from and removed there",
-    ),
-    "replication/scrub/run.py": (
-        "tests/tools/commands/repair/test_scrub.py",
-        "its totals, its findings and its second part are asked of the command",
     ),
     "replication/autorecovery/found.py": ("tests/pipeline/jobs/test_repair.py", "a scrub's findings go through it"),
     "replication/freeing/copies.py": (

@@ -10,6 +10,7 @@ Does not know: the queue, when a ledger is tried again; how copies are made (`lo
 | it is gone | what it held is copied to others; an open ledger is closed first when its writer does not replace it |
 | it is there | what it lacks is found by its list, or by reading, and copied to it |
 
+What it lacks of a fragment that is being written is copied once that is closed; the ledger is in the queue until then.
 A mark that names no bookie asks for better places; what bookies that are there lack is found then, too.
 
 Safety: an open ledger is recovered, never merely copied, and only after its last add confirmed stood still for the
@@ -29,6 +30,8 @@ from quire.replication.lost_bookies import free_ledger
 from quire.replication.mending import Mended, Mending, mend_bookies
 
 # SPDX-License-Identifier: Apache-2.0
+
+READ_AGAIN_S = 3600.0  # a ledger that is being written, in which a scrub found a wrong copy
 
 
 class Outcome(NamedTuple):
@@ -80,7 +83,7 @@ class Repairer:
         here = [bookie for bookie in marked if listed.find(bookie) is not None]
         gone = [bookie for bookie in marked if shortage.missing and bookie not in here]
         due_s = None
-        ended = False
+        ended = unsettled = False
         hopeless: list[bool] = []  # of each part that left something: whether its entries have no copy
         if gone:
             due_s = await self._graces.left(ledger, metadata, gone, shortage)
@@ -105,6 +108,7 @@ class Repairer:
             done.bytes += mended.bytes
             done.left += mended.left
             hopeless += [lost] if mended.left else []
+            unsettled = mended.unsettled
         if not shortage.missing:
             await put_right(client, ledger, how, done)
         if not done.left:
@@ -118,4 +122,6 @@ class Repairer:
             if any(each.outlook is Outlook.WAITS_FOR_WRITER for each in short):
                 found = Outlook.WAITS_FOR_WRITER
         waiting = due_s if found is Outlook.WAITS_FOR_WRITER and due_s is not None and due_s > 0 else None
+        if found is None and unsettled:
+            found, waiting = Outlook.WAITS_FOR_WRITER, READ_AGAIN_S if full else None
         return Outcome(tuple(done.left), found, waiting, done.entries, done.bytes)

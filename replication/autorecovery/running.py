@@ -51,7 +51,7 @@ class AutoRecovery:
             "lost": sorted(auditor.absences.lost) if auditor else [],
             "away": sorted(auditor.absences.away) if auditor else [],
             "marked": auditor.losses.marked if auditor else 0,
-            "figures": auditor.checks.figures if auditor else {},
+            "figures": auditor.figures if auditor else {},
             "working": sorted(worker.working),
             "repaired": worker.tally.repaired,
             "failed": worker.tally.failed,

@@ -10,7 +10,7 @@ Bounded by lanes, whose pieces are in memory, and by suspicions that wait.
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from quire.client.api import Client
 from quire.metadata.clock import pause
@@ -30,6 +30,14 @@ WAITING_MAX = 10_000  # ledgers whose second look is to come
 T = TypeVar("T")
 
 
+class Late(NamedTuple):
+    """A ledger whose second look is to come at `due`, and what is wrong with it whatever that sees."""
+
+    due: float
+    suspicion: Suspicion
+    known: list[Finding]
+
+
 class Batches:
     """`pace` of all that is read, of all bookies together.  `heard` is told of bytes as they are read."""
 
@@ -45,15 +53,18 @@ class Batches:
         self._how = how
         self._pace = pace
         self._heard = heard
-        self._waiting: deque[tuple[float, Suspicion]] = deque()
+        self._waiting: deque[Late] = deque()
 
     @property
     def waiting(self) -> list[int]:
         """Ledgers whose second look is to come."""
-        return [each.ledger for _due, each in self._waiting]
+        return [each.suspicion.ledger for each in self._waiting]
 
     async def look(self, ledgers: Sequence[int]) -> list[Finding]:
-        """What is wrong with these, and with earlier ones whose time has come, as far as it is known by now."""
+        """
+        What is wrong with these, and with earlier ones whose time has come, but for those that wait: who goes on after
+        an interruption looks at these anew, so all that is wrong with them is told at once.
+        """
         plan = await plan_of(self._client, ledgers)
         manner, seen = self._manner(), list[Seen]()
 
@@ -64,31 +75,36 @@ class Batches:
         self.copies += plan.copies(self._how)
         found = plan.findings + plan.wrong_lengths(seen)
         found = await confirmed(self._client, found) if found else []
-        now: list[Suspicion] = []
+        now, late = list[Suspicion](), set[int]()
         due = self._client.reactor.seconds() + self._how.settle_s
         for each in plan.suspected(seen):
-            if each.copies and self._how.settle_s:
-                self._waiting.append((due, each))
+            if each.late and self._how.settle_s:
+                late.add(each.ledger)
+                self._waiting.append(Late(due, each, [one for one in found if one.ledger == each.ledger]))
             else:
                 now.append(each)
-        found += await self._look_again(now)
+        found = [each for each in found if each.ledger not in late] + await self._look_again(now)
         if len(self._waiting) > WAITING_MAX:
-            await pause(self._client.reactor, max(0.0, self._waiting[0][0] - self._client.reactor.seconds()))
-        return found + await self._look_again(self._due())
+            await pause(self._client.reactor, max(0.0, self._waiting[0].due - self._client.reactor.seconds()))
+        return found + await self._rest_of(self._due())
 
     async def rest(self) -> list[Finding]:
         """What is wrong of all that still waits, once its time has come."""
         found: list[Finding] = []
         while self._waiting:
-            await pause(self._client.reactor, max(0.0, self._waiting[0][0] - self._client.reactor.seconds()))
-            found += await self._look_again(self._due())
+            await pause(self._client.reactor, max(0.0, self._waiting[0].due - self._client.reactor.seconds()))
+            found += await self._rest_of(self._due())
         return found
 
-    def _due(self) -> list[Suspicion]:
-        now, due = self._client.reactor.seconds(), list[Suspicion]()
-        while self._waiting and self._waiting[0][0] <= now:
-            due.append(self._waiting.popleft()[1])
+    def _due(self) -> list[Late]:
+        now, due = self._client.reactor.seconds(), list[Late]()
+        while self._waiting and self._waiting[0].due <= now:
+            due.append(self._waiting.popleft())
         return due
+
+    async def _rest_of(self, late: Sequence[Late]) -> list[Finding]:
+        known = [finding for each in late for finding in each.known]
+        return known + await self._look_again([each.suspicion for each in late])
 
     async def _look_again(self, suspected: Sequence[Suspicion]) -> list[Finding]:
         manner, found = self._manner(), list[Finding]()

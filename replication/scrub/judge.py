@@ -80,12 +80,17 @@ class Seen(NamedTuple):
 
 @dataclass(slots=True)
 class Suspicion:
-    """Of one ledger: (ensemble index, first, last) that were not good, ranges (first, last) of which copies differ."""
+    """
+    Of one ledger: (ensemble index, first, last) that were not good, ranges (first, last) of which copies differ.
+    `late`: some seem missing, and may be on their way: an add is acknowledged, its ledger even closed, before the last
+    copy is there.
+    """
 
     ledger: int
     last: int
     copies: list[tuple[int, int, int]] = field(default_factory=list)
     differing: set[tuple[int, int]] = field(default_factory=set)
+    late: bool = False
 
 
 def about_ledger(ledger: int, kind: str, detail: str, fragment: int = 0, bookie: str = "") -> Finding:
@@ -120,6 +125,7 @@ def suspicions(ledgers: Mapping[int, tuple[Quorums, int]], seen: Iterable[Seen])
         quorums, last = ledgers[share.ledger]
         if each.moved or each.missing:
             one = found.setdefault(share.ledger, Suspicion(share.ledger, last))
+            one.late |= any(kind_of(part.code) == "missing" for part in each.missing)
             if each.moved:
                 one.copies.append((share.index, share.first, share.last))
             one.copies += [(share.index, part.first, end) for part, end in joined(quorums, share.index, each.missing)]

@@ -30,12 +30,11 @@ class Known(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """A ledger and the last entry to look at; `settled`: nothing up to there is on its way any more."""
+    """A ledger and the last entry to look at."""
 
     ledger: int
     metadata: LedgerMetadata
     last: int
-    settled: bool
 
     @property
     def quorums(self) -> Quorums:
@@ -118,7 +117,7 @@ async def _planned(client: Client, ledger: int) -> Planned | Finding | None:
         return about_ledger(ledger, "metadata", str(error))
     except Read as error:
         return about_ledger(ledger, "unreachable", f"its last add confirmed can't be read: {error}")
-    return Planned(ledger, metadata, last, metadata.is_closed or last < metadata.last_fragment.first)
+    return Planned(ledger, metadata, last)
 
 
 def wrong_metadata(ledger: int, metadata: LedgerMetadata, about: Known) -> list[Finding]:

@@ -1,13 +1,13 @@
 """
-How far a scrub has come, kept in the metadata store, so that one that was cut off is gone on with from any machine
-(metadata-rules.md 13.3).
+How far a scrub has come, kept in the metadata store, so that one that was cut off is gone on with from any machine; or
+when the last one began (metadata-rules.md 13.3).
 
 Knows: the record of each scrub, by its name, and its value.  Does not know: what a scrub does.
 """
 
 import json
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from quire.metadata.records import NoRecord, Records, put
 from quire.metadata.store import ANY
@@ -16,6 +16,7 @@ from quire.protocol.errors import MetaStore
 # SPDX-License-Identifier: Apache-2.0
 
 FOLDER = "scrubs"
+AUDITOR = "auditor"  # the name of its scrubs
 
 
 class Point(NamedTuple):
@@ -30,19 +31,31 @@ class Point(NamedTuple):
 
 
 class Points:
-    """The record of the scrubs of one name, of which one is under way."""
+    """
+    The record of the scrubs of one name, of which one is under way.  `lasting`: between two it says when the last one
+    began.
+    """
 
-    def __init__(self, records: Records, name: str) -> None:
+    def __init__(self, records: Records, name: str, *, lasting: bool = False) -> None:
         self._records = records
         self._path = f"{FOLDER}/{name}"
+        self._lasting = lasting
 
     async def read(self) -> Point | None:
         """Where one was cut off; None where none was, or it can't be read."""
+        value = await self._value()
         try:
-            value = json.loads((await self._records.read(self._path)).value)
             counts = {str(name): int(count) for name, count in value["counts"].items()}
             return Point(int(value["after"]), list(map(int, value["again"])), int(value["begun_ms"]), counts)
-        except (NoRecord, ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    async def ended(self) -> int | None:
+        """When the last one began, in ms since 1970; None while one is under way, or was cut off, or there was none."""
+        value = await self._value()
+        try:
+            return None if "counts" in value else int(value["begun_ms"])
+        except (ValueError, KeyError, TypeError):
             return None
 
     async def write(self, point: Point) -> None:
@@ -50,7 +63,17 @@ class Points:
         with suppress(MetaStore):
             await put(self._records, self._path, json.dumps(point._asdict()).encode())
 
-    async def drop(self) -> None:
-        """It was ended."""
+    async def end(self, begun_ms: int) -> None:
+        """The one that began then is over."""
+        if self._lasting:
+            await put(self._records, self._path, json.dumps({"begun_ms": begun_ms}).encode())
+            return
         with suppress(NoRecord):
             await self._records.delete(self._path, ANY)
+
+    async def _value(self) -> Any:
+        """Whatever it is; an empty one where there is none."""
+        try:
+            return json.loads((await self._records.read(self._path)).value)
+        except (NoRecord, ValueError):
+            return {}

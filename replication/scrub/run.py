@@ -96,13 +96,20 @@ class Told:
     goes_on: Callable[[Point], object] = lambda _point: None
 
 
+async def at_once(_ledgers: int) -> None:
+    """For who may look at all of them now."""
+
+
 async def only_found(findings: Sequence[Finding]) -> list[Judged]:
     """The answer of a scrub that changes nothing."""
     return [Judged(each) for each in findings]
 
 
 class Run:
-    """One.  `ranges`: of ledgers, both ends included, ascending and apart."""
+    """
+    One.  `ranges`: of ledgers, both ends included, ascending and apart.  `turn` returns when the metadata of so many
+    ledgers may be read.
+    """
 
     def __init__(
         self,
@@ -112,19 +119,21 @@ class Run:
         how: Scrubbing = Scrubbing(),
         pace: Pace | None = None,
         answer: Answer = only_found,
+        turn: Callable[[int], Awaitable[None]] = at_once,
     ) -> None:
         self.progress = Progress()
         self._client = client
         self._points = points
         self._told = told
         self._answer = answer
+        self._turn = turn
         self._done = Scrubbed()
         self._again: list[int] = []  # of the point, as far as they were not looked at yet
         self._batches = Batches(client, how, pace, self._heard)
         self._batch_bytes = BATCH_BYTES if pace is None else min(BATCH_BYTES, pace.at_once * BATCH_PACES)
 
     async def run(self, ranges: Sequence[tuple[int, int]] = ALL, *, anew: bool = False) -> Scrubbed:
-        """To its end; the point goes then.  `anew`: not from where an earlier one was cut off."""
+        """To its end, which the point says then.  `anew`: not from where an earlier one was cut off."""
         done, point = self._done, None if anew else await self._points.read()
         done.begun_ms = await self._client.store.records.clock()
         if point is not None:
@@ -135,6 +144,7 @@ class Run:
         before = done.after
         for start, end in self._cut(sizes):
             some = ids[start:end].tolist()
+            await self._turn(len(some))
             read = self.progress.bytes
             await self._judge(await self._batches.look(some))
             planned, size = sum(sizes[start:end]), self.progress.bytes - read
@@ -147,7 +157,7 @@ class Run:
         await self._judge(await self._batches.rest())
         last = self.progress
         self._count(ledgers_done=len(ids) - last.ledgers_done, bytes_total=last.bytes - last.bytes_total)
-        await self._points.drop()
+        await self._points.end(done.begun_ms)
         done.after = before
         return done
 
@@ -162,6 +172,7 @@ class Run:
         self._count(ledgers_total=len(ids))
         sizes = array("q")
         for start in range(0, len(ids), READ_AT_ONCE):
+            await self._turn(len(ids[start : start + READ_AT_ONCE]))
             some = await copies_bytes(self._client, ids[start : start + READ_AT_ONCE].tolist())
             sizes.extend(some)
             self._count(ledgers_seen=len(some), bytes_total=sum(some))

@@ -73,14 +73,6 @@ class Plan:
         """What deserves a second look."""
         return suspicions({one.ledger: (one.quorums, one.last) for one in self.ledgers}, seen)
 
-    def is_late(self, suspected: Sequence[Suspicion]) -> bool:
-        """Whether something of it is in a fragment that is being written, and may be on its way."""
-        open_from = {one.ledger: one.metadata.last_fragment.first for one in self.ledgers if not one.settled}
-        return any(
-            each.ledger in open_from and any(last >= open_from[each.ledger] for _, _, last in each.copies)
-            for each in suspected
-        )
-
     def wrong_lengths(self, seen: Sequence[Seen]) -> list[Finding]:
         """Closed ledgers whose entries, where all were read, are not as long together as their metadata says."""
         by_ledger: dict[int, list[Seen]] = {}

@@ -34,6 +34,7 @@ OPTIONS = AutoRecoveryOptions(
     backoff_ms=50,
     failed_ledger_pause_ms=400,
     copies_check_interval_s=0,
+    scrub_interval_s=0,
 )
 PROCESSES_MAX = 3
 SLACK_S = 4.0  # a decision takes effect so much later at most: a process may stand still, the metadata be slow

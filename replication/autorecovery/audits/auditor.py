@@ -1,14 +1,12 @@
 """
-The auditor of a cluster, for one term: it sees bookies leave and come back, has their ledgers marked, and checks all
-ledgers from time to time.
+The auditor of a cluster, for one term: it sees bookies leave and come back, has their ledgers marked, and checks and
+scrubs all ledgers from time to time.
 
 Knows: what it watches, and that nothing is marked while the switch is off or no bookie at all is there.
 Does not know: how it was elected, what becomes of a mark.
 
 Safety: after `stop` it marks nothing more.
 """
-
-from functools import partial
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -18,8 +16,8 @@ from quire.conf.autorecovery import AutoRecoveryOptions
 from quire.metadata.store import BookieList, Watch
 from quire.replication.autorecovery.audits.checks import Checks
 from quire.replication.autorecovery.audits.losses import Losses
+from quire.replication.autorecovery.audits.scrubs import Scrubs
 from quire.replication.autorecovery.audits.switch import Switch
-from quire.replication.autorecovery.audits.walk import kept_up, until_answered
 from quire.replication.core.absences import Absences, Sight
 
 # SPDX-License-Identifier: Apache-2.0
@@ -51,16 +49,25 @@ class Auditor:
             note_times=options.note_times,
         )
         self.checks = Checks(client, self._allowed, options)
+        self.scrubs = Scrubs(
+            client,
+            self._allowed,
+            interval_s=max(0, options.scrub_interval_s),
+            bytes_per_second=max(0, options.scrub_bytes_per_second),
+            ledgers_per_second=options.ledgers_per_second,
+        )
 
     def start(self) -> None:
         """Once."""
         store = self._client.store
         self._switch.start()
         self._watches = [store.auditing.watch_delay(self._delay_is), store.watch_bookies(self._bookies_are)]
-        for story in (self._run_losses, self._run_checks):
-            working = Deferred.fromCoroutine(kept_up(self._client.reactor, story))
-            working.addErrback(lambda _failure: None)  # cancelled
-            self._working.append(working)
+        self._working = [self._switch.begin(story) for story in (self._run_losses, self.checks.run, self.scrubs.run)]
+
+    @property
+    def figures(self) -> dict[str, int]:
+        """Of the last check of each kind, and of the last scrub."""
+        return self.checks.figures | self.scrubs.figures
 
     def stop(self) -> None:
         """The term is over."""
@@ -71,15 +78,8 @@ class Auditor:
             working.cancel()
 
     async def _run_losses(self) -> None:
-        await self._switch.known()
-        seconds = self._options.lost_bookie_recovery_delay_s
-        say = partial(self._client.store.auditing.set_delay, seconds, unless_set=True)
-        await until_answered(self._client.reactor, say, self._blind)
+        await self.losses.say_delay(self._options.lost_bookie_recovery_delay_s)
         await self.losses.run()
-
-    async def _run_checks(self) -> None:
-        await self._switch.known()
-        await self.checks.run()
 
     async def _allowed(self) -> None:
         """Returns when ledgers may be marked."""

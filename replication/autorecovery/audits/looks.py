@@ -16,7 +16,7 @@ from quire.client.api import Client
 from quire.metadata.clock import pause
 from quire.replication.autorecovery.audits.walk import Page
 from quire.replication.concurrently import all_of
-from quire.replication.scrub.judge import MENDED_BY_COPIES, Finding
+from quire.replication.scrub.judge import MENDED_BY_COPIES, Finding, Suspicion
 from quire.replication.scrub.ledgers import known, wrong_metadata
 from quire.replication.scrub.whole import Scrubbing, first_look, plan_of, second_looks
 
@@ -67,15 +67,20 @@ class Looks:
         yield Found(Counter(misplaced_ledgers=len(misplaced)), dict.fromkeys(misplaced, ()) if self._move else {})
 
     async def _findings(self, ledgers: Sequence[int]) -> AsyncIterator[dict[int, list[Finding]]]:
-        """By ledger, of some ledgers at a time: what is missing or wrong on bookies that say so."""
+        """
+        By ledger, of some ledgers at a time: what is missing or wrong on bookies that say so.  What may be on its way
+        is waited for once, between the looks.
+        """
+        suspected: list[Suspicion] = []
         for start in range(0, len(ledgers), AT_ONCE):
             plan = await plan_of(self._client, ledgers[start : start + AT_ONCE])
             seen = await all_of([first_look(self._client, self._how, lane) for lane in plan.lanes(self._how)])
-            suspected = plan.suspected([each for lane in seen for each in lane])
-            if plan.is_late(suspected):
-                await pause(self._client.reactor, self._how.settle_s)
+            suspected += plan.suspected([each for lane in seen for each in lane])
+        if any(each.late for each in suspected):
+            await pause(self._client.reactor, self._how.settle_s)
+        for start in range(0, len(suspected), AT_ONCE):
             found: dict[int, list[Finding]] = {}
-            for each in await second_looks(self._client, self._how, suspected):
+            for each in await second_looks(self._client, self._how, suspected[start : start + AT_ONCE]):
                 if each.kind in MENDED_BY_COPIES:
                     found.setdefault(each.ledger, []).append(each)
             yield found

@@ -106,6 +106,10 @@ class Losses:
         self._asked = True
         self._bell.ring()
 
+    async def say_delay(self, seconds: int) -> None:
+        """How long a bookie may stay away, unless that was said before."""
+        await self._answer(partial(self._client.store.auditing.set_delay, seconds, unless_set=True))
+
     async def run(self) -> None:
         """Until it is cancelled."""
         self._named = None

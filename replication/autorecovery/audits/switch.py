@@ -5,13 +5,16 @@ Knows: that it is asked for again and again, and that no answer is no view of th
 Does not know: who waits for it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
 
 from twisted.internet.defer import Deferred
 
 from quire.client.api import Client
 from quire.metadata.clock import pause
 from quire.protocol.errors import MetaStore
+from quire.replication.autorecovery.audits.walk import kept_up
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -46,10 +49,15 @@ class Switch:
             if not each.called:
                 each.callback(None)
 
-    async def known(self) -> None:
-        """Returns when the switch is on."""
+    def begin(self, story: Callable[[], Coroutine[Any, Any, None]]) -> Deferred[None]:
+        """Runs a story once the switch is on, and keeps it up; until that is cancelled."""
+        working = Deferred.fromCoroutine(kept_up(self._clock, partial(self._when_on, story)))
+        return working.addErrback(lambda _failure: None)  # cancelled
+
+    async def _when_on(self, story: Callable[[], Coroutine[Any, Any, None]]) -> None:
         while not self.on:
             await self.changed()
+        await story()
 
     async def changed(self) -> None:
         """Returns when something may be otherwise."""

@@ -17,7 +17,7 @@ from tests.client.fakes.cluster import FakeCluster
 # SPDX-License-Identifier: Apache-2.0
 
 THREE = ["b0", "b1", "b2"]
-OPTIONS = AutoRecoveryOptions(metadata_uri="zk://nowhere/ledgers", copies_check_interval_s=0)
+OPTIONS = AutoRecoveryOptions(metadata_uri="zk://nowhere/ledgers", copies_check_interval_s=0, scrub_interval_s=0)
 AWAY = Fault(error=MetaStore("the store is away"))
 
 

@@ -3,11 +3,11 @@
 import pytest
 
 from quire.metadata.repairs import RepairLock
-from quire.replication.autorecovery.ledger import Outcome, Repairer
+from quire.replication.autorecovery.ledger import READ_AGAIN_S, Outcome, Repairer
 from quire.replication.core.outlook import Outlook
 from tests.client.fakes.cluster import UNREACHABLE, FakeCluster
 from tests.replication.autorecovery.processes import THREE, mark
-from tests.replication.stories import bodies, closed, damage, is_whole, left_open
+from tests.replication.stories import bodies, closed, damage, is_whole, left_open, payload
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -93,6 +93,50 @@ def test_a_damaged_copy_is_found_by_reading() -> None:
     damage(cluster, "b1", ledger, 7)
     assert tried(cluster, ledger, "b1", full=True).done
     assert is_whole(cluster, cluster.client(), ledger)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_what_is_wrong_in_a_fragment_that_is_written_waits_for_its_end(full: bool) -> None:
+    """The ledger stays in the queue, nothing is fenced or copied; once it is closed it is made good."""
+    cluster = FakeCluster(5)
+    ledger = left_open(cluster, {0: THREE}, 20)
+    if full:
+        damage(cluster, "b1", ledger, 7)
+    else:
+        del cluster.bookies["b1"].ledgers[ledger].entries[7]
+    before = bodies(cluster, "b1", ledger)
+    outcome = tried(cluster, ledger, "b1", full=full)
+    assert (outcome.done, outcome.outlook) == (False, Outlook.WAITS_FOR_WRITER)
+    assert outcome.due_s == (READ_AGAIN_S if full else None)
+    assert "it is not closed" in outcome.reasons[0]
+    assert bodies(cluster, "b1", ledger) == before
+    assert not any(cluster.bookies[name].ledgers[ledger].fenced for name in THREE)
+    stored = cluster.succeed(cluster.store.read_ledger(ledger))
+    length = sum(len(payload(entry)) for entry in range(21))
+    cluster.succeed(cluster.store.write_ledger(ledger, stored.value.closed(20, length), stored.version))
+    assert tried(cluster, ledger, "b1", full=full).done
+    assert is_whole(cluster, cluster.client(), ledger)
+
+
+def test_a_copy_that_is_on_its_way_to_a_fragment_that_is_written_is_waited_for() -> None:
+    """It is confirmed before the last bookie has it."""
+    cluster = FakeCluster(5)
+    ledger = left_open(cluster, {0: THREE}, 20)
+    entries = cluster.bookies["b1"].ledgers[ledger].entries
+    body = entries.pop(19)
+    cluster.clock.callLater(5, entries.__setitem__, 19, body)
+    assert tried(cluster, ledger, "b1").done
+    assert 19 in bodies(cluster, "b1", ledger)
+
+
+def test_a_mark_stays_where_nobody_knows_what_is_confirmed() -> None:
+    """Its other bookies are away: whether the one that is there lacks something can't be told."""
+    cluster = FakeCluster(5)
+    ledger = left_open(cluster, {0: THREE}, 20)
+    cluster.kill("b0", "b2")
+    outcome = tried(cluster, ledger, "b1")
+    assert not outcome.done
+    assert "last add confirmed can't be read" in outcome.reasons[0]
 
 
 def test_a_mark_without_bookies_is_about_all_that_are_there() -> None:

@@ -17,7 +17,7 @@ from tests.replication.stories import closed, cookie
 
 # SPDX-License-Identifier: Apache-2.0
 
-OPTIONS = AutoRecoveryOptions(metadata_uri="zk://nowhere/ledgers", copies_check_interval_s=0)
+OPTIONS = AutoRecoveryOptions(metadata_uri="zk://nowhere/ledgers", copies_check_interval_s=0, scrub_interval_s=0)
 
 
 class Scene:

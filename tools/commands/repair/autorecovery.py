@@ -101,6 +101,7 @@ def status(metadata: Metadata = None, json_wanted: Json = False) -> None:
     Example:
       quire autorecovery status
     """
+    from quire.replication.scrub.point import AUDITOR, Points
 
     async def work(store: "RecordStore") -> dict[str, Any]:
         await store.cluster()
@@ -113,6 +114,10 @@ def status(metadata: Metadata = None, json_wanted: Json = False) -> None:
         }
         for check, name in CHECKS.items():
             value[f"{name}_checked_ms"] = await store.auditing.checked(check)
+        scrubs = Points(store.records, AUDITOR, lasting=True)
+        point = await scrubs.read()
+        value["scrub_checked_ms"] = await scrubs.ended()
+        value["scrub_after"] = None if point is None else point.after
         value["queued"] = await queued(store)
         return value
 
@@ -124,6 +129,7 @@ def status(metadata: Metadata = None, json_wanted: Json = False) -> None:
         f"repair:    {'on' if value['enabled'] else 'off: `quire autorecovery enable` turns it on'}",
         f"delay:     {'not set' if delay is None else f'{delay:,} s'}",
         *(f"{name + ':':<10} {when(value[f'{name}_checked_ms'])}" for name in CHECKS.values()),
+        f"scrub:     {scrub_text(value['scrub_checked_ms'], value['scrub_after'])}",
         f"queued:    {value['queued']:,} ledger{'' if value['queued'] == 1 else 's'}"
         + ("; `quire underreplicated list` shows them" if value["queued"] else ""),
     ]
@@ -226,6 +232,11 @@ async def queued(store: "RecordStore") -> int:
             progress.advance(len(page))
             page = await store.repairs.shortages(page[-1].ledger, PAGE)
         return progress.done
+
+
+def scrub_text(ms: int | None, after: int | None) -> str:
+    """How far the auditor's scrub is, or when the last one began."""
+    return when(ms) if after is None else f"under way, has come to ledger {after}"
 
 
 def when(ms: int | None) -> str:

@@ -59,6 +59,21 @@ def test_a_bookie_inside_its_delay_is_no_finding() -> None:
     auditor.stop()
 
 
+def test_a_copy_on_its_way_when_its_ledger_is_closed_is_no_finding() -> None:
+    """An add is acknowledged, and its ledger closed, before the last copy is there; one that never comes is marked."""
+    cluster = FakeCluster(5)
+    late, lacking = closed(cluster, {0: THREE}, 9), closed(cluster, {0: THREE}, 9)
+    body = cluster.bookies["b1"].ledgers[late].entries.pop(9)
+    del cluster.bookies["b1"].ledgers[lacking].entries[9]
+    auditor = auditing(cluster, replicas_check_interval_s=1000)
+    cluster.spin(5)
+    cluster.bookies["b1"].ledgers[late].entries[9] = body
+    cluster.spin(60)
+    assert queue(cluster) == [lacking]
+    assert auditor.checks.figures["ledgers_below_write_quorum"] == 1
+    auditor.stop()
+
+
 def test_it_goes_on_where_it_was_cut_off() -> None:
     """Ledgers before that are not looked at again."""
     cluster = FakeCluster(5)

@@ -10,17 +10,22 @@ from tests.replication.autorecovery.processes import AWAY
 
 
 def test_it_follows_the_store() -> None:
-    """Within a second or so; who waits is woken when it is on."""
+    """Within a second or so; a story begins when it is on."""
     cluster = FakeCluster(3)
     cluster.succeed(cluster.store.repairs.set_enabled(False))
     switch = Switch(cluster.client(), lambda: None)
     switch.start()
-    known = cluster.outcome(switch.known())
+    begun: list[float] = []
+
+    async def story() -> None:
+        begun.append(cluster.clock.seconds())
+
+    working = cluster.outcome(switch.begin(story))
     cluster.spin(10)
-    assert (switch.on, known.done) == (False, False)
+    assert (switch.on, begun, working.done) == (False, [], False)
     cluster.succeed(cluster.store.repairs.set_enabled(True))
     cluster.spin(1.5)
-    assert (switch.on, known.done) == (True, True)
+    assert (switch.on, len(begun), working.done) == (True, 1, True)
     cluster.succeed(cluster.store.repairs.set_enabled(False))
     cluster.spin(1.5)
     assert not switch.on

@@ -9,6 +9,7 @@ import pytest
 from quire.metadata.auditing import Periodic
 from quire.metadata.records import RecordStore
 from quire.metadata.uri import open_store
+from quire.replication.scrub.point import AUDITOR, Point, Points
 from quire.tools.local_cluster.zookeeper import ZooKeeper
 from tests.reactor import reactor, run
 from tests.tools.command import ok, refused
@@ -50,7 +51,7 @@ def test_the_status_of_a_new_cluster(made: str) -> None:
     """Nobody audits, nothing was ever checked, and what to run next is said."""
     done = ok("autorecovery", "status", metadata=made)
     assert "none: start one with `quire autorecovery start`" in done.out
-    assert done.out.count("never checked") == 3
+    assert done.out.count("never checked") == 4
     assert "queued:    0 ledgers\n" in done.out
     assert ok("autorecovery", "status", "--json", metadata=made).document == {
         "auditor": None,
@@ -58,6 +59,8 @@ def test_the_status_of_a_new_cluster(made: str) -> None:
         "enabled": True,
         "delay_s": None,
         "copies_checked_ms": None,
+        "scrub_checked_ms": None,
+        "scrub_after": None,
         "placement_checked_ms": None,
         "replicas_checked_ms": None,
         "queued": 0,
@@ -71,11 +74,13 @@ def test_the_status_of_one_that_heals(made: str) -> None:
         await store.repairs.mark(7, ["b:1"], 1)
         await store.auditing.set_checked(Periodic.COPIES, 1_800_000_000_000)
         await store.auditing.vote("a:1")
+        await Points(store.records, AUDITOR).write(Point(4711, [], 1, {}))
         return ok("autorecovery", "status", metadata=made).out
 
     said = in_store(made, prepare)
     assert "auditor:   a:1\nruns:      1 process\n" in said
     assert "copies:    checked 2027-01-15 08:00:00Z\n" in said
+    assert "scrub:     under way, has come to ledger 4711\n" in said
     assert "queued:    1 ledger; `quire underreplicated list` shows them" in said
 
 
