@@ -3,7 +3,7 @@ Connections between clients and bookies on which the other side is known: encryp
 bytes, and authenticated, from names and passwords in a file to tokens.
 
 TLS, in reading order: `opening` (face), `credentials` (face), `context`, `stream`, `refusals` (face).
-Authentication: `exchange` (face), `digest_md5`, `jaas`.
+Authentication: `authentication` (face), `exchange` (face), `digest_md5`, `jaas`.
 
 Only `opening` and `refusals` do without pyOpenSSL and service_identity, which come with `quire[tls]`: the rest of TLS
 is imported where it is on.  Authentication needs neither.
