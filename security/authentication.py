@@ -15,10 +15,11 @@ from collections.abc import Mapping
 from twisted.logger import Logger
 
 from quire.conf.bookie import BookieOptions
+from quire.conf.client import ClientOptions
 from quire.conf.properties import ConfigurationError
-from quire.security.digest_md5 import BookiesSide, Users
+from quire.security.digest_md5 import BookiesSide, ClientsSide, Users, digest_of
 from quire.security.exchange import Provider
-from quire.security.jaas import users
+from quire.security.jaas import Account, account, users
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -38,6 +39,31 @@ class SaslOfBookie:
         return BookiesSide(self._users)
 
 
+class SaslOfClient:
+    """A client's."""
+
+    name = NAME
+
+    def __init__(self, known: Account) -> None:
+        self._user = known.user
+        self._digest = digest_of(known.user, known.password)
+
+    def begin(self) -> ClientsSide:
+        return ClientsSide(self._user, self._digest)
+
+
+def of_client(options: ClientOptions) -> Provider | None:
+    """None: it does not say who it is.  `ConfigurationError` when it could not."""
+    if options.authentication is None:
+        return None
+    path = options.jaas_file
+    assert path is not None
+    is_system = options.client_role == "system"
+    found = account(path, options.jaas_system_section if is_system else options.jaas_client_section)
+    _warn_of(path, options.tls)
+    return SaslOfClient(found)
+
+
 def of_bookie(options: BookieOptions) -> Provider | None:
     """None: everybody is served.  `ConfigurationError` when nobody could be."""
     if options.authentication is None:
@@ -46,12 +72,7 @@ def of_bookie(options: BookieOptions) -> Provider | None:
     assert path is not None
     found = users(path, options.jaas_section)
     allowed = _allowed(found, path, options.jaas_allowed)
-    _warn_of(path)
-    if not options.tls:
-        log.warn(
-            "clients authenticate without TLS: who listens can guess passwords at leisure, and can change what "
-            "follows; turn TLS on (tlsProviderFactoryClass, docs/security.md)"
-        )
+    _warn_of(path, options.tls)
     return SaslOfBookie(Users(found, allowed))
 
 
@@ -72,7 +93,12 @@ def _allowed(found: Mapping[str, str], path: str, expression: str) -> list[str]:
     return allowed
 
 
-def _warn_of(path: str) -> None:
-    """Of a file with passwords that everybody on this machine can read."""
+def _warn_of(path: str, tls: bool) -> None:
+    """What gives passwords away: connections that can be listened to, and a file that everybody here can read."""
+    if not tls:
+        log.warn(
+            "clients authenticate without TLS: who listens can guess passwords at leisure, and can change what "
+            "follows; turn TLS on (tlsProviderFactoryClass, docs/security.md)"
+        )
     if os.stat(path).st_mode & stat.S_IROTH:
         log.warn("everybody on this machine can read the passwords in {path}: chmod o-r {path}", path=path)

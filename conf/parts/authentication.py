@@ -92,3 +92,36 @@ class BookieAuthenticationOptions(JaasOptions):
         if self.authentication and self.jaas_file is None:
             raise ValueError("bookieAuthProviderFactoryClass is set: set saslJaasFile, the file with the users, too")
         return self
+
+
+class ClientAuthenticationOptions(JaasOptions):
+    """A client's."""
+
+    authentication: SaslOrNone = option(
+        None,
+        key="clientAuthProviderFactoryClass",
+        description=f"the client says to bookies who it is: sasl, or {APACHES_CLIENT}; unset: it does not",
+    )
+    client_role: Literal["standard", "system"] = option(
+        "standard",
+        key="clientRole",
+        description="which section it takes: standard, or system, as AutoRecovery and bookies do where this is unset",
+    )
+    jaas_client_section: str = option(
+        "BookKeeper",
+        key="saslJaasClientSectionName",
+        min_length=1,
+        description="section of that file with username and password of a client of role standard",
+    )
+    jaas_system_section: str = option(
+        "Auditor",
+        key="saslJaasAuditorSectionName",
+        min_length=1,
+        description="section of that file with username and password of a client of role system",
+    )
+
+    @model_validator(mode="after")
+    def _with_account(self) -> Self:
+        if self.authentication and self.jaas_file is None:
+            raise ValueError("clientAuthProviderFactoryClass is set: set saslJaasFile, the file with the password, too")
+        return self

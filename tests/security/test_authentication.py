@@ -6,8 +6,9 @@ import pytest
 from twisted.logger import LogEvent, capturedLogs, formatEvent
 
 from quire.conf.bookie import BookieOptions
+from quire.conf.client import ClientOptions
 from quire.conf.properties import ConfigurationError
-from quire.security.authentication import of_bookie
+from quire.security.authentication import of_bookie, of_client
 from quire.security.digest_md5 import BookiesSide, ClientsSide, digest_of
 from quire.security.exchange import NotAuthenticated, Provider
 from quire.security.jaas import MODULE
@@ -85,7 +86,29 @@ def test_what_is_weak_is_said_at_the_start(tmp_path: Path) -> None:
     assert lines(events) == ""
 
 
+def test_a_client_takes_the_section_of_its_role(tmp_path: Path) -> None:
+    """BookKeeper, or Auditor for what a cluster does by itself; the names of both are options."""
+    path = file(tmp_path)
+    asked = {"authentication": "sasl", "jaas_file": path}
+    everybody = of_bookie(bookie(path, jaas_allowed=".*"))
+    provider = of_client(ClientOptions.model_validate(asked))
+    assert everybody is not None
+    assert provider is not None
+    there, here = everybody.begin(), provider.begin()
+    here.step(there.step(here.step(there.step(here.step(b"")))))
+    assert there.complete
+    assert here.complete
+    with pytest.raises(ConfigurationError, match="no section Auditor"):
+        of_client(ClientOptions.model_validate({**asked, "client_role": "system"}))
+    assert of_client(
+        ClientOptions.model_validate({**asked, "client_role": "system", "jaas_system_section": "BookKeeper"})
+    )
+    assert of_client(ClientOptions()) is None
+
+
 def test_a_provider_shows_no_password(tmp_path: Path) -> None:
     """Nor do the options that it came from."""
     options = bookie(file(tmp_path))
-    assert SECRET not in repr(options) + repr(of_bookie(options)) + str(options.model_dump())
+    client = ClientOptions(authentication="sasl", jaas_file=options.jaas_file)
+    shown = (options, client, options.model_dump(), client.model_dump(), of_bookie(options), of_client(client))
+    assert SECRET not in repr(shown)

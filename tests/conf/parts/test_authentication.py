@@ -3,7 +3,14 @@
 import pytest
 
 from quire.conf.bookie import BookieOptions
-from quire.conf.parts.authentication import APACHES_BOOKIE, NONE, BookieAuthenticationOptions
+from quire.conf.client import ClientOptions
+from quire.conf.parts.authentication import (
+    APACHES_BOOKIE,
+    APACHES_CLIENT,
+    NONE,
+    BookieAuthenticationOptions,
+    ClientAuthenticationOptions,
+)
 from quire.conf.properties import ConfigurationError, options, parse
 from quire.conf.shared_file import READERS
 
@@ -16,7 +23,11 @@ def bookie(text: str) -> BookieOptions:
     return options(BookieOptions, parse(BASE + text, "bookie.conf"), READERS)[0]
 
 
-def test_apaches_names() -> None:
+def client(text: str) -> ClientOptions:
+    return options(ClientOptions, parse(text, "bookie.conf"), READERS)[0]
+
+
+def test_apaches_names_for_a_bookie() -> None:
     """The class that is served, the one that asks for nothing, and the defaults of its keys."""
     found = bookie(f"bookieAuthProviderFactoryClass={APACHES_BOOKIE}\nsaslJaasFile=/jaas.conf\n")
     assert (found.authentication, found.jaas_file) == ("sasl", "/jaas.conf")
@@ -24,6 +35,29 @@ def test_apaches_names() -> None:
     assert bookie("bookieAuthProviderFactoryClass=sasl\nsaslJaasFile=/jaas.conf\n").authentication == "sasl"
     for nothing in ("", f"bookieAuthProviderFactoryClass={NONE}\n", "bookieAuthProviderFactoryClass=False\n"):
         assert bookie(nothing).authentication is None
+
+
+def test_apaches_names_for_a_client() -> None:
+    """The same in a file that a bookie reads, too; each side takes its own keys of it."""
+    both = (
+        f"bookieAuthProviderFactoryClass={APACHES_BOOKIE}\nclientAuthProviderFactoryClass={APACHES_CLIENT}\n"
+        "saslJaasFile=/jaas.conf\n"
+    )
+    found = client(both + "clientRole=system\n")
+    assert (found.authentication, found.jaas_file, found.client_role) == ("sasl", "/jaas.conf", "system")
+    assert (found.jaas_client_section, found.jaas_system_section) == ("BookKeeper", "Auditor")
+    assert bookie(both).authentication == "sasl"
+    assert client("").authentication is None
+    assert client(f"clientAuthProviderFactoryClass={NONE}\n").authentication is None
+
+
+@pytest.mark.parametrize("text", ["clientAuthProviderFactoryClass=com.example.Mine\n", "clientRole=king\n"])
+def test_a_client_that_could_not_say_who_it_is(text: str) -> None:
+    """The line and the key are named."""
+    with pytest.raises(ConfigurationError, match=f"bookie.conf:1: {text.strip()}"):
+        client(text)
+    with pytest.raises(ConfigurationError, match="set saslJaasFile"):
+        client("clientAuthProviderFactoryClass=sasl\n")
 
 
 @pytest.mark.parametrize("name", ["com.example.Mine", "org.apache.bookkeeper.tls.BookieAuthZFactory", "true"])
@@ -50,4 +84,5 @@ def test_what_could_not_protect_a_bookie_is_refused(text: str, said: str) -> Non
 
 def test_no_option_holds_a_password() -> None:
     """So none can be shown."""
-    assert not [name for name in BookieAuthenticationOptions.model_fields if "password" in name]
+    both = {**BookieAuthenticationOptions.model_fields, **ClientAuthenticationOptions.model_fields}
+    assert not [name for name in both if "password" in name]
