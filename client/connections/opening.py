@@ -15,14 +15,23 @@ from typing import Protocol
 
 from quire.protocol import v3
 from quire.protocol.errors import MalformedFrame, Security, Status, WireError
-from quire.protocol.messages import BOOKIE_ID, Auth, AuthReply, BookieInfo, InfoReply, Reply, StartTls, StatusReply
+from quire.protocol.messages import (
+    AUTH_DISABLED,
+    BOOKIE_ID,
+    Auth,
+    AuthReply,
+    BookieInfo,
+    InfoReply,
+    Reply,
+    StartTls,
+    StatusReply,
+)
 from quire.security.exchange import NotAuthenticated, Provider
 
 # SPDX-License-Identifier: Apache-2.0
 
 SECURITY = Security.code
 FIRST_TXN = 0  # transactions of requests begin at 1, when those of tokens are over
-AUTH_DISABLED = "AuthDisabledPlugin"  # in place of a provider's name
 START = v3.pack_request(StartTls(FIRST_TXN))
 WHO = v3.pack_request(BookieInfo(BOOKIE_ID, FIRST_TXN))
 
