@@ -15,6 +15,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
 from quire.conf.options import option
+from quire.conf.parts.authentication import ClientAuthenticationOptions
 from quire.conf.parts.tls import ClientTlsOptions
 from quire.conf.placement import PlacementOptions
 
@@ -298,7 +299,13 @@ class ReaderOptions(BaseModel):
 
 
 class ClientOptions(
-    PlacementOptions, ReaderOptions, WriterOptions, RequestOptions, ClientTlsOptions, ConnectionOptions
+    PlacementOptions,
+    ReaderOptions,
+    WriterOptions,
+    RequestOptions,
+    ClientAuthenticationOptions,
+    ClientTlsOptions,
+    ConnectionOptions,
 ):
     """One client: its connections to bookies, the windows of its writers and the read-ahead of its readers."""
 

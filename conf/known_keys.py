@@ -138,8 +138,6 @@ ADVICE = {
 # Security that is asked for and not served stops the start: key -> what would not be so.
 UNSERVED_SECURITY = {
     "authorizedRoles": "every client would have every right",
-    "bookieAuthProviderFactoryClass": "nobody would have to authenticate",
-    "clientAuthProviderFactoryClass": "bookies would not be told who connects",
     "httpServerTlsEnable": "/metrics and the admin paths would be plain HTTP",
     "permittedStartupUsers": "any user could start it",
     "zkEnableSecurity": "znodes would have open access lists",

@@ -241,8 +241,9 @@ def options(model: type[M], found: Sequence[Property], beside: Sequence[type[Bas
     except ValidationError as failure:
         for fault in failure.errors(include_url=False, include_context=False):
             name = str(fault["loc"][0]) if fault["loc"] else ""
+            said = fault["msg"].removeprefix("Value error, ")
             if name not in fields:
-                faults.append(fault["msg"].removeprefix("Value error, "))
+                faults.append(said)
                 continue
             key, allowed = key_of(fields[name])["names"][0], range_text(fields[name])
             if name not in origin:
@@ -251,7 +252,7 @@ def options(model: type[M], found: Sequence[Property], beside: Sequence[type[Bas
                 )
             else:
                 item = origin[name]
-                faults.append(f"{item.where}: {item.key}={item.shown} is not allowed: {allowed or fault['msg']}")
+                faults.append(f"{item.where}: {item.key}={item.shown} is not allowed: {allowed or said}")
         raise ConfigurationError("; ".join(faults)) from None
     if faults:
         raise ConfigurationError("; ".join(faults))

@@ -117,6 +117,10 @@ class Receiver(Generic[T]):
         """Bytes of an unfinished frame."""
         return self._inflow.held
 
+    def widen(self, frame_bytes_max: int) -> None:
+        """Another limit for the frames whose length is still to come."""
+        self._inflow.payload_bytes_max = frame_bytes_max - LENGTH_BYTES
+
     def feed(self, data: bytes) -> list[T]:
         """
         The messages completed by these bytes, in order.  Once `failure` is set the connection must close: what came

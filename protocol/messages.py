@@ -21,6 +21,7 @@ LAST_ENTRY = -1  # as an entry id in a read: "your highest stored entry"
 HIGH_PRIORITY = 100  # what Apache clients send in V3; V2 has one bit for it
 TOTAL_DISK, FREE_DISK = 1, 2  # what a `BookieInfo` may ask for
 BOOKIE_ID = 1 << 20  # the same, quire's own: Apache's bookies ignore the bit
+AUTH_DISABLED = "AuthDisabledPlugin"  # in the place of a plugin's name: this side asks nobody who he is
 
 
 @dataclass(slots=True)

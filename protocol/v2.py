@@ -26,6 +26,7 @@ from quire.protocol.digest import EqualBodies
 from quire.protocol.errors import MalformedFrame, Status, UnknownOperation
 from quire.protocol.frames import FRAME_BYTES_MAX, LENGTH, Receiver, check_length
 from quire.protocol.messages import (
+    AUTH_DISABLED,
     HIGH_PRIORITY,
     AddAcks,
     AddRun,
@@ -41,7 +42,6 @@ from quire.protocol.messages import (
 
 # SPDX-License-Identifier: Apache-2.0
 
-AUTH_DISABLED = "AuthDisabledPlugin"
 
 ADD_START = Struct(">I32sq")  # length; header, master key and ledger, which are equal all through a run; entry
 READ_REQUEST = Struct(">IIqq")  # length, header, ledger, entry

@@ -131,3 +131,8 @@ def refusal(request: Request, status: Status) -> bytes:
             return b"" if request.txn is None else v3.bare(request, status)
         case Unserved():
             return v3.bare(request, status)
+
+
+def not_authenticated(request: Request) -> bytes:
+    """The refusal of a request before authentication; over V3 it has nothing but the request's header."""
+    return refusal(request, Status.EUA) if came_by_v2(request) else v3.bare(request, Status.EUA)

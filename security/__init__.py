@@ -1,8 +1,10 @@
 """
-Encrypted connections between clients and bookies: from PEM files to a stream of bytes whose other side is known.
+Connections between clients and bookies on which the other side is known: encrypted, from PEM files to a stream of
+bytes, and authenticated, from names and passwords in a file to tokens.
 
-In reading order: `opening` (face), `credentials` (face), `context`, `stream`, `refusals` (face).
+TLS, in reading order: `opening` (face), `credentials` (face), `context`, `stream`, `refusals` (face).
+Authentication: `authentication` (face), `exchange` (face), `digest_md5`, `jaas`.
 
-Only `opening` and `refusals` do without pyOpenSSL and service_identity, which come with `quire[tls]`: the rest is
-imported where TLS is on.
+Only `opening` and `refusals` do without pyOpenSSL and service_identity, which come with `quire[tls]`: the rest of TLS
+is imported where it is on.  Authentication needs neither.
 """

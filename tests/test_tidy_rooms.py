@@ -39,6 +39,7 @@ COVERED = {
         "tests/bookie/server/test_service.py",
         "types only: the service and its fakes satisfy them",
     ),
+    "security/exchange.py": ("tests/security/test_digest_md5.py", "types only: DIGEST-MD5 and fakes satisfy them"),
     "bookie/upkeep/deletions.py": (
         "tests/bookie/upkeep/test_garbage.py",
         "rounds of garbage collection are tested as a whole, with what they delete",

@@ -42,6 +42,7 @@ from quire.metadata.formats.drain_orders import DrainOrders
 from quire.metadata.records import RecordStore
 from quire.metadata.store import HOST_PROPERTY, ServiceInfo
 from quire.protocol.errors import LedgerError
+from quire.security.authentication import of_bookie
 from quire.security.opening import credentials
 
 # SPDX-License-Identifier: Apache-2.0
@@ -173,9 +174,10 @@ class Bookie:
         """Builds each part from parts that exist; the storage replays its journal."""
         options, files, clock = self.options, self._files, self._reactor
         self._credentials = credentials(options, clock.seconds)
+        provider = of_bookie(options)
         storage = self._storage = self._open_storage(options, self._reactor, files)
         self.service = Service(clock, options, storage, self.id)
-        self.listener = Listener(clock, options, self.service, self._credentials)
+        self.listener = Listener(clock, options, self.service, self._credentials, provider)
         self.registration = Registration(self._store, self.id, self._fail)
         self._read_only = ReadOnly(self.id, self.service, self.registration)
         storage.listen(StorageListener(self.service, self._fail, self._read_only.by_storage))

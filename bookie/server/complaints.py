@@ -1,6 +1,6 @@
 """
-The log lines about connections that were closed: one a minute for each host and kind of reason, then how many more
-there were.
+The log lines about connections that were closed, or refused something: one a minute for each host and kind of reason,
+then how many more there were.
 
 Knows: which host was logged when.  Does not know: connections, why one is closed.
 
@@ -29,8 +29,13 @@ class Complaints:
         # (host, kind) -> when its line was written, how many were not since; oldest first
         self._reported: dict[tuple[str, str], list[float]] = {}
 
-    def report(self, peer: str, kind: str, reason: str, failure: Failure | None = None) -> None:
-        """The connection from `peer` is closed, for a reason of this kind; where in our code with `failure`."""
+    def report(
+        self, peer: str, kind: str, reason: str, failure: Failure | None = None, *, closing: bool = True
+    ) -> None:
+        """
+        The connection from `peer` is closed, or else it is refused something, for a reason of this kind; where in our
+        code with `failure`.
+        """
         key = (peer.rpartition(":")[0] or peer, kind)
         reported = self._reported
         if key not in reported and len(reported) >= HOSTS_MAX:
@@ -39,7 +44,7 @@ class Complaints:
             reported[key][1] += 1
             return
         reported[key] = [self._clock.seconds(), 0]
-        text = "closing the connection from {peer}: {reason}"
+        text = "closing the connection from {peer}: {reason}" if closing else "refusing what {peer} asks: {reason}"
         if failure is None:
             self._log.warn(text, peer=peer, reason=reason)
         else:

@@ -1,15 +1,15 @@
 """
 What a connection goes through before its requests are served: START_TLS and the handshake, or the decision that it may
-go without (wire.md 9.3).
+go without, and then authentication where clients need it (wire.md 9.2, 9.3).
 
-Knows: which request may come first, and what may stand behind it.
-Does not know: how a connection is encrypted (`quire.security`), what requests mean (`service`).
+Knows: which request may come first, what may stand behind it, and how the others are refused.
+Does not know: how a connection is encrypted, what a token means (`quire.security`), what requests mean (`service`).
 
-A connection is outside until it is admitted.  A provider of authentication will have its place here: what it asks and
-what it is told goes through `serve` after `secured`, and `secured` then leaves the admission to it.
+A connection is outside until it is admitted.
 
-Safety: of a connection outside nothing but START_TLS is done.  Whatever follows that in the clear was sent by nobody
-who is known, so one byte of it ends the connection, and nothing of it is served after the handshake.
+Safety: of a connection outside nothing but START_TLS and AUTH is done.  Whatever follows START_TLS in the clear was
+sent by nobody who is known, so one byte of it ends the connection, and nothing of it is served after the handshake.
+Each connection has one try to authenticate, and none after the first failure.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Protocol
 from quire.bookie.server.complaints import Complaints
 from quire.protocol import wire
 from quire.protocol.errors import Status
-from quire.protocol.messages import Request, StartTls
+from quire.protocol.messages import AddRun, Auth, AuthReply, Read, Request, StartTls
+from quire.security.exchange import Exchange, NotAuthenticated, Provider
 
 if TYPE_CHECKING:
     from quire.security.credentials import Credentials
@@ -26,13 +27,16 @@ if TYPE_CHECKING:
 # SPDX-License-Identifier: Apache-2.0
 
 OUTSIDE_S_MAX = 10.0  # a handshake takes milliseconds; also until START_TLS where TLS is required
-OUTSIDE_FRAME_BYTES_MAX = 4096  # where TLS is required: START_TLS has 15
+OUTSIDE_FRAME_BYTES_MAX = 4096  # START_TLS has 15, tokens some 300
 
 
 class Arriving(Protocol):
     """A connection that is outside."""
 
     peer: str
+    alive: bool
+    is_secure: bool  # TLS is on, or is being put on
+    exchange: Exchange | None  # the authentication that it has begun
 
     @property
     def pure(self) -> bool:
@@ -53,71 +57,157 @@ class Arriving(Protocol):
 
 
 class Entrance:
-    """That of one bookie."""
+    """That of one bookie, which has TLS, authentication or both.  `required`: of TLS, where it is on."""
 
-    def __init__(self, credentials: "Credentials", required: bool, complaints: Complaints) -> None:
+    def __init__(
+        self, credentials: "Credentials | None", required: bool, provider: Provider | None, complaints: Complaints
+    ) -> None:
         self.credentials = credentials
-        self.required = required
         self.handshakes = 0
         self.handshakes_failed = 0
         self.turned_away = 0  # they spoke without TLS where it is required
+        self.authentications = 0
+        self.authentications_failed = 0
+        self.not_authenticated = 0  # requests of those who are not, or not yet
+        self._tls_required = required and credentials is not None
+        self._provider = provider
         self._complaints = complaints
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether nobody is admitted without a handshake, of TLS or of authentication."""
+        return self._tls_required or self._provider is not None
 
     def serve(
         self, connection: Arriving, requests: Sequence[Request], admitted: Callable[[Sequence[Request]], None]
     ) -> None:
-        """What came of a connection outside.  `admitted` serves requests of one that may go without TLS."""
+        """What came of a connection outside.  `admitted` serves those that come after its admission."""
         if not requests:
             return
-        first = requests[0]
-        if isinstance(first, StartTls):
-            if len(requests) > 1 or not connection.pure:
-                self.handshakes_failed += 1
-                self._turn_away(
-                    connection, "more bytes came with START_TLS, before TLS was on: somebody put them there"
-                )
+        if self.credentials is not None and not connection.is_secure and connection.exchange is None:
+            first = requests[0]
+            if isinstance(first, StartTls):
+                self._start_tls(connection, first, len(requests) == 1)
                 return
-            connection.send(wire.refusal(first, Status.EOK))
-            connection.secure(self.credentials)
-        elif self.required:
-            self.turned_away += 1
-            connection.send(wire.refusal(first, Status.EUA))
-            self._turn_away(
-                connection,
-                "it speaks without TLS, which is required here (tlsRequired); turn TLS on in that client "
-                "(docs/security.md)",
-            )
-        else:
+            if self._tls_required:
+                self._demand_tls(connection, first)
+                return
+        provider = self._provider
+        if provider is None:
             connection.admit()
             admitted(requests)
+            return
+        for number, request in enumerate(requests, 1):
+            if not isinstance(request, Auth) or request.plugin != provider.name:
+                self._demand_authentication(connection, request)
+            elif self._authenticate(connection, request, provider):
+                connection.admit()
+                admitted(requests[number:])
+                return
+            if not connection.alive:
+                return
 
     def secured(self, connection: Arriving) -> None:
         """The handshake is over, and a certificate that was asked for is good."""
         self.handshakes += 1
-        connection.admit()
+        if self._provider is None:
+            connection.admit()
 
     def refused(self, connection: Arriving, reason: str) -> None:
         """One side does not trust the other; the connection has ended."""
         self.handshakes_failed += 1
         self._complaints.report(connection.peer, "TLS that failed", f"TLS failed: {reason}")
 
-    def counts(self) -> list[tuple[str, str, int]]:
-        """For the metrics: names, meanings, numbers since the start."""
-        return [
-            ("tls_handshakes", "connections that TLS is on", self.handshakes),
-            ("tls_handshakes_failed", "connections of which one side did not trust the other", self.handshakes_failed),
-            ("tls_turned_away", "connections that spoke without TLS where it is required", self.turned_away),
-            ("tls_reloads", "times that the files of TLS were read again", self.credentials.reloads),
-        ]
+    # TLS
 
-    def gauges(self) -> list[tuple[str, str, float]]:
-        """The same of what is so now."""
-        credentials = self.credentials
-        return [
-            ("tls_files_broken", "1 while the files of TLS can't be used as they are", int(bool(credentials.broken))),
-            ("tls_certificate_expires", "when the certificate in use ends, seconds since 1970", credentials.expires),
-        ]
+    def _start_tls(self, connection: Arriving, request: StartTls, is_alone: bool) -> None:
+        assert self.credentials is not None
+        if is_alone and connection.pure:
+            connection.send(wire.refusal(request, Status.EOK))
+            connection.secure(self.credentials)
+            return
+        self.handshakes_failed += 1
+        self._turn_away(connection, "more bytes came with START_TLS, before TLS was on: somebody put them there")
+
+    def _demand_tls(self, connection: Arriving, request: Request) -> None:
+        self.turned_away += 1
+        connection.send(wire.refusal(request, Status.EUA))
+        self._turn_away(
+            connection,
+            "it speaks without TLS, which is required here (tlsRequired); turn TLS on in that client "
+            "(docs/security.md)",
+        )
 
     def _turn_away(self, connection: Arriving, reason: str) -> None:
         self._complaints.report(connection.peer, "what came before TLS", reason)
         connection.close()
+
+    # authentication
+
+    def _authenticate(self, connection: Arriving, request: Auth, provider: Provider) -> bool:
+        """One token; whether the connection's other side is known with it."""
+        if connection.exchange is None:
+            connection.exchange = provider.begin()
+        try:
+            token = connection.exchange.step(request.payload)
+        except NotAuthenticated as failure:
+            self.authentications_failed += 1
+            self._complaints.report(connection.peer, "authentication that failed", f"not authenticated: {failure}")
+            connection.send(wire.refusal(request, Status.EUA))
+            connection.close()
+            return False
+        connection.send(wire.answer(request, AuthReply(provider.name, token, Status.EOK, request.txn)))
+        self.authentications += connection.exchange.complete
+        return connection.exchange.complete
+
+    def _demand_authentication(self, connection: Arriving, request: Request) -> None:
+        """As Apache's do: over V3 the connection goes on, over V2 only where an add or a read can be refused."""
+        self.not_authenticated += 1
+        self._complaints.report(
+            connection.peer,
+            "what came before authentication",
+            "it asks without having authenticated, which is required here (bookieAuthProviderFactoryClass); set "
+            "clientAuthProviderFactoryClass in that client (docs/security.md)",
+            closing=False,
+        )
+        if wire.came_by_v2(request) and not isinstance(request, AddRun | Read):
+            connection.close()
+            return
+        if isinstance(request, StartTls):  # a bookie without TLS, or too late
+            connection.send(wire.refusal(request, Status.EBADREQ))
+        else:
+            connection.send(wire.not_authenticated(request))
+
+    # what is counted
+
+    def counts(self) -> list[tuple[str, str, int]]:
+        """For the metrics: names, meanings, numbers since the start."""
+        found = []
+        if self.credentials is not None:
+            found += [
+                ("tls_handshakes", "connections that TLS is on", self.handshakes),
+                (
+                    "tls_handshakes_failed",
+                    "connections of which one side did not trust the other",
+                    self.handshakes_failed,
+                ),
+                ("tls_turned_away", "connections that spoke without TLS where it is required", self.turned_away),
+                ("tls_reloads", "times that the files of TLS were read again", self.credentials.reloads),
+            ]
+        if self._provider is not None:
+            found += [
+                ("authentications", "connections whose client has proved who it is", self.authentications),
+                ("authentications_failed", "connections whose client could not", self.authentications_failed),
+                ("not_authenticated", "requests before that, which were refused", self.not_authenticated),
+            ]
+        return found
+
+    def gauges(self) -> list[tuple[str, str, float]]:
+        """The same of what is so now."""
+        credentials = self.credentials
+        if credentials is None:
+            return []
+        return [
+            ("tls_files_broken", "1 while the files of TLS can't be used as they are", int(bool(credentials.broken))),
+            ("tls_certificate_expires", "when the certificate in use ends, seconds since 1970", credentials.expires),
+        ]

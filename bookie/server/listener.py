@@ -33,6 +33,7 @@ from quire.metadata.clock import Clock, Timer
 from quire.protocol.frames import send_at_once
 from quire.protocol.messages import Request
 from quire.protocol.wire import Requests
+from quire.security.exchange import Exchange, Provider
 from quire.security.refusals import TlsRefused
 
 if TYPE_CHECKING:
@@ -56,9 +57,11 @@ class Connection(Protocol):
         self._service = listener.service
         self._entrance = entrance = listener.entrance
         self._serve = listener.service.serve if entrance is None else self._enter
-        outside = entrance is not None and entrance.required
+        outside = entrance is not None and entrance.is_strict
         self._requests = Requests(OUTSIDE_FRAME_BYTES_MAX if outside else listener.options.frame_bytes_max)
         self.outside_since: float | None = None  # while it must be admitted soon
+        self.is_secure = False
+        self.exchange: Exchange | None = None
         self.partial_bytes = 0  # of an unfinished frame
         self._clock = listener.clock
         self._reading = True
@@ -82,7 +85,7 @@ class Connection(Protocol):
         self.peer = peer_name(transport.getPeer())
         self.alive = True
         self.last_active = self._clock.seconds()
-        if self._entrance is not None and self._entrance.required:
+        if self._entrance is not None and self._entrance.is_strict:
             self.outside_since = self.last_active
         transport.bufferSize = RECEIVE_BYTES
         if hasattr(transport, "getHandle"):  # a socket below it
@@ -131,7 +134,8 @@ class Connection(Protocol):
 
     def secure(self, credentials: "Credentials") -> None:
         self.outside_since = self._clock.seconds()
-        self._requests = Requests(self._listener.options.frame_bytes_max)
+        self.is_secure = True
+        self._requests = Requests(OUTSIDE_FRAME_BYTES_MAX)
         tcp = self._wire
         tcp.unregisterProducer()
         self._wire = stream = credentials.serve(tcp, self)
@@ -144,6 +148,7 @@ class Connection(Protocol):
 
     def admit(self) -> None:
         self.outside_since = None
+        self._requests.widen(self._listener.options.frame_bytes_max)
         self._serve = self._service.serve
 
     def send(self, data: bytes) -> None:
@@ -239,9 +244,14 @@ class Listener(Factory):
     noisy = False
 
     def __init__(
-        self, clock: Clock, options: BookieOptions, service: Service, credentials: "Credentials | None" = None
+        self,
+        clock: Clock,
+        options: BookieOptions,
+        service: Service,
+        credentials: "Credentials | None" = None,
+        provider: Provider | None = None,
     ) -> None:
-        """`credentials`: of TLS, where it is on."""
+        """`credentials`: of TLS, where it is on; `provider`: of authentication, where clients need it."""
         self.clock = clock
         self.options = options
         self.service = service
@@ -252,7 +262,9 @@ class Listener(Factory):
         self.partial_bytes = 0  # of unfinished frames
         self.complaints = Complaints(clock, self.log)
         self.entrance = (
-            Entrance(credentials, options.tls_required is not False, self.complaints) if credentials else None
+            Entrance(credentials, options.tls_required is not False, provider, self.complaints)
+            if credentials or provider
+            else None
         )
         self._owed: dict[Connection, None] = {}  # those that do not take their answers, longest first
         self._partial_bytes_max = max(options.partial_bytes_max, 2 * options.frame_bytes_max)
@@ -372,7 +384,7 @@ class Listener(Factory):
         Ends connections whose frame has been partial for too long; logs pauses that peers will take for death.
         """
         self.complaints.sweep()
-        if self.entrance is not None:
+        if self.entrance is not None and self.entrance.credentials is not None:
             self.entrance.credentials.refresh()
         now = self.clock.seconds()
         partial_s = self.options.partial_frame_ms_max / 1000
@@ -390,7 +402,8 @@ class Listener(Factory):
                 self.complaints.report(connection.peer, "late frames", f"a frame was not whole after {partial_s:.0f} s")
                 connection.abort()
             elif connection.outside_since is not None and now - connection.outside_since >= OUTSIDE_S_MAX:
-                self.complaints.report(connection.peer, "late TLS", f"TLS was not on after {OUTSIDE_S_MAX:.0f} s")
+                late = f"TLS was not on, or it was not authenticated, after {OUTSIDE_S_MAX:.0f} s"
+                self.complaints.report(connection.peer, "late handshakes", late)
                 connection.abort()
 
     def _why_pending(self, connection: Connection) -> str:

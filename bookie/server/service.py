@@ -29,6 +29,7 @@ from quire.metadata.clock import Clock
 from quire.protocol import wire
 from quire.protocol.errors import OK, Status
 from quire.protocol.messages import (
+    AUTH_DISABLED,
     BOOKIE_ID,
     FREE_DISK,
     TOTAL_DISK,
@@ -55,7 +56,6 @@ V3_VERSION = 3
 LEDGER_ID_END = (1 << 63) - 1  # this id is refused everywhere (metadata-rules.md 3.1)
 KEY_BYTES_MAX = 64  # of a master key; every known client's has 20
 LAC_BODY_BYTES_MIN, LAC_BODY_BYTES_MAX = 16, 64  # known clients': 16 and a digest of 20 at most
-AUTH_DISABLED = "AuthDisabledPlugin"
 
 Token = tuple[Peer, AddRun | Read | BatchRead | WriteLac | Force | Own]  # what the storage is handed and hands back
 
@@ -319,7 +319,7 @@ class Service:
         peer.send(wire.answer(request, reply))
 
     def _auth(self, peer: Peer, request: Auth) -> None:
-        """Every connection is authenticated from the start here, and that is the answer (wire.md 9.2)."""
+        """A connection that is served need not say more of who it is, and that is the answer (wire.md 9.2)."""
         peer.send(wire.answer(request, AuthReply(AUTH_DISABLED, b"", Status.EOK, request.txn)))
 
     def _refuse_as_bad(self, peer: Peer, request: StartTls | Unserved) -> None:

@@ -31,6 +31,7 @@ from quire.protocol.batch import AddBatch
 from quire.protocol.errors import BookieHandleNotAvailable, ClientClosed, Timeout, WireError
 from quire.protocol.frames import send_at_once
 from quire.protocol.messages import Reply
+from quire.security.exchange import Provider
 from quire.security.refusals import TlsRefused
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Link(Protocol, ABC):
     """
     A connection of one generation.  `up` is called once, when the other side has said who it is; `down(link, code,
     reason)` once when the connection ended, before that or after.  `name` is for the log: bookie, address, generation.
-    `secure`: how TLS is put on it, where TLS is on.
+    `secure`: how TLS is put on it, where TLS is on; `provider`: of authentication, where the client has one.
     """
 
     generation = 0
@@ -105,6 +106,7 @@ class Link(Protocol, ABC):
         up: Up,
         down: Down,
         secure: Secure | None = None,
+        provider: Provider | None = None,
     ) -> None:
         self.clock = clock
         self.name = name
@@ -117,7 +119,7 @@ class Link(Protocol, ABC):
         self._down = down
         self._answer_bytes_max = options.frame_bytes_max + ANSWER_BYTES_MORE
         self._secure = secure
-        self._opening: Opening | None = Opening(self, self._answer_bytes_max, secure is not None)
+        self._opening: Opening | None = Opening(self, self._answer_bytes_max, secure is not None, provider)
         self._ended = False
         self._end: tuple[int, str] | None = None
         self._quiet_since = (
@@ -127,6 +129,11 @@ class Link(Protocol, ABC):
         self._sweep_call: Timer | None = None
         self._sweep_seconds = min(options.add_timeout_ms, options.read_timeout_ms) / 1000 / SWEEPS_PER_TIMEOUT
         self._log = Logger()
+
+    @property
+    def is_unproven(self) -> bool:
+        """Whether it waits for the other side's word on who we are."""
+        return self._opening is not None and self._opening.is_unproven
 
     # what the generations add
 

@@ -79,6 +79,7 @@ class OnDemandLink:
         self._waiting: list[tuple[Use, Refuse]] = []
         self._connecting = False
         self._attempt: Deferred[None] | None = None  # the last one
+        self._trying: Link | None = None  # by that
         self._step = ""  # what an attempt is at, and has not done if it ends now
         self._wait_ms = 0  # before the next attempt; 0 after a connection that worked
         self._not_before = 0.0
@@ -142,11 +143,18 @@ class OnDemandLink:
         self._attempt = attempt.addCallbacks(self._up, self._failed)
 
     def _too_late(self, _failure: object, _seconds: float) -> Failure:
+        if self._trying is not None and self._trying.is_unproven:
+            silent = Security(
+                f"{self._trying.name} did not answer our authentication: Apache's bookies keep silent where the user's "
+                "name or password (saslJaasFile) is wrong"
+            )
+            return Failure(silent)  # type: ignore[no-untyped-call]  # as below
         late = BookieHandleNotAvailable(f"{self._step} within {self._options.connect_timeout_ms} ms")
         return Failure(late)  # type: ignore[no-untyped-call]  # Twisted's has no annotations
 
     async def _reach(self) -> Link:
         """Resolves, connects, and learns which bookie answers."""
+        self._trying = None
         self._step = "its address is unknown: the metadata store did not answer"
         host, port = await self._resolve()
         place = f"{host}:{port}"
@@ -169,6 +177,7 @@ class OnDemandLink:
             answered.callback,
             down,
         )
+        self._trying = link
         connector = self._reactor.connectTCP(
             host, port, LinkFactory(link, failed), timeout=self._options.connect_timeout_ms / 1000
         )

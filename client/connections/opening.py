@@ -1,24 +1,37 @@
 """
-How a connection to a bookie begins: TLS where it is on, then the question who answers (wire.md 1.2, 9.3).
+How a connection to a bookie begins: TLS where it is on, authentication where the client has a provider, then the
+question who answers (wire.md 1.2, 9.2, 9.3).
 
 Knows: what is asked, in which order, and which answers end the connection.
-Does not know: sockets, OpenSSL (`quire.security`), what follows.  A provider of authentication will have its place
-between the two.
+Does not know: sockets, OpenSSL, what is in a token (`quire.security`), what follows.
 
 Safety: where TLS is on, the one thing that leaves in the clear is START_TLS, and nothing else that comes back in the
 clear is believed: a bookie that serves no TLS is not spoken to, and one byte beside its answer ends the connection.
+Authentication follows when the bookie's certificate and the name in it are good, and requests follow when the bookie
+has proved that it knows the password, or has said at once that it asks nobody.
 """
 
 from typing import Protocol
 
 from quire.protocol import v3
 from quire.protocol.errors import MalformedFrame, Security, Status, WireError
-from quire.protocol.messages import BOOKIE_ID, BookieInfo, InfoReply, Reply, StartTls, StatusReply
+from quire.protocol.messages import (
+    AUTH_DISABLED,
+    BOOKIE_ID,
+    Auth,
+    AuthReply,
+    BookieInfo,
+    InfoReply,
+    Reply,
+    StartTls,
+    StatusReply,
+)
+from quire.security.exchange import NotAuthenticated, Provider
 
 # SPDX-License-Identifier: Apache-2.0
 
 SECURITY = Security.code
-FIRST_TXN = 0  # transactions of requests begin at 1
+FIRST_TXN = 0  # transactions of requests begin at 1, when those of tokens are over
 START = v3.pack_request(StartTls(FIRST_TXN))
 WHO = v3.pack_request(BookieInfo(BOOKIE_ID, FIRST_TXN))
 
@@ -46,20 +59,32 @@ class Opened(Protocol):
 class Opening:
     """One connection's."""
 
-    def __init__(self, connection: Opened, answer_bytes_max: int, tls: bool) -> None:
+    def __init__(self, connection: Opened, answer_bytes_max: int, tls: bool, provider: Provider | None = None) -> None:
         self._connection = connection
         self._answer_bytes_max = answer_bytes_max
         self._replies = v3.Replies(answer_bytes_max)
         self._is_clear = tls  # TLS is wanted and not on yet
+        self._provider = provider
+        self._exchange = None if provider is None else provider.begin()
+        self._tokens = 0  # sent
+        self._is_known = provider is None
+
+    @property
+    def is_unproven(self) -> bool:
+        """Whether the bookie was given a proof of who we are, and has not answered it."""
+        return not self._is_known and self._tokens > 1
 
     def begin(self) -> None:
-        self._connection.say(START if self._is_clear else WHO)
+        if self._is_clear:
+            self._connection.say(START)
+        else:
+            self._introduce()
 
     def secured(self) -> None:
         """The bookie's certificate is good, and so is the name in it."""
         self._is_clear = False
         self._replies = v3.Replies(self._answer_bytes_max)
-        self._connection.say(WHO)
+        self._introduce()
 
     def received(self, data: bytes) -> None:
         """Nothing but one answer was asked for, so nothing else is listened to, and nothing can be half there."""
@@ -69,8 +94,62 @@ class Opening:
             self._connection.malformed(replies.failure)
         elif self._is_clear:
             self._to_start(answers)
+        elif not self._is_known:
+            self._to_tokens(answers)
         else:
             self._to_who(answers)
+
+    def _introduce(self) -> None:
+        """What comes first where it may be said."""
+        if self._is_known:
+            self._connection.say(WHO)
+        else:
+            self._step(b"")
+
+    def _step(self, token: bytes) -> bool:
+        """Takes one token and sends the next one, of the last one, too; whether the connection goes on."""
+        assert self._exchange is not None
+        assert self._provider is not None
+        try:
+            answer = self._exchange.step(token)
+        except NotAuthenticated as failure:
+            self._connection.end(SECURITY, f"{self._connection.name}: authentication failed: {failure}")
+            return False
+        self._tokens += 1
+        self._connection.say(v3.pack_request(Auth(self._provider.name, answer, self._tokens, version=3)))
+        if self._exchange.complete:
+            self._is_known = True
+            self._connection.say(WHO)
+        return True
+
+    def _to_tokens(self, answers: list[Reply]) -> None:
+        """Whatever else is answered was not asked, and is not listened to."""
+        assert self._provider is not None
+        name = self._connection.name
+        for number, each in enumerate(answers):
+            if self._refuses_certificate(each):
+                return
+            if not isinstance(each, AuthReply):
+                continue
+            if each.status is not Status.EOK:
+                self._connection.end(
+                    SECURITY,
+                    f"{name} did not let us in: the user's name or password (saslJaasFile) is wrong, it is not allowed "
+                    "there (saslJaasClientAllowedIds), or authentication there is of another kind; its log says which",
+                )
+                return
+            if each.plugin == AUTH_DISABLED and self._tokens == 1:
+                self._is_known = True
+                self._connection.say(WHO)
+            elif each.plugin == self._provider.name:
+                if not self._step(each.payload):
+                    return
+            else:
+                self._connection.end(SECURITY, f"{name} answered our authentication with one of another kind")
+                return
+            if self._is_known:
+                self._to_who(answers[number + 1 :])
+                return
 
     def _to_start(self, answers: list[Reply]) -> None:
         if not answers:
@@ -92,10 +171,8 @@ class Opening:
 
     def _to_who(self, answers: list[Reply]) -> None:
         name = self._connection.name
-        for each in answers:
-            if isinstance(each, StatusReply) and each.operation == v3.START_TLS:
-                self._connection.end(SECURITY, f"{name} does not allow our certificate; its configuration says who is")
-                return
+        if any(self._refuses_certificate(each) for each in answers):
+            return
         told = [each for each in answers if isinstance(each, InfoReply) and each.txn == FIRST_TXN]
         if not told:
             return
@@ -104,8 +181,16 @@ class Opening:
         elif told[0].status is Status.EUA:
             self._connection.end(
                 SECURITY,
-                f"{name} serves only clients that it knows: by TLS (tlsProviderFactoryClass, docs/security.md) or by "
-                "authentication",
+                f"{name} serves only clients that it knows: by TLS (tlsProviderFactoryClass) or by authentication "
+                "(clientAuthProviderFactoryClass); docs/security.md",
             )
         else:
             self._connection.is_open(told[0].bookie)
+
+    def _refuses_certificate(self, answer: Reply) -> bool:
+        """As Apache's bookies do: by a late answer to START_TLS."""
+        if isinstance(answer, StatusReply) and answer.operation == v3.START_TLS:
+            name = self._connection.name
+            self._connection.end(SECURITY, f"{name} does not allow our certificate; its configuration says who is")
+            return True
+        return False

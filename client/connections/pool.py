@@ -32,6 +32,7 @@ from quire.conf.client import ClientOptions
 from quire.metadata.store import MetadataStore
 from quire.protocol.batch import AddBatch
 from quire.protocol.messages import LAST_ENTRY, BatchRead, BookieInfo, Force, ListEntries, Read, ReadLac, WriteLac
+from quire.security.authentication import of_client
 from quire.security.opening import credentials
 
 # SPDX-License-Identifier: Apache-2.0
@@ -54,6 +55,7 @@ class BookiePool:
         self._store = store
         self._options = options
         self._credentials = credentials(options, reactor.seconds)
+        self._provider = of_client(options)
         self._links: dict[tuple[str, int], OnDemandLink] = {}
         self._serials = count(1)
         self._packing = Packing()
@@ -273,7 +275,7 @@ class BookiePool:
             def make(name: str, host: str, up: Up, down: Down) -> Link:
                 secure = self._credentials and partial(self._credentials.connect, host=host)
                 serial, name = next(self._serials), f"{name}, V{generation}"
-                arguments = (self._reactor, self._options, name, serial, up, down, secure)
+                arguments = (self._reactor, self._options, name, serial, up, down, secure, self._provider)
                 return LinkV2(*arguments) if generation == 2 else LinkV3(self._packing, self._send_large, *arguments)
 
             on_demand = self._links[bookie, generation] = OnDemandLink(

@@ -13,7 +13,7 @@ OURS = {
     "reconnectWaitMillisMin", "reconnectWaitMillisMax", "longPollMillis", "writerWindowEntries", "writerWindowBytes",
     "replicaBacklogBytes",
     "batchEntries", "batchBytes", "readAheadBytes", "readAheadEntries", "readAheadBatches", "disableEnsembleChange",
-    "networkTopologyFileName", "localPlace", "enforceDifferentHosts", "tlsRevocationList",
+    "networkTopologyFileName", "localPlace", "enforceDifferentHosts", "tlsRevocationList", "saslJaasFile",
 }  # fmt: skip
 
 

@@ -255,3 +255,14 @@ def test_what_is_large_or_cannot_be_sent_is_left_to_the_transport() -> None:
     memory = StringTransport()
     send_at_once(memory, b"abc")
     assert memory.value() == b"abc"
+
+
+def test_another_limit_holds_for_the_frames_after_it() -> None:
+    """A connection takes small frames until its other side is known."""
+    narrow, wide = receiver(10), receiver(10)
+    frame = (20).to_bytes(4, "big") + b"x" * 20
+    wide.widen(100)
+    narrow.feed(frame[:4])
+    assert narrow.failure is not None
+    assert wide.feed(frame) == [b"x" * 20]
+    assert wide.failure is None

@@ -12,7 +12,9 @@ from quire.client import api
 from quire.conf.bookie import BookieOptions
 from quire.conf.client import ClientOptions
 from quire.conf.properties import options, parse
+from quire.conf.shared_file import READERS
 from quire.protocol.errors import Security
+from quire.tools.daemons.settings import Settings
 from tests.reactor import reactor, run
 from tests.real_cluster import RealCluster
 from tests.requirements import need
@@ -42,7 +44,8 @@ def in_shell(text: str, where: Path, **more: str) -> str:
 
 def test_the_page_has_the_blocks() -> None:
     """Those that the tests below follow."""
-    assert set(BLOCKS) == {"try", "tried", "certificates", "bookie", "client", "required"}
+    tls = {"try", "tried", "certificates", "bookie", "client", "required"}
+    assert set(BLOCKS) == tls | {"users", "introduced", "asking"}
 
 
 def test_a_cluster_of_its_own(tmp_path: Path) -> None:
@@ -99,4 +102,22 @@ def test_from_nothing_to_certificates_on_both_sides(made: Path, tmp_path: Path, 
         keys = {name: value for name, value in found.items() if name.startswith("tls")}
         with RealCluster(tmp_path / str(number), 2, **keys) as cluster:
             for client in (plain, secure, anybody):
+                assert served(cluster, client) == (client in who)
+
+
+@pytest.mark.parametrize("protocol", ["v2", "v3"])
+def test_from_nothing_to_names_and_passwords(tmp_path: Path, protocol: str) -> None:
+    """Section 7: clients first, then bookies, which then serve nobody else, and are let in by each other."""
+    in_shell(BLOCKS["users"], tmp_path)
+    assert not (tmp_path / "bookie.jaas").stat().st_mode & 0o077
+    introduced, asking = (BLOCKS[name].replace("/etc/quire", str(tmp_path)) for name in ("introduced", "asking"))
+    nobody = ClientOptions.model_validate({"protocol": protocol})
+    known = options(ClientOptions, parse(introduced, "client.conf"))[0].model_copy(update={"protocol": protocol})
+    (tmp_path / "bookie.conf").write_text(BASE + asking)
+    inside = Settings.load(str(tmp_path / "bookie.conf"), {}, [])[0].client
+    for number, (text, who) in enumerate([("", (nobody, known, inside)), (asking, (known, inside))]):
+        found = options(BookieOptions, parse(BASE + text, "bookie.conf"), READERS)[0].model_dump(exclude_unset=True)
+        keys = {name: value for name, value in found.items() if name.startswith(("authentication", "jaas"))}
+        with RealCluster(tmp_path / str(number), 2, **keys) as cluster:
+            for client in (nobody, known, inside):
                 assert served(cluster, client) == (client in who)

@@ -36,4 +36,7 @@ class Settings(NamedTuple):
     ) -> tuple["Settings", list[str]]:
         """From a file that a bookie may read too, with the warnings to log; `ConfigurationError`."""
         options, warnings = load_shared(AutoRecoveryOptions, path, environment, extra)
-        return cls(options, load_shared(ClientOptions, path, environment, extra)[0]), warnings
+        client = load_shared(ClientOptions, path, environment, extra)[0]
+        if "client_role" not in client.model_fields_set:
+            client = client.model_copy(update={"client_role": "system"})
+        return cls(options, client), warnings

@@ -19,12 +19,14 @@ def test_a_line_a_minute_for_each_host_and_kind() -> None:
             complaints.report(f"192.0.2.1:{port}", "nonsense", "empty")
             complaints.report(f"2001:db8::1:{port}", "nonsense", "empty")
         complaints.report("192.0.2.1:5", "silence", "old")
+        complaints.report("192.0.2.1:6", "asking", "nobody", closing=False)
         clock.advance(QUIET_S - 1)
         complaints.sweep()
     assert lines == [
         "closing the connection from 192.0.2.1:0: empty",
         "closing the connection from 2001:db8::1:0: empty",
         "closing the connection from 192.0.2.1:5: old",
+        "refusing what 192.0.2.1:6 asks: nobody",
     ]
     with log_lines() as lines:
         clock.advance(1)

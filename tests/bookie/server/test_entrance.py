@@ -9,11 +9,13 @@ from twisted.internet.task import Clock
 
 from quire.bookie.server.entrance import OUTSIDE_FRAME_BYTES_MAX, OUTSIDE_S_MAX
 from quire.bookie.server.listener import Listener
-from quire.protocol import v3
+from quire.protocol import schema, v2, v3
 from quire.protocol.errors import Status
-from quire.protocol.messages import BOOKIE_ID, BookieInfo, StartTls
+from quire.protocol.messages import BOOKIE_ID, AddAcks, Auth, AuthReply, BookieInfo, ReadReply, StartTls
+from quire.security.authentication import SaslOfBookie
 from quire.security.credentials import Credentials
-from tests.bookie.fakes.wires import Client, Scene, adds, read
+from quire.security.digest_md5 import ClientsSide, Users, digest_of
+from tests.bookie.fakes.wires import Client, Scene, adds, adds3, batch_read, read, read3
 from tests.security.authority import Authority
 
 # SPDX-License-Identifier: Apache-2.0
@@ -128,3 +130,178 @@ def test_what_the_metrics_show(tmp_path: Path) -> None:
     gauges = {name: value for name, _meaning, value in entrance.gauges()}
     assert gauges["tls_files_broken"] == 0
     assert gauges["tls_certificate_expires"] > 1_700_000_000
+
+
+# -- authentication
+
+
+class Asking(Scene):
+    """A scene whose listener asks who comes; with `path` it serves TLS, too."""
+
+    def __init__(self, path: Path | None = None, **more: object) -> None:
+        keys = {} if path is None else {**Authority(path).issue("bookie").keys, "tls": True}
+        super().__init__(**keys, **more)
+        credentials = None if path is None else Credentials(self.options, self.clock.seconds)
+        users = Users({"hd": "testpwd"}, ["hd"])
+        self.listener = Listener(self.clock, self.options, self.service, credentials, SaslOfBookie(users))
+        self.listener.startFactory()
+
+    def counted(self) -> dict[str, int]:
+        assert self.listener.entrance is not None
+        return {name: value for name, _meaning, value in self.listener.entrance.counts()}
+
+
+def auth(payload: bytes, generation: int, plugin: str = "sasl") -> bytes:
+    return v2.pack_auth(Auth(plugin, payload)) if generation == 2 else v3.pack_request(Auth(plugin, payload, 5))
+
+
+def logged_in(client: Client, generation: int, password: str = "testpwd") -> list[object]:
+    """The answers to both tokens."""
+    side = ClientsSide("hd", digest_of("hd", password))
+    challenge = client.ask(auth(side.step(b""), generation))
+    assert isinstance(challenge, AuthReply)
+    client.send(auth(side.step(challenge.payload), generation))
+    return list(client.replies())
+
+
+@pytest.mark.parametrize("generation", [2, 3])
+def test_who_proves_a_password_is_served(generation: int) -> None:
+    """Each token has an answer of the same generation; the token after the last one is answered as by Apache's."""
+    scene = Asking()
+    client = scene.connect()
+    (proof,) = logged_in(client, generation)
+    assert isinstance(proof, AuthReply)
+    assert (proof.plugin, proof.status) == ("sasl", Status.EOK)
+    assert proof.payload.startswith(b"rspauth=")
+    last = client.ask(auth(b"", generation))
+    assert isinstance(last, AuthReply)
+    assert (last.plugin, last.payload) == ("AuthDisabledPlugin", b"")
+    client.send(adds(b"a"))
+    assert scene.service.tally.add_entries == 1
+    assert scene.counted() == {"authentications": 1, "authentications_failed": 0, "not_authenticated": 0}
+
+
+def test_large_frames_and_silence_are_for_those_who_are_known() -> None:
+    """The frame's limit and the deadline of who is outside end with the proof."""
+    scene = Asking()
+    client = scene.connect()
+    logged_in(client, 2)
+    client.send(adds(b"a" * 3 * OUTSIDE_FRAME_BYTES_MAX)[:-1])
+    scene.clock.pump([1.0] * int(OUTSIDE_S_MAX + 2))
+    assert not client.closed
+    client.send(b"a")
+    assert scene.service.tally.add_entries == 1
+
+
+@pytest.mark.parametrize("generation", [2, 3])
+def test_a_wrong_password_ends_the_connection(generation: int) -> None:
+    """Over V3 after EUA; V2's AUTH has no status."""
+    scene = Asking()
+    client = scene.connect()
+    answers = logged_in(client, generation, "wrong")
+    assert [answer.status for answer in answers] == [Status.EUA] * (generation == 3)  # type: ignore[attr-defined]
+    assert client.closed
+    client.send(adds(b"a"))
+    assert scene.service.tally.add_entries == 0
+    assert scene.counted()["authentications_failed"] == 1
+
+
+@pytest.mark.parametrize("payload", [b"", b"\0" * 3000, b'username="hd"'])
+def test_there_is_one_try(payload: bytes) -> None:
+    """A token that is none ends it, and what stood behind it in the same segment is not looked at."""
+    scene = Asking()
+    client = scene.connect()
+    client.ask(auth(b"", 3))
+    client.send(auth(payload, 3) + auth(b"", 3) + adds3(9, b"a"))
+    (answer,) = client.replies()
+    assert answer.status is Status.EUA  # type: ignore[union-attr]
+    assert client.closed
+    assert scene.service.tally.add_entries == 0
+
+
+def test_requests_of_v3_get_a_bare_refusal_and_the_connection_goes_on() -> None:
+    """Each with its header alone, as Apache's; then the client may still authenticate."""
+    scene = Asking()
+    client = scene.connect()
+    other = Auth("other", b"x", 9)
+    client.send(adds3(7, b"a", b"b") + read3(8, 0) + v3.pack_request(other) + WHO)
+    data, at, txns = client.take(), 0, []
+    while at < len(data):
+        end = at + 4 + int.from_bytes(data[at : at + 4], "big")
+        answer = schema.parsed(schema.Response, data[at + 4 : end])
+        assert answer is not None
+        assert [field.name for field, _value in answer.ListFields()] == ["header", "status"]
+        assert answer.status == Status.EUA.v3
+        txns.append(answer.header.txnId)
+        at = end
+    assert txns == [7, 8, 8, 9, 2]
+    assert not client.closed
+    assert client.ask(START).status is Status.EBADREQ  # type: ignore[union-attr]
+    (proof,) = logged_in(client, 3)
+    assert proof.status is Status.EOK  # type: ignore[attr-defined]
+    assert scene.service.tally.add_entries == 0
+    assert scene.counted()["not_authenticated"] == 5  # the run of adds is one
+
+
+def test_adds_and_reads_of_v2_are_refused_with_102() -> None:
+    """An answer for each entry; the connection goes on."""
+    scene = Asking()
+    client = scene.connect().send(adds(b"a", b"b") + read(0))
+    acks, answer = client.replies()
+    assert isinstance(acks, AddAcks)
+    assert isinstance(answer, ReadReply)
+    assert (acks.count, acks.status, answer.status) == (2, Status.EUA, Status.EUA)
+    assert not client.closed
+    assert len(logged_in(client, 2)) == 1
+
+
+@pytest.mark.parametrize("request_", [batch_read(0), auth(b"", 2, "other")], ids=["batch read", "other plugin"])
+def test_what_v2_can_not_refuse_ends_the_connection(request_: bytes) -> None:
+    """Without an answer."""
+    client = Asking().connect().send(request_)
+    assert client.closed
+    assert client.take() == b""
+
+
+def test_a_large_token_is_refused_by_its_length() -> None:
+    """On the four bytes, with or without authentication begun; nothing of it is kept."""
+    scene = Asking()
+    for begin in (b"", auth(b"", 3)):
+        client = scene.connect()
+        client.send(begin).take()
+        client.send((OUTSIDE_FRAME_BYTES_MAX + 1).to_bytes(4, "big"))
+        assert client.closed
+        assert scene.listener.partial_bytes == 0
+
+
+@pytest.mark.parametrize("said", [b"", auth(b"", 3), adds(b"a")], ids=["silent", "begun", "refused"])
+def test_who_does_not_authenticate_soon_is_sent_away(said: bytes) -> None:
+    """Whatever it says meanwhile."""
+    scene = Asking()
+    client = scene.connect()
+    if said:
+        client.send(said)
+    scene.clock.pump([1.0] * int(OUTSIDE_S_MAX - 1))
+    assert not client.wire.aborted
+    scene.clock.pump([1.0] * 2)
+    assert client.wire.aborted
+
+
+def test_tls_comes_first_where_it_is_required(tmp_path: Path) -> None:
+    """A token in the clear is not looked at."""
+    scene = Asking(tmp_path)
+    client = scene.connect()
+    assert client.ask(auth(b"", 3)).status is Status.EUA  # type: ignore[union-attr]
+    assert client.closed
+    assert scene.counted()["tls_turned_away"] == 1
+    assert scene.connect().ask(START).status is Status.EOK  # type: ignore[union-attr]
+
+
+def test_where_tls_is_not_required_it_can_only_come_before_authentication(tmp_path: Path) -> None:
+    """What was begun in the clear goes on so."""
+    scene = Asking(tmp_path, tls_required=False)
+    assert scene.connect().ask(START).status is Status.EOK  # type: ignore[union-attr]
+    client = scene.connect()
+    client.ask(auth(b"", 3))
+    assert client.ask(START).status is Status.EBADREQ  # type: ignore[union-attr]
+    assert len(logged_in(scene.connect(), 3)) == 1

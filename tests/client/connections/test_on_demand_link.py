@@ -15,8 +15,11 @@ from quire.client.connections.pool import BookiePool
 from quire.conf.client import ClientOptions
 from quire.metadata.store import ServiceInfo
 from quire.protocol import wire
-from quire.protocol.errors import Status
-from quire.protocol.messages import AddRun, BookieInfo, InfoReply, Read, ReadReply, Request
+from quire.protocol.errors import Security, Status
+from quire.protocol.messages import AddRun, AuthReply, BookieInfo, InfoReply, Read, ReadReply, Request
+from quire.security.authentication import SaslOfBookie
+from quire.security.digest_md5 import Users
+from quire.security.jaas import MODULE
 from tests.client.fakes.scripted import Addresses, Listener, Net, batch, body, make_pool
 from tests.reactor import reactor, run
 
@@ -220,6 +223,30 @@ def test_a_silent_host_costs_the_time_out_and_no_more():
             assert 0.15 < reactor.seconds() - began < 5
 
     run(story)
+
+
+def test_a_host_that_keeps_silent_about_a_password(tmp_path):
+    """As Apache's where it is wrong: -24 when the time to connect is over, and the text says why."""
+    file = tmp_path / "jaas.conf"
+    file.write_text(f'BookKeeper {{ {MODULE} required username="a" password="b"; }};')
+    challenge = SaslOfBookie(Users({}, [])).begin().step(b"")
+    sink = Waiting()
+
+    def challenging(host, data):
+        for request in host.requests.feed(data):
+            if not request.payload:
+                host.transport.write(wire.answer(request, AuthReply("sasl", challenge, txn=request.txn)))
+
+    async def story():
+        options = {"authentication": "sasl", "jaas_file": str(file), "connect_timeout_ms": 200}
+        async with cluster_of_one(heard=challenging, **options) as (bookie, pool, _port):
+            pool.add_channel(bookie, 1, sink)
+            await sink.until(1)
+
+    run(story)
+    assert sink.failure is not None
+    assert sink.failure[0] == Security.code
+    assert "keep silent where the user's name or password" in sink.failure[1]
 
 
 def test_a_host_that_comes_back_is_found_again():

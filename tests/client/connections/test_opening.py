@@ -5,7 +5,11 @@ import pytest
 from quire.client.connections.opening import SECURITY, START, WHO, Opening
 from quire.protocol import v3, wire
 from quire.protocol.errors import Status, WireError
-from quire.protocol.messages import BOOKIE_ID, BookieInfo, InfoReply, StartTls
+from quire.protocol.messages import BOOKIE_ID, Auth, AuthReply, BookieInfo, InfoReply, StartTls
+from quire.security.authentication import SaslOfBookie, SaslOfClient
+from quire.security.digest_md5 import Users
+from quire.security.exchange import Provider
+from quire.security.jaas import Account
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -15,12 +19,12 @@ class Connection:
 
     name = "bookie b"
 
-    def __init__(self, tls: bool) -> None:
+    def __init__(self, tls: bool, provider: Provider | None = None) -> None:
         self.said: list[bytes] = []
         self.secures = 0
         self.bookie: str | None = "nobody"
         self.ended: tuple[int, str] | None = None
-        self.opening = Opening(self, 65_536, tls)
+        self.opening = Opening(self, 65_536, tls, provider)
         self.opening.begin()
 
     def say(self, data: bytes) -> None:
@@ -118,3 +122,114 @@ def test_a_bookie_that_does_not_want_us(answer: bytes, said: str) -> None:
     assert connection.ended is not None
     assert connection.ended[0] == SECURITY
     assert said in connection.ended[1]
+
+
+# -- authentication
+
+SASL = SaslOfClient(Account("hd", "testpwd"))
+
+
+def token(payload: bytes, plugin: str = "sasl") -> bytes:
+    """As a bookie sends it."""
+    return wire.answer(Auth(plugin, b"", 5, version=3), AuthReply(plugin, payload, Status.EOK, 5))
+
+
+def sent(connection: Connection) -> list[Auth | BookieInfo | StartTls]:
+    """What was said, in order."""
+    return wire.Requests().feed(b"".join(connection.said))  # type: ignore[return-value]  # nothing else is said
+
+
+class Bookie:
+    """The other side's tokens."""
+
+    def __init__(self, password: str = "testpwd") -> None:
+        self._exchange = SaslOfBookie(Users({"hd": password}, ["hd"])).begin()
+
+    def answer(self, connection: Connection) -> bytes:
+        """To the last thing said."""
+        last = sent(connection)[-1]
+        assert isinstance(last, Auth)
+        return token(self._exchange.step(last.payload))
+
+
+def challenged() -> tuple[Connection, Bookie]:
+    connection, bookie = Connection(False, SASL), Bookie()
+    connection.opening.received(bookie.answer(connection))
+    return connection, bookie
+
+
+def test_authentication_comes_before_the_name() -> None:
+    """An empty token, the proof, and once the bookie has proved itself an empty one and the question, at once."""
+    connection, bookie = challenged()
+    assert [type(each) for each in sent(connection)] == [Auth, Auth]
+    assert connection.opening.is_unproven
+    connection.opening.received(bookie.answer(connection))
+    first, proof, last, who = sent(connection)
+    assert isinstance(first, Auth)
+    assert isinstance(proof, Auth)
+    assert isinstance(last, Auth)
+    assert isinstance(who, BookieInfo)
+    assert (first.payload, last.payload) == (b"", b"")
+    assert len({first.txn, proof.txn, last.txn}) == 3
+    assert not connection.opening.is_unproven
+    connection.opening.received(token(b"", "AuthDisabledPlugin") + TOLD)
+    assert connection.bookie == "b"
+
+
+def test_no_token_leaves_before_tls_is_on() -> None:
+    """The bookie's certificate and the name in it come first."""
+    connection = Connection(True, SASL)
+    assert connection.said == [START]
+    connection.opening.received(YES)
+    assert connection.said == [START]
+    connection.opening.secured()
+    assert [type(each) for each in sent(connection)] == [StartTls, Auth]
+
+
+def test_a_bookie_that_asks_nobody() -> None:
+    """It says so in answer to the first token, and is served as one that was never asked."""
+    connection = Connection(False, SASL)
+    connection.opening.received(token(b"", "AuthDisabledPlugin"))
+    assert [type(each) for each in sent(connection)] == [Auth, BookieInfo]
+    connection.opening.received(TOLD)
+    assert connection.bookie == "b"
+
+
+def test_other_answers_are_not_listened_to_before() -> None:
+    """A name that was not asked for opens nothing."""
+    connection = Connection(False, SASL)
+    connection.opening.received(TOLD)
+    assert connection.bookie == "nobody"
+    assert connection.ended is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (v3.bare(Auth("sasl", b"", 5, version=3), Status.EUA), "did not let us in"),
+        (token(b"", "AuthDisabledPlugin"), "of another kind"),
+        (token(b"x", "com.example"), "of another kind"),
+        (token(b"rspauth=" + b"0" * 32), "does not know our password"),
+        (token(b"rspauth=0") + token(b"rspauth=1"), "does not know our password"),
+        (token(b"\0"), "no list of directives"),
+        (wire.refusal(StartTls(0), Status.EIO), "does not allow our certificate"),
+    ],
+)
+def test_what_a_proof_must_not_be_answered_with(answer: bytes, said: str) -> None:
+    """The connection ends with -24, and nothing more is said: neither the question nor a request."""
+    connection, _bookie = challenged()
+    before = len(connection.said)
+    connection.opening.received(answer)
+    assert connection.ended is not None
+    assert connection.ended[0] == SECURITY
+    assert said in connection.ended[1]
+    assert len(connection.said) == before
+    assert connection.bookie == "nobody"
+
+
+def test_no_password_is_sent_or_shown() -> None:
+    """Nor what stands for it."""
+    connection, bookie = challenged()
+    connection.opening.received(bookie.answer(connection))
+    assert b"testpwd" not in b"".join(connection.said)
+    assert "testpwd" not in repr(SASL) + repr(connection.opening)

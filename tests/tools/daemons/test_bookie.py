@@ -164,6 +164,8 @@ def test_configurations_that_are_refused(shared: Cluster) -> None:
     for more, said in (
         ("bookiePrt=1\n", "unknown key 'bookiePrt'; the nearest one is bookiePort"),
         ("flushInterval=0\n", "flushInterval=0 is not allowed: at least 10 ms"),
+        ("bookieAuthProviderFactoryClass=a.B\n", "bookieAuthProviderFactoryClass=a.B is not allowed: it is not served"),
+        ("bookieAuthProviderFactoryClass=sasl\nsaslJaasFile=none.jaas\n", "none.jaas: No such file"),
     ):
         shared.write_conf(more)
         bookie = shared.start(module=("quire.tools.daemons.bookie",))

@@ -23,6 +23,14 @@ def test_one_file_configures_it_and_its_client(tmp_path: Path) -> None:
     assert warnings == [f"{path}:7: pageSize has no meaning here"]
 
 
+def test_its_client_is_of_role_system(tmp_path: Path) -> None:
+    """As Apache's, which decides whom it says that it is; unless the file says otherwise."""
+    path = tmp_path / "bookie.conf"
+    path.write_text("metadataServiceUri=zk://a:2181/ledgers\n")
+    assert Settings.load(str(path), {}, [])[0].client.client_role == "system"
+    assert Settings.load(str(path), {"BK_clientRole": "standard"}, [])[0].client.client_role == "standard"
+
+
 def test_beside_a_bookie_that_does_not_run_it() -> None:
     """The bookie's cluster, and defaults: enough for what an operator asks for over HTTP."""
     bookie = BookieOptions(
