@@ -11,6 +11,7 @@ from typing import Self
 from pydantic import model_validator
 
 from quire.conf.options import option
+from quire.conf.parts.http import HttpOptions
 from quire.conf.parts.identity import IdentityOptions
 from quire.conf.parts.tls import BookieTlsOptions
 
@@ -20,7 +21,7 @@ KIB = 1 << 10
 MIB = 1 << 20
 
 
-class BookieOptions(BookieTlsOptions, IdentityOptions):
+class BookieOptions(HttpOptions, BookieTlsOptions, IdentityOptions):
     """
     One bookie.  Journal and ledger directories have no default: a bookie that guesses where its data is loses it.
     """

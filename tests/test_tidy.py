@@ -30,6 +30,7 @@ CHANCE_OWNERS = {
     "client/api.py": "a client that was given no generator takes the operating system's",
     "metadata/uri.py": "seeds the generator of each store that it opens: instance ids differ between processes",
     "pipeline/copies/places.py": "names of half-written files, which differ between processes that write the same one",
+    "security/tokens.py": "a token that nobody may guess",
     "tools/": "commands seed the generators",
 }
 SLEEPERS = {

@@ -55,7 +55,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "autorecovery bookie client log pipeline properties",
         "samples shared_file",
     ),
-    "security": rows("refusals", "context", "stream", "credentials", "opening"),
+    "security": rows("refusals tokens", "context", "stream", "credentials", "opening"),
     "metadata": rows(
         *["address clock ledger worker", "store", "auditing repairs", "records", "formats memory", "sqlite zk", "uri"]
     ),
