@@ -68,6 +68,10 @@ class Head(NamedTuple):
     headers: Mapping[str, str]  # names in lower case
     newer: bool  # HTTP/1.1, which has to say the host
 
+    def __repr__(self) -> str:
+        """All but the headers, which may have a token."""
+        return f"Head({self.method} {self.path})"
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:

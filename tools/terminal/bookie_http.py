@@ -51,6 +51,10 @@ class Shown(NamedTuple):
     token: str | None
     why_not: str = ""
 
+    def __repr__(self) -> str:
+        """All but the token."""
+        return f"Shown({self.why_not or 'a token'})"
+
 
 def service_of(bookie: str, metadata: str | None) -> ServiceInfo | None:
     """What a bookie announces in the metadata store (`metadata`: the option); None when it is not up."""
