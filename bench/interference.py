@@ -30,6 +30,7 @@ from typing import Any, Self
 
 from bench.ratios import Comparison
 from bench.restart import ACK_BYTES, DIGEST, HOST, take
+from quire.bookie.admin.gate import TOKEN_NAME
 from quire.client import Client, connect
 from quire.protocol import v2
 from quire.protocol.batch import AddBatch
@@ -123,18 +124,21 @@ class Side:
         self.old = new_ledger(client)
         self.doomed = [new_ledger(client) for _ in range(pairs)]
         self._gc = bookie.said.split()[-1].removesuffix("/metrics") + "/api/v1/bookie/gc"
+        token = (bookie.directory / "journal" / TOKEN_NAME).read_text().strip()
+        self._headers = {"Authorization": f"Bearer {token}"}
         fill(self.port, self.old, self.doomed)
 
     def disturb(self) -> None:
         """A doomed ledger goes, and compaction of every log that held it begins."""
         self.client.delete_ledger(self.doomed.pop())
         urllib.request.urlopen(
-            urllib.request.Request(self._gc, b'{"forceMajor": true, "forceMinor": false}', method="PUT"),
+            urllib.request.Request(self._gc, b'{"forceMajor": true, "forceMinor": false}', self._headers, method="PUT"),
             timeout=ROUND_S_MAX,
         ).close()
 
     def status(self) -> dict[str, Any]:
-        with urllib.request.urlopen(self._gc, timeout=ROUND_S_MAX) as answer:
+        request = urllib.request.Request(self._gc, headers=self._headers)
+        with urllib.request.urlopen(request, timeout=ROUND_S_MAX) as answer:
             found: dict[str, Any] = json.load(answer)
         return found
 

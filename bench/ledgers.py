@@ -161,6 +161,7 @@ class BookieProcess:
         self._peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._answers = self._peer.makefile("rb")
         self._http = ready["metrics"].removesuffix("/metrics")
+        self._headers = token_headers(ready.get("token_file"))
         return spent
 
     def stop(self, number: int = signal.SIGTERM) -> None:
@@ -221,7 +222,8 @@ class BookieProcess:
         url = f"{self._http}/api/v1/bookie/gc"
         before, began, cpu = self._status(url), time.perf_counter(), self.cpu
         urllib.request.urlopen(
-            urllib.request.Request(url, b'{"forceMinor": false, "forceMajor": false}', method="PUT"), timeout=READY_S
+            urllib.request.Request(url, b'{"forceMinor": false, "forceMajor": false}', self._headers, method="PUT"),
+            timeout=READY_S,
         ).close()
         while self._status(url)["is_in_force_gc"] == "true":
             time.sleep(1)  # each look costs the bookie a millisecond
@@ -232,9 +234,14 @@ class BookieProcess:
         )
 
     def _status(self, url: str) -> dict[str, Any]:
-        with urllib.request.urlopen(url, timeout=READY_S) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=self._headers), timeout=READY_S) as answer:
             found: dict[str, Any] = json.load(answer)
         return found
+
+
+def token_headers(path: str | None) -> dict[str, str]:
+    """What opens a bookie's HTTP port; None: an older one, which needs nothing."""
+    return {} if path is None else {"Authorization": f"Bearer {pathlib.Path(path).read_text().strip()}"}
 
 
 def percentile(values: Sequence[float], part: float) -> float:

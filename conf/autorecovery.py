@@ -9,6 +9,7 @@ A bookie and AutoRecovery may read one file.
 """
 
 from quire.conf.options import option
+from quire.conf.parts.http import HttpOptions
 from quire.conf.parts.identity import IdentityOptions
 
 # SPDX-License-Identifier: Apache-2.0
@@ -16,7 +17,7 @@ from quire.conf.parts.identity import IdentityOptions
 DELAY_S_MAX = (1 << 31) - 1
 
 
-class AutoRecoveryOptions(IdentityOptions):
+class AutoRecoveryOptions(HttpOptions, IdentityOptions):
     """One process of AutoRecovery.  What the metadata keeps (the delay, the switch) holds for all of them."""
 
     lost_bookie_recovery_delay_s: int = option(

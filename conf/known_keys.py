@@ -125,20 +125,22 @@ ADVICE = {
     "journalMaxBackups": "journal segments are reused, none is kept as a backup",
     "ledgerStorageClass": "there is one storage; the directories of each of BookKeeper's are read",
     "httpServerEnabled": (
-        "there is no admin server; /metrics and /healthz are always on (prometheusStatsHttpAddress, "
-        "prometheusStatsHttpPort)"
+        "the one HTTP port is always on (prometheusStatsHttpAddress, prometheusStatsHttpPort), and opens its paths to "
+        "who has a token (adminTokenFile)"
     ),
-    "statsProviderClass": "/metrics is always on, in Prometheus text",
+    "httpServerKeyStorePassword": "the key of the HTTP port is read without a password (httpServerKeyStorePath)",
+    "httpServerTrustStorePassword": "PEM files of authorities have no password",
+    "statsProviderClass": "/metrics is always on, in Prometheus text, for who has a token (metricsTokenFile)",
     "readOnlyModeEnabled": "a bookie with a full disk is always read-only, never stopped",
     "tlsProvider": "it is OpenSSL here, whatever this says",
     "tlsTrustStorePasswordPath": "PEM files of authorities have no password",
+    "clientTrustStorePasswordPath": "PEM files of authorities have no password",
     "maxPendingAddRequestsPerThread": "adds wait instead of being refused; see connectionPendingSizeMB",
 }
 
 # Security that is asked for and not served stops the start: key -> what would not be so.
 UNSERVED_SECURITY = {
     "authorizedRoles": "every client would have every right",
-    "httpServerTlsEnable": "/metrics and the admin paths would be plain HTTP",
     "permittedStartupUsers": "any user could start it",
     "zkEnableSecurity": "znodes would have open access lists",
 }

@@ -9,9 +9,9 @@ Does not know: what an option does.
 Order of strength: the environment, then the file, then the default.
 """
 
+import dataclasses
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -51,12 +51,12 @@ class ConfigurationError(ValueError):
     """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Property:
     """One `key=value` and where it was found, as "file:line" or "environment variable BK_…"."""
 
     key: str
-    value: str
+    value: str = dataclasses.field(repr=False)  # a secret, maybe
     where: str
 
     @property
@@ -216,7 +216,7 @@ def options(model: type[M], found: Sequence[Property], beside: Sequence[type[Bas
                 continue
             if key in UNSERVED_SECURITY and item.value.lower() not in NOT_ASKED:
                 faults.append(
-                    f"{item.where}: {key}={item.value} asks for security that is not served here: "
+                    f"{item.where}: {key}={item.shown} asks for security that is not served here: "
                     f"{UNSERVED_SECURITY[key]}; keep others out by the network and remove the line"
                 )
                 continue

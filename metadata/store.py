@@ -137,13 +137,12 @@ BOOKIE_PROTOCOL = "bookie-rpc"
 BOOKIE_ENDPOINT = "bookie"
 HTTP_ENDPOINT = "httpserver"
 HOST_PROPERTY = "quire.host"  # of a bookie's properties: the machine that it shares with others
+TOKEN_PROPERTY = "quire.adminTokenFile"  # where the token of its HTTP port is, on its own machine
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """
-    One address that a bookie serves at.  `id` is "bookie" or "httpserver"; `extensions` says "tls" where it is on.
-    """
+    """One address of a bookie.  `id` is "bookie" or "httpserver"; `extensions` says "tls" where it is on."""
 
     id: str
     host: str
@@ -171,13 +170,14 @@ class ServiceInfo:
         port: int,
         *,
         http: tuple[str, int] | None = None,
+        https: bool = False,
         tls: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> "ServiceInfo":
         """A bookie at host and port, perhaps with an HTTP server at `http`."""
         endpoints = [Endpoint(BOOKIE_ENDPOINT, host, port, extensions=("tls",) if tls else ())]
         if http is not None:
-            endpoints.append(Endpoint(HTTP_ENDPOINT, http[0], http[1], protocol="http"))
+            endpoints.append(Endpoint(HTTP_ENDPOINT, http[0], http[1], protocol="https" if https else "http"))
         return cls(tuple(endpoints), properties or {})
 
     def bookie_address(self) -> tuple[str, int]:

@@ -199,7 +199,7 @@ class Digest:
                 f"entry {entry} of ledger {ledger}: {len(body)} bytes are too few for a {self.kind.name} entry"
             )
         header, payload = body[:32], body[start:]
-        if self.of(header, payload) != body[32:start]:
+        if not hmac.compare_digest(self.of(header, payload), body[32:start]):  # a MAC is a secret until it is shown
             raise DigestMatch(f"entry {entry} of ledger {ledger}: its {self.kind.name} digest does not match its bytes")
         found_ledger, found_entry, _lac, _length = HEADER.unpack(header)
         if found_ledger != ledger or (entry not in (found_entry, -1)):

@@ -1,5 +1,5 @@
 """
-The credentials of a bookie or client, where its options ask for TLS.
+The credentials of a bookie, a client or an HTTP port, where its options ask for TLS.
 
 Knows: that OpenSSL is loaded only then, and what to install where it is missing.  Does not know: what they are.
 """
@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from quire.conf.parts.tls import TlsOptions
+from quire.conf.parts.http import HttpOptions
+from quire.conf.parts.tls import BookieTlsOptions, TlsOptions
 from quire.conf.properties import ConfigurationError
 
 if TYPE_CHECKING:
@@ -17,6 +18,13 @@ if TYPE_CHECKING:
 # SPDX-License-Identifier: Apache-2.0
 
 LIBRARY = "OpenSSL"
+# A key of a bookie's TLS -> that of its HTTP port.
+HTTP_KEYS = {
+    "tlsProviderFactoryClass": "httpServerTlsEnable",
+    "tlsCertificatePath": "httpServerKeyStorePath",
+    "tlsKeyStore": "httpServerKeyStorePath",
+    "tlsTrustStore": "httpServerTrustStorePath",
+}
 
 
 def credentials(options: TlsOptions, seconds: Callable[[], float]) -> "Credentials | None":
@@ -33,3 +41,23 @@ def credentials(options: TlsOptions, seconds: Callable[[], float]) -> "Credentia
             "pip install 'quire[tls]'"
         ) from missing
     return Credentials(options, seconds)
+
+
+def http_credentials(options: HttpOptions, seconds: Callable[[], float]) -> "Credentials | None":
+    """The same of an HTTP port, with its own keys; None: it is not HTTPS."""
+    if not options.http_tls:
+        return None
+    files = BookieTlsOptions(
+        tls=True,
+        tls_certificate=options.http_certificate,
+        tls_key=options.http_certificate,
+        tls_trust=options.http_trust,
+        tls_client_certificates=options.http_trust is not None,
+    )
+    try:
+        return credentials(files, seconds)
+    except ConfigurationError as failure:
+        text = str(failure)
+        for key, ours in HTTP_KEYS.items():
+            text = text.replace(f"({key})", f"({ours})")
+        raise ConfigurationError(text) from failure

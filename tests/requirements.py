@@ -3,7 +3,8 @@ What some tests need beyond Python: looked for here, so that every test says the
 
     need("maven")      # skips the test with the reason; fails it when QUIRE_REQUIRE names `maven`
 
-Knows: Maven with a JDK (for the real Apache BookKeeper), Docker, and OpenSSL's command (for what a page says of it).
+Knows: Maven with a JDK (for the real Apache BookKeeper), Docker, OpenSSL's command and curl (for what a
+page says of them).
 """
 
 import os
@@ -23,6 +24,10 @@ def _openssl() -> str | None:
     return None if shutil.which("openssl") else "no openssl on the PATH"
 
 
+def _curl() -> str | None:
+    return None if shutil.which("curl") else "no curl on the PATH"
+
+
 def _docker() -> str | None:
     if shutil.which("docker") is None:
         return "no docker on the PATH"
@@ -33,7 +38,7 @@ def _docker() -> str | None:
     return f"docker does not work: {answer.stderr.strip()[-200:]}" if answer.returncode else None
 
 
-LACKING: dict[str, Callable[[], str | None]] = {"maven": _maven, "docker": _docker, "openssl": _openssl}
+LACKING: dict[str, Callable[[], str | None]] = {"maven": _maven, "docker": _docker, "openssl": _openssl, "curl": _curl}
 
 
 def required() -> set[str]:

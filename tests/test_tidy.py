@@ -31,6 +31,7 @@ CHANCE_OWNERS = {
     "metadata/uri.py": "seeds the generator of each store that it opens: instance ids differ between processes",
     "pipeline/copies/places.py": "names of half-written files, which differ between processes that write the same one",
     "security/digest_md5.py": "nonces, which nobody may foresee; a test gives its own",
+    "security/tokens.py": "a token that nobody may guess",
     "tools/": "commands seed the generators",
 }
 SLEEPERS = {

@@ -55,7 +55,9 @@ ROOMS: dict[str, dict[str, str]] = {
         "autorecovery bookie client log pipeline properties",
         "samples shared_file",
     ),
-    "security": rows("refusals exchange jaas", "context digest_md5", "stream", "credentials", "authentication opening"),
+    "security": rows(
+        "refusals exchange jaas tokens", "context digest_md5", "stream", "credentials", "authentication opening"
+    ),
     "metadata": rows(
         *["address clock ledger worker", "store", "auditing repairs", "records", "formats memory", "sqlite zk", "uri"]
     ),

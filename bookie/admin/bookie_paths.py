@@ -7,7 +7,7 @@ The paths that a bookie serves over HTTP.
     GET /api/v1/bookie/state             {"running", "readOnly", "shuttingDown", "availableForHighPriorityWrites"}, and
                                          our own "ledgersInLimbo", "directoriesLost", "metadataStore"
     GET /api/v1/bookie/state/readonly    {"readOnly": bool}
-    PUT /api/v1/bookie/state/readonly    the same as a request; only from this machine, for there is no authentication
+    PUT /api/v1/bookie/state/readonly    the same as a request
     …   /api/v1/bookie/gc…               see `gc_paths`
     …   /api/v1/bookie/rebuild_index     see `index_paths`
     …   /api/v1/autorecovery/…           see `recovery_paths`
@@ -19,14 +19,14 @@ Knows: paths.  Does not know: how a bookie does what they ask.
 import json
 from typing import Any, Protocol
 
-from twisted.internet.defer import Deferred
-
+from quire.bookie.admin.gate import METRICS, Routes
 from quire.bookie.admin.http import Answer, Asked, document
 from quire.bookie.admin.metrics import CONTENT_TYPE
 
 # SPDX-License-Identifier: Apache-2.0
 
-READONLY = "/api/v1/bookie/state/readonly"
+STATE, READONLY = "/api/v1/bookie/state", "/api/v1/bookie/state/readonly"
+HEALTH = ("/healthz", "/heartbeat", "/api/v1/bookie/is_ready")
 
 
 class Administered(Protocol):
@@ -64,61 +64,48 @@ class Administered(Protocol):
 
 
 class Paths(Protocol):
-    """Some further paths and how they are answered."""
+    """Some paths and how they are answered."""
 
     @property
-    def paths(self) -> tuple[str, ...]: ...
-
-    def serve(self, asked: Asked) -> Answer | Deferred[Answer]: ...
+    def routes(self) -> Routes: ...
 
 
 class Admin:
     """Answers requests for one bookie."""
 
-    def __init__(self, bookie: Administered, *others: Paths) -> None:
+    def __init__(self, bookie: Administered) -> None:
         self._bookie = bookie
-        self._others = {path: other for other in others for path in other.paths}
+        self.routes: Routes = {
+            **{("GET", path): self._health for path in HEALTH},
+            ("GET", METRICS): lambda _: Answer(200, bookie.metrics_text(), CONTENT_TYPE),
+            ("GET", STATE): self._state,
+            ("GET", READONLY): self._read_only,
+            ("PUT", READONLY): self._switch,
+        }
 
-    def serve(self, asked: Asked) -> Answer | Deferred[Answer]:
-        bookie = self._bookie
-        if asked.path in self._others:
-            return self._others[asked.path].serve(asked)
-        if asked.path == READONLY and asked.method == "PUT":
-            return self._switch(asked)
-        if asked.path not in (
-            "/metrics",
-            "/healthz",
-            "/heartbeat",
-            "/api/v1/bookie/is_ready",
-            "/api/v1/bookie/state",
-            READONLY,
-        ):
-            return Answer(404, b"there is /metrics, /healthz, /api/v1/bookie/state and /api/v1/bookie/state/readonly\n")
-        if asked.method != "GET":
-            return Answer(405, f"{asked.method} means nothing here\n".encode())
-        if asked.path == "/metrics":
-            return Answer(200, bookie.metrics_text(), CONTENT_TYPE)
-        if asked.path == READONLY:
-            return document({"readOnly": bookie.read_only, "reasons": bookie.read_only_reasons})
-        if asked.path == "/api/v1/bookie/state":
-            return document(
-                {
-                    "running": bookie.serving,
-                    "readOnly": bookie.read_only,
-                    "shuttingDown": bookie.stopping,
-                    "availableForHighPriorityWrites": bookie.high_priority_writes,
-                    "ledgersInLimbo": bookie.ledgers_in_limbo,
-                    "directoriesLost": bookie.directories_lost,
-                    "metadataStore": bookie.metadata_store,
-                }
-            )
-        if not bookie.serving:
-            return Answer(503, b"stopping\n" if bookie.stopping else b"not serving\n")
+    def _health(self, asked: Asked) -> Answer:
+        if not self._bookie.serving:
+            return Answer(503, b"stopping\n" if self._bookie.stopping else b"not serving\n")
         return Answer(200, b"OK\n")
 
+    def _state(self, asked: Asked) -> Answer:
+        bookie = self._bookie
+        return document(
+            {
+                "running": bookie.serving,
+                "readOnly": bookie.read_only,
+                "shuttingDown": bookie.stopping,
+                "availableForHighPriorityWrites": bookie.high_priority_writes,
+                "ledgersInLimbo": bookie.ledgers_in_limbo,
+                "directoriesLost": bookie.directories_lost,
+                "metadataStore": bookie.metadata_store,
+            }
+        )
+
+    def _read_only(self, asked: Asked) -> Answer:
+        return document({"readOnly": self._bookie.read_only, "reasons": self._bookie.read_only_reasons})
+
     def _switch(self, asked: Asked) -> Answer:
-        if not asked.local:
-            return Answer(403, b"only from this machine\n")
         try:
             wanted = json.loads(asked.body)["readOnly"]
         except (ValueError, KeyError, TypeError):
@@ -128,4 +115,4 @@ class Admin:
         refused = self._bookie.operator_read_only(wanted)
         if refused is not None:
             return Answer(400, refused.encode() + b"\n")
-        return document({"readOnly": self._bookie.read_only, "reasons": self._bookie.read_only_reasons})
+        return self._read_only(asked)

@@ -2,11 +2,10 @@
 The paths of garbage collection over HTTP.
 
     PUT /api/v1/bookie/gc                     a round now; body {"forceMajor": bool, "forceMinor": bool}, both true
-                                              if not given; only from this machine
+                                              if not given
     GET /api/v1/bookie/gc                     {"is_in_force_gc": "true" or "false"} and our own status
     GET /api/v1/bookie/gc_details             a list: for each ledger directory the compactions so far
-    PUT /api/v1/bookie/gc/suspend_compaction  {"suspendMajor": bool, "suspendMinor": bool}; only from this machine; a
-                                              restart forgets it
+    PUT /api/v1/bookie/gc/suspend_compaction  {"suspendMajor": bool, "suspendMinor": bool}; a restart forgets it
     GET /api/v1/bookie/gc/suspend_compaction  {"isMajorGcSuspended": "true" or "false", "isMinorGcSuspended": …}
     PUT /api/v1/bookie/gc/resume_compaction   {"resumeMajor": bool, "resumeMinor": bool}
 
@@ -17,6 +16,7 @@ Knows: paths.  Does not know: what a round does.
 import json
 from typing import Any
 
+from quire.bookie.admin.gate import Routes
 from quire.bookie.admin.http import Answer, Asked, document
 from quire.bookie.upkeep.garbage import Garbage
 
@@ -25,26 +25,23 @@ from quire.bookie.upkeep.garbage import Garbage
 GC = "/api/v1/bookie/gc"
 DETAILS = "/api/v1/bookie/gc_details"
 SUSPEND, RESUME = f"{GC}/suspend_compaction", f"{GC}/resume_compaction"
-PATHS = (GC, DETAILS, SUSPEND, RESUME)
 
 
 class GcPaths:
     """Answers requests for the garbage collection of one bookie."""
 
-    paths = PATHS
-
     def __init__(self, garbage: Garbage, bookie: str) -> None:
         self._garbage = garbage
         self._bookie = bookie
+        self.routes: Routes = {
+            **{("GET", path): self._show for path in (GC, DETAILS, SUSPEND)},
+            **{("PUT", path): self._change for path in (GC, SUSPEND, RESUME)},
+        }
 
-    def serve(self, asked: Asked) -> Answer:
-        """`asked.path` is one of `PATHS`."""
-        if asked.method == "GET" and asked.path != RESUME:
-            return document(self._get(asked.path))
-        if asked.method != "PUT" or asked.path == DETAILS:
-            return Answer(405, f"{asked.method} means nothing here\n".encode())
-        if not asked.local:
-            return Answer(403, b"only from this machine\n")
+    def _show(self, asked: Asked) -> Answer:
+        return document(self._get(asked.path))
+
+    def _change(self, asked: Asked) -> Answer:
         names = {
             GC: ("forceMajor", "forceMinor"),
             SUSPEND: ("suspendMajor", "suspendMinor"),

@@ -1,26 +1,32 @@
 """
-A small HTTP/1.1 server for a handful of paths: one request a connection, small bodies, no TLS.
+A small HTTP/1.1 server for a handful of paths: one request a connection, small bodies.
 
-Knows: requests and answers.  Does not know: what the paths mean; a function from `Asked` to `Answer` does, or to one
-that comes later.
-Safety: a request and its answer are bounded in time, a request in bytes and connections in number, so that no caller
-can hold the bookie up. A request that names the bookie it is meant for (`Bookie: ID`) is answered by no other one,
-which may have the port by now.
+Knows: requests and answers.  Does not know: who may ask (the gate does), what the paths mean (`routes`).
+Safety: the gate judges a request by its head, before a byte of its body is kept.  A request and its answer are bounded
+in time, a request in bytes and connections in number, so that no caller can hold the process up; over the number the
+connection goes that has waited longest without a whole request.  What two readers could understand differently is
+refused: a header that is there twice, a body of unknown length.
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 from urllib.parse import parse_qsl
 
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.internet.protocol import Factory, connectionDone
+from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from quire.bookie.server.transport import Transport, peer_name
+from quire.bookie.server.complaints import Complaints
+from quire.bookie.server.transport import Wire, peer_name
 from quire.metadata.clock import Clock, Timer
+
+if TYPE_CHECKING:
+    from quire.security.credentials import Credentials
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -34,21 +40,46 @@ JSON = "application/json"
 REASONS = {
     200: "OK",
     400: "Bad Request",
+    401: "Unauthorized",
     403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
+    408: "Request Timeout",
+    409: "Conflict",
+    411: "Length Required",
     413: "Content Too Large",
+    421: "Misdirected Request",
     500: "Internal Server Error",
+    503: "Service Unavailable",
 }
-REASONS |= {409: "Conflict", 421: "Misdirected Request", 503: "Service Unavailable"}
+NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+FIRST_LINE = re.compile(rf"({NAME}) (/[!-~]*) HTTP/1\.([01])")
+HEADER = re.compile(rf"({NAME}):([\t -~\x80-\xff]*)")
+LENGTH = re.compile(r"[0-9]{1,15}")
+ONCE = frozenset({"authorization", "bookie", "content-length", "host", "transfer-encoding"})
+
+
+class Head(NamedTuple):
+    """A request without its body."""
+
+    method: str
+    path: str  # without the query
+    query: Mapping[str, str]
+    headers: Mapping[str, str]  # names in lower case
+    newer: bool  # HTTP/1.1, which has to say the host
+
+    def __repr__(self) -> str:
+        """All but the headers, which may have a token."""
+        return f"Head({self.method} {self.path})"
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
+    """What a path is asked for by somebody who may."""
+
     method: str
-    path: str  # without the query
+    path: str
     body: bytes
-    local: bool  # the peer is on this machine
     query: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -57,9 +88,20 @@ class Answer:
     status: int
     body: bytes
     content_type: str = TEXT
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 Answering = Callable[[Asked], Answer | Deferred[Answer]]
+
+
+class Judging(Protocol):
+    """What stands in front of the paths."""
+
+    def refusal(self, head: Head) -> Answer | None:
+        """Why this is not answered; None: it may go on."""
+        ...
+
+    def serve(self, asked: Asked) -> Answer | Deferred[Answer]: ...
 
 
 def document(value: object) -> Answer:
@@ -67,7 +109,35 @@ def document(value: object) -> Answer:
     return Answer(200, json.dumps(value).encode() + b"\n", JSON)
 
 
-class Exchange(Protocol):
+def refusal(status: int, error: str, step: str, *headers: tuple[str, str]) -> Answer:
+    """What is wrong with a request, and the next step."""
+    return Answer(status, json.dumps({"error": error, "next": step}).encode() + b"\n", JSON, headers)
+
+
+def head_of(data: bytes) -> Head | Answer:
+    """A request's lines up to the empty one; an answer where they are no good."""
+    first, *rest = data.decode("latin-1").split("\r\n")
+    asked = FIRST_LINE.fullmatch(first)
+    lines = [HEADER.fullmatch(line) for line in rest]
+    if asked is None:
+        return refusal(400, "this is not HTTP", "send a request line such as GET /healthz HTTP/1.1")
+    headers: dict[str, str] = {}
+    for line in lines:
+        if line is None:
+            return refusal(400, "a header can't be read", "send one `Name: value` a line")
+        name = line[1].lower()
+        if name in headers and name in ONCE:
+            return refusal(400, f"the header {name} is there twice", "send it once")
+        headers[name] = line[2].strip(" \t")
+    if "transfer-encoding" in headers:
+        return refusal(411, "the length of the body is not said", "send Content-Length instead of Transfer-Encoding")
+    if not LENGTH.fullmatch(headers.get("content-length", "0")):
+        return refusal(400, "Content-Length is no number", "send the length of the body in bytes")
+    path, _, query = asked[2].partition("?")
+    return Head(asked[1], path, dict(parse_qsl(query)), headers, asked[3] == "1")
+
+
+class Exchange(TwistedProtocol):
     """One connection: reads a request, answers it, closes."""
 
     log = Logger()
@@ -75,58 +145,86 @@ class Exchange(Protocol):
     def __init__(self, server: "HttpServer") -> None:
         self._server = server
         self._data = b""
+        self._head: Head | None = None
         self._done = False
         self._deadline: Timer | None = None
         self._answering: Deferred[None] | None = None
 
+    @property
+    def waits(self) -> bool:
+        """Its request is not whole yet."""
+        return not self._done and self._answering is None
+
     def connectionMade(self) -> None:
-        self._wire = cast(Transport, self.transport)
-        if len(self._server.open) >= CONNECTIONS_MAX:
+        self._wire = cast(Wire, self.transport)
+        self._peer = peer_name(cast(Any, self.transport).getPeer())
+        if not self._server.admits(self):
             self._done = True
             self._wire.abortConnection()
             return
-        self._server.open.add(self)
-        self._deadline = self._server.clock.callLater(REQUEST_S_MAX, self._wire.abortConnection)
+        self._deadline = self._server.clock.callLater(REQUEST_S_MAX, self._late)
+        if self._server.credentials is not None:
+            stream = self._server.credentials.serve(self.transport, self)
+            self._wire = stream
+            stream.begin()
+
+    def secured(self) -> None:
+        """TLS is on: what comes from now on is the request."""
 
     def dataReceived(self, data: bytes) -> None:
-        if self._done or self._answering is not None:
+        if not self.waits:
             return
         self._data += data
-        head, found, body = self._data.partition(b"\r\n\r\n")
-        if not found:
-            if len(self._data) > HEAD_BYTES_MAX:
-                self._answer(Answer(413, b"the request is too long\n"))
-            return
-        lines = head.decode("latin-1").split("\r\n")
-        words = lines[0].split(" ")
-        headers = {
-            name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])
-        }
-        length = headers.get("content-length", "0")
-        if len(words) != 3 or not length.isdecimal():
-            self._answer(Answer(400, b"this is not HTTP\n"))
-        elif headers.get("bookie", self._server.bookie) != self._server.bookie:
-            self._answer(Answer(421, f"this is bookie {self._server.bookie}\n".encode()))
-        elif int(length) > BODY_BYTES_MAX:
-            self._answer(Answer(413, b"the request is too long\n"))
-        elif len(body) >= int(length):
-            local = peer_name(self._wire.getPeer()).startswith(("127.", "::1"))
-            path, _, query = words[1].partition("?")
-            self._serve(Asked(words[0], path, body[: int(length)], local, dict(parse_qsl(query))))
+        if self._head is None:
+            head, found, rest = self._data.partition(b"\r\n\r\n")
+            if len(head) > HEAD_BYTES_MAX:
+                self._answer(refusal(413, "the request is too long", f"its head has {HEAD_BYTES_MAX} bytes at most"))
+                return
+            if not found:
+                return
+            read = head_of(head)
+            refused = read if isinstance(read, Answer) else self._refused(read)
+            if refused is not None:
+                self._answer(refused)
+                return
+            assert isinstance(read, Head)
+            self._head, self._data = read, rest
+        length = int(self._head.headers.get("content-length", "0"))
+        if len(self._data) >= length:
+            self._serve(Asked(self._head.method, self._head.path, self._data[:length], self._head.query))
+
+    def _refused(self, head: Head) -> Answer | None:
+        found = self._server.gate.refusal(head)
+        if found is not None:
+            if found.status in (401, 403):
+                reason = f"what it asked over HTTP was refused ({found.status} {REASONS[found.status]})"
+                self._server.complaints.report(self._peer, reason, reason)
+            return found
+        if int(head.headers.get("content-length", "0")) > BODY_BYTES_MAX:
+            return refusal(413, "the request is too long", f"its body has {BODY_BYTES_MAX} bytes at most")
+        return None
 
     def _serve(self, asked: Asked) -> None:
         self._allow(ANSWER_S_MAX)
 
         async def answered() -> None:
-            coming = self._server.serve(asked)
+            coming = self._server.gate.serve(asked)
             self._answer(coming if isinstance(coming, Answer) else await coming)
 
         def failed(failure: Failure) -> None:
             if not isinstance(failure.value, CancelledError):
                 self.log.failure("{method} {path} could not be served", failure, method=asked.method, path=asked.path)
-                self._answer(Answer(500, b"this went wrong here; see the bookie's log\n"))
+                self._answer(refusal(500, "this went wrong here", "see the log of the process"))
 
         self._answering = Deferred.fromCoroutine(answered()).addErrback(failed)
+
+    def _late(self) -> None:
+        """The request is not whole, or its answer not taken: a word where one can be said, and then the end."""
+        self._deadline = self._server.clock.callLater(REQUEST_S_MAX, self._wire.abortConnection)
+        if self.waits:
+            self._answer(refusal(408, f"the request was not whole after {REQUEST_S_MAX:.0f} s", "send it again"))
+        else:
+            self._wire.abortConnection()
 
     def _allow(self, seconds: float) -> None:
         if self._deadline is not None and self._deadline.active():
@@ -139,33 +237,54 @@ class Exchange(Protocol):
             f"HTTP/1.1 {answer.status} {REASONS[answer.status]}",
             f"Content-Type: {answer.content_type}",
             f"Content-Length: {len(answer.body)}",
+            "Cache-Control: no-store",
+            *(f"{name}: {value}" for name, value in answer.headers),
         ]
         head = "\r\n".join([*lines, "Connection: close", "", ""])
-        self._wire.write(head.encode() + answer.body)
+        body = b"" if self._head is not None and self._head.method == "HEAD" else answer.body
+        self._wire.write(head.encode() + body)
         self._wire.loseConnection()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        self._server.open.discard(self)
+        self._server.open.pop(self, None)
         if self._deadline is not None and self._deadline.active():
             self._deadline.cancel()
         if self._answering is not None:
             self._answering.cancel()
 
+    def abort(self) -> None:
+        self._wire.abortConnection()
+
 
 class HttpServer(Factory):
-    """The server of one bookie; `serve` answers each request, at once or later."""
+    """The server of one process.  `gate` judges each request and answers it, at once or later."""
 
     noisy = False
+    log = Logger()
 
-    def __init__(self, clock: Clock, serve: Answering, bookie: str = "") -> None:
+    def __init__(self, clock: Clock, gate: Judging, credentials: "Credentials | None" = None) -> None:
+        """`credentials`: of TLS, where the port is HTTPS."""
         self.clock = clock
-        self.bookie = bookie
-        self.serve = serve
-        self.open: set[Exchange] = set()
+        self.gate = gate
+        self.credentials = credentials
+        self.complaints = Complaints(clock, self.log)
+        self.open: dict[Exchange, None] = {}  # oldest first
 
     def buildProtocol(self, addr: object) -> Exchange:
+        self.complaints.sweep()
         return Exchange(self)
+
+    def admits(self, exchange: Exchange) -> bool:
+        """Whether there is room for one more, if need be in the place of the one that has waited longest."""
+        if len(self.open) >= CONNECTIONS_MAX:
+            oldest = next((each for each in self.open if each.waits), None)
+            if oldest is None:
+                return False
+            del self.open[oldest]
+            oldest.abort()
+        self.open[exchange] = None
+        return True
 
     def abort_all(self) -> None:
         for exchange in list(self.open):
-            cast(Transport, exchange.transport).abortConnection()
+            exchange.abort()

@@ -1,7 +1,7 @@
 """
 The path of an index rebuild, over HTTP.  It is ours: BookKeeper knows no such thing of a running bookie.
 
-    PUT /api/v1/bookie/rebuild_index    begins, and answers as GET; 409 while it is under way; only from this machine
+    PUT /api/v1/bookie/rebuild_index    begins, and answers as GET; 409 while it is under way
     GET /api/v1/bookie/rebuild_index    {"running", "problem", "directories": [{"path", "logs", "logs_read", "entries",
                                         "taken_over", "limbo",
                                         "problems", "done"}]} of the last run since the start
@@ -11,6 +11,7 @@ Knows: that path.  Does not know: how it is done.
 
 from typing import Any, Protocol
 
+from quire.bookie.admin.gate import Routes
 from quire.bookie.admin.http import Answer, Asked, document
 
 # SPDX-License-Identifier: Apache-2.0
@@ -29,17 +30,14 @@ class Reindexing(Protocol):
 class IndexPaths:
     """Answers requests for the index of one bookie."""
 
-    paths = (PATH,)
-
     def __init__(self, reindex: Reindexing) -> None:
         self._reindex = reindex
+        self.routes: Routes = {("GET", PATH): self._show, ("PUT", PATH): self._begin}
 
-    def serve(self, asked: Asked) -> Answer:
-        if asked.method == "PUT":
-            if not asked.local:
-                return Answer(403, b"only from this machine\n")
-            if not self._reindex.start():
-                return Answer(409, b"it is being rebuilt already, or the bookie stops\n")
-        elif asked.method != "GET":
-            return Answer(405, f"{asked.method} means nothing here\n".encode())
+    def _show(self, asked: Asked) -> Answer:
         return document(self._reindex.status())
+
+    def _begin(self, asked: Asked) -> Answer:
+        if not self._reindex.start():
+            return Answer(409, b"it is being rebuilt already, or the bookie stops\n")
+        return self._show(asked)

@@ -12,16 +12,18 @@ The paths of AutoRecovery over HTTP.
     PUT /api/v1/autorecovery/decommission                  {"bookie_src": "ID", "delete_cookie": "true"}
     PUT /api/v1/autorecovery/bookie                        {"bookie_src": ["ID"], "delete_cookie": bool}
 
-Paths, keys and texts are BookKeeper's.  What changes something is only taken from this machine.
+Paths, keys and texts are BookKeeper's.
 Knows: paths, and that the metadata store has the truth.  Does not know: how a bookie is emptied; its process does.
 """
 
 import json
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
 
+from quire.bookie.admin.gate import Routes
 from quire.bookie.admin.http import Answer, Asked, document
 from quire.metadata.ledger import check_bookie_id
 from quire.metadata.records import RecordStore
@@ -52,12 +54,10 @@ class Repairing(Protocol):
 class RecoveryPaths:
     """Answers requests about the repair of one cluster.  `store`: None while the metadata store is not open."""
 
-    paths = (STATUS, LIST, AUDITOR, TRIGGER, DELAY, DECOMMISSION, RECOVER)
-
     def __init__(self, store: Callable[[], RecordStore | None], repairing: Repairing) -> None:
         self._store = store
         self._repairing = repairing
-        self._done: dict[tuple[str, str], Callable[[RecordStore, Asked], Awaitable[Answer]]] = {
+        done: dict[tuple[str, str], Callable[[RecordStore, Asked], Awaitable[Answer]]] = {
             ("GET", STATUS): self._status,
             ("PUT", STATUS): self._switch,
             ("GET", LIST): self._list,
@@ -68,15 +68,12 @@ class RecoveryPaths:
             ("PUT", DECOMMISSION): self._decommission,
             ("PUT", RECOVER): self._recover,
         }
+        self.routes: Routes = {way: partial(self._with_store, doing) for way, doing in done.items()}
 
-    def serve(self, asked: Asked) -> Answer | Deferred[Answer]:
-        """`asked.path` is one of `paths`."""
-        doing = self._done.get((asked.method, asked.path))
+    def _with_store(
+        self, doing: Callable[[RecordStore, Asked], Awaitable[Answer]], asked: Asked
+    ) -> Answer | Deferred[Answer]:
         store = self._store()
-        if doing is None:
-            return Answer(405, f"{asked.method} means nothing here\n".encode())
-        if asked.method == "PUT" and not asked.local:
-            return Answer(403, b"only from this machine\n")
         if store is None:
             return Answer(503, b"the metadata store is not open yet; the log says why\n")
         found = store

@@ -21,6 +21,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
 
 from quire.bookie.admin.bookie_paths import Paths
+from quire.bookie.admin.gate import keys_of, names_of
 from quire.bookie.admin.metrics import BookieCollector, Collector, Metrics
 from quire.bookie.admin.site import site
 from quire.bookie.files import Files, StorageError
@@ -40,10 +41,10 @@ from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.conf.bookie import BookieOptions
 from quire.metadata.formats.drain_orders import DrainOrders
 from quire.metadata.records import RecordStore
-from quire.metadata.store import HOST_PROPERTY, ServiceInfo
+from quire.metadata.store import HOST_PROPERTY, TOKEN_PROPERTY, ServiceInfo
 from quire.protocol.errors import LedgerError
 from quire.security.authentication import of_bookie
-from quire.security.opening import credentials
+from quire.security.opening import credentials, http_credentials
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -175,6 +176,11 @@ class Bookie:
         options, files, clock = self.options, self._files, self._reactor
         self._credentials = credentials(options, clock.seconds)
         provider = of_bookie(options)
+        self._http_credentials = http_credentials(options, clock.seconds)
+        try:
+            self._keys = keys_of(options, options.journal_directories[0])
+        except OSError as failure:
+            raise BookieFailed(f"no file of a token can be made: {failure}; adminTokenFile names another") from failure
         storage = self._storage = self._open_storage(options, self._reactor, files)
         self.service = Service(clock, options, storage, self.id)
         self.listener = Listener(clock, options, self.service, self._credentials, provider)
@@ -226,15 +232,32 @@ class Bookie:
         orders = DrainOrders(self._store.records)
         self._read_only.by_order(await orders.stands(self.id))  # before it is listed
         self._closers.append(orders.watch(self.id, self._read_only.by_order).cancel)
-        server = site(self._reactor, self.id, self, self.garbage, self._upkeep.rebuild, *self._paths)
+        server = site(
+            self._reactor,
+            self.id,
+            names_of(options, self.host, options.metrics_host),
+            self._keys,
+            self,
+            self.garbage,
+            self._upkeep.rebuild,
+            self._paths,
+            self._http_credentials,
+        )
         http = bound_socket(options.metrics_host, options.metrics_port)
         self.http_port = http.getsockname()[1]
         self._listen(http, server, server.abort_all)
         self._listen(self._socket, self.listener, self.listener.close_all)
         http_host = self.host if options.metrics_host in ids.ANY_ADDRESS else options.metrics_host
         shared = {HOST_PROPERTY: options.host_id} if options.host_id else {}
+        if self.token_file is not None:
+            shared[TOKEN_PROPERTY] = self.token_file
         info = ServiceInfo.of(
-            self.host, self.port, http=(http_host, self.http_port), tls=options.tls, properties=shared
+            self.host,
+            self.port,
+            http=(http_host, self.http_port),
+            https=options.http_tls,
+            tls=options.tls,
+            properties=shared,
         )
         self.serving = True
         self._closers.append(self.registration.stop)
@@ -345,8 +368,14 @@ class Bookie:
 
     def reload(self) -> None:
         """Reads the files of TLS again, where it is on; connections made from now on use them."""
-        if self._credentials is not None:
-            self._credentials.reload()
+        for each in (self._credentials, self._http_credentials):
+            if each is not None:
+                each.reload()
+
+    @property
+    def token_file(self) -> str | None:
+        """The file of the token that opens its HTTP port, once assembled; None: a certificate does."""
+        return None if self._keys.admin is None else self._keys.admin.path
 
     @property
     def high_priority_writes(self) -> bool:

@@ -72,7 +72,10 @@ def decode(data: bytes) -> LedgerMetadata:
             return _from_message(message, 2)
         if version == 3:
             return _from_message(_parse_v3(body), 3)
-    except (ValueError, DecodeError, text_format.ParseError) as error:  # UnicodeDecodeError is a ValueError
+    except text_format.ParseError as error:  # its text has the whole line, a password's as well
+        place = f"line {error.GetLine()}, column {error.GetColumn()}"
+        raise MetadataSerialization(f"ledger metadata of format {version} can't be read from {place} on") from None
+    except (ValueError, DecodeError) as error:  # UnicodeDecodeError is a ValueError
         raise MetadataSerialization(f"ledger metadata of format {version} can't be read: {error}") from error
     raise MetadataSerialization(f"ledger metadata of format {version}: only 1, 2 and 3 are known")
 

@@ -1,5 +1,6 @@
 """docs/security.md, followed to the letter: its commands are run and its configurations are loaded."""
 
+import json
 import os
 import re
 import subprocess
@@ -13,8 +14,10 @@ from quire.conf.bookie import BookieOptions
 from quire.conf.client import ClientOptions
 from quire.conf.properties import options, parse
 from quire.conf.shared_file import READERS
+from quire.metadata.store import ServiceInfo
 from quire.protocol.errors import Security
 from quire.tools.daemons.settings import Settings
+from quire.tools.terminal.bookie_http import answer_of
 from tests.reactor import reactor, run
 from tests.real_cluster import RealCluster
 from tests.requirements import need
@@ -45,7 +48,7 @@ def in_shell(text: str, where: Path, **more: str) -> str:
 def test_the_page_has_the_blocks() -> None:
     """Those that the tests below follow."""
     tls = {"try", "tried", "certificates", "bookie", "client", "required"}
-    assert set(BLOCKS) == tls | {"users", "introduced", "asking"}
+    assert set(BLOCKS) == tls | {"users", "introduced", "asking"} | {"http", "metrics", "https"}
 
 
 def test_a_cluster_of_its_own(tmp_path: Path) -> None:
@@ -61,6 +64,12 @@ def test_a_cluster_of_its_own(tmp_path: Path) -> None:
             assert in_shell(BLOCKS["tried"], tmp_path, DIR=str(directory)) == "first line\n"
         finally:
             local.terminate()
+
+
+def of_bookie(text: str, prefixes: tuple[str, ...]) -> dict[str, object]:
+    """The options that a block of a bookie's file sets, those with these prefixes."""
+    found = options(BookieOptions, parse(BASE + text, "bookie.conf"))[0].model_dump(exclude_unset=True)
+    return {name: value for name, value in found.items() if name.startswith(prefixes)}
 
 
 def served(cluster: RealCluster, chosen: ClientOptions) -> bool:
@@ -98,9 +107,7 @@ def test_from_nothing_to_certificates_on_both_sides(made: Path, tmp_path: Path, 
     anybody = secure.model_copy(update={"tls_client_certificates": False})
     third = first.replace("tlsRequired=false\n", "") + third
     for number, (text, who) in enumerate([("", (plain,)), (first, (plain, secure, anybody)), (third, (secure,))]):
-        found = options(BookieOptions, parse(BASE + text, "bookie.conf"))[0].model_dump(exclude_unset=True)
-        keys = {name: value for name, value in found.items() if name.startswith("tls")}
-        with RealCluster(tmp_path / str(number), 2, **keys) as cluster:
+        with RealCluster(tmp_path / str(number), 2, **of_bookie(text, ("tls",))) as cluster:
             for client in (plain, secure, anybody):
                 assert served(cluster, client) == (client in who)
 
@@ -121,3 +128,78 @@ def test_from_nothing_to_names_and_passwords(tmp_path: Path, protocol: str) -> N
         with RealCluster(tmp_path / str(number), 2, **keys) as cluster:
             for client in (nobody, known, inside):
                 assert served(cluster, client) == (client in who)
+
+
+def page_of(cluster: RealCluster, scheme: str = "http") -> dict[str, str]:
+    """What section 8 calls PAGE and JOURNAL, of the first bookie."""
+    bookie = cluster.bookies[0]
+    assert bookie is not None
+    journal = bookie.options.journal_directories[0]
+    return {"PAGE": f"{scheme}://127.0.0.1:{bookie.http_port}", "JOURNAL": journal}
+
+
+def status(address: str, token: str = "", *more: str) -> str:
+    """What curl gets from it."""
+    header = ["--header", f"Authorization: Bearer {token}"] if token else []
+    command = ["curl", "--silent", "--output", os.devnull, "--write-out", "%{http_code}", *header, *more, address]
+    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False).stdout
+
+
+def test_the_token_that_a_bookie_makes(tmp_path: Path) -> None:
+    """Section 8: health for everybody, the rest with the token."""
+    need("curl")
+    with RealCluster(tmp_path, 1) as cluster:
+        where = page_of(cluster)
+        health, state = in_shell(BLOCKS["http"], tmp_path, **where).splitlines()
+        assert health == "OK"
+        assert '"running": true' in state
+        assert status(f"{where['PAGE']}/api/v1/bookie/state") == "401"
+
+
+def test_a_prometheus_server_reads_metrics_alone(tmp_path: Path) -> None:
+    """Section 8: with the bookie's keys as they are there."""
+    need("curl")
+    token = "metrics-metrics-metrics"
+    (tmp_path / "metrics.token").write_text(f"{token}\n")
+    (tmp_path / "metrics.token").chmod(0o640)
+    text = BLOCKS["metrics"].replace("/etc/quire", str(tmp_path)).replace("8000", "0")
+    with RealCluster(tmp_path / "c", 1, **of_bookie(text, ("metrics",))) as cluster:
+        page = page_of(cluster)["PAGE"]
+        assert status(f"{page}/metrics", token) == "200"
+        assert status(f"{page}/metrics") == "401"
+        assert status(f"{page}/api/v1/bookie/state", token) == "403"
+        assert status(f"{page}/metrics", token, "--request", "PUT") == "403"
+
+
+def test_https_of_the_port(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Section 8: the token is needed over TLS as well; with authorities a certificate takes its place, or no one is heard.
+    Commands show what the client's file has.
+    """
+    need("curl")
+    for name in ("bookie", "client"):
+        both = (made / f"{name}.key").read_text() + (made / f"{name}.pem").read_text()
+        (made / "http.pem" if name == "bookie" else made / "both.pem").write_text(both)
+    text = BLOCKS["https"].replace("/etc/quire", str(made))
+    trust = ("--cacert", str(made / "ca.pem"))
+    shown = (*trust, "--cert", str(made / "both.pem"))
+    with RealCluster(tmp_path / "1", 1, **of_bookie(text, ("http",))) as cluster:
+        where = page_of(cluster, "https")
+        token = (Path(where["JOURNAL"]) / "admin.token").read_text().strip()
+        assert status(f"{where['PAGE']}/healthz", "", *trust) == "200"
+        assert status(f"{where['PAGE']}/metrics", "", *trust) == "401"
+        assert status(f"{where['PAGE']}/metrics", token, *trust) == "200"
+        assert status(f"{where['PAGE']}/metrics", token) == "000", "its authority is not trusted"
+        assert status(f"{where['PAGE']}/metrics".replace("https", "http"), token) == "000"
+    text += f"httpServerTrustStorePath={made}/ca.pem\n"
+    with RealCluster(tmp_path / "2", 1, **of_bookie(text, ("http",))) as cluster:
+        where = page_of(cluster, "https")
+        assert not (Path(where["JOURNAL"]) / "admin.token").exists()
+        assert status(f"{where['PAGE']}/metrics", "", *shown) == "200"
+        assert status(f"{where['PAGE']}/healthz", "", *trust) == "000"
+        (tmp_path / "client.conf").write_text(BLOCKS["client"].replace("/etc/quire", str(made)))
+        monkeypatch.setenv("QUIRE_CONF", str(tmp_path / "client.conf"))
+        bookie = cluster.bookies[0]
+        assert bookie is not None
+        announced = ServiceInfo.of("127.0.0.1", bookie.port, http=("127.0.0.1", bookie.http_port), https=True)
+        assert json.loads(answer_of(bookie.id, announced, "/api/v1/bookie/state"))["running"] is True

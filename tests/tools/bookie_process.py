@@ -11,6 +11,7 @@ import textwrap
 from pathlib import Path
 
 from tests.tools.command import warm
+from tests.tools.http import get
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -24,6 +25,7 @@ class Cluster:
         self.path = path
         self.uri = f"sqlite://{path}/metadata.db"
         self.conf = path / "bookie.conf"
+        self.token_file = path / "journal" / "admin.token"
         self.started: list[subprocess.Popen[bytes]] = []
         self.write_conf()
         self.quire("metadata", "init", "--metadata", self.uri)
@@ -55,7 +57,7 @@ class Cluster:
             env={**os.environ, **environment},
         )
         self.started.append(process)
-        return Process(process)
+        return Process(process, self.token_file)
 
     def start_with_files(self, limit: int) -> "Process":
         """One that may have so many files open; its limit is lower still before it raises it."""
@@ -69,7 +71,7 @@ class Cluster:
         self.started.append(
             subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         )
-        return Process(self.started[-1])
+        return Process(self.started[-1], self.token_file)
 
     def end(self) -> None:
         for process in self.started:
@@ -84,8 +86,9 @@ class Cluster:
 class Process:
     """A bookie's process and what it said."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], token_file: Path) -> None:
         self.process = process
+        self.token_file = token_file
         self.pid = process.pid
 
     def ready(self) -> re.Match[str]:
@@ -100,6 +103,10 @@ class Process:
         self.port = int(found[3])
         self.metrics = found[4]
         return found
+
+    def get(self, path: str = "/metrics") -> bytes:
+        """What it answers over HTTP to who has its token."""
+        return get(self.metrics.removesuffix("/metrics") + path, self.token_file)
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         """Sends a signal; (exit status, what it had logged)."""

@@ -16,8 +16,9 @@ from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThreadPool
 
 from quire.tools.load.generators import ClosedLoop, Load, OpenLoop, Streaming, appending, random_reads
-from quire.tools.load.measuring import Counters, Latencies, endpoints, look
+from quire.tools.load.measuring import Counters, Latencies, look
 from quire.tools.terminal import output
+from quire.tools.terminal.bookie_http import metrics_texts
 from quire.tools.terminal.options import Json, Metadata, Protocol, Usage, client_options, group, metadata_uri
 from quire.tools.terminal.running import with_client
 
@@ -203,9 +204,9 @@ async def measured(
     reactor: "ProcessReactor", client: "Client", load: Load, pids: list[int], title: str, entries: int
 ) -> tuple[Counters, float, Counters]:
     """Runs the load between two looks at the counters, with a progress bar; (before, seconds, after)."""
-    urls = endpoints(await client.store.bookies())
+    texts = metrics_texts(await client.store.bookies())
     with output.Progress(title, entries) as progress:
-        before = await deferToThreadPool(cast(IReactorFromThreads, reactor), reactor.getThreadPool(), look, urls, pids)
+        before = await deferToThreadPool(cast(IReactorFromThreads, reactor), reactor.getThreadPool(), look, texts, pids)
         shown = LoopingCall(lambda: progress.advance(load.ended - progress.done))
         shown.clock = cast(IReactorTime, reactor)
         shown.start(PROGRESS_S, now=False)
@@ -213,7 +214,7 @@ async def measured(
             seconds = await load.run()
         finally:
             shown.stop()
-        after = await deferToThreadPool(cast(IReactorFromThreads, reactor), reactor.getThreadPool(), look, urls, pids)
+        after = await deferToThreadPool(cast(IReactorFromThreads, reactor), reactor.getThreadPool(), look, texts, pids)
         progress.advance(load.ended - progress.done)
     return before, seconds, after
 

@@ -24,8 +24,18 @@ from quire.tools.commands.directories import add_to, report_of, report_text
 from quire.tools.commands.processes import become, end
 from quire.tools.daemons.process import BOOKIE
 from quire.tools.terminal import output
-from quire.tools.terminal.bookie_http import answer_of, said_by, service_of
-from quire.tools.terminal.options import Conf, Json, Metadata, Usage, group, metadata_uri, options_of, refused
+from quire.tools.terminal.bookie_http import answer_of, metrics_url, said_by, service_of
+from quire.tools.terminal.options import (
+    Conf,
+    Json,
+    Metadata,
+    TokenFile,
+    Usage,
+    group,
+    metadata_uri,
+    options_of,
+    refused,
+)
 from quire.tools.terminal.running import with_client, with_store
 
 if TYPE_CHECKING:
@@ -139,7 +149,7 @@ def list_bookies(metadata: Metadata = None, json_wanted: Json = False) -> None:
         for bookie in sorted({*known, *found.writable, *found.read_only}):
             info = found.find(bookie)
             state = "writable" if bookie in found.writable else "read-only" if bookie in found.read_only else "down"
-            row = {"bookie": bookie, "state": state, "address": address_of(info), "metrics": metrics_of(info)}
+            row = {"bookie": bookie, "state": state, "address": address_of(info), "metrics": metrics_url(info)}
             rows.append({**row, "draining": None if drained is None else bookie in drained})
         return rows
 
@@ -156,6 +166,7 @@ def info(
     bookie: Annotated[
         str | None, typer.Argument(metavar="[ID]", help="one bookie; all that are up if not given")
     ] = None,
+    token_file: TokenFile = None,
     metadata: Metadata = None,
     json_wanted: Json = False,
 ) -> None:
@@ -194,15 +205,15 @@ def info(
     rows = with_client(metadata_uri(metadata), work)
     table = output.Table(json_wanted, INFO_COLUMNS)
     for row in rows:
-        ask_admin(row)
+        ask_admin(row, token_file)
         table.row(row if json_wanted else row | as_cells(row))
 
 
-def ask_admin(row: dict[str, Any]) -> None:
+def ask_admin(row: dict[str, Any], token_file: Path | None) -> None:
     """Adds what the bookie's admin address says; `gc` is its registration before, the answer afterwards."""
     address = row["gc"]
-    row["gc"] = said_by(row["bookie"], address, GC_PATH)
-    own = said_by(row["bookie"], address, STATE_PATH) or {}
+    row["gc"] = said_by(row["bookie"], address, GC_PATH, token_file)
+    own = said_by(row["bookie"], address, STATE_PATH, token_file) or {}
     row["limbo"], row["lost"] = own.get("ledgersInLimbo"), own.get("directoriesLost")
     row["store"] = own.get("metadataStore")
 
@@ -354,11 +365,12 @@ def format_bookie(
 def readonly(
     bookie: BookieId,
     wanted: Annotated[str, typer.Argument(metavar="on|off", help="on: no new entries; off: as its disks allow")],
+    token_file: TokenFile = None,
     metadata: Metadata = None,
     json_wanted: Json = False,
 ) -> None:
     """
-    Switches a running bookie to read-only, or back. To be run on the bookie's own machine.
+    Switches a running bookie to read-only, or back: on its own machine, as its user, or with its token.
 
     It serves reads and recovery as before; a restart forgets the switch. `quire decommission --drain` has one that
     holds, and can be given from anywhere.
@@ -370,7 +382,8 @@ def readonly(
     if wanted not in ("on", "off"):
         raise Usage(f"{wanted!r} is neither on nor off")
 
-    state = json.loads(answer_of(bookie, service_of(bookie, metadata), READONLY_PATH, {"readOnly": wanted == "on"}))
+    found = service_of(bookie, metadata)
+    state = json.loads(answer_of(bookie, found, READONLY_PATH, {"readOnly": wanted == "on"}, token_file))
     output.document(json_wanted, {"bookie": bookie, "read_only": state["readOnly"], "reasons": state["reasons"]})
 
 
@@ -382,11 +395,12 @@ def gc(
     ] = False,
     major: Annotated[bool, typer.Option("--major", help="compact as a major compaction does")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="come back when it is done")] = True,
+    token_file: TokenFile = None,
     metadata: Metadata = None,
     json_wanted: Json = False,
 ) -> None:
     """
-    Makes a running bookie collect its garbage now. To be run on the bookie's own machine.
+    Makes a running bookie collect its garbage now: on its own machine, as its user, or with its token.
 
     Ledgers that are deleted go, and entry logs that are not needed any more; entry logs that are mostly dead are
     compacted.
@@ -397,12 +411,16 @@ def gc(
     """
     found = service_of(bookie, metadata)
     both = minor == major
-    before = json.loads(answer_of(bookie, found, GC_PATH))
-    answer_of(bookie, found, GC_PATH, {"forceMinor": both or minor, "forceMajor": both or major})
-    state = json.loads(answer_of(bookie, found, GC_PATH))
+
+    def said(command: dict[str, Any] | None = None) -> bytes:
+        return answer_of(bookie, found, GC_PATH, command, token_file)
+
+    before = json.loads(said())
+    said({"forceMinor": both or minor, "forceMajor": both or major})
+    state = json.loads(said())
     while wait and state["is_in_force_gc"] == "true":
         time.sleep(GC_LOOK_S)
-        state = json.loads(answer_of(bookie, found, GC_PATH))
+        state = json.loads(said())
     row: dict[str, Any] = {"bookie": bookie, "done": state["is_in_force_gc"] == "false"}
     row.update(
         {
@@ -426,12 +444,6 @@ def address_of(found: ServiceInfo | None) -> str | None:
     except BookieHandleNotAvailable:
         return None
     return f"{host}:{port}"
-
-
-def metrics_of(found: ServiceInfo | None) -> str | None:
-    return (
-        f"http://{found.http.host}:{found.http.port}/metrics" if found is not None and found.http is not None else None
-    )
 
 
 add_to(app)

@@ -7,9 +7,10 @@ Knows: what an operator asks of them.  Does not know: formats; `bookie/` does.
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +18,7 @@ import typer
 
 from quire.tools.terminal import output
 from quire.tools.terminal.bookie_http import answer_of, service_of
-from quire.tools.terminal.options import Conf, Json, Metadata, Usage, options_of, refused, value_in
+from quire.tools.terminal.options import Conf, Json, Metadata, TokenFile, Usage, options_of, refused, value_in
 
 if TYPE_CHECKING:
     from quire.bookie.offline.stopped import Stopped
@@ -120,6 +121,7 @@ def rebuild_index(
         ),
     ] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="with --online: come back when it is done")] = True,
+    token_file: TokenFile = None,
     metadata: Metadata = None,
     json_wanted: Json = False,
 ) -> None:
@@ -146,7 +148,8 @@ def rebuild_index(
     if online is not None and ledgers:
         raise Usage("--ledgers is for a stopped bookie: one that runs needs its ledger table")
     if online is not None:
-        rebuild_online(online, metadata, wait, json_wanted)
+        ask = partial(answer_of, online, service_of(online, metadata), REBUILD_PATH, token_file=token_file)
+        rebuild_online(online, ask, wait, json_wanted)
         return
     assert conf is not None
     rebuild_stopped(conf, ledgers, json_wanted)
@@ -171,15 +174,14 @@ def rebuild_stopped(conf: Path, ledgers: bool, json_wanted: bool) -> None:
         raise typer.Exit(1)
 
 
-def rebuild_online(bookie: str, metadata: str | None, wait: bool, json_wanted: bool) -> None:
-    """Asks a running bookie for it, and follows it until it is done."""
-    service = service_of(bookie, metadata)
-    state = json.loads(answer_of(bookie, service, REBUILD_PATH, {}))
+def rebuild_online(bookie: str, ask: Callable[..., bytes], wait: bool, json_wanted: bool) -> None:
+    """Asks a running bookie for it, and follows it until it is done.  `ask(command={})` begins, `ask()` looks."""
+    state = json.loads(ask(command={}))
     if wait:
         with output.Progress(f"rebuild the index of {bookie}", None) as progress:
             while state["running"]:
                 time.sleep(REBUILD_LOOK_S)
-                state = json.loads(answer_of(bookie, service, REBUILD_PATH))
+                state = json.loads(ask())
                 progress.advance(sum(each["entries"] for each in state["directories"]) - progress.done)
     lines = [
         f"{each['path']}: {each['entries']} entries from {each['logs_read']} of {each['logs']} logs"

@@ -47,12 +47,14 @@ def status(argv: Sequence[str] | None) -> int:
     except ConfigurationError as failure:
         return complain(WRONG_USAGE, str(failure))
 
+    tls = settings.client.tls or settings.options.http_tls
+
     def make(reactor: "ProcessReactor") -> "Service":
         from quire.tools.daemons.standalone import Standalone
 
         return Standalone(reactor, settings, arguments.json)
 
-    return lived(AUTORECOVERY, arguments, LOG_NAME, warnings, make, settings.client.tls)
+    return lived(AUTORECOVERY, arguments, LOG_NAME, warnings, make, tls)
 
 
 if __name__ == "__main__":

@@ -58,12 +58,14 @@ def status(argv: Sequence[str] | None) -> int:
     except ConfigurationError as failure:
         return complain(WRONG_USAGE, str(failure))
 
+    tls = options.tls or options.http_tls
+
     def make(reactor: "ProcessReactor") -> "Service":
         from quire.tools.daemons.serving import Serving
 
         return Serving(reactor, options, arguments.restore, arguments.json, settings)
 
-    return lived(BOOKIE, arguments, os.path.join(options.journal_directories[0], LOG_NAME), warnings, make, options.tls)
+    return lived(BOOKIE, arguments, os.path.join(options.journal_directories[0], LOG_NAME), warnings, make, tls)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 What AutoRecovery in a process of its own answers over HTTP.
 
     GET /metrics, /healthz, /heartbeat     as a bookie's; /healthz is 503 until the metadata store has answered
+                                           (there is a token only where `adminTokenFile` or `metricsTokenFile` is set)
     …   /api/v1/autorecovery/…             see `quire.bookie.admin.recovery_paths`
 
 Knows: paths, its port.  Does not know: what AutoRecovery does.
@@ -10,16 +11,15 @@ Knows: paths, its port.  Does not know: what AutoRecovery does.
 import socket
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.defer import Deferred
-
-from quire.bookie.admin.http import Answer, Asked, HttpServer
+from quire.bookie.admin.gate import METRICS, Routes, gated
+from quire.bookie.admin.http import Answer, Asked
 from quire.bookie.admin.metrics import CONTENT_TYPE, Metrics
 from quire.bookie.admin.recovery_paths import RecoveryPaths
+from quire.conf.autorecovery import AutoRecoveryOptions
 from quire.tools.daemons.recovering import Recovering
 from quire.tools.daemons.recovery_metrics import RecoveryCollector
 
 if TYPE_CHECKING:
-    from quire.metadata.records import RecordStore
     from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
@@ -28,12 +28,20 @@ if TYPE_CHECKING:
 class Front:
     """The HTTP server of one process."""
 
-    def __init__(self, reactor: "ProcessReactor", recovering: Recovering) -> None:
+    def __init__(
+        self, reactor: "ProcessReactor", recovering: Recovering, options: AutoRecoveryOptions, host: str
+    ) -> None:
+        """`host`: how it is called by others.  `ConfigurationError` for files that can't be used."""
         self._reactor = reactor
         self._recovering = recovering
-        self._paths = RecoveryPaths(self._store, recovering)
-        self._metrics = Metrics(RecoveryCollector(recovering.status))
-        self._server = HttpServer(reactor, self.serve)
+        metrics = Metrics(RecoveryCollector(recovering.status))
+        own: Routes = {
+            ("GET", METRICS): lambda _: Answer(200, metrics.text(), CONTENT_TYPE),
+            ("GET", "/healthz"): self._health,
+            ("GET", "/heartbeat"): lambda _: Answer(200, b"OK\n"),
+        }
+        paths = RecoveryPaths(lambda: None if recovering.client is None else recovering.client.store, recovering)
+        self._server = gated(reactor, options, [own, paths.routes], [host, options.metrics_host])
         self._listening: Any = None
 
     def listen(self, host: str, port: int) -> int:
@@ -55,18 +63,7 @@ class Front:
         await self._listening.stopListening()
         self._server.abort_all()
 
-    def serve(self, asked: Asked) -> Answer | Deferred[Answer]:
-        if asked.path in self._paths.paths:
-            return self._paths.serve(asked)
-        if asked.path not in ("/metrics", "/healthz", "/heartbeat"):
-            return Answer(404, b"there is /metrics, /healthz and /api/v1/autorecovery/status\n")
-        if asked.method != "GET":
-            return Answer(405, f"{asked.method} means nothing here\n".encode())
-        if asked.path == "/metrics":
-            return Answer(200, self._metrics.text(), CONTENT_TYPE)
-        if asked.path == "/healthz" and self._recovering.client is None:
+    def _health(self, asked: Asked) -> Answer:
+        if self._recovering.client is None:
             return Answer(503, b"it waits for the metadata store; the log says why\n")
         return Answer(200, b"OK\n")
-
-    def _store(self) -> "RecordStore | None":
-        return None if self._recovering.client is None else self._recovering.client.store

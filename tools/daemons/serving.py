@@ -107,12 +107,14 @@ class Serving(Lifetime):
 
 def announce(bookie: Bookie, as_json: bool) -> None:
     """The ready line."""
-    url = f"http://{bookie.options.metrics_host}:{bookie.http_port}/metrics"
+    scheme = "https" if bookie.options.http_tls else "http"
+    url = f"{scheme}://{bookie.options.metrics_host}:{bookie.http_port}/metrics"
     if as_json:
         ready = {
             "ready": bookie.id,
             "address": f"{bookie.host}:{bookie.port}",
             "metrics": url,
+            "token_file": bookie.token_file,
             "pid": os.getpid(),
             "read_only": bookie.read_only,
         }

@@ -38,19 +38,20 @@ class Standalone(Lifetime):
         self._options = settings.options
         self._as_json = as_json
         self._recovering = Recovering(reactor, settings)
-        self._front = Front(reactor, self._recovering)
 
     async def serve(self) -> None:
         options = self._options
         host = own_host(options)
         bookie = derive_id(options, host, options.port)
-        port = self._front.listen(options.metrics_host, options.metrics_port)
-        self.to_stop += [self._front.close, self._recovering.stop]
+        front = Front(self._reactor, self._recovering, options, host)
+        port = front.listen(options.metrics_host, options.metrics_port)
+        self.to_stop += [front.close, self._recovering.stop]
         await self._recovering.start(bookie)
         self.started = True
         settle_memory()
         seen_at = host if options.metrics_host in ANY_ADDRESS else options.metrics_host
-        announce(bookie, f"http://{seen_at}:{port}/metrics", self._as_json)
+        scheme = "https" if options.http_tls else "http"
+        announce(bookie, f"{scheme}://{seen_at}:{port}/metrics", self._as_json)
         await Deferred()  # it ends by a signal only
 
 

@@ -65,8 +65,7 @@ class Division(NamedTuple):
 
     host: str
     parts: tuple[Part, ...]
-    metrics_host: str
-    metrics_port: int
+    page: BookieOptions  # those of a bookie that are the host's page's, too
     warnings: tuple[str, ...]
 
 
@@ -94,6 +93,11 @@ def divided(chosen: Keys) -> Division:
         raise ConfigurationError(
             f"{PORT}=0 gives a bookie another port at each start, and its id has the port: set {ID}, or a port"
         )
+    if whole.http_tls:
+        raise ConfigurationError(
+            "httpServerTlsEnable=true is not served by a host of bookies: put a proxy with TLS in front of its page, "
+            "or run each bookie by `quire bookie start`"
+        )
     try:
         name = common.get(HOST) or common.get(ID)
         host = name.value if name is not None else own_host(whole)
@@ -102,7 +106,7 @@ def divided(chosen: Keys) -> Division:
     except IdentityError as failure:
         raise ConfigurationError(str(failure)) from None
     _refuse_shared(parts, (whole.metrics_host, whole.metrics_port))
-    return Division(host, parts, whole.metrics_host, whole.metrics_port, tuple(warnings))
+    return Division(host, parts, whole, tuple(warnings))
 
 
 def _count(item: Property | None) -> int:

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 
+from quire.bookie.admin.gate import METRICS, Routes, gated
 from quire.bookie.admin.http import Answer, Asked, HttpServer
 from quire.bookie.admin.metrics import CONTENT_TYPE, Metrics
+from quire.conf.parts.http import HttpOptions
 from quire.tools.host.asking import metrics_of
 from quire.tools.host.child import Child
 from quire.tools.host.joined import LABEL, joined
@@ -59,11 +61,20 @@ class Page:
         self._reactor = reactor
         self._children = children
         self._metrics = Metrics(HostCollector(children))
-        self._server = HttpServer(reactor, self.serve)
+        self._server: HttpServer | None = None
         self._listening: Any = None
+        self.routes: Routes = {
+            ("GET", METRICS): lambda _: Deferred.fromCoroutine(self._all_metrics()),
+            ("GET", "/healthz"): self._health,
+            ("GET", "/heartbeat"): lambda _: Answer(200, b"OK\n"),
+        }
 
-    def listen(self, host: str, port: int) -> int:
-        """Its port, a free one for 0.  `OSError` names the key that gives it another."""
+    def listen(self, host: str, port: int, options: HttpOptions, directory: str, *names: str) -> int:
+        """
+        Its port, a free one for 0.  `OSError` names the key that gives it another; `ConfigurationError` for a file of
+        tokens that can't be used.  `directory`: of the one that is made where none is set; `names`: how it is called.
+        """
+        self._server = gated(self._reactor, options, [self.routes], [host, *names], directory)
         try:
             bound = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
         except OSError as failure:
@@ -79,23 +90,18 @@ class Page:
 
     async def close(self) -> None:
         await self._listening.stopListening()
-        self._server.abort_all()
+        if self._server is not None:
+            self._server.abort_all()
 
-    def serve(self, asked: Asked) -> Answer | Deferred[Answer]:
-        if asked.path not in ("/metrics", "/healthz", "/heartbeat"):
-            return Answer(404, b"there is /metrics and /healthz; each bookie has its own (quire bookie list)\n")
-        if asked.method != "GET":
-            return Answer(405, f"{asked.method} means nothing here\n".encode())
-        if asked.path == "/metrics":
-            return Deferred.fromCoroutine(self._all_metrics())
+    def _health(self, asked: Asked) -> Answer:
         away = [child.id for child in self._children if child.ready is None]
-        if asked.path == "/healthz" and away:
+        if away:
             return Answer(503, "".join(f"{bookie} does not serve\n" for bookie in away).encode())
         return Answer(200, b"OK\n")
 
     async def _all_metrics(self) -> Answer:
         asked = [
-            (child.id, metrics_of(self._reactor, child.id, child.ready["metrics"]))
+            (child.id, metrics_of(self._reactor, child.id, child.ready["metrics"], child.ready["token_file"]))
             for child in self._children
             if child.ready is not None
         ]

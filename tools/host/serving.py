@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import Logger
 
-from quire.bookie.lifecycle.ids import ANY_ADDRESS
+from quire.bookie.lifecycle.ids import ANY_ADDRESS, own_host
 from quire.tools.daemons.lifetime import Lifetime
 from quire.tools.daemons.process import WRONG_USAGE
 from quire.tools.host.child import NOTIFY, Child, Ended
@@ -44,7 +44,9 @@ class Host(Lifetime):
         division = self._division
         for part in division.parts:
             part.write()
-        port = self._page.listen(division.metrics_host, division.metrics_port)
+        page = division.page
+        directory = division.parts[0].options.journal_directories[0]  # bookie 0 has the same token
+        port = self._page.listen(page.metrics_host, page.metrics_port, page, directory, own_host(page))
         self.to_stop += [self._page.close, self._stop_children]
         waiting = [child.served for child in self._children]
         for child in self._children:
@@ -64,9 +66,9 @@ class Host(Lifetime):
         """Where the page is seen: bookies of a host have one address."""
         division = self._division
         ready = self._children[0].ready
-        if division.metrics_host in ANY_ADDRESS and ready is not None:
+        if division.page.metrics_host in ANY_ADDRESS and ready is not None:
             return str(ready["address"]).rpartition(":")[0]
-        return division.metrics_host
+        return division.page.metrics_host
 
     def _ended(self, child: Child, how: Ended) -> None:
         status = f"status {how.status}" if how.status >= 0 else f"signal {-how.status}"

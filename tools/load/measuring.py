@@ -1,23 +1,19 @@
 """
 What a benchmark measures: latencies, CPU seconds, and the counters of the bookies.
 
-Knows: percentiles over (latency, entries) pairs, /proc, and the Prometheus text at a bookie's registered HTTP endpoint.
-Does not know: what is run.
+Knows: percentiles over (latency, entries) pairs, /proc, and the Prometheus text that bookies show.
+Does not know: what is run, how that text is had.
 """
 
 import os
 import time
-import urllib.request
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from quire.metadata.store import BookieList
-
 # SPDX-License-Identifier: Apache-2.0
 
-SCRAPE_S = 3.0
 CPU_METRIC = "process_cpu_seconds_total"
 HISTOGRAM_ROWS = 16
 HISTOGRAM_WIDTH = 48
@@ -91,31 +87,23 @@ class Counters(NamedTuple):
     metrics: Mapping[str, float]
 
 
-def endpoints(bookies: BookieList) -> list[str]:
-    """The URLs of /metrics of every registered bookie that announced one."""
-    urls: list[str] = []
-    for info in {**bookies.read_only, **bookies.writable}.values():
-        if info.http is not None:
-            urls.append(f"http://{info.http.host}:{info.http.port}/metrics")
-    return urls
-
-
-def look(urls: Sequence[str], pids: Sequence[int]) -> Counters:
+def look(texts: Sequence[Callable[[], str]], pids: Sequence[int]) -> Counters:
     """
-    Reads all counters once.  Blocks for up to three seconds a bookie: call it on a thread, before and after a run.
+    Reads all counters once: `texts` give those of one bookie each, and block.  Call it on a thread, before and after a
+    run.
     """
     sums: dict[str, float] = {}
-    for url in urls:
-        for name, value in scrape(url).items():
+    for text in texts:
+        for name, value in scrape(text).items():
             sums[name] = sums.get(name, 0.0) + value
     bookies = sum(map(process_cpu, pids)) if pids else sums.get(CPU_METRIC)
     return Counters(time.process_time(), bookies, sums)
 
 
-def scrape(url: str, fetch: Callable[[str], str] | None = None) -> dict[str, float]:
-    """The samples at a Prometheus text URL, labels summed up; {} when there is no answer."""
+def scrape(fetch: Callable[[], str]) -> dict[str, float]:
+    """The samples of a Prometheus text, labels summed up; {} when there is no answer."""
     try:
-        text = (fetch or _get)(url)
+        text = fetch()
     except OSError:
         return {}
     found: dict[str, float] = {}
@@ -135,9 +123,3 @@ def process_cpu(pid: int) -> float:
     """CPU seconds of a local process, its threads included; OSError when there is none."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=SCRAPE_S) as answer:
-        text: str = answer.read().decode()
-        return text

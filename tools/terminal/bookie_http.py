@@ -1,23 +1,59 @@
 """
 What a running bookie says, and takes, at its admin address.
 
-Knows: how the address is found and asked, and that each request says which bookie is meant.  Does not know: what the
-paths mean.
+Knows: how the address is found and asked, that each request says which bookie is meant, and which token opens it: that
+of `--token-file` (or QUIRE_TOKEN_FILE), else the one in the file that the bookie announces, if it is on this machine.
+Does not know: what the paths mean.
+
+Safety: a token that was found and not given is shown to this machine alone, and no proxy and no other address that an
+answer names gets one.
 """
 
 import json
+import os
+import socket
+import ssl
 import urllib.error
 import urllib.request
-from typing import Any
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from quire.metadata.store import MetadataStore, ServiceInfo
+from quire.conf.parts.http import ADMIN_TOKEN
+from quire.conf.properties import ConfigurationError
+from quire.metadata.store import TOKEN_PROPERTY, BookieList, Endpoint, MetadataStore, ServiceInfo
 from quire.protocol.errors import BookieHandleNotAvailable
-from quire.tools.terminal.options import metadata_uri, refused
+from quire.security.tokens import tokens_in
+from quire.tools.terminal.options import (
+    TOKEN_FILE_OPTION,
+    TOKEN_FILE_VARIABLE,
+    client_options,
+    metadata_uri,
+    refused,
+)
 from quire.tools.terminal.running import with_store
 
 # SPDX-License-Identifier: Apache-2.0
 
 HTTP_S = 5.0
+
+
+class NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+class Shown(NamedTuple):
+    """The token that a request shows, None: none, and why not."""
+
+    token: str | None
+    why_not: str = ""
+
+    def __repr__(self) -> str:
+        """All but the token."""
+        return f"Shown({self.why_not or 'a token'})"
 
 
 def service_of(bookie: str, metadata: str | None) -> ServiceInfo | None:
@@ -29,10 +65,16 @@ def service_of(bookie: str, metadata: str | None) -> ServiceInfo | None:
     return with_store(metadata_uri(metadata), work)
 
 
-def answer_of(bookie: str, found: ServiceInfo | None, path: str, command: dict[str, Any] | None = None) -> bytes:
+def answer_of(
+    bookie: str,
+    found: ServiceInfo | None,
+    path: str,
+    command: dict[str, Any] | None = None,
+    token_file: Path | None = None,
+) -> bytes:
     """
     What a bookie's admin address answers to a GET, or to a PUT of `command`.  Raises `BookieHandleNotAvailable`,
-    `typer.Exit`.
+    `typer.Exit`, `ConfigurationError`.
     """
     if found is None:
         raise BookieHandleNotAvailable(f"{bookie} is not up; `quire bookie list` shows those that are")
@@ -40,30 +82,110 @@ def answer_of(bookie: str, found: ServiceInfo | None, path: str, command: dict[s
         raise BookieHandleNotAvailable(
             f"{bookie} announced no HTTP address, so nothing can be asked of it from outside"
         )
-    url = f"http://{found.http.host}:{found.http.port}{path}"
-    body = None if command is None else json.dumps(command).encode()
-    request = urllib.request.Request(
-        url, body, {"Content-Type": "application/json", "Bookie": bookie}, method="GET" if command is None else "PUT"
-    )
+    shown = token_of(found, token_file)
     try:
-        with urllib.request.urlopen(request, timeout=HTTP_S) as answer:
-            return bytes(answer.read())
+        return fetched(bookie, found.http, path, shown.token, command)
     except urllib.error.HTTPError as failure:
-        raise refused(f"{bookie} refused: {failure.read().decode(errors='replace').strip()}") from None
+        why = f" ({shown.why_not})" if failure.code == 401 and shown.why_not else ""
+        raise refused(f"{bookie} refused: {reason_in(failure.read())}{why}") from None
     except OSError as failure:
+        url = url_of(found.http, path)
         raise refused(f"{bookie} can't be reached at {url} ({failure}); run this on its own machine") from None
 
 
-def said_by(bookie: str, found: ServiceInfo | None, path: str) -> dict[str, Any] | None:
-    """What a bookie says of itself under a path of its admin address; None when that can't be reached from here."""
+def said_by(bookie: str, found: ServiceInfo | None, path: str, token_file: Path | None = None) -> dict[str, Any] | None:
+    """What a bookie says of itself under a path of its admin address; None when that can't be had from here."""
     if found is None or found.http is None:
         return None
     try:
-        request = urllib.request.Request(
-            f"http://{found.http.host}:{found.http.port}{path}", headers={"Bookie": bookie}
-        )
-        with urllib.request.urlopen(request, timeout=HTTP_S) as answer:
-            status: dict[str, Any] = json.load(answer)
+        status: dict[str, Any] = json.loads(fetched(bookie, found.http, path, token_of(found, token_file).token))
     except (OSError, ValueError):
         return None
     return status
+
+
+def metrics_texts(bookies: BookieList) -> list[Callable[[], str]]:
+    """For each bookie that is up and announced where its metrics are: what reads them, or raises `OSError`."""
+    every = {**bookies.read_only, **bookies.writable}
+    return [partial(_metrics, bookie, info) for bookie, info in sorted(every.items()) if info.http is not None]
+
+
+def _metrics(bookie: str, info: ServiceInfo) -> str:
+    assert info.http is not None
+    return fetched(bookie, info.http, "/metrics", token_of(info).token).decode()
+
+
+def token_of(found: ServiceInfo, token_file: Path | None = None) -> Shown:
+    """`ConfigurationError` for a file that was given and can't be used."""
+    given = str(token_file) if token_file is not None else os.environ.get(TOKEN_FILE_VARIABLE)
+    if given:
+        return Shown(tokens_in(given, TOKEN_FILE_OPTION)[0].decode())
+    announced = found.properties.get(TOKEN_PROPERTY)
+    if announced is None or found.http is None:
+        return Shown(None, "it announces no file of a token")
+    if not is_here(found.http.host):
+        return Shown(None, f"{found.http.host} is not this machine, so no token is looked for")
+    try:
+        return Shown(tokens_in(announced, ADMIN_TOKEN)[0].decode())
+    except ConfigurationError as failure:
+        return Shown(None, f"{failure}; be the user whose bookie it is")
+
+
+def is_here(host: str) -> bool:
+    """Whether an address, or a name's, is this machine's own."""
+    with suppress(OSError):
+        for family, kind, protocol, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind(address)
+        return True
+    return False
+
+
+def fetched(
+    bookie: str, address: Endpoint, path: str, token: str | None = None, command: dict[str, Any] | None = None
+) -> bytes:
+    """`OSError`, `urllib.error.HTTPError` among them."""
+    headers = {"Content-Type": "application/json", "Bookie": bookie}
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    body = None if command is None else json.dumps(command).encode()
+    method = "GET" if command is None else "PUT"
+    request = urllib.request.Request(url_of(address, path), body, headers, method=method)
+    handlers = [urllib.request.ProxyHandler({}), NoRedirects()]
+    if address.protocol == "https":
+        handlers.append(urllib.request.HTTPSHandler(context=tls_context()))
+    with urllib.request.build_opener(*handlers).open(request, timeout=HTTP_S) as answer:
+        return bytes(answer.read())
+
+
+def url_of(address: Endpoint, path: str) -> str:
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"{'https' if address.protocol == 'https' else 'http'}://{host}:{address.port}{path}"
+
+
+def metrics_url(found: ServiceInfo | None) -> str | None:
+    """Where a bookie's metrics are; None where it announced nothing."""
+    return url_of(found.http, "/metrics") if found is not None and found.http is not None else None
+
+
+def tls_context() -> ssl.SSLContext:
+    """As the client's configuration says: its authorities, and its own certificate where it shows one."""
+    options = client_options()
+    context = ssl.create_default_context(cafile=options.tls_trust)
+    if options.tls_certificate is not None:
+        password = options.tls_key_password_file
+        context.load_cert_chain(
+            options.tls_certificate,
+            options.tls_key,
+            None if password is None else lambda: Path(password).read_bytes().rstrip(b"\r\n"),
+        )
+    return context
+
+
+def reason_in(body: bytes) -> str:
+    """What a refusal says, in one line."""
+    text = body.decode(errors="replace").strip()
+    with suppress(ValueError, KeyError, TypeError):
+        said = json.loads(text)
+        return f"{said['error']}; {said['next']}"
+    return text

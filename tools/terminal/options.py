@@ -43,6 +43,16 @@ PasswordFile = Annotated[
 Conf = Annotated[
     Path, typer.Option("--conf", metavar="FILE", help="the bookie's configuration", exists=True, dir_okay=False)
 ]
+TOKEN_FILE_OPTION, TOKEN_FILE_VARIABLE = "--token-file", "QUIRE_TOKEN_FILE"
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        TOKEN_FILE_OPTION,
+        metavar="F",
+        help="a file with the token of the bookie's HTTP port (or QUIRE_TOKEN_FILE names it); without one the bookie's "
+        "own is read, on its machine",
+    ),
+]
 Protocol = Annotated[
     str | None, typer.Option("--protocol", metavar="v2|v3", help="the wire protocol of the data path; v2 if not given")
 ]

@@ -1,21 +1,20 @@
-"""The paths of garbage collection: BookKeeper's names and answers; what changes something is for this machine."""
+"""The paths of garbage collection: BookKeeper's names and answers."""
 
 import json
 
 import pytest
 
-from quire.bookie.admin.bookie_paths import Admin
-from quire.bookie.admin.gc_paths import DETAILS, GC, PATHS, RESUME, SUSPEND, GcPaths, flags
-from quire.bookie.admin.http import Answer, Asked
+from quire.bookie.admin.gc_paths import DETAILS, GC, RESUME, SUSPEND, GcPaths, flags
+from quire.bookie.admin.http import Answer
 from quire.bookie.upkeep.space import DirectorySpace
-from tests.bookie.admin.test_bookie_paths import Held
+from tests.bookie.fakes import asking
 from tests.bookie.upkeep.test_garbage import Scene
 
 # SPDX-License-Identifier: Apache-2.0
 
 
-def ask(scene: Scene, method: str, path: str, body: bytes = b"", local: bool = True) -> Answer:
-    return Admin(Held(), GcPaths(scene.garbage, "b:1")).serve(Asked(method, path, body, local))
+def ask(scene: Scene, method: str, path: str, body: bytes = b"") -> Answer:
+    return asking.ask([GcPaths(scene.garbage, "b:1")], method, path, body)
 
 
 @pytest.mark.parametrize(
@@ -42,16 +41,14 @@ def test_a_round_is_forced(body: bytes, wanted: float) -> None:
 
 
 def test_what_is_refused() -> None:
-    """Changes from another host, malformed bodies, wrong methods, and a bookie without garbage collection."""
+    """Malformed bodies and wrong methods."""
     scene = Scene([1], 1)
     for path in (GC, SUSPEND, RESUME):
-        assert ask(scene, "PUT", path, b"{}", local=False).status == 403
         for bad in (b"x", b"[]", b'{"forceMajor": 1, "suspendMajor": 1, "resumeMajor": 1}', b"\xff"):
             assert ask(scene, "PUT", path, bad).status == 400, (path, bad)
     for method, path in (("PUT", DETAILS), ("POST", GC), ("DELETE", SUSPEND), ("GET", RESUME)):
         assert ask(scene, method, path).status == 405
     assert scene.passes == []
-    assert Admin(Held()).serve(Asked("GET", GC, b"", True)).status == 404, "a bookie without garbage collection"
 
 
 def test_compaction_is_suspended_and_resumed() -> None:
@@ -80,4 +77,3 @@ def test_flags() -> None:
     assert flags(b" ", ("a", "b"), True) == (True, True)
     assert flags(b'{"a": true}', ("a", "b"), True) == (True, False)
     assert flags(b'{"b": "true"}', ("a", "b"), True) is None
-    assert len(set(PATHS)) == 4

@@ -3,11 +3,10 @@
 import json
 from typing import Any
 
-import pytest
 from twisted.internet.task import Clock
 
-from quire.bookie.admin.bookie_paths import Admin
-from quire.bookie.admin.http import Answer, Asked
+from quire.bookie.admin.gate import Gate
+from quire.bookie.admin.http import Answer
 from quire.bookie.admin.recovery_paths import (
     AUDITOR,
     DECOMMISSION,
@@ -21,7 +20,7 @@ from quire.bookie.admin.recovery_paths import (
 from quire.metadata.memory.cluster import Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore
 from quire.protocol.errors import MetaStore
-from tests.bookie.admin.test_bookie_paths import Held
+from tests.bookie.fakes.asking import OPEN, asking
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -54,10 +53,10 @@ class Scene:
         self.store = MemoryStore(self.clock, cluster, faults=lambda name, _: self.faults.pop(name, None))
         self.repairing = Repairing()
         paths = RecoveryPaths(lambda: self.store if is_open else None, self.repairing)
-        self.admin = Admin(Held(), paths)
+        self.gate = Gate([paths.routes], OPEN)
 
-    def ask(self, method: str, path: str, body: bytes = b"", local: bool = True, **query: str) -> Answer:
-        found = self.admin.serve(Asked(method, path, body, local, query))
+    def ask(self, method: str, path: str, body: bytes = b"", **query: str) -> Answer:
+        found = asking(self.gate, method, path, body, **query)
         return found if isinstance(found, Answer) else self.done(found)
 
     def done(self, deferred: Any) -> Any:
@@ -133,16 +132,6 @@ def test_a_bookie_is_emptied() -> None:
     for path in (DECOMMISSION, RECOVER):
         for bad in (b"", b"{}", b'{"bookie_src": []}', b'{"bookie_src": 1}', b'{"bookie_src": "a/b"}'):
             assert scene.ask("PUT", path, bad).status == 400, (path, bad)
-
-
-@pytest.mark.parametrize("path", [STATUS, TRIGGER, DELAY, DECOMMISSION, RECOVER])
-def test_what_changes_something_is_for_this_machine(path: str) -> None:
-    """There is no authentication."""
-    scene = Scene()
-    assert (
-        scene.ask("PUT", path, b'{"delay_seconds": 1, "bookie_src": "a:1"}', local=False, enabled="false").status == 403
-    )
-    assert json.loads(scene.ask("GET", STATUS).body) == {"enabled": True}
 
 
 def test_other_methods_mean_nothing() -> None:

@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 from twisted.internet.task import Clock
 
-from quire.bookie.admin.http import Asked
+from quire.bookie.admin.gate import Gate
+from quire.bookie.admin.http import Answer
 from quire.bookie.admin.site import site
 from tests.bookie.admin.test_bookie_paths import Held
+from tests.bookie.fakes.asking import OPEN, asking
 from tests.bookie.fakes.storage import FakeRebuild
 from tests.bookie.upkeep.test_garbage import Scene
 
@@ -27,6 +29,8 @@ from tests.bookie.upkeep.test_garbage import Scene
 def test_every_part_answers_its_paths(path: str, status: int) -> None:
     """The bookie itself, garbage collection, and the index."""
     held: Any = Held()
-    server = site(Clock(), "b:1", held, Scene([]).garbage, FakeRebuild())
-    assert server.bookie == "b:1"
-    assert server.serve(Asked("GET", path, b"", True)).status == status
+    server = site(Clock(), "b:1", (), OPEN, held, Scene([]).garbage, FakeRebuild())
+    assert isinstance(server.gate, Gate)
+    found = asking(server.gate, "GET", path)
+    assert isinstance(found, Answer)
+    assert found.status == status

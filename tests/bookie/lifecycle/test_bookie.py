@@ -21,7 +21,7 @@ from quire.bookie.lifecycle.bookie import Bookie
 from quire.bookie.lifecycle.contract import BookieFailed
 from quire.bookie.lifecycle.ids import IdentityError
 from quire.metadata.memory.store import MemoryStore, open_memory
-from quire.metadata.store import HOST_PROPERTY, NoCluster
+from quire.metadata.store import HOST_PROPERTY, TOKEN_PROPERTY, NoCluster
 from quire.protocol import schema, v3
 from quire.protocol.errors import Status
 from quire.protocol.messages import BookieInfo, Force, ListEntries, ReadLac, WriteLac
@@ -234,7 +234,7 @@ def test_a_bookie_announces_the_machine_that_it_shares(tmp_path: Path) -> None:
     async def story() -> None:
         store = await new_store()
         async with running(tmp_path, store, host_id="m1"):
-            assert dict((await store.bookies()).writable["raw"].properties) == {HOST_PROPERTY: "m1"}
+            assert (await store.bookies()).writable["raw"].properties[HOST_PROPERTY] == "m1"
         await store.close()
 
     run(story)
@@ -251,7 +251,7 @@ def test_a_bookie_is_listed_with_its_addresses_and_leaves_at_its_stop(tmp_path: 
             assert found.http is not None
             assert (found.http.host, found.http.port) == ("127.0.0.1", bookie.http_port)
             assert await store.cookies() == ["raw"]
-            assert dict(found.properties) == {}
+            assert dict(found.properties) == {TOKEN_PROPERTY: bookie.token_file}
         assert (await store.bookies()).find("raw") is None
         await store.close()
 
@@ -307,15 +307,19 @@ def test_a_bookie_that_lost_its_place_to_another_says_so_and_ends(tmp_path: Path
 
 
 def test_metrics_and_health(tmp_path: Path) -> None:
-    """Prometheus text with the journal's syncs; 404 and 405 elsewhere."""
+    """Prometheus text with the journal's syncs; 404 and 405 elsewhere; not without its token, nor by another name."""
 
     async def story() -> None:
         async with running(tmp_path) as bookie:
             raw = await connect(bookie)
             await raw.ask(adds(b"a"))
 
-            async def get(path: str, method: str = "GET") -> tuple[int, str]:
-                found, body = await http(bookie.http_port, f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert bookie.token_file is not None
+            token = Path(bookie.token_file).read_text().strip()
+
+            async def get(path: str, method: str = "GET", host: str = "localhost") -> tuple[int, str]:
+                head = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n\r\n"
+                found, body = await http(bookie.http_port, head.encode())
                 return found, body.decode()
 
             code, text = await get("/metrics")
@@ -335,6 +339,8 @@ def test_metrics_and_health(tmp_path: Path) -> None:
             assert numbers["quire_ledgers_in_limbo"] == 0
             assert (await get("/nothing"))[0] == 404
             assert (await get("/metrics", "DELETE"))[0] == 405
+            assert (await get("/metrics", host="evil.example"))[0] == 403
+            assert (await http(bookie.http_port, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"))[0] == 401
 
     run(story)
 

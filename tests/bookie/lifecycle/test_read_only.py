@@ -27,10 +27,10 @@ def test_read_only_by_configuration_and_by_an_operator(tmp_path: Path) -> None:
 
     async def put(bookie: Bookie, on: bool) -> tuple[int, bytes]:
         body = json.dumps({"readOnly": on}).encode()
-        return await http(
-            bookie.http_port,
-            b"PUT /api/v1/bookie/state/readonly HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body),
-        )
+        assert bookie.token_file is not None
+        token = Path(bookie.token_file).read_bytes().strip()
+        head = b"PUT /api/v1/bookie/state/readonly HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n" % token
+        return await http(bookie.http_port, head + b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
 
     async def story() -> None:
         store = await new_store()

@@ -11,8 +11,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,8 +49,7 @@ def test_the_life_of_a_bookie(cluster: Cluster) -> None:
     assert bookie.ready()[1] == "one"
     ok, fenced = bookie.ask(adds(b"a"), read(-1, ledger=8, fence=True, master_key=KEY))
     assert (ok[4:8], fenced[4:8]) == (bytes(4), b"\0\0\0\2")
-    with urllib.request.urlopen(bookie.metrics, timeout=WAIT_S) as answer:
-        numbers = {name: float(value) for name, value in re.findall(r"^(\w+) (\S+)$", answer.read().decode(), re.M)}
+    numbers = {name: float(value) for name, value in re.findall(r"^(\w+) (\S+)$", bookie.get().decode(), re.M)}
     assert numbers["quire_journal_syncs_total"] >= 1
     assert numbers["process_resident_memory_bytes"] < RESIDENT_MAX
     rows = [json.loads(line) for line in cluster.quire("bookie", "list", "--json").splitlines()]

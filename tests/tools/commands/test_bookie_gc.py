@@ -7,14 +7,13 @@ import json
 import random
 import re
 import signal
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from quire.client import connect
-from tests.tools.commands.test_bookie import WAIT_S, Cluster
+from tests.tools.commands.test_bookie import Cluster
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -72,8 +71,7 @@ def test_space_comes_back(cluster: Cluster) -> None:
         assert log_bytes(cluster) < before / 2
         assert int(str(done["bytes_removed"])) > before / 2
 
-        with urllib.request.urlopen(bookie.metrics, timeout=WAIT_S) as answer:
-            numbers = {name: float(value) for name, value in re.findall(r"^(\w+) (\S+)$", answer.read().decode(), re.M)}
+        numbers = {name: float(value) for name, value in re.findall(r"^(\w+) (\S+)$", bookie.get().decode(), re.M)}
         assert numbers["quire_gc_ledgers_deleted_total"] == LEDGERS - len(kept)
         assert numbers["quire_gc_bytes_removed_total"] > before / 2
         info = json.loads(cluster.quire("bookie", "info", "one", "--json"))

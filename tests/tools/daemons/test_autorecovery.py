@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from quire.security.tokens import make_token_file
 from tests.tools.bookie_process import WAIT_S, Cluster
 from tests.tools.command import environment
+from tests.tools.http import get
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -49,28 +51,30 @@ def ready(process: subprocess.Popen[bytes]) -> str:
     return process.stdout.readline().decode().strip()
 
 
-def get(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
-        return bytes(answer.read())
-
-
 def ended(process: subprocess.Popen[bytes]) -> tuple[int, str]:
     _, log = process.communicate(timeout=WAIT_S)
     return process.returncode, log.decode()
 
 
 def test_it_serves_and_stops(cluster: Cluster) -> None:
-    """Under the bookie's id, with metrics and the admin paths; SIGTERM ends it with status 0, its vote given back."""
-    process = started(cluster)
+    """
+    Under the bookie's id, with metrics and the admin paths for who has the token that is set; SIGTERM ends it with
+    status 0, its vote given back.
+    """
+    token = cluster.path / "token"
+    make_token_file(str(token))
+    process = started(cluster, BK_adminTokenFile=str(token))
     found = re.fullmatch(r"ready one (http://127\.0\.0\.1:\d+)/metrics", ready(process))
     assert found
-    assert b"quire_autorecovery_auditor" in get(f"{found[1]}/metrics")
+    assert b"quire_autorecovery_auditor" in get(f"{found[1]}/metrics", token)
     assert get(f"{found[1]}/healthz") == b"OK\n"
     while json.loads(cluster.quire("autorecovery", "status", "--json"))["auditor"] is None:
         pass
-    assert get(f"{found[1]}/api/v1/autorecovery/who_is_auditor") == b"Auditor: one"
+    assert get(f"{found[1]}/api/v1/autorecovery/who_is_auditor", token) == b"Auditor: one"
     with pytest.raises(urllib.error.HTTPError, match="404"):
-        get(f"{found[1]}/api/v1/bookie/state")
+        get(f"{found[1]}/api/v1/bookie/state", token)
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        get(f"{found[1]}/metrics")
     process.send_signal(signal.SIGTERM)
     status, log = ended(process)
     assert status == 0, log
@@ -96,9 +100,11 @@ def test_a_bookie_with_the_same_file_runs_beside_it(cluster: Cluster) -> None:
 
 def test_a_store_that_is_away_is_no_reason_to_end(cluster: Cluster) -> None:
     """It says that it waits, at the log and over HTTP, and a stop ends the wait with status 0."""
+    token = cluster.path / "token-of-its-own"
+    make_token_file(str(token))
     with socket.create_server(("127.0.0.1", 0)) as silent:
         uri = f"zk://127.0.0.1:{silent.getsockname()[1]}/ledgers"
-        process = started(cluster, "--metadata", uri, BK_zkTimeout="1000")
+        process = started(cluster, "--metadata", uri, BK_zkTimeout="1000", BK_adminTokenFile=str(token))
         assert process.stderr is not None
         url, waits = "", False
         while not waits:
@@ -107,9 +113,12 @@ def test_a_store_that_is_away_is_no_reason_to_end(cluster: Cluster) -> None:
             port = re.search(r"HttpServer starting on (\d+)", line)
             url = f"http://127.0.0.1:{port[1]}" if port else url
             waits = "AutoRecovery waits for the metadata store" in line
-        for path in ("healthz", "api/v1/autorecovery/status"):
-            with pytest.raises(urllib.error.HTTPError, match="503"):
-                get(f"{url}/{path}")
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            get(f"{url}/healthz")
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            get(f"{url}/api/v1/autorecovery/status", token)
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            get(f"{url}/api/v1/autorecovery/status")
         assert get(f"{url}/heartbeat") == b"OK\n"
         process.send_signal(signal.SIGTERM)
         status, log = ended(process)

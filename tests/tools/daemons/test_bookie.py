@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.bookie.fakes.wires import adds, read
-from tests.tools.bookie_process import WAIT_S, Cluster, Process
+from tests.tools.bookie_process import WAIT_S, Cluster
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -44,8 +44,7 @@ def test_more_connections_than_descriptors(cluster: Cluster) -> None:
     bookie.ready()
 
     def checkpoints() -> int:
-        with urllib.request.urlopen(bookie.metrics, timeout=WAIT_S) as answer:
-            found = re.search(rb"quire_checkpoints_total (\d+)", answer.read())
+        found = re.search(rb"quire_checkpoints_total (\d+)", bookie.get())
         assert found
         return int(found[1])
 
@@ -58,10 +57,7 @@ def test_more_connections_than_descriptors(cluster: Cluster) -> None:
             assert ok[4:8] == bytes(4)
             while checkpoints() == before:
                 bookie.ask(read(entry))
-        with urllib.request.urlopen(
-            bookie.metrics.replace("/metrics", "/api/v1/bookie/state/readonly"), timeout=WAIT_S
-        ) as answer:
-            assert json.loads(answer.read()) == {"readOnly": False, "reasons": []}
+        assert json.loads(bookie.get("/api/v1/bookie/state/readonly")) == {"readOnly": False, "reasons": []}
     finally:
         for each in idle:
             each.close()
@@ -80,29 +76,24 @@ def test_autorecovery_inside_a_bookie(cluster: Cluster) -> None:
     With the key it takes part under the bookie's id, shows its numbers and answers its paths; without it the bookie
     answers them from the metadata store.  Where AutoRecovery can't begin the log says why, and the bookie serves.
     """
-
-    def asked(bookie: Process, path: str) -> bytes:
-        with urllib.request.urlopen(bookie.metrics.replace("/metrics", path), timeout=WAIT_S) as answer:
-            return bytes(answer.read())
-
     cluster.write_conf("autoRecoveryDaemonEnabled=true\nrepairLedgersAtOnce=2\naddEntryTimeoutSec=7\n")
     bookie = cluster.start()
     bookie.ready()
-    while "here" not in json.loads(asked(bookie, "/api/v1/autorecovery/status")):
+    while "here" not in json.loads(bookie.get("/api/v1/autorecovery/status")):
         pass
-    while json.loads(asked(bookie, "/api/v1/autorecovery/status"))["here"]["auditor"] is not True:
+    while json.loads(bookie.get("/api/v1/autorecovery/status"))["here"]["auditor"] is not True:
         pass
-    assert asked(bookie, "/api/v1/autorecovery/who_is_auditor") == b"Auditor: one"
-    assert b"\nquire_autorecovery_auditor 1.0\n" in asked(bookie, "/metrics")
+    assert bookie.get("/api/v1/autorecovery/who_is_auditor") == b"Auditor: one"
+    assert b"\nquire_autorecovery_auditor 1.0\n" in bookie.get("/metrics")
     status, log = bookie.end()
     assert status == 0, log
     assert "has no meaning here" not in log
     cluster.write_conf("repairLedgersAtOnce=2\n")
     bookie = cluster.start()
     bookie.ready()
-    assert json.loads(asked(bookie, "/api/v1/autorecovery/status")) == {"enabled": True}
+    assert json.loads(bookie.get("/api/v1/autorecovery/status")) == {"enabled": True}
     with pytest.raises(urllib.error.HTTPError, match="404"):
-        asked(bookie, "/api/v1/autorecovery/who_is_auditor")
+        bookie.get("/api/v1/autorecovery/who_is_auditor")
     status, log = bookie.end()
     assert status == 0, log
     cluster.write_conf("autoRecoveryDaemonEnabled=true\nensemblePlacementPolicy=com.acme.Own\n")

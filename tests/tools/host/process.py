@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.tools.command import environment
 from tests.tools.conftest import SMALL
+from tests.tools.http import get
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -76,8 +77,7 @@ class HostProcess:
         """Status and text of a path of its page."""
         url = str(self.said["metrics"]).removesuffix("/metrics") + path
         try:
-            with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
-                return int(answer.status), answer.read().decode()
+            return 200, get(url, self.directory / "journal" / "bookie-0" / "admin.token").decode()
         except urllib.error.HTTPError as refusal:
             return refusal.code, refusal.read().decode()
 

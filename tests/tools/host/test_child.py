@@ -14,7 +14,7 @@ from quire.tools.host.child import LINE_BYTES_MAX, SETTLED_S, WAIT_S_MAX, WAIT_S
 
 # SPDX-License-Identifier: Apache-2.0
 
-READY = json.dumps({"ready": "m-0", "metrics": "http://127.0.0.1:1/metrics"}).encode() + b"\n"
+READY = json.dumps({"ready": "m-0", "metrics": "http://127.0.0.1:1/metrics", "token_file": "/t"}).encode() + b"\n"
 
 
 class Transport:

@@ -34,7 +34,7 @@ def of(text: str, without: str = "") -> Division:
 def test_ports_ids_and_directories_are_divided() -> None:
     """Bookie 0 has the port of the file; each directory has a folder of each bookie; the host is the address."""
     found = of("")
-    assert (found.host, found.metrics_port) == ("10.0.0.1", 8000)
+    assert (found.host, found.page.metrics_port) == ("10.0.0.1", 8000)
     assert [part.id for part in found.parts] == ["10.0.0.1:3181", "10.0.0.1:3182"]
     second = found.parts[1].options
     assert second.port == 3182

@@ -6,8 +6,7 @@ import time
 
 import pytest
 
-from quire.metadata.store import BookieList, ServiceInfo
-from quire.tools.load.measuring import Latencies, endpoints, look, process_cpu, scrape
+from quire.tools.load.measuring import Latencies, look, process_cpu, scrape
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -75,7 +74,7 @@ def test_a_histogram_of_one_value() -> None:
 
 def test_prometheus_text_is_summed_over_labels() -> None:
     """Comments, empty and broken lines are passed over."""
-    assert scrape("http://x/metrics", lambda url: TEXT) == {
+    assert scrape(lambda: TEXT) == {
         "quire_journal_syncs_total": 12,
         "quire_disk_bytes": 6e9,
         "process_cpu_seconds_total": 0.5,
@@ -85,19 +84,10 @@ def test_prometheus_text_is_summed_over_labels() -> None:
 def test_a_bookie_without_metrics_counts_nothing() -> None:
     """A Java bookie, or one that has just died, does not end a benchmark."""
 
-    def refuse(url: str) -> str:
-        raise ConnectionRefusedError(url)
+    def refuse() -> str:
+        raise ConnectionRefusedError
 
-    assert scrape("http://127.0.0.1:1/metrics", refuse) == {}
-
-
-def test_addresses_of_metrics() -> None:
-    """Of writable and read-only bookies, once each; of those that announce one."""
-    with_http = ServiceInfo.of("h", 1, http=("h", 2))
-    info = BookieList(
-        {"a": with_http, "b": ServiceInfo.of("h", 3)}, {"a": with_http, "c": ServiceInfo.of("h", 4, http=("i", 5))}
-    )
-    assert sorted(endpoints(info)) == ["http://h:2/metrics", "http://i:5/metrics"]
+    assert scrape(refuse) == {}
 
 
 def test_cpu_of_processes() -> None:

@@ -6,30 +6,55 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 import typer
 
-from quire.metadata.store import Endpoint, ServiceInfo
+from quire.conf.properties import ConfigurationError
+from quire.metadata.store import TOKEN_PROPERTY, BookieList, Endpoint, ServiceInfo
 from quire.protocol.errors import BookieHandleNotAvailable
-from quire.tools.terminal.bookie_http import answer_of, said_by
+from quire.tools.terminal import bookie_http
+from quire.tools.terminal.bookie_http import answer_of, is_here, metrics_texts, said_by, token_of, url_of
 
 # SPDX-License-Identifier: Apache-2.0
 
 
-def announced(port: int) -> ServiceInfo:
-    return ServiceInfo((Endpoint("httpserver", "127.0.0.1", port, "http"),))
+OWN, GIVEN = "own-own-own-own-own", "given-given-given-given"
+
+
+def announced(port: int, token_file: object = None, host: str = "127.0.0.1") -> ServiceInfo:
+    properties = {} if token_file is None else {TOKEN_PROPERTY: str(token_file)}
+    return ServiceInfo((Endpoint("httpserver", host, port, "http"),), properties)
+
+
+def written(path: Path, token: str) -> Path:
+    path.write_text(f"{token}\n")
+    path.chmod(0o600)
+    return path
+
+
+Asked = list[tuple[str, str, bytes]]
 
 
 @contextmanager
-def serving(status: int, body: bytes) -> Iterator[tuple[ServiceInfo, list[tuple[str, str, bytes]]]]:
-    """An admin address with one answer to everything; yields what it announces, and the requests it gets."""
-    asked: list[tuple[str, str, bytes]] = []
+def serving(
+    status: int, body: bytes, tokens: list[str | None] | None = None, **headers: str
+) -> Iterator[tuple[ServiceInfo, Asked]]:
+    """
+    An admin address with one answer to everything; yields what it announces, and the requests it gets.  `tokens` gets
+    what they show.
+    """
+    asked: Asked = []
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked.append((self.command, self.path, self.rfile.read(int(self.headers.get("Content-Length", 0)))))
+            if tokens is not None:
+                tokens.append(self.headers.get("Authorization"))
             self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -99,3 +124,83 @@ def test_a_status_that_can_not_be_read_is_none() -> None:
         assert said_by("b:1", found, "/x") is None
     with serving(200, b"no document") as (found, _asked):
         assert said_by("b:1", found, "/x") is None
+
+
+def test_a_token_that_was_given_is_shown_to_any_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The option is stronger than the variable, and both than the announced file; a bad one is a wrong usage."""
+    own, given = written(tmp_path / "own", OWN), written(tmp_path / "given", GIVEN)
+    info = announced(1, own, "192.0.2.1")
+    assert token_of(info, given).token == GIVEN
+    monkeypatch.setenv("QUIRE_TOKEN_FILE", str(given))
+    assert token_of(info).token == GIVEN
+    assert token_of(announced(1, own), written(tmp_path / "third", OWN)).token == OWN
+    given.chmod(0o644)
+    with pytest.raises(ConfigurationError, match=r"given \(--token-file\)"):
+        token_of(info)
+
+
+def test_a_token_that_was_found_is_shown_to_this_machine_alone(tmp_path: Path) -> None:
+    """Nor is anything read that is not a file of tokens for its owner's eyes; the reason is kept."""
+    own = written(tmp_path / "own", OWN)
+    assert token_of(announced(1, own)).token == OWN
+    far = token_of(announced(1, own, "192.0.2.1"))
+    assert (far.token, far.why_not) == (None, "192.0.2.1 is not this machine, so no token is looked for")
+    assert token_of(announced(1)).token is None
+    own.write_text("root:x:0:0::/root:/bin/sh\n")
+    assert token_of(announced(1, own)).token is None
+    missing = token_of(announced(1, tmp_path / "missing"))
+    assert missing.token is None
+    assert "be the user whose bookie it is" in missing.why_not
+
+
+def test_what_is_here() -> None:
+    """An address that can be bound, and a name that means such ones only."""
+    assert is_here("127.0.0.1")
+    assert is_here("localhost")
+    assert not is_here("192.0.2.1")
+    assert not is_here("no such name")
+
+
+def test_the_token_goes_with_each_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a bookie of this machine its own; no proxy of the environment gets it, and no address that an answer names."""
+    own = written(tmp_path / "own", OWN)
+    shown: list[str | None] = []
+    with refusing() as nobody:
+        assert nobody.http is not None
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{nobody.http.port}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        with serving(200, b"{}", shown) as (found, asked):
+            assert found.http is not None
+            with_token = announced(found.http.port, own)
+            answer_of("b:1", with_token, "/x")
+            answer_of("b:1", with_token, "/x", {})
+            said_by("b:1", with_token, "/x")
+            (text,) = metrics_texts(BookieList({"b:1": with_token, "c:1": ServiceInfo.of("h", 1)}, {}))
+            assert text() == "{}"
+            answer_of("b:1", found, "/x")
+            assert shown == [f"Bearer {OWN}"] * 4 + [None]
+            assert asked[3][1] == "/metrics"
+            with serving(302, b"", Location=url_of(found.http, "/y")) as (moved, _):
+                assert moved.http is not None
+                with pytest.raises(typer.Exit):
+                    answer_of("b:1", announced(moved.http.port, own), "/x")
+            assert len(shown) == 5
+
+
+def test_why_no_token_was_shown_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Beside what the bookie said, which is a document."""
+    body = json.dumps({"error": "this needs a token", "next": "send one"}).encode()
+    with serving(401, body) as (found, _):
+        assert found.http is not None
+        with pytest.raises(typer.Exit):
+            answer_of("b:1", announced(found.http.port, tmp_path / "missing"), "/x")
+    said = capsys.readouterr().err
+    assert "b:1 refused: this needs a token; send one (" in said
+    assert "missing (adminTokenFile): No such file" in said
+
+
+def test_addresses() -> None:
+    """HTTPS where it is announced; an IPv6 address in brackets."""
+    assert url_of(Endpoint("httpserver", "::1", 1, "https"), "/x") == "https://[::1]:1/x"
+    assert url_of(Endpoint("httpserver", "h", 1, "http"), "/x") == "http://h:1/x"
+    assert bookie_http.reason_in(b"plain\n") == "plain"

@@ -1,0 +1,176 @@
+"""
+The one gate in front of all paths of an HTTP port: closed, but for what is said here.
+
+    who shows                                        may
+    nothing                                          GET and HEAD of the health paths (`adminOpenPaths`)
+    a token of `metricsTokenFile`                    these and /metrics
+    a token of `adminTokenFile`                      everything
+    a certificate, without `adminTokenFile` set      everything (TLS has verified it before a request is read)
+
+Where a request comes from says nothing about who asks: behind a proxy on this machine everybody comes from here.
+
+Knows: rights, hosts, methods.  Does not know: what the paths mean, HTTP's bytes.
+Safety: what is not known to be open is closed, a path that does not exist among it.  GET and HEAD reach only what was
+given for GET.  A request that names another host is refused, so that no web page reaches this port by a name of its
+own (DNS rebinding); addresses are no such names.  No answer has anything of a token.
+"""
+
+import os
+import re
+import socket
+from collections.abc import Collection, Iterable, Mapping
+from ipaddress import ip_address
+from typing import NamedTuple
+
+from twisted.internet.defer import Deferred
+
+from quire.bookie.admin.http import Answer, Answering, Asked, Head, HttpServer, refusal
+from quire.conf.parts.http import ADMIN_TOKEN, HOSTS, METRICS_TOKEN, HttpOptions
+from quire.metadata.clock import Clock
+from quire.security.opening import http_credentials
+from quire.security.tokens import Tokens, ensure_token_file
+
+# SPDX-License-Identifier: Apache-2.0
+
+METRICS = "/metrics"
+PATHS = {
+    "health": frozenset({"/healthz", "/heartbeat", "/api/v1/bookie/is_ready"}),
+    "metrics": frozenset({METRICS}),
+    "none": frozenset[str](),
+}
+READS = ("GET", "HEAD")
+HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]/@?#]+)(:[0-9]{1,5})?")
+BEARER = re.compile(r"bearer +(\S+)", re.IGNORECASE)
+PAGE = "docs/security.md"
+TOKEN_NAME = "admin.token"  # in a bookie's first journal directory, where no other file is set
+
+Routes = Mapping[tuple[str, str], Answering]  # method (GET for HEAD too) and path
+
+
+class Keys(NamedTuple):
+    """What opens what."""
+
+    open: frozenset[str] = PATHS["health"]  # to read without any
+    admin: Tokens | None = None
+    metrics: Tokens | None = None
+    certificate: bool = False  # who is connected at all has shown one, and that is enough
+
+
+def keys_of(options: HttpOptions, directory: str | None = None) -> Keys:
+    """
+    Those of a configuration; in `directory` a file is made where it names none.  `ConfigurationError` for a file that
+    can't be used, `OSError` where none can be made.
+    """
+    certificate = options.http_trust is not None and options.admin_token_file is None
+    path = options.admin_token_file
+    if path is None and directory is not None and not certificate:
+        path = os.path.join(directory, TOKEN_NAME)
+        ensure_token_file(path)
+    metrics = options.metrics_token_file
+    return Keys(
+        frozenset[str]().union(*(PATHS[name] for name in options.admin_open)),
+        None if path is None else Tokens(path, ADMIN_TOKEN),
+        None if metrics is None else Tokens(metrics, METRICS_TOKEN),
+        certificate,
+    )
+
+
+def names_of(options: HttpOptions, *more: str) -> set[str]:
+    """By which a process may be called, besides addresses: this machine's name, the configured ones, and `more`."""
+    return {socket.gethostname(), *options.admin_hosts, *more}
+
+
+class Gate:
+    """
+    `names`: of this process, in lower case, by which it may be called besides addresses and `localhost`.  `bookie`: its
+    id; a request that says which bookie it is meant for (`Bookie: ID`) is answered by no other, which may have the port
+    by now.
+    """
+
+    def __init__(self, routes: Iterable[Routes], keys: Keys, names: Collection[str] = (), bookie: str = "") -> None:
+        self._routes: dict[tuple[str, str], Answering] = {}
+        for each in routes:
+            self._routes |= each
+        self._keys = keys
+        self._names = {name.lower().rstrip(".") for name in names} | {"localhost"}
+        self._bookie = bookie
+
+    def refusal(self, head: Head) -> Answer | None:
+        """Why this is not answered; None: it may go on."""
+        return self._wrong_host(head) or self._wrong_bookie(head) or self._no_right(head) or self._no_such(head)
+
+    def serve(self, asked: Asked) -> Answer | Deferred[Answer]:
+        """Of a request that was not refused."""
+        return self._routes[_read(asked.method), asked.path](asked)
+
+    def _wrong_host(self, head: Head) -> Answer | None:
+        said = head.headers.get("host")
+        if said is None:
+            if not head.newer:
+                return None  # HTTP/1.0, which browsers do not speak
+            return refusal(400, "the request names no host", "send the header Host")
+        found = HOST.fullmatch(said)
+        if found is not None and (_is_address(found[1]) or found[1].lower().rstrip(".") in self._names):
+            return None
+        step = f"ask by its address, or add the name to {HOSTS} of its configuration ({PAGE})"
+        return refusal(403, "this process does not go by the name in the header Host", step)
+
+    def _wrong_bookie(self, head: Head) -> Answer | None:
+        if head.headers.get("bookie", self._bookie) == self._bookie:
+            return None
+        return refusal(421, "this is another bookie than the header Bookie says", "`quire bookie list` shows addresses")
+
+    def _no_right(self, head: Head) -> Answer | None:
+        keys, is_read = self._keys, head.method in READS
+        if keys.certificate or (is_read and head.path in keys.open):
+            return None
+        shown = BEARER.fullmatch(head.headers.get("authorization", ""))
+        token = shown[1].encode("latin-1") if shown is not None else b""
+        if keys.admin is not None and keys.admin.has(token):
+            return None
+        if keys.metrics is not None and keys.metrics.has(token):
+            if is_read and head.path == METRICS:
+                return None
+            return refusal(403, "this token opens /metrics alone", f"show one of {ADMIN_TOKEN} ({PAGE})")
+        if keys.admin is None and not (keys.metrics is not None and head.path == METRICS):
+            step = f"set {ADMIN_TOKEN} in the configuration of this process and start it again ({PAGE})"
+            return refusal(403, "this process has no token that opens this", step)
+        wrong = "this needs a token" if shown is None else "the token is not one of those that open this"
+        step = (
+            f"send Authorization: Bearer TOKEN, with the token in the file of {ADMIN_TOKEN}: {TOKEN_NAME} in the first "
+            f"journal directory if it is not set; the commands of quire do so, or take --token-file ({PAGE})"
+        )
+        return refusal(401, wrong, step, ("WWW-Authenticate", 'Bearer realm="quire"'))
+
+    def _no_such(self, head: Head) -> Answer | None:
+        if (_read(head.method), head.path) in self._routes:
+            return None
+        methods = [method for method, path in self._routes if path == head.path]
+        if not methods:
+            known = ", ".join(sorted({path for _, path in self._routes}))
+            return refusal(404, "there is no such path", f"there is {known}")
+        allowed = ", ".join(sorted({*methods, *(READS if "GET" in methods else ())}))
+        return refusal(405, f"{head.method} means nothing here", f"this path takes {allowed}", ("Allow", allowed))
+
+
+def gated(
+    clock: Clock, options: HttpOptions, routes: Iterable[Routes], names: Collection[str], directory: str | None = None
+) -> HttpServer:
+    """
+    The server of a process that is no bookie's.  `names`: how it may be called; `directory`: see `keys_of`.
+    `ConfigurationError` for files that can't be used.
+    """
+    gate = Gate(routes, keys_of(options, directory), names_of(options, *names))
+    return HttpServer(clock, gate, http_credentials(options, clock.seconds))
+
+
+def _read(method: str) -> str:
+    return "GET" if method == "HEAD" else method
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True

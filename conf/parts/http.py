@@ -1,0 +1,88 @@
+"""
+The options of a process's HTTP port: who is let in, and how the port is known.
+
+Knows: each option's key, default, range and meaning, and what is missing where TLS is on.
+Does not know: which paths there are, nor what is in the files (`quire.security`).
+
+Safety: where nothing is set only the health of the process is answered without a token.  A configuration that asks for
+a part of TLS without TLS itself is refused.
+"""
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+
+from quire.conf.options import option
+
+# SPDX-License-Identifier: Apache-2.0
+
+ADMIN_TOKEN, METRICS_TOKEN = "adminTokenFile", "metricsTokenFile"
+OPEN, HOSTS = "adminOpenPaths", "adminHosts"
+
+
+class HttpOptions(BaseModel):
+    """Of a bookie, of AutoRecovery and of a host of bookies."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    admin_token_file: str | None = option(
+        None,
+        key=ADMIN_TOKEN,
+        min_length=1,
+        description="file with the token that opens every path over HTTP, for its owner's eyes (chmod 600); unset: a "
+        "bookie makes admin.token in its first journal directory; docs/security.md (our own key)",
+    )
+    metrics_token_file: str | None = option(
+        None,
+        key=METRICS_TOKEN,
+        min_length=1,
+        description="file with a token that opens /metrics and nothing else, for a Prometheus server (our own key)",
+    )
+    admin_open: tuple[Literal["health", "metrics", "none"], ...] = option(
+        ("health",),
+        key=OPEN,
+        min_length=1,
+        description="what is answered without a token, comma-separated: health (is it up), metrics; or none "
+        "(our own key)",
+    )
+    admin_hosts: tuple[str, ...] = option(
+        (),
+        key=HOSTS,
+        description="names by which HTTP requests may call it, comma-separated, besides its advertised address, the "
+        "machine's name and every address; a proxy's or a load balancer's, say (our own key)",
+    )
+    http_tls: bool = option(
+        False, key="httpServerTlsEnable", description="the HTTP port is HTTPS, with the certificate of the next key"
+    )
+    http_certificate: str | None = option(
+        None,
+        key="httpServerKeyStorePath",
+        min_length=1,
+        description="PEM file with the private key of the HTTP port, without a password, and its certificates",
+    )
+    http_trust: str | None = option(
+        None,
+        key="httpServerTrustStorePath",
+        min_length=1,
+        description="PEM file with authorities: only who shows a certificate of theirs is connected, and that opens "
+        "every path unless adminTokenFile is set, too",
+    )
+
+    @field_validator("admin_open", "admin_hosts", mode="before")
+    @classmethod
+    def _listed_http(cls, value: object) -> object:
+        """Names as in a file."""
+        return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _whole_http(self) -> Self:
+        if "none" in self.admin_open and len(self.admin_open) > 1:
+            raise ValueError(f"{OPEN}={','.join(self.admin_open)}: none goes with nothing else")
+        if self.http_tls and self.http_certificate is None:
+            raise ValueError("httpServerTlsEnable is on: set httpServerKeyStorePath, a PEM file of key and certificate")
+        if not self.http_tls and (self.http_certificate or self.http_trust):
+            raise ValueError(
+                "httpServerKeyStorePath or httpServerTrustStorePath is set, but TLS of the HTTP port is not on: set "
+                "httpServerTlsEnable=true too, or remove the line"
+            )
+        return self
