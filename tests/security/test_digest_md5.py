@@ -171,6 +171,16 @@ def test_a_recorded_answer_proves_nothing_to_another_connection() -> None:
     assert len({fresh_nonce() for _ in range(100)}) == 100
 
 
+def test_there_is_one_try() -> None:
+    """The right answer is none after a wrong one."""
+    bookie = bookies()
+    with pytest.raises(NotAuthenticated, match="unknown or not allowed"):
+        bookie.step(instead(RESPONSE, "0" * 32))
+    with pytest.raises(NotAuthenticated, match="a second time"):
+        bookie.step(ANSWER)
+    assert not bookie.complete
+
+
 def test_an_answer_before_the_challenge() -> None:
     """There is nothing that it could be of."""
     with pytest.raises(NotAuthenticated, match="not empty"):
