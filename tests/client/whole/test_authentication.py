@@ -19,6 +19,7 @@ from quire.metadata.store import ServiceInfo
 from quire.protocol import v3
 from quire.protocol.errors import OK, Security, Status
 from quire.protocol.messages import Auth, AuthReply
+from quire.security.authentication import SaslOfBookie
 from quire.security.jaas import MODULE
 from tests.client.whole.recording import Proxy
 from tests.reactor import reactor, run
@@ -109,6 +110,19 @@ def test_who_proves_a_password_is_served(tmp_path: Path, protocol: str, tls: boo
     assert found["authentications"] >= 3
     assert found["authentications_failed"] == found["not_authenticated"] == 0
     assert found.get("tls_handshakes", found["authentications"]) == found["authentications"]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "10.1.2.3"])
+def test_no_token_reaches_a_bookie_at_another_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    """The name in its certificate is looked at first; the address that it has is the one that goes."""
+    authority = Authority(tmp_path / "tls")
+    begun: list[SaslOfBookie] = []
+    begin = SaslOfBookie.begin
+    monkeypatch.setattr(SaslOfBookie, "begin", lambda provider: begun.append(provider) or begin(provider))
+    work = goes if host == "127.0.0.1" else refused("TLS")
+    with asking(tmp_path, tls=True, **authority.issue("bookie", host).keys) as cluster:
+        with_client(cluster, work, who(jaas(tmp_path), tls=True, tls_trust=authority.trust))
+    assert bool(begun) == (host == "127.0.0.1")
 
 
 @pytest.mark.parametrize("protocol", ["v2", "v3"])
