@@ -104,9 +104,13 @@ class BookiesSide:
         self._users = users
         self._nonce = nonces()
         self._challenged = False
+        self._tried = False
 
     def step(self, token: bytes) -> bytes:
         if self._challenged:
+            if self._tried:
+                raise NotAuthenticated("it tries a second time on one connection")
+            self._tried = True
             return self._judge(token)
         if token:
             raise NotAuthenticated("its first token is not empty, as it is in DIGEST-MD5")

@@ -63,6 +63,27 @@ def test_the_recorded_session_from_both_sides() -> None:
 
 
 @pytest.mark.parametrize(
+    ("user", "password", "cnonce", "response", "rspauth"),
+    [
+        (
+            "zoë", "pässword", "wCTiTtumOeZFK7cIv5tTeSiWmNgCbi0UHKnq/n/Z",
+            "1aaa36e88a1876b1592f7f7687c62a71", "48f90676b27cfbaacacc2c5748963f3f",
+        ),
+        (
+            "пользователь", "пароль", "SAoM56hy4fFvygl2z6pi2TvuGoJrTHK8NlqizXkb",
+            "77b0ada5c9a0fa900abe817ff3d68d1a", "d6b16753b6542faa5f4e5b6ed6ad1fd2",
+        ),
+    ],
+)  # fmt: skip
+def test_recorded_digests_in_and_out_of_latin_1(
+    user: str, password: str, cnonce: str, response: str, rspauth: str
+) -> None:
+    """The JDK's client answered the challenge above so, and took this proof of the bookie's."""
+    session = Session(digest_of(user, password), NONCE, cnonce, user)
+    assert (session.response, session.rspauth) == (response, rspauth)
+
+
+@pytest.mark.parametrize(
     ("user", "password"),
     [("hd", ""), ('a "b" \\c', 'x"y\\z'), ("zoë", "pässword"), ("пользователь", "пароль"), ("a,b=c", ",=,")],
 )
@@ -169,6 +190,16 @@ def test_a_recorded_answer_proves_nothing_to_another_connection() -> None:
     with pytest.raises(NotAuthenticated, match="nonce"):
         other.step(ANSWER)
     assert len({fresh_nonce() for _ in range(100)}) == 100
+
+
+def test_there_is_one_try() -> None:
+    """The right answer is none after a wrong one."""
+    bookie = bookies()
+    with pytest.raises(NotAuthenticated, match="unknown or not allowed"):
+        bookie.step(instead(RESPONSE, "0" * 32))
+    with pytest.raises(NotAuthenticated, match="a second time"):
+        bookie.step(ANSWER)
+    assert not bookie.complete
 
 
 def test_an_answer_before_the_challenge() -> None:

@@ -219,6 +219,23 @@ def test_there_is_one_try(payload: bytes) -> None:
     assert scene.service.tally.add_entries == 0
 
 
+@pytest.mark.parametrize("generation", [2, 3])
+def test_a_right_proof_behind_a_wrong_one_is_not_looked_at(generation: int) -> None:
+    """Nor is a request behind both, all in one segment."""
+    scene = Asking()
+    client = scene.connect()
+    side = ClientsSide("hd", digest_of("hd", "testpwd"))
+    challenge = client.ask(auth(side.step(b""), generation))
+    assert isinstance(challenge, AuthReply)
+    right = side.step(challenge.payload)
+    wrong = right.replace(b"qop=auth", b"qop=auth-int")
+    client.send(auth(wrong, generation) + auth(right, generation) + adds(b"a"))
+    assert len(client.replies()) == (generation == 3)
+    assert client.closed
+    assert scene.service.tally.add_entries == 0
+    assert scene.counted() == {"authentications": 0, "authentications_failed": 1, "not_authenticated": 0}
+
+
 def test_requests_of_v3_get_a_bare_refusal_and_the_connection_goes_on() -> None:
     """Each with its header alone, as Apache's; then the client may still authenticate."""
     scene = Asking()

@@ -227,6 +227,15 @@ def test_what_a_proof_must_not_be_answered_with(answer: bytes, said: str) -> Non
     assert connection.bookie == "nobody"
 
 
+def test_a_right_proof_behind_a_wrong_one_is_not_taken() -> None:
+    """Of one segment."""
+    connection, bookie = challenged()
+    before = len(connection.said)
+    connection.opening.received(token(b"rspauth=" + b"0" * 32) + bookie.answer(connection))
+    assert connection.ended is not None
+    assert len(connection.said) == before
+
+
 def test_no_password_is_sent_or_shown() -> None:
     """Nor what stands for it."""
     connection, bookie = challenged()

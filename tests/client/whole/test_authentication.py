@@ -17,8 +17,9 @@ from quire.client import api
 from quire.conf.client import ClientOptions
 from quire.metadata.store import ServiceInfo
 from quire.protocol import v3
-from quire.protocol.errors import Security, Status
+from quire.protocol.errors import OK, Security, Status
 from quire.protocol.messages import Auth, AuthReply
+from quire.security.authentication import SaslOfBookie
 from quire.security.jaas import MODULE
 from tests.client.whole.recording import Proxy
 from tests.reactor import reactor, run
@@ -111,6 +112,19 @@ def test_who_proves_a_password_is_served(tmp_path: Path, protocol: str, tls: boo
     assert found.get("tls_handshakes", found["authentications"]) == found["authentications"]
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "10.1.2.3"])
+def test_no_token_reaches_a_bookie_at_another_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    """The name in its certificate is looked at first; the address that it has is the one that goes."""
+    authority = Authority(tmp_path / "tls")
+    begun: list[SaslOfBookie] = []
+    begin = SaslOfBookie.begin
+    monkeypatch.setattr(SaslOfBookie, "begin", lambda provider: begun.append(provider) or begin(provider))
+    work = goes if host == "127.0.0.1" else refused("TLS")
+    with asking(tmp_path, tls=True, **authority.issue("bookie", host).keys) as cluster:
+        with_client(cluster, work, who(jaas(tmp_path), tls=True, tls_trust=authority.trust))
+    assert bool(begun) == (host == "127.0.0.1")
+
+
 @pytest.mark.parametrize("protocol", ["v2", "v3"])
 @pytest.mark.parametrize(
     ("user", "password"),
@@ -186,6 +200,38 @@ def test_a_token_that_is_too_large(tmp_path: Path, begun: bytes) -> None:
     with asking(tmp_path) as cluster:
         answers = raw(cluster.ports[0], begun + large)
     assert len(answers) == bool(begun)
+
+
+class Long:
+    """A client's provider whose first token is too large."""
+
+    name = "sasl"
+    complete = False
+
+    def begin(self) -> "Long":
+        return self
+
+    def step(self, _token: bytes) -> bytes:
+        return bytes(OUTSIDE_FRAME_BYTES_MAX)
+
+
+def test_a_token_that_is_too_large_inside_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither is that taken, though whoever sends it has come through the handshake."""
+    authority = Authority(tmp_path / "tls")
+    monkeypatch.setattr("quire.client.connections.pool.of_client", lambda _options: Long())
+    with asking(tmp_path, tls=True, **authority.issue("bookie").keys) as cluster:
+
+        async def lost(client: api.Client) -> None:
+            pool = api.BookiePool(reactor, client.store, options)
+            assert (await pool.force(cluster.ids[0], 1)) != OK
+            await pool.close()
+
+        options = ClientOptions(tls=True, tls_trust=authority.trust)
+        with_client(cluster, lost, options)
+        target = cluster.bookies[0]
+        assert target is not None
+        assert target.listener.malformed == 1
+        assert counted(cluster)["tls_handshakes"] == 1
 
 
 class Raw(Protocol):
