@@ -78,6 +78,8 @@ class HttpOptions(BaseModel):
     def _whole_http(self) -> Self:
         if "none" in self.admin_open and len(self.admin_open) > 1:
             raise ValueError(f"{OPEN}={','.join(self.admin_open)}: none goes with nothing else")
+        if self.admin_token_file is not None and self.admin_token_file == self.metrics_token_file:
+            raise ValueError(f"{ADMIN_TOKEN} and {METRICS_TOKEN} are one file, so who reads metrics may do everything")
         if self.http_tls and self.http_certificate is None:
             raise ValueError("httpServerTlsEnable is on: set httpServerKeyStorePath, a PEM file of key and certificate")
         if not self.http_tls and (self.http_certificate or self.http_trust):

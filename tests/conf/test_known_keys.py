@@ -14,15 +14,10 @@ from quire.conf.options import key_of
 # Keys with a name that sounds of security, which may be passed over with a warning: why nobody is exposed by that.
 HARMLESS = {
     "allowShadedLedgerManagerFactoryClass": "names of Java classes",
-    "clientRole": "a section of a JAAS file, which bookieAuthProviderFactoryClass asks for",
     "clientTrustStorePasswordPath": "PEM files of authorities have no password",
     "httpServerKeyStorePassword": "a key that has one can't be read without, which stops the start",
     "httpServerTrustStorePassword": "PEM files of authorities have no password",
     "passwd": "a ledger's password is given with the ledger",
-    "saslJaasAuditorSectionName": "nothing without a provider, which is asked for by another key",
-    "saslJaasBookieSectionName": "nothing without a provider",
-    "saslJaasClientAllowedIds": "nothing without a provider",
-    "saslJaasClientSectionName": "nothing without a provider",
     "shadedLedgerManagerFactoryClassPrefix": "names of Java classes",
     "startTLSTimeoutSecs": "a deadline; there always is one",
     "tlsProvider": "which library, not whether",

@@ -33,6 +33,8 @@ from quire.protocol import v2
 from quire.protocol.digest import mac_key, master_key
 from quire.protocol.errors import LedgerError, MetadataSerialization
 from quire.protocol.messages import AddRun, Read, WriteLac
+from quire.security.digest_md5 import digest_of
+from quire.security.jaas import MODULE, account, users
 from quire.security.opening import credentials
 from quire.security.tokens import Tokens
 from quire.tools.failures import explained
@@ -46,8 +48,11 @@ from tests.security.authority import Authority, Pair
 PASSWORD = b"planted-ledger-password"
 WRONG = b"planted-wrong-password"
 KEY_PASSWORD = b"planted-key-password"
+USER, USERS_PASSWORD, WRONG_USERS = "ledgers", "planted-users-password", "planted-users-wrong-password"
 ADMIN, METRICS, GUESSED = "planted-admin-token", "planted-metrics-token", "planted-guessed-token"
 RAW = [PASSWORD, WRONG, KEY_PASSWORD, ADMIN.encode(), METRICS.encode(), GUESSED.encode()]
+RAW += [text.encode() for text in (USERS_PASSWORD, WRONG_USERS)]
+RAW += [digest_of(USER, text) for text in (USERS_PASSWORD, WRONG_USERS)]
 RAW += [derive(each) for derive in (master_key, mac_key) for each in (PASSWORD, WRONG)]
 WAIT_S = 60
 
@@ -112,6 +117,14 @@ def secret_file(path: Path, text: str) -> str:
     return str(path)
 
 
+def jaas(path: Path, password: str = USERS_PASSWORD) -> str:
+    """A file for both sides."""
+    bookie = f'Bookie {{ {MODULE} required user_{USER}="{USERS_PASSWORD}"; }};'
+    return secret_file(
+        path, f'{bookie}\nBookKeeper {{ {MODULE} required username="{USER}" password="{password}"; }};\n'
+    )
+
+
 def asked(port: int, path: str, token: str, more: str = "") -> str:
     """The whole answer to a GET."""
     request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n{more}\r\n"
@@ -142,11 +155,12 @@ def test_the_marks_are_found() -> None:
     assert len({mark for line in lines for mark in secrets_in(line)}) == 2
 
 
-@pytest.mark.parametrize("protocol", ["v2", "v3"])
-def test_no_secret_is_seen_anywhere(tmp_path: Path, protocol: str) -> None:
+@pytest.mark.parametrize(("protocol", "who"), [("v2", "anybody"), ("v3", "anybody"), ("v2", "users"), ("v3", "users")])
+def test_no_secret_is_seen_anywhere(tmp_path: Path, protocol: str, who: str) -> None:
     """
     Ledgers with a password, written, read, recovered, and asked for with a wrong one; frames with a key that are cut
-    off; good, wrong and misplaced tokens; TLS with a key under a password, read again while it is right and wrong.
+    off; good, wrong and misplaced tokens; users with good and wrong passwords, where bookies ask for them; TLS with a
+    key under a password, read again while it is right and wrong.
     """
     authority = Authority(tmp_path / "tls")
     pair = encrypted(authority.issue("bookie"), KEY_PASSWORD)
@@ -159,7 +173,14 @@ def test_no_secret_is_seen_anywhere(tmp_path: Path, protocol: str) -> None:
         "admin_token_file": secret_file(tmp_path / "admin", ADMIN),
         "metrics_token_file": secret_file(tmp_path / "metrics", METRICS),
     }
-    chosen = ClientOptions.model_validate({"tls": True, "tls_trust": authority.trust, "protocol": protocol})
+    client_keys: dict[str, object] = {"tls": True, "tls_trust": authority.trust, "protocol": protocol}
+    wrong = ClientOptions.model_validate(client_keys)
+    if who == "users":
+        keys |= {"authentication": "sasl", "jaas_file": jaas(tmp_path / "jaas"), "jaas_allowed": USER}
+        bad = {"authentication": "sasl", "jaas_file": jaas(tmp_path / "wrong", WRONG_USERS)}
+        wrong = ClientOptions.model_validate(client_keys | bad)
+        client_keys |= {"authentication": "sasl", "jaas_file": keys["jaas_file"]}
+    chosen = ClientOptions.model_validate(client_keys)
     seen: list[str] = []
 
     async def story(cluster: RealCluster) -> None:
@@ -187,8 +208,20 @@ def test_no_secret_is_seen_anywhere(tmp_path: Path, protocol: str) -> None:
         finally:
             await client.close()
 
+    async def turned_away(cluster: RealCluster) -> None:
+        client = await api.connect(reactor, cluster.uri, wrong)
+        try:
+            writer = await client.create_ledger(ensemble_size=2, write_quorum=2, ack_quorum=2, password=PASSWORD)
+            with pytest.raises(LedgerError) as refused:
+                await writer.append(b"an entry")
+            seen.extend([*said(refused.value), *reprs()])
+        finally:
+            await client.close()
+
     with noted() as lines, RealCluster(tmp_path / "cluster", 2, **keys) as cluster:
         run(lambda: story(cluster))
+        if who == "users":
+            run(lambda: turned_away(cluster))
         bookie = cluster.bookies[0]
         assert bookie is not None
         for key in (PASSWORD, WRONG):
@@ -262,7 +295,7 @@ def test_no_error_of_what_was_read_has_one(tmp_path: Path) -> None:
     for line in (
         f"passwd={planted}\npasswd={planted}2",
         f"httpServerKeyStorePassword={planted}\nhttpServerKeyStorePassword={planted}2",
-        f"clientAuthProviderFactoryClass=x\npasswd={planted}",
+        f"zkEnableSecurity=true\npasswd={planted}",
         f"bookiePort=x\npasswd={planted}",
     ):
         with pytest.raises(ConfigurationError) as refused:
@@ -278,5 +311,16 @@ def test_no_error_of_what_was_read_has_one(tmp_path: Path) -> None:
             Tokens(secret_file(tmp_path / "t", text), "adminTokenFile")
         found += said(refused.value)
     found.append(repr(token_of(announced)))
+    good = Path(jaas(tmp_path / "jaas")).read_text()
+    found += [repr(users(str(tmp_path / "jaas"), "Bookie").keys()), repr(account(str(tmp_path / "jaas"), "BookKeeper"))]
+    for text in (
+        good.replace('";', ";"),
+        good.replace('="', "=${"),
+        good.replace(" required", ""),
+        good[:-3],
+    ):
+        with pytest.raises(ConfigurationError) as refused:
+            account(secret_file(tmp_path / "bad", text), "BookKeeper")
+        found += said(refused.value)
     assert len(found) > 40
     assert not [text for text in found if secrets_in(text)]

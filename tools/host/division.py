@@ -93,11 +93,6 @@ def divided(chosen: Keys) -> Division:
         raise ConfigurationError(
             f"{PORT}=0 gives a bookie another port at each start, and its id has the port: set {ID}, or a port"
         )
-    if whole.http_tls:
-        raise ConfigurationError(
-            "httpServerTlsEnable=true is not served by a host of bookies: put a proxy with TLS in front of its page, "
-            "or run each bookie by `quire bookie start`"
-        )
     try:
         name = common.get(HOST) or common.get(ID)
         host = name.value if name is not None else own_host(whole)
@@ -105,6 +100,11 @@ def divided(chosen: Keys) -> Division:
         parts = tuple(_part(number, _keys(common, number, each)) for number, each in enumerate(own))
     except IdentityError as failure:
         raise ConfigurationError(str(failure)) from None
+    if any(part.options.http_tls for part in parts):
+        raise ConfigurationError(
+            "httpServerTlsEnable=true is not served by a host of bookies: put a proxy with TLS in front of its page, "
+            "or run each bookie by `quire bookie start`"
+        )
     _refuse_shared(parts, (whole.metrics_host, whole.metrics_port))
     return Division(host, parts, whole, tuple(warnings))
 

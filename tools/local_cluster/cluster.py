@@ -5,7 +5,7 @@ A cluster on this machine: a metadata store and bookies as processes of their ow
     DIR/metadata.db         the embedded metadata store, or
     DIR/zookeeper/          a real ZooKeeper's data
     DIR/bookie-N/           bookie.conf, bookie.log, journal/, ledgers/
-    DIR/autorecovery/       autorecovery.conf, autorecovery.log, where it is asked for
+    DIR/autorecovery/       autorecovery.conf, autorecovery.log, admin.token, where it is asked for
     DIR/tls/, client.conf   with TLS: the certificates, and the options of a client
 
 Knows: how to start, kill, restart and stop the processes, and that a second start finds the same ports and data.
@@ -28,6 +28,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict
 
+from quire.security.tokens import ensure_token_file
 from quire.tools.local_cluster.process import LocalProcess, NotStarted
 from quire.tools.terminal.options import Usage
 
@@ -100,8 +101,10 @@ class LocalRecovery(LocalProcess):
     def write_conf(self, uri: str, options: Mapping[str, str]) -> None:
         """Writes the configuration, also over an older one: a ZooKeeper's port may be another; `options` last."""
         self.directory.mkdir(parents=True, exist_ok=True)
+        token = str(self.directory / "admin.token")
+        ensure_token_file(token)
         keys = {"metadataServiceUri": uri, "bookieId": self.id, "listeningInterface": HOST, "allowLoopback": "true"}
-        self.write_keys({**keys, **options})
+        self.write_keys({**keys, "adminTokenFile": token, **options})
 
 
 class LocalCluster:

@@ -41,6 +41,7 @@ def test_apaches_keys_turn_https_on() -> None:
     [
         ("adminOpenPaths=everything\n", "adminOpenPaths"),
         ("adminOpenPaths=none,health\n", "none goes with nothing else"),
+        ("adminTokenFile=/t\nmetricsTokenFile=/t\n", "are one file"),
         ("httpServerTlsEnable=true\n", "set httpServerKeyStorePath"),
         ("httpServerKeyStorePath=/k.pem\n", "httpServerTlsEnable=true"),
         ("httpServerTrustStorePath=/t.pem\n", "httpServerTlsEnable=true"),

@@ -84,6 +84,7 @@ def test_what_is_said_of_one_bookie_holds_as_it_stands() -> None:
         ("bookie.0.allowLoopback=perhaps\n", "", "bookie 0: host.conf:8: allowLoopback=perhaps"),
         ("", "ledgerDirectories", "ledgerDirectories is missing"),
         ("bookieId=/etc\n", "", "can't be a bookie's id"),
+        ("bookie.1.httpServerTlsEnable=true\nbookie.1.httpServerKeyStorePath=/k\n", "", "TlsEnable=true is not served"),
     ],
 )  # fmt: skip
 def test_nonsense_is_refused(text: str, without: str, said: str) -> None:
