@@ -157,7 +157,8 @@ def test_one_that_was_killed_is_gone_on_with(bookies: LocalCluster, repair: bool
     missing = {(ledgers[number], "missing") for number in range(count) if number % 10 < 3}
     lengths = {(ledgers[number], "length") for number in range(count) if number % 50 == 1}
 
-    command = ["scrub", "--rate", "25000", "--settle", "3", "--json", *(["--repair"] if repair else [])]
+    rate = "100000" if repair else "25000"  # copies that are made count, too
+    command = ["scrub", "--rate", rate, "--settle", "3", "--json", *(["--repair"] if repair else [])]
     points = Points(ours.client.store.records, name_of(repair, ALL))
     with subprocess.Popen(
         [*COMMAND, *command], env=environment(uri), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
