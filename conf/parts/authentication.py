@@ -66,6 +66,11 @@ class BookieAuthenticationOptions(JaasOptions):
         key="bookieAuthProviderFactoryClass",
         description=f"clients have to say who they are: sasl, or {APACHES_BOOKIE}; unset: they need not",
     )
+    client_authentication: SaslOrNone = option(
+        None,
+        key="clientAuthProviderFactoryClass",
+        description=f"it says to other bookies who it is: sasl, or {APACHES_CLIENT}; unset: it does not",
+    )
     jaas_section: str = option(
         "Bookie",
         key="saslJaasBookieSectionName",

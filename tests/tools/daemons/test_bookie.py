@@ -118,6 +118,14 @@ def test_a_file_that_autorecovery_reads_too_is_checked_whole(shared: Cluster) ->
     shared.write_conf()
 
 
+def test_a_provider_that_its_own_client_has_not_stops_the_start(shared: Cluster) -> None:
+    """Also of a bookie that has nobody to ask yet: the line would protect nothing."""
+    shared.write_conf("clientAuthProviderFactoryClass=com.example.Mine\n")
+    status, log = shared.start(module=("quire.tools.daemons.bookie",)).ended()
+    assert (status, "clientAuthProviderFactoryClass" in log) == (2, True), log
+    shared.write_conf()
+
+
 def test_too_few_descriptors(cluster: Cluster) -> None:
     """The start says how many a bookie needs, and where that is set."""
     bookie = cluster.start_with_files(120)
