@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from twisted.internet.defer import Deferred, DeferredList
 
 from quire.metadata.records import Create, Step, Write
-from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -96,7 +95,7 @@ class Gathering:
             whole = Asked(steps, some[0].session, min(each.deadline for each in some), Deferred())
             try:
                 results, in_doubt = await self._once(whole)
-            except MetaStore as error:
+            except Exception as error:  # the callers'
                 for each in some:
                     if not each.answer.called:
                         each.answer.errback(error)
