@@ -119,8 +119,10 @@ def test_no_false_alarm_beside_writers(bookies: LocalCluster) -> None:
         done = scrub(here, bookies.uri, "all", Scrubbing(settle_s=2 * ClientOptions().add_timeout_ms / 1000))
         alarms = [each for each in done.findings if each.bookie != bookies.ids[3]]
         assert alarms == [], turn
-        if turn != 1:
-            assert done.findings == [], turn
+        if turn == 0:
+            assert done.findings == []
+        if turn == 2:  # it died before it had what two others had acknowledged
+            assert {each.kind for each in done.findings} <= {"missing"}
         if turn == 1:
             bookies.restart(bookies.ids[3])
     over = True

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from quire.bookie.logs.format import IDS, SIZE
 from quire.bookie.logs.walk import UNLIMITED, LogWalk
 from quire.client.api import Client
+from quire.client.core.quorum import NEGATIVE
 from quire.client.handles.ledger_record import digest_of
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.digest import HEADER, DigestType
@@ -108,6 +109,11 @@ async def held(client: Client, ledger: int) -> list[dict[int, bytes]]:
     """What each bookie of a ledger has of it, up to the first entry that it has not."""
     found = []
     for bookie in (await client.metadata(ledger)).last_fragment.bookies:
-        answer = await client.pool.batch_read(bookie, ledger, 0, ENTRIES, 1 << 20)
-        found.append(dict(enumerate(map(bytes, answer.bodies))))
+        bodies: list[bytes] = []
+        while len(bodies) < ENTRIES:  # a busy bookie may give some of them, or no answer in time
+            answer = await client.pool.batch_read(bookie, ledger, len(bodies), ENTRIES - len(bodies), 1 << 20)
+            if answer.code in NEGATIVE:
+                break
+            bodies += map(bytes, answer.bodies)
+        found.append(dict(enumerate(bodies)))
     return found
