@@ -9,10 +9,10 @@ from typing import NamedTuple
 from quire.bookie.logs.format import IDS, SIZE
 from quire.bookie.logs.walk import UNLIMITED, LogWalk
 from quire.client.api import Client
-from quire.client.core.quorum import NEGATIVE
 from quire.client.handles.ledger_record import digest_of
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.digest import HEADER, DigestType
+from quire.replication.replicas import PASSING
 from quire.replication.target import Target
 from tests.pipeline.jobs.faults import good, payload
 
@@ -112,7 +112,7 @@ async def held(client: Client, ledger: int) -> list[dict[int, bytes]]:
         bodies: list[bytes] = []
         while len(bodies) < ENTRIES:  # a busy bookie may give some of them, or no answer in time
             answer = await client.pool.batch_read(bookie, ledger, len(bodies), ENTRIES - len(bodies), 1 << 20)
-            if answer.code in NEGATIVE:
+            if not answer.bodies and answer.code not in PASSING:
                 break
             bodies += map(bytes, answer.bodies)
         found.append(dict(enumerate(bodies)))
