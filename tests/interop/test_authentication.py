@@ -94,10 +94,9 @@ def bookies(apaches: list[str], quires: list[str]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def java(metadata: str, bookies: list[str], folder: Path) -> Iterator[peer.JavaClient]:
-    with (
-        java_reads(jaas(folder)),
-        peer.JavaClient(metadata, folder / "client", password="x", timeout=10) as client,
-    ):
+    with java_reads(jaas(folder)):  # and no Java process that begins later
+        client = peer.JavaClient(metadata, folder / "client", password="x", timeout=10)
+    with client:
         wait_for_bookies(client, len(bookies))
         yield client
 
