@@ -6,8 +6,7 @@ What took too long is appended to a file, with the place where it was seen.
 
 Wall time is not looked at: on a busy machine a thread waits for the processor.  Excused is the start, until the
 collector's heap is frozen, right before the bookie says that it is ready, and a turn that imports: what few bookies
-need, as the client for a restore, is loaded at its first use.  A machine whose processor is slow at that moment has
-more time, by as much as a known loop takes there.
+need, as the client for a restore, is loaded at its first use.
 """
 
 import gc
@@ -24,15 +23,6 @@ from typing import Any
 TURN_S = 0.05
 SEEN_S = 0.04  # of a turn that is older the place is noted, once
 LOOK_S = 0.005
-LOOPS, LOOPS_S = 100_000, 0.0015  # of an empty loop, and what it takes where the limit was set
-
-
-def slowness() -> float:
-    """How many times as long computing takes now; at least 1."""
-    began = time.thread_time()
-    for _ in range(LOOPS):
-        pass
-    return max(1.0, (time.thread_time() - began) / LOOPS_S)
 
 
 class Turns:
@@ -56,9 +46,7 @@ class Turns:
                 target=self._look, args=(threading.get_ident(),), name="watch of turns", daemon=True
             ).start()
         elif now - self._began > TURN_S and len(sys.modules) == self._modules:
-            if now - self._began > TURN_S * slowness():
-                self._tell(now - self._began)
-            now = time.thread_time()
+            self._tell(now - self._began)
         self._began, self._place, self._modules = now, "", len(sys.modules)
 
     def _look(self, thread: int) -> None:

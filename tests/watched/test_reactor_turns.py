@@ -9,7 +9,7 @@ import pytest
 
 # SPDX-License-Identifier: Apache-2.0
 
-IMPORTING = '(compute(0.5), __import__("colorsys"))'
+IMPORTING = '(compute(0.06), __import__("colorsys"))'
 PROGRAM = """
 import gc, threading, time
 from twisted.internet import reactor
@@ -45,12 +45,12 @@ reactor.run()
 
 @pytest.mark.parametrize(
     ("turn", "reported"),
-    [("compute(0.5)", True), ("wait(0.06)", False), ("in_short_turns()", False), (IMPORTING, False)],
+    [("compute(0.06)", True), ("wait(0.06)", False), ("in_short_turns()", False), (IMPORTING, False)],
 )
 def test_only_a_turn_that_computes_is_too_long(turn: str, reported: bool, tmp_path: Path) -> None:
     """
-    Neither the start nor a wait is reported, nor many short turns, nor one that imports; one of half a second of CPU
-    time is reported with its place.
+    Neither the start nor a wait is reported, nor many short turns, nor one that imports; one of 60 ms of CPU time is
+    reported with its place.
     """
     report = tmp_path / "long"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "TURNS_WATCHED": str(report)}
