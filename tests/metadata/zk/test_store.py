@@ -615,3 +615,31 @@ def test_the_places_that_pulsar_keeps_are_read_from_beside_the_ledgers(zookeeper
             await store.close()
 
     run(story)
+
+
+def test_ledgers_that_are_changed_at_once_are_few_requests(zookeeper_place):
+    """Made, written and deleted; of those that go together a conflict is one's own."""
+
+    async def story():
+        store = await zookeeper_place.open()
+        await store.init_cluster()
+        await store.create_ledger(0, ledger())  # the directories
+        requests = []
+        submit = store.session._submit
+        store.session._submit = lambda call, session: requests.append(call) or submit(call, session)
+        made = await gatherResults([store.create_ledger(number, ledger()) for number in range(1, 101)])
+        assert 100 / 64 < len(requests) < 25
+        requests.clear()
+        again = replace(made[0].value, password=b"other")
+        writes = [store.write_ledger(number, again, int(number == 50)) for number in range(1, 101)]
+        error = await failing(writes[49], MetadataVersion)
+        assert "ledger 50" in str(error)
+        await gatherResults([write for number, write in enumerate(writes) if number != 49])
+        found = await store.read_ledgers(range(1, 101))
+        assert [each.version for each in found] == [int(number != 50) for number in range(1, 101)]
+        requests.clear()
+        await gatherResults([store.delete_ledger(number) for number in range(101)])
+        assert len(requests) < 25
+        assert await store.ledger_ids() == []
+
+    run(story)
