@@ -20,6 +20,7 @@ from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerState
 from quire.metadata.store import NEW, BookieList, ClusterExists, NoCluster, NotRegistered, ServiceInfo
 from quire.metadata.uri import open_store
+from quire.metadata.zk.calls import session
 from quire.metadata.zk.calls.answers import SessionOver
 from quire.protocol.errors import LedgerExist, MetadataVersion, MetaStore
 from quire.tools.local_cluster.zookeeper import ZooKeeper
@@ -617,7 +618,7 @@ def test_the_places_that_pulsar_keeps_are_read_from_beside_the_ledgers(zookeeper
     run(story)
 
 
-def test_ledgers_that_are_changed_at_once_are_few_requests(zookeeper_place):
+def test_ledgers_that_are_changed_at_once_are_few_requests(zookeeper_place, monkeypatch):
     """Made, written and deleted; of those that go together a conflict is one's own."""
 
     async def story():
@@ -625,8 +626,8 @@ def test_ledgers_that_are_changed_at_once_are_few_requests(zookeeper_place):
         await store.init_cluster()
         await store.create_ledger(0, ledger())  # the directories
         requests = []
-        submit = store.session._submit
-        store.session._submit = lambda call, session: requests.append(call) or submit(call, session)
+        right = session.committed
+        monkeypatch.setattr(session, "committed", lambda steps, client: requests.append(steps) or right(steps, client))
         made = await gatherResults([store.create_ledger(number, ledger()) for number in range(1, 101)])
         assert 100 / 64 < len(requests) < 25
         requests.clear()
