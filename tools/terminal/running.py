@@ -57,6 +57,14 @@ def run(work: "Callable[[ProcessReactor], Awaitable[T]]") -> T:
     outcome: list[T | Failure] = []
     ended: Deferred[None] = Deferred()
     stopping: list[bool] = []
+    halt = reactor.stop
+
+    def stop() -> None:
+        if not stopping:  # a second signal finds it stopping, and may be under way before the first is seen
+            halt()
+            stopping.append(True)
+
+    reactor.stop = stop  # type: ignore[method-assign]
 
     async def whole() -> T:
         return await work(reactor)
@@ -64,15 +72,12 @@ def run(work: "Callable[[ProcessReactor], Awaitable[T]]") -> T:
     def end(result: T | Failure) -> None:
         outcome.append(result)
         ended.callback(None)
-        if not stopping:
-            try:
-                reactor.stop()
-            except ReactorNotRunning:  # ended before the reactor's first turn
-                reactor.callLater(0, reactor.stop)
+        try:
+            stop()
+        except ReactorNotRunning:  # ended before the reactor's first turn
+            reactor.callLater(0, stop)
 
     def interrupted() -> Deferred[None] | None:
-        stopping.append(True)
-        reactor.stop = lambda: None  # type: ignore[method-assign]  # a second signal finds it stopping
         if ended.called or not started:
             return None
         started[0].cancel()

@@ -78,3 +78,10 @@ def test_what_is_put_away_at_a_signal_is_put_away_also_when_another_comes() -> N
             process.send_signal(number)
             assert process.communicate(timeout=60) == ("ended\ninterrupted\n", "")
             assert process.returncode == 0
+
+
+def test_two_signals_that_come_before_the_reactor_sees_the_first() -> None:
+    """Both ask it to stop in one turn: the second changes nothing and prints nothing."""
+    program = PATIENT.replace("await Deferred()", "[os.kill(os.getpid(), 2) for _ in 'ab']; await Deferred()")
+    with started("    import os" + program) as process:
+        assert process.communicate(timeout=60) == ("begun\nending\nended\ninterrupted\n", "")
