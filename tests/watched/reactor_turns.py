@@ -2,27 +2,28 @@
 Watches the turns of a bookie's reactor: none may take more than `TURN_S` of the reactor thread's own CPU time, for as
 long as it takes no other peer is served.
 
-What took too long is appended to a file, with the place where it was seen.
+What took too long is appended to a file, with the places where it was seen: a timer of CPU time interrupts the process
+every few milliseconds, and faulthandler notes where it is, also inside a call of C that keeps the interpreter's lock.
 
-Wall time is not looked at: on a busy machine a thread waits for the processor.  Excused is the start, until the
-collector's heap is frozen, right before the bookie says that it is ready, and a turn that imports: what few bookies
-need, as the client for a restore, is loaded at its first use.
+Wall time is not looked at: on a busy machine a thread waits for the processor.  CPU time alone is not believed either:
+a virtual machine that is taken off its processor counts that as the running thread's own, but its timer stands still.
+Excused is the start, until the collector's heap is frozen, right before the bookie says that it is ready, and a turn
+that imports: what few bookies need, as the client for a restore, is loaded at its first use.
 """
 
+import faulthandler
 import gc
 import os
+import signal
 import sys
-import threading
 import time
-import traceback
-from sys import _current_frames
 from typing import Any
 
 # SPDX-License-Identifier: Apache-2.0
 
 TURN_S = 0.05
-SEEN_S = 0.04  # of a turn that is older the place is noted, once
-LOOK_S = 0.005
+TICK_S = 0.005  # so often, in CPU time, the place is noted: in truth with each tick of the kernel, 4 or 10 ms
+TICKS_MIN = 4  # a turn of `TURN_S` has them
 
 
 class Turns:
@@ -31,9 +32,8 @@ class Turns:
     def __init__(self, report: str) -> None:
         self._report = report
         self._began: float | None = None  # CPU time of the thread; None before the first turn that is watched
-        self._place = ""
         self._modules = 0
-        self._clock = 0
+        self._places = os.memfd_create("places")
 
     def turn(self) -> None:
         """One ends, the next begins."""
@@ -41,32 +41,24 @@ class Turns:
         if self._began is None:
             if not gc.get_freeze_count():
                 return
-            self._clock = time.pthread_getcpuclockid(threading.get_ident())
-            threading.Thread(
-                target=self._look, args=(threading.get_ident(),), name="watch of turns", daemon=True
-            ).start()
+            signal.signal(signal.SIGPROF, signal.SIG_IGN)  # what the end of the process goes back to
+            faulthandler.register(signal.SIGPROF, file=self._places, all_threads=False)
         elif now - self._began > TURN_S and len(sys.modules) == self._modules:
             self._tell(now - self._began)
-        self._began, self._place, self._modules = now, "", len(sys.modules)
-
-    def _look(self, thread: int) -> None:
-        """In a thread of its own: notes where the reactor is while a turn is long."""
-        never = threading.Event()
-        while not never.wait(LOOK_S):
-            began = self._began
-            try:
-                long = began is not None and time.clock_gettime(self._clock) - began > SEEN_S
-            except OSError:  # the thread has ended
-                return
-            if long and not self._place:
-                place = "".join(traceback.format_stack(_current_frames().get(thread)))
-                if self._began == began:
-                    self._place = place
+        self._began, self._modules = now, len(sys.modules)
+        if os.lseek(self._places, 0, os.SEEK_CUR):
+            os.lseek(self._places, 0, os.SEEK_SET)
+            os.ftruncate(self._places, 0)
+        signal.setitimer(signal.ITIMER_PROF, TICK_S, TICK_S)
 
     def _tell(self, seconds: float) -> None:
+        size = os.lseek(self._places, 0, os.SEEK_CUR)
+        places = os.pread(self._places, size, 0).decode("utf-8", "replace")
+        if places.count("most recent call first") < TICKS_MIN:
+            return
         text = (
             f"process {os.getpid()}: a turn of the reactor took {1000 * seconds:.0f} ms of CPU time; "
-            f"{' '.join(sys.orig_argv[1:])}\n{self._place}"
+            f"{' '.join(sys.orig_argv[1:])}\n{places}"
         )
         with open(self._report, "a", encoding="utf-8") as out:
             out.write(text)
