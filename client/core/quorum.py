@@ -152,6 +152,8 @@ class Quorums:
         size, last_of_quorum = self.ensemble, self.write - self.ack
         lowest: int | None = None
         for entry in range(at_least + 1, at_least + 1 + size):  # one entry of each write set
+            if lowest is not None and lowest <= entry:  # what the other write sets miss is higher
+                break
             reached = sorted([watermarks[(entry + step) % size] for step in range(self.write)])[last_of_quorum]
             missing = (
                 entry if reached < entry else reached + size - (reached - entry) % size

@@ -114,7 +114,7 @@ class AppendMachine(Sending):
         else:
             news = replica.acknowledge(first, last, self.head, self.quorums)
         if news:
-            if self.state is State.OPEN:
+            if last > self.head and self.state is State.OPEN:
                 self._walk(effects)
             if self._stalled:
                 self._unstall(effects)
@@ -123,7 +123,8 @@ class AppendMachine(Sending):
         """Moves the head over every entry that is at its ack quorum, and releases it."""
         replicas, domains = self._replicas, self.domains
         head = self.head if domains else self.quorums.confirmed([replica.watermark for replica in replicas], self.head)
-        if domains or any(replica.stragglers for replica in replicas):
+        scattered = [replica for replica in replicas if replica.stragglers]
+        if domains or scattered:
             at_quorum, last = self._ensemble.at_quorum, self._window.sent_last
             while head < last and (not self.advanced or head + 1 in self._ids) and at_quorum(head + 1):
                 head += 1
@@ -136,9 +137,8 @@ class AppendMachine(Sending):
         if not self.deferred_sync:
             self.lac = head
         self._window.settle(head)
-        for replica in replicas:
-            if replica.stragglers:
-                replica.settle(head, self.quorums)
+        for replica in scattered:
+            replica.settle(head, self.quorums)
         effects.append(ReleaseAcks(head))
         if self._window.waiting:
             self._pump(effects)
