@@ -18,7 +18,8 @@ Knows: that form, and what is lacking to a request that needs some verbs.
 Does not know: requests (`bookie/server/judge.py` knows what each needs), who somebody is (`roles`, `digest_md5`).
 
 Safety: what no line gives nobody has.  A file that is not understood, in any line of it, gives nothing and stops the
-start; so does a line that can't count, because nobody is known here by what it names.
+start; so does a line that can't count, because nobody is known here by what it names.  An error names the file and the
+line and shows nothing of what is there, which may be meant for another key.
 """
 
 import os
@@ -168,11 +169,11 @@ def _line(text: str) -> Line:
     if found is None:
         raise ValueError(f"a line is {FORM}")
     if found["kind"] not in (ROLE, USER):
-        raise ValueError(f"{found['kind']} is neither role nor user; a line is {FORM}")
+        raise ValueError(f"it begins with neither role nor user; a line is {FORM}")
     verbs = 0
     for word in found["verbs"].split(","):
         if word != "all" and word not in VERBS:
-            raise ValueError(f"{word or 'nothing'} is no verb: there are {', '.join(VERBS)}, and all; a comma between")
+            raise ValueError(f"a verb that is none of {', '.join(VERBS)} and all; between two is a comma, and no blank")
         verbs |= VERBS.get(word, ALL)
     spans = () if found["ledgers"] is None else tuple(map(_span, found["ledgers"].split(",")))
     if spans and verbs & ~OF_LEDGERS:
@@ -183,11 +184,11 @@ def _line(text: str) -> Line:
 def _span(text: str) -> Span:
     found = SPAN.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text or 'nothing'} is no run of ledgers: write 5, 5-9 or, without an end, 5-")
+        raise ValueError("a run of ledgers that is none: write 5, 5-9 or, without an end, 5-; a comma between two")
     first = int(found[1])
     last = int(found[3]) if found[3] else LEDGER_MAX if found[2] else first
     if not first <= last <= LEDGER_MAX:
-        raise ValueError(f"{text} has no ledger in it: ids go from 0 to {LEDGER_MAX}, the lower one first")
+        raise ValueError(f"a run without a ledger in it: ids go from 0 to {LEDGER_MAX}, the lower one first")
     return first, last
 
 

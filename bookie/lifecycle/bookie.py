@@ -179,7 +179,7 @@ class Bookie:
         provider, rights = of_bookie(options), rights_of(options)
         self._http_credentials = http_credentials(options, clock.seconds)
         try:
-            self._keys = keys_of(options, options.journal_directories[0])
+            self._keys = keys_of(options, options.journal_directories[0], rights if options.rights_file else None)
         except OSError as failure:
             raise BookieFailed(f"no file of a token can be made: {failure}; adminTokenFile names another") from failure
         storage = self._storage = self._open_storage(options, self._reactor, files)

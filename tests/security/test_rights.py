@@ -115,16 +115,16 @@ def test_spans_have_what_any_of_them_has(pairs: list[tuple[int, int]], ledger: i
         ("role Writer add # comment", "a line is"),
         ('role "Writer add', "a line is"),
         ('role "" add', "a line is"),
-        ("group Writer add", "group is neither role nor user"),
-        ("Role Writer add", "Role is neither role nor user"),
-        ("role Writer write", "write is no verb: there are add, read, fence, inspect, administer, and all"),
-        ("role Writer add,", "nothing is no verb"),
-        ("role Writer ADD", "ADD is no verb"),
-        ("role Writer add ledgers x", "x is no run of ledgers"),
-        ("role Writer add ledgers 5-9,", "nothing is no run of ledgers"),
-        ("role Writer add ledgers -5", "-5 is no run of ledgers"),
-        ("role Writer add ledgers 9-5", "9-5 has no ledger in it"),
-        (f"role Writer add ledgers {LEDGER_MAX + 1}", "has no ledger in it"),
+        ("group Writer add", "neither role nor user"),
+        ("Role Writer add", "neither role nor user"),
+        ("role Writer write", "none of add, read, fence, inspect, administer and all"),
+        ("role Writer add,", "a verb that is none of"),
+        ("role Writer ADD", "a verb that is none of"),
+        ("role Writer add ledgers x", "a run of ledgers that is none"),
+        ("role Writer add ledgers 5-9,", "a run of ledgers that is none"),
+        ("role Writer add ledgers -5", "a run of ledgers that is none"),
+        ("role Writer add ledgers 9-5", "a run without a ledger in it"),
+        (f"role Writer add ledgers {LEDGER_MAX + 1}", "a run without a ledger in it"),
         ("role Writer inspect ledgers 5", "of no ledger"),
         ("role Writer all ledgers 5", "of no ledger"),
     ],
@@ -136,6 +136,7 @@ def test_a_line_that_is_not_understood(tmp_path: Path, line: str, said: str) -> 
         rights_of(bookie_options(**MUTUAL, rights_file=path))
     assert str(failure.value).startswith(f"{path}:3 (rightsFile): ")
     assert said in str(failure.value)
+    assert "Writer" not in str(failure.value)
 
 
 @pytest.mark.parametrize(
