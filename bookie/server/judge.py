@@ -109,10 +109,11 @@ class Judge:
     def _serve_some(
         self, grant: Grant, free: frozenset[type], who: tuple[str, str], connection: Peer, requests: Sequence[Request]
     ) -> None:
-        kept = []
+        kept, beyond = [], ~grant.verbs
         for request in requests:
-            lacking = 0 if type(request) in free else grant.lacks(needed(request), ledger_of(request))
-            if lacking:
+            if type(request) in free or not (verbs := needed(request)) & beyond:
+                kept.append(request)
+            elif lacking := grant.lacks(verbs, ledger_of(request)):
                 self._refuse(connection, request, who, lacking)
             else:
                 kept.append(request)

@@ -95,10 +95,11 @@ def served(cluster: RealCluster, chosen: ClientOptions) -> bool:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Section 2: the certificates that its commands make."""
+    """Sections 2 and 9: the certificates and the file of rights that their commands make."""
     need("openssl")
     where = tmp_path_factory.mktemp("etc")
     in_shell(BLOCKS["certificates"], where)
+    in_shell(BLOCKS["rights"], where)
     return where
 
 
@@ -167,8 +168,6 @@ def may(cluster: RealCluster, chosen: ClientOptions, ledger: int | None) -> bool
 @pytest.mark.parametrize("protocol", ["v2", "v3"])
 def test_from_certificates_to_roles_and_rights(made: Path, tmp_path: Path, protocol: str) -> None:
     """Section 9: roles alone open everything, the file what it says, and a certificate without a role nothing."""
-    if not (made / "rights").exists():
-        in_shell(BLOCKS["rights"], made)
     base = BLOCKS["bookie"].replace("tlsRequired=false\n", "")
     roles, judged = ((base + BLOCKS[name]).replace("/etc/quire", str(made)) for name in ("roles", "judged"))
     with RealCluster(tmp_path / "1", 2, **of_bookie(roles, ("tls", "authentication", "authorized"))) as cluster:
@@ -178,6 +177,27 @@ def test_from_certificates_to_roles_and_rights(made: Path, tmp_path: Path, proto
     with RealCluster(tmp_path / "2", 2, **of_bookie(judged, ("tls", "rights"))) as cluster:
         assert [may(cluster, client, None) for client in clients[1:]] == [True, True, False, False]
         assert [may(cluster, client, 0) for client in clients] == [True, True, False, True, False]
+
+
+def test_a_role_over_https(made: Path, tmp_path: Path) -> None:
+    """Sections 8 and 9: at a bookie with rights a certificate opens what its role may; with roles alone everything."""
+    need("curl")
+    in_shell("cat bookie.key bookie.pem > http.pem", made)
+    https = BLOCKS["https"] + "httpServerTrustStorePath=/etc/quire/ca.pem\n"
+    base = BLOCKS["bookie"].replace("tlsRequired=false\n", "") + https
+    change = ("--request", "PUT", "--data", "{}")
+    found = {}
+    for name in ("roles", "judged"):
+        text = (base + BLOCKS[name]).replace("/etc/quire", str(made))
+        keys = of_bookie(text, ("tls", "http", "authentication", "authorized", "rights"))
+        with RealCluster(tmp_path / name, 1, **keys) as cluster:
+            page = page_of(cluster, "https")["PAGE"]
+            for role in ("Operator", "Writer"):
+                shown = ("--cacert", f"{made}/ca.pem", "--cert", f"{made}/{role}.pem", "--key", f"{made}/{role}.key")
+                read = status(f"{page}/api/v1/bookie/state", "", *shown)
+                found[name, role] = read, status(f"{page}/api/v1/bookie/gc", "", *shown, *change)
+    assert found["judged", "Operator"] == found["roles", "Operator"] == found["roles", "Writer"] == ("200", "200")
+    assert found["judged", "Writer"] == ("403", "403")
 
 
 def page_of(cluster: RealCluster, scheme: str = "http") -> dict[str, str]:

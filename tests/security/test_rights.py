@@ -88,6 +88,19 @@ def test_runs_of_ledgers(ledger: int, may: bool) -> None:
     assert grant.lacks(READ, None) == READ
 
 
+def test_runs_that_touch_are_one_and_others_are_not() -> None:
+    """A ledger between two runs is in neither."""
+    assert [ledger for ledger in range(12) if ledger in Spans([(8, 9), (1, 2), (4, 5), (6, 6)])] == [
+        1,
+        2,
+        4,
+        5,
+        6,
+        8,
+        9,
+    ]
+
+
 def test_lines_of_one_role_add_up() -> None:
     """All ledgers by one line, some by another; what is given everywhere needs no look at runs."""
     grant = rights(TEXT).of("", "Writer")

@@ -134,6 +134,7 @@ def test_adds_and_reads_of_v2_without_any_right(tmp_path: Path) -> None:
     assert shown.send(batch_read(0) + read(0)) == b""
     assert shown.client.closed
     assert scene.service.tally.add_entries == scene.service.tally.reads == scene.service.tally.batch_reads == 0
+    assert scene.counted()["not_authenticated"] == 3  # what came behind the end is not looked at
 
 
 def test_who_has_no_certificate(tmp_path: Path) -> None:
