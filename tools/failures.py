@@ -23,7 +23,7 @@ NEXT_STEP: tuple[tuple[type[errors.LedgerError], str], ...] = (
     (errors.NotEnoughBookies, "`quire bookie list` shows those that are up"),
     (
         errors.UnauthorizedAccess,
-        "give the ledger's password with --password-file; or this client lacks a right there, docs/security.md, 9",
+        "give the ledger's password with --password-file, or have the right to it (docs/security.md, 9)",
     ),
     (errors.Security, "docs/security.md says how TLS is turned on, and what each refusal means"),
     (errors.NoSuchLedger, "`quire ledger list` shows those there are"),
