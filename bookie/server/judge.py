@@ -2,7 +2,7 @@
 What right each request needs, and the refusal of those whose client lacks it.
 
     add                    AddRun, WriteLac, Force
-    fence                  AddRun of a recovery
+    fence                  AddRun of a recovery (D18)
     read                   Read, also as a long poll, BatchRead, ReadLac, ListEntries
     read and fence         Read and BatchRead that fence
     inspect                BookieInfo of disks
