@@ -11,10 +11,9 @@ from typing import Self
 from pydantic import model_validator
 
 from quire.conf.options import option
-from quire.conf.parts.authentication import BookieAuthenticationOptions
 from quire.conf.parts.http import HttpOptions
 from quire.conf.parts.identity import IdentityOptions
-from quire.conf.parts.tls import BookieTlsOptions
+from quire.conf.parts.rights import RightsOptions
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -22,7 +21,7 @@ KIB = 1 << 10
 MIB = 1 << 20
 
 
-class BookieOptions(HttpOptions, BookieAuthenticationOptions, BookieTlsOptions, IdentityOptions):
+class BookieOptions(HttpOptions, RightsOptions, IdentityOptions):
     """
     One bookie.  Journal and ledger directories have no default: a bookie that guesses where its data is loses it.
     """

@@ -140,7 +140,6 @@ ADVICE = {
 
 # Security that is asked for and not served stops the start: key -> what would not be so.
 UNSERVED_SECURITY = {
-    "authorizedRoles": "every client would have every right",
     "permittedStartupUsers": "any user could start it",
     "zkEnableSecurity": "znodes would have open access lists",
 }

@@ -65,8 +65,8 @@ def of_client(options: ClientOptions) -> Provider | None:
 
 
 def of_bookie(options: BookieOptions) -> Provider | None:
-    """None: everybody is served.  `ConfigurationError` when nobody could be."""
-    if options.authentication is None:
+    """None: no names are asked for.  `ConfigurationError` when nobody could be let in."""
+    if options.authentication != "sasl":
         return None
     path = options.jaas_file
     assert path is not None

@@ -144,6 +144,7 @@ class ClientsSide:
 
     def __init__(self, user: str, digest: bytes, nonces: Nonces = fresh_nonce) -> None:
         self.complete = False
+        self.user = ""
         self._user = user
         self._digest = digest
         self._nonces = nonces

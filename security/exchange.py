@@ -26,6 +26,11 @@ class Exchange(Protocol):
         """The other side has proved who it is."""
         ...
 
+    @property
+    def user(self) -> str:
+        """Who it is, once `complete`; a bookie has no name."""
+        ...
+
     def step(self, token: bytes) -> bytes:
         """`NotAuthenticated` ends the connection."""
         ...

@@ -31,6 +31,7 @@ from zope.interface import implementer  # type: ignore[import-untyped]  # it has
 
 from quire.security.context import Finding
 from quire.security.refusals import TlsRefused, of_certificate, of_errors
+from quire.security.roles import role_of
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -89,6 +90,12 @@ class SecureStream(TwistedProtocol):
         """Everything that arrives from now on is TLS.  The owner's producer must not be registered any more."""
         self._tcp.protocol = self._layer
         self._layer.makeConnection(self._tcp)  # type: ignore[no-untyped-call]
+
+    @property
+    def role(self) -> str | None:
+        """That of the other side's certificate; None: it has none, or none was asked for."""
+        certificate = self.tls.get_peer_certificate()
+        return None if certificate is None else role_of(certificate.to_cryptography().subject)
 
     # what the layer calls
 

@@ -56,7 +56,11 @@ ROOMS: dict[str, dict[str, str]] = {
         "samples shared_file",
     ),
     "security": rows(
-        "refusals exchange jaas tokens", "context digest_md5", "stream", "credentials", "authentication opening"
+        "refusals exchange jaas rights roles tokens",
+        "context digest_md5",
+        "stream",
+        "credentials",
+        "authentication opening",
     ),
     "metadata": rows(
         *["address clock ledger worker", "store", "auditing repairs", "records", "formats memory", "sqlite zk", "uri"]

@@ -21,7 +21,10 @@ NEXT_STEP: tuple[tuple[type[errors.LedgerError], str], ...] = (
     (AppendUnknown, "`quire log read` shows what is in the log"),
     (LogTrimmed, "`quire log show` says where the log begins; --on-trim skip begins there"),
     (errors.NotEnoughBookies, "`quire bookie list` shows those that are up"),
-    (errors.UnauthorizedAccess, "give the ledger's password with --password-file"),
+    (
+        errors.UnauthorizedAccess,
+        "give the ledger's password with --password-file, or have the right to it (docs/security.md, 9)",
+    ),
     (errors.Security, "docs/security.md says how TLS is turned on, and what each refusal means"),
     (errors.NoSuchLedger, "`quire ledger list` shows those there are"),
     (errors.LedgerFenced, "another client recovered this ledger and closed it; write to a new one"),

@@ -5,7 +5,9 @@ The one gate in front of all paths of an HTTP port: closed, but for what is said
     nothing                                          GET and HEAD of the health paths (`adminOpenPaths`)
     a token of `metricsTokenFile`                    these and /metrics
     a token of `adminTokenFile`                      everything
-    a certificate, without `adminTokenFile` set      everything (TLS has verified it before a request is read)
+    a certificate, without `adminTokenFile` set      everything (TLS has verified it before a request is read); at a
+                                                     bookie with `rightsFile` what its role may: inspect is GET and
+                                                     HEAD, administer the rest
 
 Where a request comes from says nothing about who asks: behind a proxy on this machine everybody comes from here.
 
@@ -26,8 +28,10 @@ from twisted.internet.defer import Deferred
 
 from quire.bookie.admin.http import Answer, Answering, Asked, Head, HttpServer, refusal
 from quire.conf.parts.http import ADMIN_TOKEN, HOSTS, METRICS_TOKEN, HttpOptions
+from quire.conf.parts.rights import RIGHTS
 from quire.metadata.clock import Clock
 from quire.security.opening import http_credentials
+from quire.security.rights import ADMINISTER, INSPECT, VERBS, Rights
 from quire.security.tokens import Tokens, ensure_token_file
 
 # SPDX-License-Identifier: Apache-2.0
@@ -54,12 +58,13 @@ class Keys(NamedTuple):
     admin: Tokens | None = None
     metrics: Tokens | None = None
     certificate: bool = False  # who is connected at all has shown one, and that is enough
+    rights: Rights | None = None  # but for what its role may not
 
 
-def keys_of(options: HttpOptions, directory: str | None = None) -> Keys:
+def keys_of(options: HttpOptions, directory: str | None = None, rights: Rights | None = None) -> Keys:
     """
-    Those of a configuration; in `directory` a file is made where it names none.  `ConfigurationError` for a file that
-    can't be used, `OSError` where none can be made.
+    Those of a configuration; in `directory` a file is made where it names none.  `rights`: of roles of certificates.
+    `ConfigurationError` for a file that can't be used, `OSError` where none can be made.
     """
     certificate = options.http_trust is not None and options.admin_token_file is None
     path = options.admin_token_file
@@ -72,6 +77,7 @@ def keys_of(options: HttpOptions, directory: str | None = None) -> Keys:
         None if path is None else Tokens(path, ADMIN_TOKEN),
         None if metrics is None else Tokens(metrics, METRICS_TOKEN),
         certificate,
+        rights,
     )
 
 
@@ -122,8 +128,12 @@ class Gate:
 
     def _no_right(self, head: Head) -> Answer | None:
         keys, is_read = self._keys, head.method in READS
-        if keys.certificate or (is_read and head.path in keys.open):
+        if is_read and head.path in keys.open:
             return None
+        if keys.certificate:
+            refused = self._no_right_of_role(head.role, INSPECT if is_read else ADMINISTER)
+            if refused is None or keys.metrics is None:
+                return refused
         shown = BEARER.fullmatch(head.headers.get("authorization", ""))
         token = shown[1].encode("latin-1") if shown is not None else b""
         if keys.admin is not None and keys.admin.has(token):
@@ -141,6 +151,14 @@ class Gate:
             f"journal directory if it is not set; the commands of quire do so, or take --token-file ({PAGE})"
         )
         return refusal(401, wrong, step, ("WWW-Authenticate", 'Bearer realm="quire"'))
+
+    def _no_right_of_role(self, role: str | None, needed: int) -> Answer | None:
+        rights = self._keys.rights
+        if rights is None or not rights.of("", role).lacks(needed):
+            return None
+        verb = next(name for name, each in VERBS.items() if each == needed)
+        step = f"show one whose role has it, or give it to this one's in {RIGHTS} ({PAGE})"
+        return refusal(403, f"the certificate has no role with the right to {verb}", step)
 
     def _no_such(self, head: Head) -> Answer | None:
         if (_read(head.method), head.path) in self._routes:

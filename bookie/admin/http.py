@@ -27,6 +27,7 @@ from quire.metadata.clock import Clock, Timer
 
 if TYPE_CHECKING:
     from quire.security.credentials import Credentials
+    from quire.security.stream import SecureStream
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -67,6 +68,7 @@ class Head(NamedTuple):
     query: Mapping[str, str]
     headers: Mapping[str, str]  # names in lower case
     newer: bool  # HTTP/1.1, which has to say the host
+    role: str | None = None  # that of the certificate that was shown
 
     def __repr__(self) -> str:
         """All but the headers, which may have a token."""
@@ -148,6 +150,7 @@ class Exchange(TwistedProtocol):
         self._head: Head | None = None
         self._done = False
         self._deadline: Timer | None = None
+        self._stream: SecureStream | None = None
         self._answering: Deferred[None] | None = None
 
     @property
@@ -164,9 +167,8 @@ class Exchange(TwistedProtocol):
             return
         self._deadline = self._server.clock.callLater(REQUEST_S_MAX, self._late)
         if self._server.credentials is not None:
-            stream = self._server.credentials.serve(self.transport, self)
-            self._wire = stream
-            stream.begin()
+            self._wire = self._stream = self._server.credentials.serve(self.transport, self)
+            self._stream.begin()
 
     def secured(self) -> None:
         """TLS is on: what comes from now on is the request."""
@@ -183,6 +185,8 @@ class Exchange(TwistedProtocol):
             if not found:
                 return
             read = head_of(head)
+            if isinstance(read, Head) and self._stream is not None:
+                read = read._replace(role=self._stream.role)
             refused = read if isinstance(read, Answer) else self._refused(read)
             if refused is not None:
                 self._answer(refused)

@@ -45,6 +45,7 @@ from quire.metadata.store import HOST_PROPERTY, TOKEN_PROPERTY, ServiceInfo
 from quire.protocol.errors import LedgerError
 from quire.security.authentication import of_bookie
 from quire.security.opening import credentials, http_credentials
+from quire.security.rights import rights_of
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -175,15 +176,15 @@ class Bookie:
         """Builds each part from parts that exist; the storage replays its journal."""
         options, files, clock = self.options, self._files, self._reactor
         self._credentials = credentials(options, clock.seconds)
-        provider = of_bookie(options)
+        provider, rights = of_bookie(options), rights_of(options)
         self._http_credentials = http_credentials(options, clock.seconds)
         try:
-            self._keys = keys_of(options, options.journal_directories[0])
+            self._keys = keys_of(options, options.journal_directories[0], rights if options.rights_file else None)
         except OSError as failure:
             raise BookieFailed(f"no file of a token can be made: {failure}; adminTokenFile names another") from failure
         storage = self._storage = self._open_storage(options, self._reactor, files)
         self.service = Service(clock, options, storage, self.id)
-        self.listener = Listener(clock, options, self.service, self._credentials, provider)
+        self.listener = Listener(clock, options, self.service, self._credentials, provider, rights)
         self.registration = Registration(self._store, self.id, self._fail)
         self._read_only = ReadOnly(self.id, self.service, self.registration)
         storage.listen(StorageListener(self.service, self._fail, self._read_only.by_storage))

@@ -26,8 +26,8 @@ class Complaints:
     def __init__(self, clock: Clock, log: Logger) -> None:
         self._clock = clock
         self._log = log
-        # (host, kind) -> when its line was written, how many were not since; oldest first
-        self._reported: dict[tuple[str, str], list[float]] = {}
+        # (host, kind, whether it closes) -> when its line was written, how many were not since; oldest first
+        self._reported: dict[tuple[str, str, bool], list[float]] = {}
 
     def report(
         self, peer: str, kind: str, reason: str, failure: Failure | None = None, *, closing: bool = True
@@ -36,10 +36,10 @@ class Complaints:
         The connection from `peer` is closed, or else it is refused something, for a reason of this kind; where in our
         code with `failure`.
         """
-        key = (peer.rpartition(":")[0] or peer, kind)
+        key = (peer.rpartition(":")[0] or peer, kind, closing)
         reported = self._reported
         if key not in reported and len(reported) >= HOSTS_MAX:
-            key = (OTHERS, kind)
+            key = (OTHERS, kind, closing)
         if key in reported:
             reported[key][1] += 1
             return
@@ -54,11 +54,10 @@ class Complaints:
         """Logs how many were left out, once their minute is over."""
         now = self._clock.seconds()
         while self._reported:
-            (host, kind), (since, more) = next(iter(self._reported.items()))
+            (host, kind, closing), (since, more) = next(iter(self._reported.items()))
             if now - since < QUIET_S:
                 return
-            del self._reported[host, kind]
+            del self._reported[host, kind, closing]
             if more:
-                self._log.warn(
-                    "{more:.0f} more connections from {host} were closed for {kind}", more=more, host=host, kind=kind
-                )
+                what = "connections from {host} were closed" if closing else "requests from {host} were refused"
+                self._log.warn("{more:.0f} more " + what + " for {kind}", more=more, host=host, kind=kind)

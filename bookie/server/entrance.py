@@ -1,22 +1,26 @@
 """
 What a connection goes through before its requests are served: START_TLS and the handshake, or the decision that it may
-go without, and then authentication where clients need it (wire.md 9.2, 9.3).
+go without, then authentication where clients need it (wire.md 9.2, 9.3), and the question what its client may do.
 
 Knows: which request may come first, what may stand behind it, and how the others are refused.
-Does not know: how a connection is encrypted, what a token means (`quire.security`), what requests mean (`service`).
+Does not know: how a connection is encrypted, what a token means (`quire.security`), what requests mean (`service`) and
+need (`judge`).
 
-A connection is outside until it is admitted.
+A connection is outside until it is admitted.  One with a good certificate, to which no right belongs, is told so as
+Apache's bookies tell it, by a second answer to START_TLS, and is refused each request as if it had not authenticated.
 
 Safety: of a connection outside nothing but START_TLS and AUTH is done.  Whatever follows START_TLS in the clear was
 sent by nobody who is known, so one byte of it ends the connection, and nothing of it is served after the handshake.
 Each connection has one try to authenticate, and none after the first failure.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from quire.bookie.server.complaints import Complaints
-from quire.protocol import wire
+from quire.bookie.server.judge import Judge, Serve
+from quire.protocol import v3, wire
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun, Auth, AuthReply, Read, Request, StartTls
 from quire.security.exchange import Exchange, NotAuthenticated, Provider
@@ -35,8 +39,13 @@ class Arriving(Protocol):
 
     peer: str
     alive: bool
-    is_secure: bool  # TLS is on, or is being put on
+    started: StartTls | None  # with which TLS was put on, or is being put on
     exchange: Exchange | None  # the authentication that it has begun
+
+    @property
+    def role(self) -> str | None:
+        """That of its certificate, once the handshake is over; None: there is none."""
+        ...
 
     @property
     def pure(self) -> bool:
@@ -51,16 +60,28 @@ class Arriving(Protocol):
         """Everything from the next byte on is TLS; `Entrance.secured` follows, or the connection's end."""
         ...
 
-    def admit(self) -> None:
-        """What comes from now on is served."""
+    def admit(self, serve: Serve | None) -> None:
+        """What comes from now on is served, or is given to `serve`."""
+        ...
+
+    def serve(self, requests: Sequence[Request]) -> None:
+        """These came after it was admitted."""
         ...
 
 
 class Entrance:
-    """That of one bookie, which has TLS, authentication or both.  `required`: of TLS, where it is on."""
+    """
+    That of one bookie, which has TLS, authentication or both.  `required`: of TLS, where it is on.  `judge`: of what
+    clients may do; None: whoever is let in may do everything.
+    """
 
     def __init__(
-        self, credentials: "Credentials | None", required: bool, provider: Provider | None, complaints: Complaints
+        self,
+        credentials: "Credentials | None",
+        required: bool,
+        provider: Provider | None,
+        judge: Judge | None,
+        complaints: Complaints,
     ) -> None:
         self.credentials = credentials
         self.handshakes = 0
@@ -69,22 +90,22 @@ class Entrance:
         self.authentications = 0
         self.authentications_failed = 0
         self.not_authenticated = 0  # requests of those who are not, or not yet
+        self.without_right = 0  # good certificates to which no right belongs
         self._tls_required = required and credentials is not None
         self._provider = provider
+        self._judge = judge
         self._complaints = complaints
 
     @property
     def is_strict(self) -> bool:
         """Whether nobody is admitted without a handshake, of TLS or of authentication."""
-        return self._tls_required or self._provider is not None
+        return self._tls_required or self._provider is not None or self._judge is not None
 
-    def serve(
-        self, connection: Arriving, requests: Sequence[Request], admitted: Callable[[Sequence[Request]], None]
-    ) -> None:
-        """What came of a connection outside.  `admitted` serves those that come after its admission."""
+    def serve(self, connection: Arriving, requests: Sequence[Request]) -> None:
+        """What came of a connection outside."""
         if not requests:
             return
-        if self.credentials is not None and not connection.is_secure and connection.exchange is None:
+        if self.credentials is not None and connection.started is None and connection.exchange is None:
             first = requests[0]
             if isinstance(first, StartTls):
                 self._start_tls(connection, first, len(requests) == 1)
@@ -93,16 +114,14 @@ class Entrance:
                 self._demand_tls(connection, first)
                 return
         provider = self._provider
-        if provider is None:
-            connection.admit()
-            admitted(requests)
+        if provider is None and self._admits(connection):
+            connection.serve(requests)
             return
         for number, request in enumerate(requests, 1):
-            if not isinstance(request, Auth) or request.plugin != provider.name:
-                self._demand_authentication(connection, request)
-            elif self._authenticate(connection, request, provider):
-                connection.admit()
-                admitted(requests[number:])
+            if provider is None or not isinstance(request, Auth) or request.plugin != provider.name:
+                self._demand_to_be_known(connection, request)
+            elif self._authenticate(connection, request, provider) and self._admits(connection):
+                connection.serve(requests[number:])
                 return
             if not connection.alive:
                 return
@@ -110,13 +129,26 @@ class Entrance:
     def secured(self, connection: Arriving) -> None:
         """The handshake is over, and a certificate that was asked for is good."""
         self.handshakes += 1
-        if self._provider is None:
-            connection.admit()
+        if self._provider is None and not self._admits(connection):
+            self._refuse_certificate(connection)
 
     def refused(self, connection: Arriving, reason: str) -> None:
         """One side does not trust the other; the connection has ended."""
         self.handshakes_failed += 1
         self._complaints.report(connection.peer, "TLS that failed", f"TLS failed: {reason}")
+
+    def _admits(self, connection: Arriving) -> bool:
+        """Admits who is known by now; False: no right belongs to who was asked for nothing but a certificate."""
+        if self._judge is None:
+            connection.admit(None)
+            return True
+        user, role = "" if connection.exchange is None else connection.exchange.user, connection.role
+        grant = self._judge.grant(user, role)
+        if not grant and self._provider is None:
+            return False
+        said = [f"{kind} {name[:64]!r}" for kind, name in (("user", user), ("role", role)) if name]
+        connection.admit(self._judge.serving(grant, " with ".join(said), connection.peer))
+        return True
 
     # TLS
 
@@ -124,6 +156,7 @@ class Entrance:
         assert self.credentials is not None
         if is_alone and connection.pure:
             connection.send(wire.refusal(request, Status.EOK))
+            connection.started = request
             connection.secure(self.credentials)
             return
         self.handshakes_failed += 1
@@ -137,6 +170,21 @@ class Entrance:
             "it speaks without TLS, which is required here (tlsRequired); turn TLS on in that client "
             "(docs/security.md)",
         )
+
+    def _refuse_certificate(self, connection: Arriving) -> None:
+        self.without_right += 1
+        role = connection.role
+        has = "no role" if role is None else f"the role {role[:64]!r}"
+        reason = f"its certificate has {has}, to which no right belongs here (authorizedRoles, rightsFile)"
+        self._complaints.report(connection.peer, "certificates without a right", reason, closing=False)
+        assert connection.started is not None
+        connection.send(v3.bare(connection.started, Status.EIO))
+        connection.admit(partial(self._refuse_all, connection))
+
+    def _refuse_all(self, connection: Arriving, _peer: object, requests: Sequence[Request]) -> None:
+        for request in requests:
+            if connection.alive:
+                self._demand_to_be_known(connection, request)
 
     def _turn_away(self, connection: Arriving, reason: str) -> None:
         self._complaints.report(connection.peer, "what came before TLS", reason)
@@ -160,16 +208,22 @@ class Entrance:
         self.authentications += connection.exchange.complete
         return connection.exchange.complete
 
-    def _demand_authentication(self, connection: Arriving, request: Request) -> None:
+    def _demand_to_be_known(self, connection: Arriving, request: Request) -> None:
         """As Apache's do: over V3 the connection goes on, over V2 only where an add or a read can be refused."""
         self.not_authenticated += 1
-        self._complaints.report(
-            connection.peer,
-            "what came before authentication",
-            "it asks without having authenticated, which is required here (bookieAuthProviderFactoryClass); set "
-            "clientAuthProviderFactoryClass in that client (docs/security.md)",
-            closing=False,
-        )
+        if self._provider is not None:
+            kind = "what came before authentication"
+            reason = (
+                "it asks without having authenticated, which is required here (bookieAuthProviderFactoryClass); set "
+                "clientAuthProviderFactoryClass in that client (docs/security.md)"
+            )
+        else:
+            kind = "want of any right"
+            reason = (
+                "it asks without a certificate to which a right belongs (authorizedRoles, rightsFile); give that "
+                "client one with such a role (docs/security.md, 9)"
+            )
+        self._complaints.report(connection.peer, kind, reason, closing=False)
         if wire.came_by_v2(request) and not isinstance(request, AddRun | Read):
             connection.close()
             return
@@ -198,7 +252,15 @@ class Entrance:
             found += [
                 ("authentications", "connections whose client has proved who it is", self.authentications),
                 ("authentications_failed", "connections whose client could not", self.authentications_failed),
-                ("not_authenticated", "requests before that, which were refused", self.not_authenticated),
+            ]
+        if self._provider is not None or self._judge is not None:
+            found.append(
+                ("not_authenticated", "requests of who is not known, or not yet, refused", self.not_authenticated)
+            )
+        if self._judge is not None:
+            found += [
+                ("without_right", "connections with a good certificate that gives no right", self.without_right),
+                ("rights_refusals", "requests refused because their client lacks a right", self._judge.refusals),
             ]
         return found
 

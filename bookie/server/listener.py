@@ -13,7 +13,6 @@ read from such a peer), and reads in line (`reads`).
 
 from collections import deque
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from twisted.internet.defer import Deferred
@@ -25,19 +24,22 @@ from twisted.python.failure import Failure
 from quire.bookie.server.complaints import Complaints
 from quire.bookie.server.contract import ReadRequest, WriteRequest
 from quire.bookie.server.entrance import OUTSIDE_FRAME_BYTES_MAX, OUTSIDE_S_MAX, Entrance
+from quire.bookie.server.judge import Judge, Serve
 from quire.bookie.server.reads import FIRST_ANSWER_BYTES
 from quire.bookie.server.service import Service
 from quire.bookie.server.transport import Transport, Wire, peer_name, socket_options
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Clock, Timer
 from quire.protocol.frames import send_at_once
-from quire.protocol.messages import Request
+from quire.protocol.messages import Request, StartTls
 from quire.protocol.wire import Requests
 from quire.security.exchange import Exchange, Provider
 from quire.security.refusals import TlsRefused
+from quire.security.rights import Rights
 
 if TYPE_CHECKING:
     from quire.security.credentials import Credentials
+    from quire.security.stream import SecureStream
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -56,11 +58,12 @@ class Connection(Protocol):
         self._listener = listener
         self._service = listener.service
         self._entrance = entrance = listener.entrance
-        self._serve = listener.service.serve if entrance is None else self._enter
+        self._serve: Serve = listener.service.serve if entrance is None else self._enter
         outside = entrance is not None and entrance.is_strict
         self._requests = Requests(OUTSIDE_FRAME_BYTES_MAX if outside else listener.options.frame_bytes_max)
         self.outside_since: float | None = None  # while it must be admitted soon
-        self.is_secure = False
+        self.started: StartTls | None = None
+        self._stream: SecureStream | None = None
         self.exchange: Exchange | None = None
         self.partial_bytes = 0  # of an unfinished frame
         self._clock = listener.clock
@@ -126,7 +129,14 @@ class Connection(Protocol):
 
     def _enter(self, _peer: object, found: Sequence[Request]) -> None:
         assert self._entrance is not None
-        self._entrance.serve(self, found, partial(self._service.serve, self))
+        self._entrance.serve(self, found)
+
+    def serve(self, requests: Sequence[Request]) -> None:
+        self._serve(self, requests)
+
+    @property
+    def role(self) -> str | None:
+        return None if self._stream is None else self._stream.role
 
     @property
     def pure(self) -> bool:
@@ -134,11 +144,10 @@ class Connection(Protocol):
 
     def secure(self, credentials: "Credentials") -> None:
         self.outside_since = self._clock.seconds()
-        self.is_secure = True
         self._requests = Requests(OUTSIDE_FRAME_BYTES_MAX)
         tcp = self._wire
         tcp.unregisterProducer()
-        self._wire = stream = credentials.serve(tcp, self)
+        self._wire = self._stream = stream = credentials.serve(tcp, self)
         stream.begin()
         stream.registerProducer(self, True)
 
@@ -146,10 +155,10 @@ class Connection(Protocol):
         assert self._entrance is not None
         self._entrance.secured(self)
 
-    def admit(self) -> None:
+    def admit(self, serve: Serve | None) -> None:
         self.outside_since = None
         self._requests.widen(self._listener.options.frame_bytes_max)
-        self._serve = self._service.serve
+        self._serve = serve or self._service.serve
 
     def send(self, data: bytes) -> None:
         """Answers, whole frames.  Nothing happens once the connection is gone."""
@@ -250,8 +259,12 @@ class Listener(Factory):
         service: Service,
         credentials: "Credentials | None" = None,
         provider: Provider | None = None,
+        rights: Rights | None = None,
     ) -> None:
-        """`credentials`: of TLS, where it is on; `provider`: of authentication, where clients need it."""
+        """
+        `credentials`: of TLS, where it is on; `provider`: of authentication, where clients need it; `rights`: what they
+        may do, where that is not everything.
+        """
         self.clock = clock
         self.options = options
         self.service = service
@@ -262,7 +275,13 @@ class Listener(Factory):
         self.partial_bytes = 0  # of unfinished frames
         self.complaints = Complaints(clock, self.log)
         self.entrance = (
-            Entrance(credentials, options.tls_required is not False, provider, self.complaints)
+            Entrance(
+                credentials,
+                options.tls_required is not False,
+                provider,
+                None if rights is None else Judge(rights, service.serve, self.complaints),
+                self.complaints,
+            )
             if credentials or provider
             else None
         )
@@ -402,7 +421,7 @@ class Listener(Factory):
                 self.complaints.report(connection.peer, "late frames", f"a frame was not whole after {partial_s:.0f} s")
                 connection.abort()
             elif connection.outside_since is not None and now - connection.outside_since >= OUTSIDE_S_MAX:
-                late = f"TLS was not on, or it was not authenticated, after {OUTSIDE_S_MAX:.0f} s"
+                late = f"TLS was not on, or its client was not known, after {OUTSIDE_S_MAX:.0f} s"
                 self.complaints.report(connection.peer, "late handshakes", late)
                 connection.abort()
 

@@ -30,7 +30,8 @@ class AddSink(Protocol):
 
     def failed(self, channel: "AddChannel", code: int, reason: str, /) -> None:
         """
-        Everything unanswered failed, once: -8 connection refused or lost, -23 no progress in time, -19 client closed.
+        Everything unanswered failed, once: -8 connection refused or lost, -24 and -102 not let in, -23 no progress in
+        time, -19 client closed.
         """
 
 

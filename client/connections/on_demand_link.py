@@ -25,11 +25,11 @@ from twisted.python.failure import Failure
 
 from quire.client.connections.link import CLOSED, LOST, Down, Link, Up
 from quire.client.connections.network import TcpReactor
-from quire.client.connections.opening import SECURITY
+from quire.client.connections.opening import REFUSALS
 from quire.conf.client import ClientOptions
 from quire.metadata.clock import Timer
 from quire.metadata.store import BOOKIE_PROTOCOL, MetadataStore, ServiceInfo
-from quire.protocol.errors import BookieHandleNotAvailable, Security, error_of
+from quire.protocol.errors import BookieHandleNotAvailable, LedgerError, Security, error_of
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -165,7 +165,7 @@ class OnDemandLink:
 
         def failed(code: int, reason: str) -> None:
             if not answered.called:
-                answered.errback(error_of(code if code == SECURITY else LOST, reason))
+                answered.errback(error_of(code if code in REFUSALS else LOST, reason))
 
         def down(link: Link, code: int, reason: str) -> None:
             failed(code, reason)
@@ -233,7 +233,9 @@ class OnDemandLink:
         if self._closed:
             return
         reason = failure.getErrorMessage()
-        self._refusal = SECURITY if isinstance(failure.value, Security) else LOST
+        self._refusal = LOST
+        if isinstance(failure.value, LedgerError) and failure.value.code in REFUSALS:
+            self._refusal = failure.value.code
         self._leave_alone()
         told = self._log.info if self._refusal == LOST else self._log.warn
         told("bookie {bookie} can't be reached: {reason}", bookie=self.bookie, reason=reason)

@@ -14,7 +14,7 @@ has proved that it knows the password, or has said at once that it asks nobody.
 from typing import Protocol
 
 from quire.protocol import v3
-from quire.protocol.errors import MalformedFrame, Security, Status, WireError
+from quire.protocol.errors import MalformedFrame, Security, Status, UnauthorizedAccess, WireError
 from quire.protocol.messages import (
     AUTH_DISABLED,
     BOOKIE_ID,
@@ -31,6 +31,8 @@ from quire.security.exchange import NotAuthenticated, Provider
 # SPDX-License-Identifier: Apache-2.0
 
 SECURITY = Security.code
+UNAUTHORIZED = UnauthorizedAccess.code
+REFUSALS = frozenset({SECURITY, UNAUTHORIZED})  # codes of a bookie that works, and does not serve this client
 FIRST_TXN = 0  # transactions of requests begin at 1, when those of tokens are over
 START = v3.pack_request(StartTls(FIRST_TXN))
 WHO = v3.pack_request(BookieInfo(BOOKIE_ID, FIRST_TXN))
@@ -188,9 +190,16 @@ class Opening:
             self._connection.is_open(told[0].bookie)
 
     def _refuses_certificate(self, answer: Reply) -> bool:
-        """As Apache's bookies do: by a late answer to START_TLS."""
+        """
+        As Apache's bookies do, by a late answer to START_TLS.  The certificate is good and gives no right there, so the
+        code is that of a request without one.
+        """
         if isinstance(answer, StatusReply) and answer.operation == v3.START_TLS:
             name = self._connection.name
-            self._connection.end(SECURITY, f"{name} does not allow our certificate; its configuration says who is")
+            self._connection.end(
+                UNAUTHORIZED,
+                f"{name} does not allow our certificate: its role (the first name of 0: in the subject's OU) has no "
+                "right there (authorizedRoles, rightsFile; docs/security.md, 9)",
+            )
             return True
         return False

@@ -36,7 +36,7 @@ WORDS = {
     BookieHandleNotAvailable.code: "can't be reached",
     Timeout.code: "gave no answer in time",
     DigestMatch.code: "sent bytes whose digest is wrong",
-    UnauthorizedAccess.code: "refused the password",
+    UnauthorizedAccess.code: "refused the password, or gives this client no right to that (its log says which)",
     Security.code: "and this client do not trust each other (TLS or authentication; the log says why)",
     NoSuchEntry.code: "does not have it",
     NoSuchLedgerExists.code: "has nothing of the ledger",

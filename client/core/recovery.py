@@ -136,7 +136,8 @@ class RecoveryMachine:
         if given.code == UnauthorizedAccess.code:
             self._fail(
                 given.code,
-                f"bookie {self.bookies[given.index]} knows ledger {self.ledger} under another password",
+                f"bookie {self.bookies[given.index]} knows ledger {self.ledger} under another password, or gives this "
+                "client no right to fence it (its log says which)",
                 effects,
             )
             return

@@ -1,5 +1,5 @@
 """
-The options of authentication by names and passwords, as a bookie has them and as a client has them.
+The options of authentication, by names and passwords or by certificates, as a bookie has them and as a client has them.
 
 Knows: each option's BookKeeper key, default and meaning, and BookKeeper's names of providers.
 Does not know: what is in the file of passwords (`quire.security.jaas`).
@@ -20,28 +20,41 @@ from quire.conf.options import option
 
 APACHES_BOOKIE = "org.apache.bookkeeper.sasl.SASLBookieAuthProviderFactory"
 APACHES_CLIENT = "org.apache.bookkeeper.sasl.SASLClientProviderFactory"
+APACHES_ROLES = "org.apache.bookkeeper.tls.BookieAuthZFactory"
 NONE = "org.apache.bookkeeper.auth.AuthProviderFactoryFactory$AuthenticationDisabledAuthProviderFactory"
 PROVIDERS: Mapping[object, str | None] = {
     "sasl": "sasl",
-    APACHES_BOOKIE: "sasl",
     APACHES_CLIENT: "sasl",
     NONE: None,
     "false": None,
     None: None,
 }
+OF_BOOKIES: Mapping[object, str | None] = {
+    **PROVIDERS,
+    APACHES_BOOKIE: "sasl",
+    "roles": "roles",
+    APACHES_ROLES: "roles",
+}
 
 
-def provider(value: object) -> object:
+def _provider(value: object, known: Mapping[object, str | None], served: str) -> object:
     """The provider that a class name of BookKeeper's means."""
-    known = value.lower() if isinstance(value, str) and value.lower() == "false" else value
-    if known not in PROVIDERS:
-        raise ValueError(
-            f"it is not served here; {APACHES_BOOKIE} (of a client: {APACHES_CLIENT}) is, as sasl, and nothing else"
-        )
-    return PROVIDERS[known]
+    name = value.lower() if isinstance(value, str) and value.lower() == "false" else value
+    if name not in known:
+        raise ValueError(f"it is not served here; {served}, and nothing else")
+    return known[name]
 
 
-SaslOrNone = Annotated[Literal["sasl"] | None, BeforeValidator(provider)]
+def of_client(value: object) -> object:
+    return _provider(value, PROVIDERS, f"{APACHES_CLIENT} is, as sasl")
+
+
+def of_bookie(value: object) -> object:
+    return _provider(value, OF_BOOKIES, f"{APACHES_BOOKIE} is, as sasl, and {APACHES_ROLES}, as roles")
+
+
+SaslOrNone = Annotated[Literal["sasl"] | None, BeforeValidator(of_client)]
+ProviderOrNone = Annotated[Literal["sasl", "roles"] | None, BeforeValidator(of_bookie)]
 
 
 class JaasOptions(BaseModel):
@@ -61,10 +74,11 @@ class JaasOptions(BaseModel):
 class BookieAuthenticationOptions(JaasOptions):
     """A bookie's."""
 
-    authentication: SaslOrNone = option(
+    authentication: ProviderOrNone = option(
         None,
         key="bookieAuthProviderFactoryClass",
-        description=f"clients have to say who they are: sasl, or {APACHES_BOOKIE}; unset: they need not",
+        description=f"clients have to say who they are: sasl, or {APACHES_BOOKIE}, by name and password; roles, or "
+        f"{APACHES_ROLES}, by a certificate with one of authorizedRoles; unset: they need not",
     )
     client_authentication: SaslOrNone = option(
         None,
@@ -94,7 +108,7 @@ class BookieAuthenticationOptions(JaasOptions):
 
     @model_validator(mode="after")
     def _with_users(self) -> Self:
-        if self.authentication and self.jaas_file is None:
+        if self.authentication == "sasl" and self.jaas_file is None:
             raise ValueError("bookieAuthProviderFactoryClass is set: set saslJaasFile, the file with the users, too")
         return self
 

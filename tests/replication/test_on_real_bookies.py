@@ -8,6 +8,7 @@ from quire.protocol.errors import IllegalOp
 from quire.replication.checker import check_ledger
 from quire.replication.decommission import decommission
 from quire.replication.lost_bookies import recover_bookies
+from tests.client.whole.test_rights import PASSWORD, SHAPE, World, rights
 from tests.reactor import reactor, run
 from tests.real_cluster import RealCluster
 
@@ -76,3 +77,37 @@ def test_a_check_sees_a_bookie_that_is_down_and_a_repair_ends_it(tmp_path):
             await client.close()
 
         run(story)
+
+
+@pytest.mark.parametrize("protocol", ["v2", "v3"])
+def test_a_repair_needs_to_read_and_to_fence_and_no_more(tmp_path, protocol):
+    """With both copies are made of closed and open ledgers; without fence the ledgers stay as they are, and go on."""
+    world = World(tmp_path, rights_file=rights(tmp_path, "role Maker all\nrole System read,fence\nrole Reader read\n"))
+    kept = []
+
+    async def written(client):
+        for kind in ("closed", "open"):
+            writer = await client.create_ledger(**SHAPE)
+            await writer.append_many([b"x" * 100] * 500)
+            if kind == "closed":
+                await writer.close()
+            kept.append((writer.id, writer.metadata.last_fragment.bookies))
+
+    async def refused(client):
+        done = await recover_bookies(client, [lost], even_if_registered=True)
+        assert not done.complete
+
+    async def repaired(client):
+        done = await recover_bookies(client, [lost])
+        assert done.complete
+        for ledger, _bookies in kept:
+            assert lost not in (await client.metadata(ledger)).bookies()
+            assert (await check_ledger(client, ledger)).complete
+            assert len(await (await client.open_ledger(ledger, PASSWORD)).read(0, 499)) == 500
+
+    with world.cluster:
+        world.go("Maker", written, protocol)
+        lost = next(iter(set(kept[0][1]) & set(kept[1][1])))
+        world.cluster.kill(world.cluster.number_of(lost))
+        world.go("Reader", refused, protocol)
+        world.go("System", repaired, protocol)

@@ -40,10 +40,12 @@ class Authority:
         self.trust = str(directory / f"{name}.pem")
         self._authority.cert_pem.write_to_path(self.trust)
 
-    def issue(self, name: str, *hosts: str, expired: bool = False) -> Pair:
-        """A certificate in files of this name, for these hosts; over files that are there already."""
+    def issue(self, name: str, *hosts: str, expired: bool = False, unit: str | None = None) -> Pair:
+        """A certificate in files of this name, for these hosts, with this OU; over files that are there already."""
         until = datetime.now(UTC) - timedelta(days=1) if expired else None
-        made = self._authority.issue_cert(*(hosts or LOOPBACK), common_name=name, not_after=until)
+        made = self._authority.issue_cert(
+            *(hosts or LOOPBACK), common_name=name, organization_unit_name=unit, not_after=until
+        )
         pair = Pair(str(self._directory / f"{name}.crt"), str(self._directory / f"{name}.key"))
         Path(pair.key).write_bytes(made.private_key_pem.bytes())
         Path(pair.certificate).write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))

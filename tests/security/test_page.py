@@ -15,7 +15,7 @@ from quire.conf.client import ClientOptions
 from quire.conf.properties import options, parse
 from quire.conf.shared_file import READERS
 from quire.metadata.store import ServiceInfo
-from quire.protocol.errors import Security
+from quire.protocol.errors import Security, UnauthorizedAccess
 from quire.tools.daemons.settings import Settings
 from quire.tools.terminal.bookie_http import answer_of
 from tests.reactor import reactor, run
@@ -48,7 +48,11 @@ def in_shell(text: str, where: Path, **more: str) -> str:
 def test_the_page_has_the_blocks() -> None:
     """Those that the tests below follow."""
     tls = {"try", "tried", "certificates", "bookie", "client", "required"}
-    assert set(BLOCKS) == tls | {"users", "introduced", "asking"} | {"http", "metrics", "https"}
+    assert set(BLOCKS) == tls | {"users", "introduced", "asking"} | {"http", "metrics", "https"} | {
+        "roles",
+        "rights",
+        "judged",
+    }
 
 
 def test_a_cluster_of_its_own(tmp_path: Path) -> None:
@@ -91,10 +95,11 @@ def served(cluster: RealCluster, chosen: ClientOptions) -> bool:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Section 2: the certificates that its commands make."""
+    """Sections 2 and 9: the certificates and the file of rights that their commands make."""
     need("openssl")
     where = tmp_path_factory.mktemp("etc")
     in_shell(BLOCKS["certificates"], where)
+    in_shell(BLOCKS["rights"], where)
     return where
 
 
@@ -128,6 +133,71 @@ def test_from_nothing_to_names_and_passwords(tmp_path: Path, protocol: str) -> N
         with RealCluster(tmp_path / str(number), 2, **keys) as cluster:
             for client in (nobody, known, inside):
                 assert served(cluster, client) == (client in who)
+
+
+ROLES = ("System", "Operator", "Writer", "Reader")
+
+
+def of_role(made: Path, role: str, protocol: str) -> ClientOptions:
+    """Of section 3's client with the certificate of a role; "client" has none."""
+    text = BLOCKS["client"].replace("/etc/quire/client", f"{made}/{role}").replace("/etc/quire", str(made))
+    return options(ClientOptions, parse(text, "client.conf"))[0].model_copy(update={"protocol": protocol})
+
+
+def may(cluster: RealCluster, chosen: ClientOptions, ledger: int | None) -> bool:
+    """Whether an append, or a read of a ledger without recovery, comes through, or is refused with -102."""
+
+    async def story() -> bool:
+        client = await api.connect(reactor, cluster.uri, chosen)
+        try:
+            if ledger is None:
+                writer = await client.create_ledger(ensemble_size=2, write_quorum=2, ack_quorum=2)
+                await writer.append(b"one")
+                await writer.close()
+            else:
+                assert [entry.data for entry in await (await client.open_ledger(ledger)).read(0, 0)] == [b"one"]
+        except UnauthorizedAccess:
+            return False
+        finally:
+            await client.close()
+        return True
+
+    return run(story)
+
+
+@pytest.mark.parametrize("protocol", ["v2", "v3"])
+def test_from_certificates_to_roles_and_rights(made: Path, tmp_path: Path, protocol: str) -> None:
+    """Section 9: roles alone open everything, the file what it says, and a certificate without a role nothing."""
+    base = BLOCKS["bookie"].replace("tlsRequired=false\n", "")
+    roles, judged = ((base + BLOCKS[name]).replace("/etc/quire", str(made)) for name in ("roles", "judged"))
+    with RealCluster(tmp_path / "1", 2, **of_bookie(roles, ("tls", "authentication", "authorized"))) as cluster:
+        clients = [of_role(made, role, protocol) for role in (*ROLES, "client")]
+        for ledger in (None, 0):
+            assert [may(cluster, client, ledger) for client in clients] == [True] * 4 + [False]
+    with RealCluster(tmp_path / "2", 2, **of_bookie(judged, ("tls", "rights"))) as cluster:
+        assert [may(cluster, client, None) for client in clients[1:]] == [True, True, False, False]
+        assert [may(cluster, client, 0) for client in clients] == [True, True, False, True, False]
+
+
+def test_a_role_over_https(made: Path, tmp_path: Path) -> None:
+    """Sections 8 and 9: at a bookie with rights a certificate opens what its role may; with roles alone everything."""
+    need("curl")
+    in_shell("cat bookie.key bookie.pem > http.pem", made)
+    https = BLOCKS["https"] + "httpServerTrustStorePath=/etc/quire/ca.pem\n"
+    base = BLOCKS["bookie"].replace("tlsRequired=false\n", "") + https
+    change = ("--request", "PUT", "--data", "{}")
+    found = {}
+    for name in ("roles", "judged"):
+        text = (base + BLOCKS[name]).replace("/etc/quire", str(made))
+        keys = of_bookie(text, ("tls", "http", "authentication", "authorized", "rights"))
+        with RealCluster(tmp_path / name, 1, **keys) as cluster:
+            page = page_of(cluster, "https")["PAGE"]
+            for role in ("Operator", "Writer"):
+                shown = ("--cacert", f"{made}/ca.pem", "--cert", f"{made}/{role}.pem", "--key", f"{made}/{role}.key")
+                read = status(f"{page}/api/v1/bookie/state", "", *shown)
+                found[name, role] = read, status(f"{page}/api/v1/bookie/gc", "", *shown, *change)
+    assert found["judged", "Operator"] == found["roles", "Operator"] == found["roles", "Writer"] == ("200", "200")
+    assert found["judged", "Writer"] == ("403", "403")
 
 
 def page_of(cluster: RealCluster, scheme: str = "http") -> dict[str, str]:

@@ -36,6 +36,7 @@ from quire.protocol.messages import AddRun, Read, WriteLac
 from quire.security.digest_md5 import digest_of
 from quire.security.jaas import MODULE, account, users
 from quire.security.opening import credentials
+from quire.security.rights import parse as parse_rights
 from quire.security.tokens import Tokens
 from quire.tools.failures import explained
 from quire.tools.terminal.bookie_http import Shown, token_of
@@ -321,6 +322,10 @@ def test_no_error_of_what_was_read_has_one(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigurationError) as refused:
             account(secret_file(tmp_path / "bad", text), "BookKeeper")
+        found += said(refused.value)
+    for line in (f"role a {ADMIN}", f"{ADMIN} a all", f"role {ADMIN} add,x", f"role a add ledgers {ADMIN}", ADMIN):
+        with pytest.raises(ConfigurationError) as refused:
+            parse_rights(f"{line}\n", "rights")
         found += said(refused.value)
     assert len(found) > 40
     assert not [text for text in found if secrets_in(text)]

@@ -165,7 +165,8 @@ class AppendMachine(Sending):
             reason = {
                 LedgerFenced.code: "another client opened the ledger for recovery; open it to see where it ends",
                 UnauthorizedAccess.code: "it knows the ledger under another password, so another ledger had this id "
-                "before; create another one",
+                "before and another one has to be created; or it gives this client no right to that (its log says "
+                "which)",
             }.get(given.code, "it does not serve adds of this kind (protocol or deferred sync)")
             self._end(given.code, f"bookie {replica.bookie} refused entry {open_entries[0]}: {reason}", effects)
             return
@@ -182,10 +183,11 @@ class AppendMachine(Sending):
         replica = self._channels.get(given.channel)
         if replica is None:
             return
-        if given.code == ClientClosed.code:
+        awaited = self._has_pending(replica)
+        if given.code == ClientClosed.code or (awaited and given.code == UnauthorizedAccess.code):
             self._end(given.code, given.reason, effects)
         else:
-            self._fail(replica, given.code, given.reason, self._has_pending(replica), bool(replica.unanswered), effects)
+            self._fail(replica, given.code, given.reason, awaited, bool(replica.unanswered), effects)
 
     def _has_pending(self, replica: Replica) -> bool:
         """Whether entries that are not acknowledged to the caller wait for an answer of this replica."""

@@ -10,6 +10,7 @@ from quire.bookie.admin.gate import TOKEN_NAME, Gate, Keys, keys_of, names_of
 from quire.bookie.admin.http import Answer, Asked, Head
 from quire.conf.parts.http import HttpOptions
 from quire.conf.properties import ConfigurationError
+from quire.security.rights import Rights, parse
 from quire.security.tokens import make_token_file, tokens_in
 
 # SPDX-License-Identifier: Apache-2.0
@@ -34,8 +35,8 @@ class Scene:
 
         return answer
 
-    def ask(self, method: str, path: str, **headers: str) -> Answer:
-        head = Head(method, path, {}, {"host": "127.0.0.1:8000", **headers}, True)
+    def ask(self, method: str, path: str, role: str | None = None, **headers: str) -> Answer:
+        head = Head(method, path, {}, {"host": "127.0.0.1:8000", **headers}, True, role)
         refused = self.gate.refusal(head)
         if refused is not None:
             assert set(json.loads(refused.body)) == {"error", "next"}
@@ -163,6 +164,27 @@ def test_a_certificate_opens_all_unless_there_is_a_token(tmp_path: Path) -> None
     assert [scene.status(*way) for way in (GET, PUT)] == [200, 200]
     assert list(tmp_path.iterdir()) == [], "no file of a token is made"
     assert Scene(keys_of(options(tmp_path, **tls))).status(*GET) == 401
+
+
+@pytest.mark.parametrize(
+    ("role", "may"),
+    [("Watcher", ["GET", "HEAD"]), ("Chief", ["GET", "HEAD", "PUT"]), ("Changer", ["PUT"]), ("Reader", []), (None, [])],
+)
+def test_a_certificate_opens_what_its_role_may(tmp_path: Path, role: str | None, may: list[str]) -> None:
+    """With rights: reading by inspect, changing by administer; health for everybody, metrics by their token, too."""
+    text = "role Watcher inspect\nrole Chief all\nrole Changer administer\nrole Reader read\n"
+    tls = {"http_tls": True, "http_certificate": "/k.pem", "http_trust": "/t.pem"}
+    rights = Rights(parse(text, "rights").values())
+    scene = Scene(keys_of(HttpOptions.model_validate(tls), str(tmp_path), rights))
+    asked = [(method, "/data") for method in ("GET", "HEAD", "PUT")]
+    answers = {method: scene.ask(method, path, role).status for method, path in asked}
+    assert answers == {method: 200 if method in may else 403 for method, _path in asked}
+    assert scene.ask("GET", "/healthz", role).status == 200
+    assert scene.ask("PUT", "/healthz", role).status == (200 if "PUT" in may else 403)
+    file = written(tmp_path / "metrics", f"{METRICS}\n")
+    other = Scene(keys_of(HttpOptions.model_validate({**tls, "metrics_token_file": file}), None, rights))
+    assert other.ask("GET", "/metrics", role, authorization=f"Bearer {METRICS}").status == 200
+    assert other.ask("PUT", "/data", role, authorization=f"Bearer {METRICS}").status == (200 if "PUT" in may else 403)
 
 
 def test_a_file_is_made_where_none_is_set(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.client.connections.opening import SECURITY, START, WHO, Opening
+from quire.client.connections.opening import SECURITY, START, UNAUTHORIZED, WHO, Opening
 from quire.protocol import v3, wire
 from quire.protocol.errors import Status, WireError
 from quire.protocol.messages import BOOKIE_ID, Auth, AuthReply, BookieInfo, InfoReply, StartTls
@@ -107,20 +107,20 @@ def test_half_an_answer_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "code", "said"),
     [
-        (v3.bare(BookieInfo(BOOKIE_ID, 0), Status.EUA), "only clients that it knows"),
-        (wire.refusal(StartTls(0), Status.EIO), "does not allow our certificate"),
+        (v3.bare(BookieInfo(BOOKIE_ID, 0), Status.EUA), SECURITY, "only clients that it knows"),
+        (wire.refusal(StartTls(0), Status.EIO), UNAUTHORIZED, "does not allow our certificate"),
     ],
 )
-def test_a_bookie_that_does_not_want_us(answer: bytes, said: str) -> None:
-    """It says so inside TLS; Apache's with a late answer to START_TLS."""
+def test_a_bookie_that_does_not_want_us(answer: bytes, code: int, said: str) -> None:
+    """It says so inside TLS; of a certificate without a right by a late answer to START_TLS, as Apache's."""
     connection = Connection(tls=True)
     connection.opening.received(YES)
     connection.opening.secured()
     connection.opening.received(answer)
     assert connection.ended is not None
-    assert connection.ended[0] == SECURITY
+    assert connection.ended[0] == code
     assert said in connection.ended[1]
 
 
@@ -212,7 +212,6 @@ def test_other_answers_are_not_listened_to_before() -> None:
         (token(b"rspauth=" + b"0" * 32), "does not know our password"),
         (token(b"rspauth=0") + token(b"rspauth=1"), "does not know our password"),
         (token(b"\0"), "no list of directives"),
-        (wire.refusal(StartTls(0), Status.EIO), "does not allow our certificate"),
     ],
 )
 def test_what_a_proof_must_not_be_answered_with(answer: bytes, said: str) -> None:
@@ -223,6 +222,17 @@ def test_what_a_proof_must_not_be_answered_with(answer: bytes, said: str) -> Non
     assert connection.ended is not None
     assert connection.ended[0] == SECURITY
     assert said in connection.ended[1]
+    assert len(connection.said) == before
+    assert connection.bookie == "nobody"
+
+
+def test_a_certificate_without_a_right_is_heard_of_before_a_proof() -> None:
+    """Instead of the answer to it: the connection ends with -102, and nothing more is said."""
+    connection, _bookie = challenged()
+    before = len(connection.said)
+    connection.opening.received(wire.refusal(StartTls(0), Status.EIO))
+    assert connection.ended is not None
+    assert connection.ended[0] == UNAUTHORIZED
     assert len(connection.said) == before
     assert connection.bookie == "nobody"
 

@@ -51,7 +51,14 @@ def test_apaches_names_for_a_client() -> None:
     assert client(f"clientAuthProviderFactoryClass={NONE}\n").authentication is None
 
 
-@pytest.mark.parametrize("text", ["clientAuthProviderFactoryClass=com.example.Mine\n", "clientRole=king\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "clientAuthProviderFactoryClass=com.example.Mine\n",
+        "clientAuthProviderFactoryClass=roles\n",
+        "clientRole=king\n",
+    ],
+)
 def test_a_client_that_could_not_say_who_it_is(text: str) -> None:
     """The line and the key are named."""
     with pytest.raises(ConfigurationError, match=f"bookie.conf:1: {text.strip()}"):
@@ -60,7 +67,7 @@ def test_a_client_that_could_not_say_who_it_is(text: str) -> None:
         client("clientAuthProviderFactoryClass=sasl\n")
 
 
-@pytest.mark.parametrize("name", ["com.example.Mine", "org.apache.bookkeeper.tls.BookieAuthZFactory", "true"])
+@pytest.mark.parametrize("name", ["com.example.Mine", "org.apache.bookkeeper.tls.BookieAuthZFactor", "true"])
 def test_another_provider_stops_the_start(name: str) -> None:
     """With the line and the key: nobody is let in by a line that protects nothing."""
     said = rf"bookie\.conf:4: bookieAuthProviderFactoryClass={name} is not allowed: it is not served"

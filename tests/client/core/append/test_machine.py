@@ -419,6 +419,20 @@ def test_a_fatal_answer_before_the_quorum_ends_the_handle(code):
     assert story.refused == [CLOSED]
 
 
+def test_a_bookie_that_does_not_let_us_in_is_not_replaced():
+    """It works, and the others have the same rights: the writer ends where an entry waits for it, and only there."""
+    story = Story()
+    story.append(1)
+    story.ack(0, 0)
+    story.ack(1, 0)
+    story.lose(2, UNAUTHORIZED)
+    assert story.failed == []
+    story.append(1)
+    story.lose(1, UNAUTHORIZED)
+    assert story.failed == [UNAUTHORIZED]
+    assert story.closes == [(0, 10)]
+
+
 def test_a_fence_seen_after_the_quorum_replaces_the_bookie_at_the_next_append():
     """The change then finds out whether the ledger is being recovered, or the bookie fenced itself (S33)."""
     story = Story()
