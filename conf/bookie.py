@@ -15,6 +15,7 @@ from quire.conf.parts.authentication import BookieAuthenticationOptions
 from quire.conf.parts.http import HttpOptions
 from quire.conf.parts.identity import IdentityOptions
 from quire.conf.parts.tls import BookieTlsOptions
+from quire.conf.parts.zookeeper import ZooKeeperOptions
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -22,7 +23,7 @@ KIB = 1 << 10
 MIB = 1 << 20
 
 
-class BookieOptions(HttpOptions, BookieAuthenticationOptions, BookieTlsOptions, IdentityOptions):
+class BookieOptions(HttpOptions, ZooKeeperOptions, BookieAuthenticationOptions, BookieTlsOptions, IdentityOptions):
     """
     One bookie.  Journal and ledger directories have no default: a bookie that guesses where its data is loses it.
     """

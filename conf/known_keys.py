@@ -142,7 +142,6 @@ ADVICE = {
 UNSERVED_SECURITY = {
     "authorizedRoles": "every client would have every right",
     "permittedStartupUsers": "any user could start it",
-    "zkEnableSecurity": "znodes would have open access lists",
 }
 NOT_ASKED = frozenset(
     {

@@ -4,6 +4,7 @@ bytes, and authenticated, from names and passwords in a file to tokens; and the 
 
 TLS, in reading order: `opening` (face), `credentials` (face), `context`, `stream`, `refusals` (face).
 Authentication: `authentication` (face), `exchange` (face), `digest_md5`, `jaas`.  HTTP: `tokens` (face).
+ZooKeeper: `zookeeper` (face).
 
 Only `opening` and `refusals` do without pyOpenSSL and service_identity, which come with `quire[tls]`: the rest of TLS
 is imported where it is on.  Authentication and `tokens` need neither.

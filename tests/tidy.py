@@ -21,7 +21,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "protocol": frozenset(),
     "conf": frozenset({"protocol"}),
     "security": frozenset({"protocol", "conf"}),
-    "metadata": frozenset({"protocol", "conf"}),
+    "metadata": frozenset({"protocol", "conf", "security"}),
     "bookie": frozenset({"protocol", "conf", "security", "metadata"}),
     "client": frozenset({"protocol", "conf", "security", "metadata"}),
     "replication": frozenset({"protocol", "conf", "metadata", "client"}),
@@ -56,7 +56,11 @@ ROOMS: dict[str, dict[str, str]] = {
         "samples shared_file",
     ),
     "security": rows(
-        "refusals exchange jaas tokens", "context digest_md5", "stream", "credentials", "authentication opening"
+        "refusals exchange jaas tokens",
+        "context digest_md5",
+        "stream zookeeper",
+        "credentials",
+        "authentication opening",
     ),
     "metadata": rows(
         *["address clock ledger worker", "store", "auditing repairs", "records", "formats memory", "sqlite zk", "uri"]
