@@ -53,8 +53,7 @@ def status(argv: Sequence[str] | None) -> int:
     extra = [Property("metadataServiceUri", arguments.metadata, "--metadata")] if arguments.metadata else []
     try:
         options, warnings = load_shared(BookieOptions, arguments.conf, os.environ, extra)
-        secured = options.tls or options.authentication or options.client_authentication or options.secures_zookeeper
-        asks = options.auto_recovery or secured
+        asks = options.auto_recovery or options.tls or options.authentication or options.client_authentication
         settings = Settings.load(arguments.conf, os.environ, extra)[0] if asks else None
     except ConfigurationError as failure:
         return complain(WRONG_USAGE, str(failure))
