@@ -16,6 +16,7 @@ from twisted.internet.threads import deferToThread
 from quire.conf.parts.zookeeper import ZooKeeperOptions
 from quire.metadata.uri import open_store
 from quire.metadata.zk.calls.client import Handler
+from quire.metadata.zk.calls.session import ZooKeeperSession
 from quire.protocol.errors import MetaStoreRefused
 from tests.metadata.proxy import Proxy
 from tests.metadata.stories import failing
@@ -192,3 +193,33 @@ def test_each_connection_proves_the_password(guarded, guarded_place):
         assert len(found) == 2
 
     run(story)
+
+
+def test_files_that_go_bad_later(tmp_path):
+    """They are read for each connection, and who waits for one is told which."""
+    trust = Path(Authority(tmp_path).trust)
+    security = ZooKeeperOptions(zk_tls_trust=str(trust))
+
+    async def story():
+        session = ZooKeeperSession(reactor, ["127.0.0.1:1"], "zk://nowhere", 1.0, security)
+        trust.unlink()
+        error = await failing(session.start(), MetaStoreRefused)
+        await session.close()
+        return str(error)
+
+    assert f"{trust} (zkTlsTrustStore): No such file" in run(story)
+
+
+def test_one_good_server_is_enough(guarded, tmp_path):
+    """Beside one whose certificate is of another authority, whichever is asked first."""
+
+    async def story(port):
+        security = ZooKeeperOptions.model_validate(guarded.shown)
+        uri = f"zk://127.0.0.1:{port};{guarded.secure}/ledgers"
+        for _ in range(4):
+            store = await open_store(reactor, uri, session_timeout_ms=NEVER_MS, security=security)
+            assert store.session.id
+            await store.close()
+
+    with listening(Authority(tmp_path).issue("a")) as port:
+        run(lambda: story(port))
