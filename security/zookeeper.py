@@ -127,7 +127,9 @@ class ZooKeeperSecurity:
         """The own user, for messages."""
         if self.login is not None:
             return f"the user {self.login.user}"
-        return "nobody" if self._options.zk_tls_certificate is None else "the subject of our certificate"
+        return (
+            "a session without a name" if self._options.zk_tls_certificate is None else "the subject of our certificate"
+        )
 
     @property
     def wrong_password(self) -> str:

@@ -30,7 +30,7 @@ def jaas(path: Path) -> dict[str, str]:
 def test_nothing_is_asked_for_unless_it_is_set() -> None:
     """Znodes are open, connections are not encrypted, nobody says its name."""
     found = made()
-    assert (found.with_acl, found.tls, found.login, found.who) == (False, None, None, "nobody")
+    assert (found.with_acl, found.tls, found.login, found.who) == (False, None, None, "a session without a name")
 
 
 def test_a_login_is_for_zookeeper(tmp_path: Path) -> None:

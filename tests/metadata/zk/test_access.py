@@ -149,7 +149,7 @@ def test_another_user_is_refused(guarded, guarded_place, who):
         await failing(theirs.read_ledger(7), MetaStoreRefused)
         await failing(theirs.create_new_ledger(ledger()), MetaStoreRefused)
         for text in said:
-            assert f"does not let {f'the user {who}' if who else 'nobody'} do that" in text
+            assert f"does not let {f'the user {who}' if who else 'a session without a name'} do that" in text
             assert "zkSaslSection, saslJaasFile" in text
             assert "docs/security.md 9" in text
         assert await theirs.auditing.delay() == 5, "it is open to everybody"

@@ -11,13 +11,24 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from kazoo.exceptions import (
+    APIError,
+    BadVersionError,
+    InvalidACLError,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+    SessionClosedRequireSaslError,
+)
 from twisted.internet.threads import deferToThread
 
 from quire.conf.parts.zookeeper import ZooKeeperOptions
 from quire.metadata.uri import open_store
-from quire.metadata.zk.calls.client import Handler
+from quire.metadata.zk.calls.answers import BadVersion, NodeExists, NoNode
+from quire.metadata.zk.calls.client import Client, Handler
 from quire.metadata.zk.calls.session import ZooKeeperSession
-from quire.protocol.errors import MetaStoreRefused
+from quire.protocol.errors import MetaStore, MetaStoreRefused
+from quire.security.zookeeper import ZooKeeperSecurity
 from tests.metadata.proxy import Proxy
 from tests.metadata.stories import failing
 from tests.metadata.zk.guarded import acls
@@ -223,3 +234,25 @@ def test_one_good_server_is_enough(guarded, tmp_path):
 
     with listening(Authority(tmp_path).issue("a")) as port:
         run(lambda: story(port))
+
+
+def test_errors_are_ours():
+    """What the state of a znode makes of an operation, what its list forbids, and whatever else there is."""
+    security = ZooKeeperSecurity(ZooKeeperOptions())
+    client = Client(["127.0.0.1:1"], 1.0, security, lambda _state: None, lambda _server, _trouble: None)
+
+    def of(error, retried=False):
+        return client.error_of("ZooKeeper at zk://a", "/b", error, retried)
+
+    for theirs, ours in ((NoNodeError, NoNode), (NodeExistsError, NodeExists), (BadVersionError, BadVersion)):
+        assert type(of(theirs())) is ours
+        assert of(theirs(), True).retried
+    for theirs, words in (
+        (NoAuthError, "the access list of /b, or of the znode above it, does not let a session without a name do that"),
+        (InvalidACLError, "for /b it wants to know who we are, and we are a session without a name to it"),
+        (SessionClosedRequireSaslError, "see whether SASL is on in it"),
+    ):
+        assert type(of(theirs())) is MetaStoreRefused
+        assert words in str(of(theirs()))
+    assert type(of(APIError())) is MetaStore
+    assert "APIError() for /b" in str(of(APIError()))
