@@ -80,7 +80,7 @@ def connect(
 
 
 async def _connect(reactor: TcpReactor, uri: str, options: ClientOptions, copies: Copies | None) -> "Client":
-    store = await open_store(reactor, uri, session_timeout_ms=options.session_timeout_ms)
+    store = await open_store(reactor, uri, session_timeout_ms=options.session_timeout_ms, security=options)
     try:
         await store.cluster()
         return Client(reactor, store, options, copies=copies)

@@ -14,6 +14,7 @@ from quire.conf.options import option
 from quire.conf.parts.http import HttpOptions
 from quire.conf.parts.identity import IdentityOptions
 from quire.conf.parts.rights import RightsOptions
+from quire.conf.parts.zookeeper import ZooKeeperOptions
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -21,7 +22,7 @@ KIB = 1 << 10
 MIB = 1 << 20
 
 
-class BookieOptions(HttpOptions, RightsOptions, IdentityOptions):
+class BookieOptions(HttpOptions, ZooKeeperOptions, RightsOptions, IdentityOptions):
     """
     One bookie.  Journal and ledger directories have no default: a bookie that guesses where its data is loses it.
     """

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 from quire.conf.options import option
 from quire.conf.parts.authentication import ClientAuthenticationOptions
 from quire.conf.parts.tls import ClientTlsOptions
+from quire.conf.parts.zookeeper import ZooKeeperOptions
 from quire.conf.placement import PlacementOptions
 
 # SPDX-License-Identifier: Apache-2.0
@@ -303,6 +304,7 @@ class ClientOptions(
     ReaderOptions,
     WriterOptions,
     RequestOptions,
+    ZooKeeperOptions,
     ClientAuthenticationOptions,
     ClientTlsOptions,
     ConnectionOptions,

@@ -141,7 +141,6 @@ ADVICE = {
 # Security that is asked for and not served stops the start: key -> what would not be so.
 UNSERVED_SECURITY = {
     "permittedStartupUsers": "any user could start it",
-    "zkEnableSecurity": "znodes would have open access lists",
 }
 NOT_ASKED = frozenset(
     {

@@ -11,12 +11,15 @@ from random import Random
 
 from twisted.internet.defer import Deferred, succeed
 
+from quire.conf.parts.zookeeper import ZooKeeperOptions
 from quire.metadata.address import bad, parse_sqlite, parse_zookeeper
 from quire.metadata.clock import Reactor
 from quire.metadata.records import RecordStore
 from quire.metadata.store import SESSION_TIMEOUT_MS
 
 # SPDX-License-Identifier: Apache-2.0
+
+ZOOKEEPER = {"zk", "metadata-store"}
 
 
 def boottime() -> float:
@@ -29,12 +32,26 @@ def entropy() -> Random:
     return Random(int.from_bytes(os.urandom(16), "big"))
 
 
-def open_store(reactor: Reactor, uri: str, *, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> Deferred[RecordStore]:
+def open_store(
+    reactor: Reactor,
+    uri: str,
+    *,
+    session_timeout_ms: int = SESSION_TIMEOUT_MS,
+    security: ZooKeeperOptions | None = None,
+) -> Deferred[RecordStore]:
     """
     Opens the store at `uri`.  `ValueError` (raised here) names the forms; the Deferred fails with `MetaStore` and the
     address when the store doesn't answer within the session timeout.  The cluster needs not exist yet.
+
+    `security`: who we are for ZooKeeper, and how it is reached; `ConfigurationError` when its files can't be used,
+    `ValueError` for another store, which it would not protect.
     """
     scheme = uri.partition(":")[0].partition("+")[0].lower()
+    if security is not None and security.secures_zookeeper and scheme not in ZOOKEEPER:
+        raise ValueError(
+            f"zkEnableSecurity, zkSaslSection or zkTlsTrustStore is set, and {uri} is no ZooKeeper: it would not be "
+            "protected by them; remove the lines"
+        )
     if scheme == "memory" and uri.startswith("memory://") and len(uri) > len("memory://"):
         from quire.metadata.memory.store import open_memory
 
@@ -46,9 +63,15 @@ def open_store(reactor: Reactor, uri: str, *, session_timeout_ms: int = SESSION_
         return succeed(
             SQLiteStore(reactor, path, random=entropy(), boottime=boottime, session_timeout_ms=session_timeout_ms)
         )
-    if scheme in {"zk", "metadata-store"}:
+    if scheme in ZOOKEEPER:
         address = parse_zookeeper(uri)
         from quire.metadata.zk.store import open_zookeeper
 
-        return open_zookeeper(reactor, address, random=entropy(), session_timeout_ms=session_timeout_ms)
+        return open_zookeeper(
+            reactor,
+            address,
+            random=entropy(),
+            session_timeout_ms=session_timeout_ms,
+            security=security or ZooKeeperOptions(),
+        )
     raise bad(uri, "no store has this form")

@@ -223,6 +223,10 @@ class MetaStore(LedgerError):
     code = -18
 
 
+class MetaStoreRefused(MetaStore):
+    """The metadata store does not let this process in, or not do what it asked for; trying again changes nothing."""
+
+
 @coded
 class ClientClosed(LedgerError):
     """The client was closed."""

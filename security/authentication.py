@@ -7,9 +7,7 @@ Does not know: connections, the tokens of an exchange (`digest_md5`).
 Safety: the file of passwords is read and judged before a port opens or a connection is made.
 """
 
-import os
 import re
-import stat
 from collections.abc import Mapping
 
 from twisted.logger import Logger
@@ -19,7 +17,7 @@ from quire.conf.client import ClientOptions
 from quire.conf.properties import ConfigurationError
 from quire.security.digest_md5 import BookiesSide, ClientsSide, Users, digest_of
 from quire.security.exchange import Provider
-from quire.security.jaas import Account, account, users
+from quire.security.jaas import Account, account, users, warn_of_readers
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -100,5 +98,4 @@ def _warn_of(path: str, tls: bool) -> None:
             "clients authenticate without TLS: who listens can guess passwords at leisure, and can change what "
             "follows; turn TLS on (tlsProviderFactoryClass, docs/security.md)"
         )
-    if os.stat(path).st_mode & stat.S_IROTH:
-        log.warn("everybody on this machine can read the passwords in {path}: chmod o-r {path}", path=path)
+    warn_of_readers(path)

@@ -1,12 +1,14 @@
 """
-SASL DIGEST-MD5 (RFC 2831) as Apache's bookies and clients speak it: proof of a password without sending it.
+SASL DIGEST-MD5 (RFC 2831) as Apache's bookies, their clients and ZooKeeper speak it: proof of a password without
+sending it.
 
     bookie   realm="bookkeeper",nonce="…",charset=utf-8,algorithm=md5-sess
     client   charset=utf-8,username="…",realm="bookkeeper",nonce="…",nc=00000001,cnonce="…",
              digest-uri="bookkeeper/bookkeeper",maxbuf=65536,response=32 hex digits,qop=auth,authzid="…"
     bookie   rspauth=32 hex digits
 
-Knows: both sides of one exchange; neither has a second one by what was said in the first.
+Knows: both sides of one exchange; neither has a second one by what was said in the first.  With ZooKeeper realm and
+digest-uri are others, and the client's side is all that is needed.
 Does not know: frames, where passwords come from (`jaas`), what happens to who is refused.
 
 Safety: a nonce is good for one exchange, so what was recorded of another proves nothing.  Digests are compared in
@@ -22,13 +24,12 @@ from dataclasses import dataclass, field
 from hashlib import md5
 from hmac import compare_digest
 from secrets import token_bytes
+from typing import NamedTuple
 
 from quire.security.exchange import NotAuthenticated
 
 # SPDX-License-Identifier: Apache-2.0
 
-REALM = "bookkeeper"
-URI = "bookkeeper/bookkeeper"  # protocol and server, for all bookies alike
 NONCE_BYTES = 30
 COUNT = "00000001"  # the first, and only, use of a nonce
 TOKEN_BYTES_MAX = 2048  # RFC 2831: a challenge is shorter; no answer needs more
@@ -45,14 +46,25 @@ Directives = dict[str, list[bytes]]
 Nonces = Callable[[], str]
 
 
+class Service(NamedTuple):
+    """What a password is for.  `uri`: protocol and server, the same for all servers."""
+
+    realm: str
+    uri: str
+
+
+BOOKIES = Service("bookkeeper", "bookkeeper/bookkeeper")
+ZOOKEEPER = Service("zk-sasl-md5", "zookeeper/zk-sasl-md5")
+
+
 def fresh_nonce() -> str:
     """What nobody can foresee and nobody had before."""
     return b64encode(token_bytes(NONCE_BYTES)).decode()
 
 
-def digest_of(user: str, password: str) -> bytes:
+def digest_of(user: str, password: str, service: Service = BOOKIES) -> bytes:
     """What stands for a password from here on; it is as secret as that."""
-    return _md5(_hashed(user), _hashed(REALM), _hashed(password))
+    return _md5(_hashed(user), _hashed(service.realm), _hashed(password))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +75,7 @@ class Session:
     nonce: str
     client_nonce: str
     authorised: str | None  # as whom the client wants to act
+    uri: str = BOOKIES.uri
 
     @property
     def response(self) -> str:
@@ -78,7 +91,7 @@ class Session:
         nonces = [self.nonce.encode(), self.client_nonce.encode()]
         acting = [] if self.authorised is None else [self.authorised.encode()]
         first = _md5(self.digest, *nonces, *acting).hex()
-        second = md5(f"{verb}{URI}".encode(), usedforsecurity=False).hexdigest()
+        second = md5(f"{verb}{self.uri}".encode(), usedforsecurity=False).hexdigest()
         return _md5(*(part.encode() for part in (first, self.nonce, COUNT, self.client_nonce, "auth", second))).hex()
 
 
@@ -115,13 +128,18 @@ class BookiesSide:
         if token:
             raise NotAuthenticated("its first token is not empty, as it is in DIGEST-MD5")
         self._challenged = True
-        return f'realm="{REALM}",nonce="{self._nonce}",charset=utf-8,algorithm=md5-sess'.encode()
+        return f'realm="{BOOKIES.realm}",nonce="{self._nonce}",charset=utf-8,algorithm=md5-sess'.encode()
 
     def _judge(self, token: bytes) -> bytes:
         said = directives(token)
         encoding = "utf-8" if _charset(said) else "latin-1"
         user = _text(_one(said, "username"), encoding)
-        for name, expected in (("realm", REALM), ("nonce", self._nonce), ("nc", COUNT), ("digest-uri", URI)):
+        for name, expected in (
+            ("realm", BOOKIES.realm),
+            ("nonce", self._nonce),
+            ("nc", COUNT),
+            ("digest-uri", BOOKIES.uri),
+        ):
             if _text(_one(said, name), encoding) != expected:
                 raise NotAuthenticated(f"its {name} is not what it has to be")
         if _one(said, "qop", b"auth") != b"auth":
@@ -140,13 +158,14 @@ class BookiesSide:
 
 
 class ClientsSide:
-    """The way into one bookie: what to say first is the answer to an empty token."""
+    """The way into one server: what to say first is the answer to an empty token."""
 
-    def __init__(self, user: str, digest: bytes, nonces: Nonces = fresh_nonce) -> None:
+    def __init__(self, user: str, digest: bytes, nonces: Nonces = fresh_nonce, service: Service = BOOKIES) -> None:
         self.complete = False
         self.user = ""
         self._user = user
         self._digest = digest
+        self._service = service
         self._nonces = nonces
         self._begun = False
         self._session: Session | None = None
@@ -159,7 +178,7 @@ class ClientsSide:
             return self._answer(token)
         said = directives(token)
         if not compare_digest(_one(said, "rspauth"), self._session.rspauth.encode()):
-            raise NotAuthenticated("it does not know our password: it is not the bookie that it says it is")
+            raise NotAuthenticated("it does not know our password: it is not the server that it says it is")
         self.complete = True
         return b""
 
@@ -169,22 +188,23 @@ class ClientsSide:
             raise NotAuthenticated("it asks for an algorithm other than md5-sess")
         if not any(b"auth" in offer.replace(b" ", b"").split(b",") for offer in said.get("qop", [b"auth"])):
             raise NotAuthenticated("it does not offer qop auth")
-        if _text(_one(said, "realm"), "utf-8") != REALM:
-            raise NotAuthenticated(f"its realm is not {REALM}")
+        realm, uri = self._service
+        if _text(_one(said, "realm"), "utf-8") != realm:
+            raise NotAuthenticated(f"its realm is not {realm}")
         with_charset = _charset(said)
         encoding = "utf-8" if with_charset else "latin-1"
         nonce = _text(_one(said, "nonce"), "ascii")
         if not nonce or '"' in nonce or "\\" in nonce:
             raise NotAuthenticated("its nonce is not usable")
         user = self._user
-        session = self._session = Session(self._digest, nonce, self._nonces(), user)
+        session = self._session = Session(self._digest, nonce, self._nonces(), user, uri)
         try:
             quoted = _quoted(user).encode(encoding)
         except UnicodeEncodeError:
             raise NotAuthenticated("our user's name can't be written without its charset=utf-8") from None
         parts = [
-            b'username="%b",realm="%b"' % (quoted, REALM.encode()),
-            f'nonce="{nonce}",nc={COUNT},cnonce="{session.client_nonce}",digest-uri="{URI}"'.encode(),
+            b'username="%b",realm="%b"' % (quoted, realm.encode()),
+            f'nonce="{nonce}",nc={COUNT},cnonce="{session.client_nonce}",digest-uri="{uri}"'.encode(),
             f"maxbuf=65536,response={session.response},qop=auth".encode(),
             f'authzid="{_quoted(user)}"'.encode(),
         ]

@@ -20,14 +20,20 @@ Safety: an error names the file and the line and shows nothing of what is there,
 makes anything of a password.
 """
 
+import os
 import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from twisted.logger import Logger
+
 from quire.conf.properties import ConfigurationError
 
 # SPDX-License-Identifier: Apache-2.0
+
+log = Logger()
 
 MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
 FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
@@ -46,7 +52,7 @@ TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Whom a client is for a bookie."""
+    """Whom a client is for a bookie, or for ZooKeeper."""
 
     user: str
     password: str = field(repr=False)
@@ -93,6 +99,12 @@ def account(path: str, section: str) -> Account:
     if not module.options["username"]:
         raise ConfigurationError(f"{path}:{module.line}: section {section} has an empty username")
     return Account(module.options["username"], module.options["password"])
+
+
+def warn_of_readers(path: str) -> None:
+    """Says in the log that everybody here can read a file of passwords, if that is so."""
+    if os.stat(path).st_mode & stat.S_IROTH:
+        log.warn("everybody on this machine can read the passwords in {path}: chmod o-r {path}", path=path)
 
 
 def _module(path: str, section: str) -> Module:

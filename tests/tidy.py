@@ -21,7 +21,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "protocol": frozenset(),
     "conf": frozenset({"protocol"}),
     "security": frozenset({"protocol", "conf"}),
-    "metadata": frozenset({"protocol", "conf"}),
+    "metadata": frozenset({"protocol", "conf", "security"}),
     "bookie": frozenset({"protocol", "conf", "security", "metadata"}),
     "client": frozenset({"protocol", "conf", "security", "metadata"}),
     "replication": frozenset({"protocol", "conf", "metadata", "client"}),
@@ -58,7 +58,7 @@ ROOMS: dict[str, dict[str, str]] = {
     "security": rows(
         "refusals exchange jaas rights roles tokens",
         "context digest_md5",
-        "stream",
+        "stream zookeeper",
         "credentials",
         "authentication opening",
     ),

@@ -31,6 +31,7 @@ NEXT_STEP: tuple[tuple[type[errors.LedgerError], str], ...] = (
     (errors.LedgerExist, "choose another id, or none"),
     (errors.LedgerRecovery, "`quire ledger recover` may be run again when more of its bookies are up"),
     (errors.DigestMatch, "`quire ledger check` shows which copies are damaged"),
+    (errors.MetaStoreRefused, "docs/security.md says how ZooKeeper is told who we are"),
     (errors.MetaStore, "check --metadata and whether the store is up"),
     (errors.ZK, "check --metadata and whether the store is up"),
     (errors.BookieHandleNotAvailable, "`quire bookie list` shows those that are up"),

@@ -3,7 +3,7 @@ Votes and settings of auditors in ZooKeeper: the same znodes and bytes as Apache
 
     R/underreplication/auditorelection            the vote of who was elected last, for people
     R/underreplication/auditorelection/V_n        ephemeral and sequential: a vote; the lowest number has won
-    R/underreplication/lostBookieRecoveryDelay    seconds, as text
+    R/underreplication/lostBookieRecoveryDelay    seconds, as text; open to everybody, as Apache makes it
     R/underreplication/checkallledgersctime       ms, and likewise for the other two checks
 
 Knows: which znode holds what.  Does not know: kazoo (`session`), bytes (`formats`).
@@ -27,6 +27,7 @@ from quire.metadata.zk.watches import Reading, Watches
 
 # SPDX-License-Identifier: Apache-2.0
 
+DELAY = "lostBookieRecoveryDelay"
 VOTE = re.compile(r"V_(\d{10,})", re.ASCII)
 
 
@@ -45,11 +46,11 @@ class ZooKeeperAuditing(Auditing):
         self._elections.end()
         self._delays.end()
 
-    async def _make(self, path: str, data: bytes = b"") -> bool:
+    async def _make(self, path: str, data: bytes = b"", for_all: bool = False) -> bool:
         """Makes a znode of the tree; False: it is there, perhaps by a try whose answer was lost.  `NoCluster`."""
         while True:
             try:
-                await self._session.create(path, data)
+                await self._session.create(path, data, for_all=for_all)
             except NodeExists:
                 return False
             except NoNode:
@@ -148,7 +149,7 @@ class ZooKeeperAuditing(Auditing):
     def delay(self) -> "Deferred[int | None]":
         async def read() -> int | None:
             try:
-                return _seconds((await self._session.get(f"{self._root}/lostBookieRecoveryDelay"))[0])
+                return _seconds((await self._session.get(f"{self._root}/{DELAY}"))[0])
             except NoNode:
                 return None
 
@@ -157,20 +158,20 @@ class ZooKeeperAuditing(Auditing):
     def set_delay(self, seconds: int, *, unless_set: bool = False) -> "Deferred[None]":
         async def write() -> None:
             check_delay(seconds)
-            await self._put("lostBookieRecoveryDelay", b"%d" % seconds, unless_set)
+            await self._put(DELAY, b"%d" % seconds, unless_set)
 
         return Deferred.fromCoroutine(write())
 
     async def _put(self, name: str, data: bytes, unless_there: bool = False) -> None:
         """Sets a znode, whatever it had; one that is missing is made with that value."""
         path = f"{self._root}/{name}"
-        while not await self._make(path, data) and not unless_there:
+        while not await self._make(path, data, name == DELAY) and not unless_there:
             with suppress(NoNode):
                 await self._session.set(path, data, ANY)
                 return
 
     def watch_delay(self, fn: Callable[[int | None], None]) -> Watch:
-        return self._delays.add(f"{self._root}/lostBookieRecoveryDelay", fn)
+        return self._delays.add(f"{self._root}/{DELAY}", fn)
 
     async def _read_delay(self, path: str, wake: Wake) -> Reading[int]:
         while True:

@@ -15,6 +15,8 @@ Many ids can be drawn in one transaction and used later, each in the transaction
 checks that the node which drew them, the token of the block, is still there.  It goes with its session, with the
 cluster, and with a raise above the block; its name has a random part, so that no other is taken for it.
 
+The directories of the long ids are open to everybody, as Apache makes them (metadata-rules.md 2.3).
+
 Numbers can't be set, only used up: a raise makes and removes nodes, 2,000 in one transaction.  Where that would take
 too long, in a directory of long ids, the next directory is made instead.
 """
@@ -229,7 +231,7 @@ class LedgerIds:
 
     async def _make(self, path: str) -> None:
         try:
-            await self._session.create(path)
+            await self._session.create(path, for_all=path.startswith(f"{self._root}/idgen-long"))
         except NodeExists:
             return
         except NoNode:

@@ -34,7 +34,7 @@ from quire.metadata.store import (
     no_cluster,
     notify,
 )
-from quire.metadata.zk.calls.answers import NodeExists, NoNode, SessionOver, together
+from quire.metadata.zk.calls.answers import NodeExists, NoNode, SessionOver, pause_after, together
 from quire.metadata.zk.calls.session import ZooKeeperSession
 from quire.protocol.errors import MetaStore
 
@@ -379,7 +379,7 @@ class BookieRegistry:
                         error=str(error),
                     )
                 complained = True
-                await pause(self._reactor, RETRY_S)
+                await pause(self._reactor, pause_after(error, RETRY_S))
                 continue
             complained = False
             for subscription in list(self._subscriptions):

@@ -19,6 +19,7 @@ from contextlib import suppress
 from random import Random
 
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 
 from quire.metadata.clock import Reactor, pause
 from quire.metadata.formats import ledger_codec, repair_text
@@ -26,12 +27,23 @@ from quire.metadata.ledger import LedgerMetadata, check_ledger_id, check_page, n
 from quire.metadata.records import Check, Create, Delete, Step, Write
 from quire.metadata.repairs import CANDIDATES_MAX, PAGE, RepairLock, Repairs, Shortage, check_missing
 from quire.metadata.store import ANY, Versioned, Watch, no_cluster, notify
-from quire.metadata.zk.calls.answers import BadVersion, NodeError, NodeExists, NoNode, SessionOver, Wake, together
+from quire.metadata.zk.calls.answers import (
+    BadVersion,
+    NodeError,
+    NodeExists,
+    NoNode,
+    SessionOver,
+    Wake,
+    pause_after,
+    together,
+)
 from quire.metadata.zk.calls.session import ZooKeeperSession
 from quire.metadata.zk.cluster import ZooKeeperCluster
-from quire.protocol.errors import MetadataVersion, MetaStore
+from quire.protocol.errors import MetadataVersion, MetaStore, MetaStoreRefused
 
 # SPDX-License-Identifier: Apache-2.0
+
+log = Logger()
 
 LAYOUT = b'type: "BASIC"\nversion: 1\n'
 LEVELS = 4  # directories above a shortage, of four hex digits each
@@ -401,13 +413,18 @@ class QueueWatch:
 
     async def run(self) -> None:
         """As long as it is watched.  What changes while it is armed is an event, too, so nothing is missed."""
+        complained = False
         while not self._is_over():
             self._event = Deferred()
             try:
                 await self._arm(self._wake)
-            except MetaStore:  # the connection is away, or the cluster; the next round tells
-                await pause(self._reactor, PACE_S)
+            except MetaStore as error:  # the connection is away, or the cluster; the next round tells
+                if isinstance(error, MetaStoreRefused) and not complained:
+                    log.error("the repair queue can't be watched, will go on trying: {error}", error=str(error))
+                    complained = True
+                await pause(self._reactor, pause_after(error, PACE_S))
                 continue
+            complained = False
             if self._is_over():
                 return
             called = self._reactor.seconds()

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from quire.conf.parts.zookeeper import ZooKeeperOptions
 from quire.metadata.address import ZooKeeperAddress
 from quire.metadata.clock import Reactor
 from quire.metadata.formats import ledger_codec
@@ -40,7 +41,7 @@ from quire.metadata.store import (
 )
 from quire.metadata.zk.auditing import ZooKeeperAuditing
 from quire.metadata.zk.calls.answers import BadVersion, NodeExists, NoNode
-from quire.metadata.zk.calls.session import ZooKeeperSession
+from quire.metadata.zk.calls.session import OPEN, ZooKeeperSession
 from quire.metadata.zk.cluster import ZooKeeperCluster
 from quire.metadata.zk.cookies import BookieCookies
 from quire.metadata.zk.layout import Layout, LedgerPaths, records_root
@@ -66,12 +67,22 @@ PLACES = "bookies"  # Pulsar's node, beside the ledgers' root
 
 
 def open_zookeeper(
-    reactor: Reactor, address: ZooKeeperAddress, *, random: Random, session_timeout_ms: int = SESSION_TIMEOUT_MS
+    reactor: Reactor,
+    address: ZooKeeperAddress,
+    *,
+    random: Random,
+    session_timeout_ms: int = SESSION_TIMEOUT_MS,
+    security: ZooKeeperOptions = OPEN,
 ) -> "Deferred[RecordStore]":
-    """Connects; `MetaStore` names the address when no server answers within the session timeout."""
+    """
+    Connects; `MetaStore` names the address when no server answers within the session timeout, `MetaStoreRefused` says
+    why none lets us in; `ConfigurationError`.
+    """
 
     async def start() -> RecordStore:
-        store = ZooKeeperStore(reactor, address, random=random, session_timeout_ms=session_timeout_ms)
+        store = ZooKeeperStore(
+            reactor, address, random=random, session_timeout_ms=session_timeout_ms, security=security
+        )
         await store.session.start()
         return store
 
@@ -88,9 +99,10 @@ class ZooKeeperStore(RecordStore):
         *,
         random: Random,
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
+        security: ZooKeeperOptions = OPEN,
     ) -> None:
         self.uri = address.uri
-        self.session = ZooKeeperSession(reactor, address.hosts, self.uri, session_timeout_ms / 1000)
+        self.session = ZooKeeperSession(reactor, address.hosts, self.uri, session_timeout_ms / 1000, security)
         self.session.on_expired = self._expired
         self._reactor = reactor
         self._random = random

@@ -21,9 +21,9 @@ from quire.metadata.clock import Reactor, pause
 from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Versioned, Watch, notify
-from quire.metadata.zk.calls.answers import NoNode, Wake
+from quire.metadata.zk.calls.answers import NoNode, Wake, pause_after
 from quire.metadata.zk.calls.session import ZooKeeperSession
-from quire.protocol.errors import MetadataSerialization, MetaStore
+from quire.protocol.errors import MetadataSerialization, MetaStore, MetaStoreRefused
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -125,15 +125,20 @@ class Watches(Generic[K, V]):
 
     async def _read(self, followed: Followed[K, V]) -> None:
         """Reads and calls, until the watchers were called with the newest."""
+        complained = False
         while followed.stale and followed.subscriptions and not self._ended:
             followed.stale = followed.spent = False
             try:
                 reading = await self._read_now(followed.key, followed.fired)
-            except MetaStore:  # the connection is away; the watches outlive that
+            except MetaStore as error:  # the connection is away; the watches outlive that
+                if isinstance(error, MetaStoreRefused) and not complained:
+                    log.error("what is watched can't be read, will go on trying: {error}", error=str(error))
+                    complained = True
                 followed.stale = True
                 if not self._ended:
-                    await pause(self._reactor, RETRY_S)
+                    await pause(self._reactor, pause_after(error, RETRY_S))
                 continue
+            complained = False
             if reading is None or not reading.last:
                 followed.armed = not followed.spent
             if reading is None:

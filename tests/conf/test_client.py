@@ -14,6 +14,8 @@ OURS = {
     "replicaBacklogBytes",
     "batchEntries", "batchBytes", "readAheadBytes", "readAheadEntries", "readAheadBatches", "disableEnsembleChange",
     "networkTopologyFileName", "localPlace", "enforceDifferentHosts", "tlsRevocationList", "saslJaasFile",
+    "zkSaslSection", "zkTlsTrustStore", "zkTlsCertificatePath", "zkTlsKeyStore",
+    "zkTlsKeyStorePasswordPath",
 }  # fmt: skip
 
 

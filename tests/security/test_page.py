@@ -15,8 +15,10 @@ from quire.conf.client import ClientOptions
 from quire.conf.properties import options, parse
 from quire.conf.shared_file import READERS
 from quire.metadata.store import ServiceInfo
-from quire.protocol.errors import Security, UnauthorizedAccess
+from quire.metadata.uri import open_store
+from quire.protocol.errors import MetaStoreRefused, Security, UnauthorizedAccess
 from quire.tools.daemons.settings import Settings
+from quire.tools.local_cluster.zookeeper import ZooKeeper, free_port
 from quire.tools.terminal.bookie_http import answer_of
 from tests.reactor import reactor, run
 from tests.real_cluster import RealCluster
@@ -48,11 +50,9 @@ def in_shell(text: str, where: Path, **more: str) -> str:
 def test_the_page_has_the_blocks() -> None:
     """Those that the tests below follow."""
     tls = {"try", "tried", "certificates", "bookie", "client", "required"}
-    assert set(BLOCKS) == tls | {"users", "introduced", "asking"} | {"http", "metrics", "https"} | {
-        "roles",
-        "rights",
-        "judged",
-    }
+    roles = {"roles", "rights", "judged"}
+    zookeeper = {"zkusers", "zkserver", "zkclient", "zktls", "zktlsclient"}
+    assert set(BLOCKS) == tls | {"users", "introduced", "asking"} | {"http", "metrics", "https"} | roles | zookeeper
 
 
 def test_a_cluster_of_its_own(tmp_path: Path) -> None:
@@ -273,3 +273,39 @@ def test_https_of_the_port(made: Path, tmp_path: Path, monkeypatch: pytest.Monke
         assert bookie is not None
         announced = ServiceInfo.of("127.0.0.1", bookie.port, http=("127.0.0.1", bookie.http_port), https=True)
         assert json.loads(answer_of(bookie.id, announced, "/api/v1/bookie/state"))["running"] is True
+
+
+def test_a_zookeeper_that_asks_who_comes(made: Path, tmp_path: Path) -> None:
+    """Section 9: with its lines the metadata is one user's, over TLS, and nobody else's."""
+    in_shell(BLOCKS["zkusers"], tmp_path)
+    assert not (tmp_path / "zookeeper.jaas").stat().st_mode & 0o077
+    (tmp_path / "zk.pem").write_text((made / "bookie.key").read_text() + (made / "bookie.pem").read_text())
+    port = free_port()
+    server = (BLOCKS["zkserver"] + BLOCKS["zktls"]).replace("2281", str(port))
+    server = server.replace("/etc/zookeeper/ca.pem", str(made / "ca.pem")).replace("/etc/zookeeper", str(tmp_path))
+    ours = BLOCKS["zktlsclient"].replace("/etc/quire", str(made))
+    named = BLOCKS["zkclient"].replace("/etc/quire", str(tmp_path))
+    uri = f"zk://127.0.0.1:{port}/ledgers"
+
+    async def instance(text: str, init: bool = False) -> str:
+        security = options(ClientOptions, parse(text, "client.conf"))[0]
+        store = await open_store(reactor, uri, session_timeout_ms=20_000, security=security)
+        try:
+            return await store.init_cluster() if init else (await store.cluster()).instance_id
+        finally:
+            await store.close()
+
+    with ZooKeeper(
+        tmp_path / "zookeeper",
+        settings=[*server.splitlines(), "secureClientPortAddress=127.0.0.1"],
+        jvm=[f"-Djava.security.auth.login.config={tmp_path}/server.jaas"],
+        start_s=WAIT_S,
+    ):
+        cluster = run(lambda: instance(named + ours, init=True))
+        assert run(lambda: instance(named + ours)) == cluster
+        for wrong, words in (
+            (ours.replace("client.", "bookie."), "access list of /ledgers/INSTANCEID"),
+            (ours.splitlines()[0], "we showed none"),
+        ):
+            with pytest.raises(MetaStoreRefused, match=words):
+                run(lambda wrong=wrong: instance(wrong))  # type: ignore[misc]

@@ -29,17 +29,19 @@ from quire.conf.log import LogOptions
 from quire.conf.properties import ConfigurationError, Property, options, parse
 from quire.metadata.formats import ledger_codec
 from quire.metadata.store import TOKEN_PROPERTY, ServiceInfo
+from quire.metadata.uri import open_store
 from quire.protocol import v2
 from quire.protocol.digest import mac_key, master_key
-from quire.protocol.errors import LedgerError, MetadataSerialization
+from quire.protocol.errors import LedgerError, MetadataSerialization, MetaStoreRefused
 from quire.protocol.messages import AddRun, Read, WriteLac
-from quire.security.digest_md5 import digest_of
+from quire.security.digest_md5 import ZOOKEEPER, digest_of
 from quire.security.jaas import MODULE, account, users
 from quire.security.opening import credentials
 from quire.security.rights import parse as parse_rights
 from quire.security.tokens import Tokens
 from quire.tools.failures import explained
 from quire.tools.terminal.bookie_http import Shown, token_of
+from tests.metadata.zk.guarded import USERS, Guarded
 from tests.reactor import reactor, run
 from tests.real_cluster import RealCluster
 from tests.security.authority import Authority, Pair
@@ -54,6 +56,7 @@ ADMIN, METRICS, GUESSED = "planted-admin-token", "planted-metrics-token", "plant
 RAW = [PASSWORD, WRONG, KEY_PASSWORD, ADMIN.encode(), METRICS.encode(), GUESSED.encode()]
 RAW += [text.encode() for text in (USERS_PASSWORD, WRONG_USERS)]
 RAW += [digest_of(USER, text) for text in (USERS_PASSWORD, WRONG_USERS)]
+RAW += [USERS["quire"].encode(), *(digest_of("quire", text, ZOOKEEPER) for text in (USERS["quire"], WRONG_USERS))]
 RAW += [derive(each) for derive in (master_key, mac_key) for each in (PASSWORD, WRONG)]
 WAIT_S = 60
 
@@ -259,6 +262,38 @@ async def _done(work: object) -> None:
     work()  # type: ignore[operator]
 
 
+def test_no_secret_of_a_login_to_zookeeper_is_seen(tmp_path: Path) -> None:
+    """The right password, a wrong one, and a key under a password, read while that is right and while it is wrong."""
+    seen: list[str] = []
+    key_password = Path(secret_file(tmp_path / "key-password", KEY_PASSWORD.decode()))
+
+    async def opened(uri: str, chosen: ClientOptions) -> None:
+        store = await open_store(reactor, uri, session_timeout_ms=60_000, security=chosen)
+        try:
+            await store.init_cluster()
+            seen.extend(reprs())
+        finally:
+            await store.close()
+
+    with noted() as lines, Guarded(tmp_path / "guarded") as guarded:
+        pair = encrypted(guarded.authority.issue("locked"), KEY_PASSWORD)
+        shown = {**guarded.trusting, "zk_tls_certificate": pair.certificate, "zk_tls_key": pair.key}
+        shown["zk_tls_key_password_file"] = str(key_password)
+        uri = f"zk://{guarded.secure}/planted"
+        right = ClientOptions.model_validate({**shown, **guarded.known("quire"), "zk_acl": True})
+        run(lambda: opened(uri, right))
+        wrong = ClientOptions.model_validate({**shown, **guarded.known("quire", WRONG_USERS)})
+        for kind in (MetaStoreRefused, ConfigurationError):
+            with pytest.raises(kind) as refused:
+                run(lambda: opened(uri, wrong))
+            seen.extend([*said(refused.value), *reprs()])
+            key_password.write_bytes(WRONG)
+        seen.append(repr(right))
+    assert any("compare name and password" in line for line in lines)
+    assert len(seen) > 1000
+    assert not [(secrets_in(text), text[:500]) for text in [*lines, *seen] if secrets_in(text)]
+
+
 def test_no_repr_has_one(tmp_path: Path) -> None:
     """Of what is alive for a moment only."""
     key = master_key(PASSWORD)
@@ -296,7 +331,7 @@ def test_no_error_of_what_was_read_has_one(tmp_path: Path) -> None:
     for line in (
         f"passwd={planted}\npasswd={planted}2",
         f"httpServerKeyStorePassword={planted}\nhttpServerKeyStorePassword={planted}2",
-        f"zkEnableSecurity=true\npasswd={planted}",
+        f"authorizedRoles=x\npasswd={planted}",
         f"bookiePort=x\npasswd={planted}",
     ):
         with pytest.raises(ConfigurationError) as refused:

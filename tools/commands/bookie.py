@@ -288,7 +288,7 @@ def check(
         return {"bookie": bookie, "cluster": cluster, "new": new, "running": found is not None}
 
     try:
-        state = with_store(options.metadata_uri, work, options.session_timeout_ms)
+        state = with_store(options.metadata_uri, work, options)
     except (BookieFailed, ids.IdentityError) as failure:
         raise refused(str(failure)) from None
     seen = None if state["new"] else check_disks(files, options)  # a new one's directories need not exist yet
@@ -352,7 +352,7 @@ def format_bookie(
         return True
 
     try:
-        had_cookie = with_store(options.metadata_uri, work, options.session_timeout_ms)
+        had_cookie = with_store(options.metadata_uri, work, options)
     except StorageError as failure:
         raise refused(str(failure)) from None
     finally:

@@ -79,7 +79,7 @@ def create(
         return dict(summary(cookie))
 
     uri = metadata if metadata is not None else options.metadata_uri
-    output.document(json_wanted, with_store(uri, work, options.session_timeout_ms))
+    output.document(json_wanted, with_store(uri, work, options))
 
 
 @app.command()

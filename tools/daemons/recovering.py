@@ -16,7 +16,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from quire.metadata.store import NoCluster
-from quire.protocol.errors import LedgerError, MetaStore
+from quire.protocol.errors import LedgerError, MetaStore, MetaStoreRefused
 from quire.tools.daemons.settings import Settings
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ class Recovering:
 
     async def start(self, bookie: str) -> None:
         """
-        Takes part under a bookie's id; done when it does, which is when the metadata store answers.  `NoCluster`, and
-        `ValueError` for a store of no known form.
+        Takes part under a bookie's id; done when it does, which is when the metadata store answers.  `NoCluster`,
+        `MetaStoreRefused`, and `ValueError` for a store of no known form.
         """
         from quire.replication.autorecovery.running import AutoRecovery
 
@@ -92,7 +92,7 @@ class Recovering:
         while True:
             try:
                 return await connect(self._reactor, uri, self._settings.client)
-            except NoCluster:
+            except (NoCluster, MetaStoreRefused):
                 raise
             except MetaStore as error:
                 self.log.error(

@@ -76,7 +76,8 @@ class Serving(Lifetime):
             **parts._asdict(),
         )
         served = options.model_copy(update={"connections_max": parts.connections})
-        store = await open_store(reactor, options.metadata_uri, session_timeout_ms=options.session_timeout_ms)
+        timeout_ms = options.session_timeout_ms
+        store = await open_store(reactor, options.metadata_uri, session_timeout_ms=timeout_ms, security=options)
         to_stop.append(store.close)
         recovering = Recovering(reactor, self._settings)
         bookie = Bookie(

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from quire.conf.autorecovery import AutoRecoveryOptions
 from quire.conf.bookie import BookieOptions
 from quire.conf.client import ClientOptions
+from quire.conf.parts.zookeeper import ZooKeeperOptions
 from quire.conf.properties import Property
 from quire.conf.shared_file import load_shared
 
@@ -24,11 +25,12 @@ class Settings(NamedTuple):
 
     @classmethod
     def beside(cls, bookie: BookieOptions) -> "Settings":
-        """The defaults, in a bookie's cluster."""
+        """The defaults, in a bookie's cluster, which is reached as the bookie reaches it."""
         options = AutoRecoveryOptions(
             metadata_uri=bookie.metadata_uri, session_timeout_ms=bookie.session_timeout_ms, bookie_id=bookie.bookie_id
         )
-        return cls(options, ClientOptions(session_timeout_ms=bookie.session_timeout_ms))
+        reached = bookie.model_dump(include={"session_timeout_ms", *ZooKeeperOptions.model_fields})
+        return cls(options, ClientOptions.model_validate(reached))
 
     @classmethod
     def load(

@@ -14,7 +14,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 # SPDX-License-Identifier: Apache-2.0
@@ -114,10 +114,20 @@ class ZooKeeper:
     A server on 127.0.0.1 that keeps its data in `directory`, up when the constructor returns.  `port` 0 takes a free
     one.  `tick_ms` is ZooKeeper's unit of time: sessions live 2 to 20 ticks.  `sync` False: it answers before its data
     are on disk, so that other writers of a slow disk do not end sessions; the data survive a kill of the process only.
+    `settings`: more lines of its configuration, `jvm`: more options of its Java, `start_s`: how long it may take to
+    come up.
     """
 
     def __init__(
-        self, directory: str | os.PathLike[str], port: int = 0, *, tick_ms: int = 2000, sync: bool = True
+        self,
+        directory: str | os.PathLike[str],
+        port: int = 0,
+        *,
+        tick_ms: int = 2000,
+        sync: bool = True,
+        settings: Sequence[str] = (),
+        jvm: Sequence[str] = (),
+        start_s: float = START_S,
     ) -> None:
         """`ZooKeeperMissing`, `ZooKeeperFailed`."""
         self.directory = Path(directory)
@@ -131,6 +141,7 @@ class ZooKeeper:
             f"clientPortAddress=127.0.0.1\nclientPort={self.port}\ndataDir={self.directory / 'data'}\n"
             f"tickTime={tick_ms}\nforceSync={'yes' if sync else 'no'}\n"
             "admin.enableServer=false\nmaxClientCnxns=0\n4lw.commands.whitelist=srvr\n"
+            + "".join(f"{line}\n" for line in settings)
         )
         # -XX:-UsePerfData: no file in /tmp; the serial collector is the smallest.
         options = [
@@ -140,7 +151,7 @@ class ZooKeeper:
             "-XX:-UsePerfData",
             "-Dzookeeper.admin.enableServer=false",
         ]
-        command = [java(), *options, "-cp", classpath, MAIN, str(configuration)]
+        command = [java(), *options, *jvm, "-cp", classpath, MAIN, str(configuration)]
         with self.log.open("ab") as output:
             self._shell = subprocess.Popen(
                 ["/bin/sh", "-c", SHELL, "zookeeper", *command],
@@ -151,7 +162,7 @@ class ZooKeeper:
         try:
             assert self._shell.stdout is not None
             self.pid = int(self._shell.stdout.readline())
-            self._wait()
+            self._wait(start_s)
         except BaseException:
             self.stop()
             raise
@@ -169,8 +180,8 @@ class ZooKeeper:
     def running(self) -> bool:
         return self._shell.poll() is None
 
-    def _wait(self) -> None:
-        deadline = time.monotonic() + START_S
+    def _wait(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
         while not serves(self.port):
             if not self.running or time.monotonic() > deadline:
                 raise ZooKeeperFailed(

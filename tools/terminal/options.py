@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from quire.conf.bookie import BookieOptions
     from quire.conf.client import ClientOptions
 
+    StoreOptions = BookieOptions | ClientOptions  # they say how a metadata store is reached
+
 # SPDX-License-Identifier: Apache-2.0
 
 URI_KEY = "metadataServiceUri"

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from quire.conf.client import ClientOptions
     from quire.metadata.records import RecordStore
     from quire.tools.process_reactor import ProcessReactor
+    from quire.tools.terminal.options import StoreOptions
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -121,17 +122,18 @@ def with_client(
     return run(whole)
 
 
-def with_store(uri: str, work: "Callable[[RecordStore], Awaitable[T]]", session_timeout_ms: int | None = None) -> T:
+def with_store(uri: str, work: "Callable[[RecordStore], Awaitable[T]]", options: "StoreOptions | None" = None) -> T:
     """
-    Runs `work(store)` with the metadata store at `uri`, which may hold no cluster yet.  `session_timeout_ms`: that of
-    a bookie's configuration, where the command has one, else that of the client's.
+    Runs `work(store)` with the metadata store at `uri`, which may hold no cluster yet.  `options`: a bookie's, where
+    the command has them, else they are the client's.
     """
-    timeout = client_options().session_timeout_ms if session_timeout_ms is None else session_timeout_ms
+    chosen = options or client_options()
+    timeout = chosen.session_timeout_ms
 
     async def whole(reactor: "ProcessReactor") -> T:
         from quire.metadata.uri import open_store
 
-        store = await bounded(reactor, open_store(reactor, uri, session_timeout_ms=timeout), uri)
+        store = await bounded(reactor, open_store(reactor, uri, session_timeout_ms=timeout, security=chosen), uri)
         try:
             return await work(store)
         finally:

@@ -14,12 +14,14 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.python.failure import Failure
 
 from quire.metadata.clock import Reactor
-from quire.protocol.errors import MetaStore
+from quire.protocol.errors import MetaStore, MetaStoreRefused
 
 # SPDX-License-Identifier: Apache-2.0
 
 T = TypeVar("T")
 Wake = Callable[[], None]
+
+REFUSED_PAUSE_S = 5.0
 
 
 class NodeError(MetaStore):
@@ -50,6 +52,11 @@ class NotEmpty(NodeError):
 
 class SessionOver(NodeError):
     """The session that a call was bound to has ended, and its ephemeral znodes with it."""
+
+
+def pause_after(error: MetaStore, usual_s: float) -> float:
+    """How long who goes on trying waits, in seconds: a refusal is not taken back as soon as a connection is."""
+    return REFUSED_PAUSE_S if isinstance(error, MetaStoreRefused) else usual_s
 
 
 class Asked(Protocol):

@@ -3,7 +3,7 @@ One ZooKeeper session: kazoo's, made to speak in Deferreds on the reactor's thre
 
 Knows: connecting, losing the connection, a new session after an expiry, which failures may be tried again, and how
 long.
-Does not know: what the znodes mean.
+Does not know: what the znodes mean; kazoo (`client`).
 
 Threads: kazoo runs one, its connection's.  Nothing of ours runs on it: each callback hops to the reactor at once, but
 which session is there, and how long it lasts, is noted.  It ends in `close()`, which waits for it on another.
@@ -17,54 +17,37 @@ moment in which kazoo sends it.  kazoo reports a session's end before it drops w
 again after that; a bound call is handed to it under the lock under which that news is noted.
 """
 
-import logging
-import select
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from kazoo.client import KazooClient
-from kazoo.exceptions import (
-    BadVersionError,
-    ConnectionClosedError,
-    ConnectionLoss,
-    KazooException,
-    NoChildrenForEphemeralsError,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
-    OperationTimeoutError,
-    RolledBackError,
-    RuntimeInconsistency,
-    SessionExpiredError,
-    SessionMovedError,
-)
-from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
-from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.states import Callback, KazooState, ZnodeStat
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 
+from quire.conf.parts.zookeeper import ZooKeeperOptions
 from quire.metadata.clock import Reactor, pause
 from quire.metadata.records import Step
 from quire.metadata.store import StoreClosed
 from quire.metadata.worker import Worker
-from quire.metadata.zk.calls.answers import (
-    BadVersion,
-    Hop,
-    NodeError,
-    NodeExists,
-    NoNode,
-    NotEmpty,
-    SessionOver,
-    Wake,
-    all_answered,
-    answered,
+from quire.metadata.zk.calls.answers import Hop, NodeError, NoNode, SessionOver, Wake, all_answered, answered
+from quire.metadata.zk.calls.client import (
+    CONNECTED,
+    FOR_ALL,
+    SUSPENDED,
+    TRANSIENT,
+    UNDONE,
+    Answer,
+    Client,
+    Failed,
+    Missing,
+    Stat,
+    Trouble,
 )
 from quire.metadata.zk.calls.gathering import Asked, Gathering
 from quire.metadata.zk.calls.steps import committed
-from quire.protocol.errors import MetaStore
+from quire.protocol.errors import MetaStore, MetaStoreRefused
+from quire.security.zookeeper import ZooKeeperSecurity
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -72,75 +55,20 @@ T = TypeVar("T")
 log = Logger()
 
 RETRY_PAUSE_S = 0.02
-# Otherwise Python prints kazoo's warnings of every reconnection on standard error.
-KAZOO_LOG = logging.getLogger("quire.metadata.kazoo")
-KAZOO_LOG.addHandler(logging.NullHandler())
-
-TRANSIENT = (ConnectionLoss, ConnectionClosedError, OperationTimeoutError, SessionExpiredError, SessionMovedError)
-
-KINDS: tuple[tuple[type[Exception], type[NodeError]], ...] = (
-    (NoNodeError, NoNode),
-    (NoChildrenForEphemeralsError, NoNode),
-    (NodeExistsError, NodeExists),
-    (BadVersionError, BadVersion),
-    (NotEmptyError, NotEmpty),
-)
-
-
-class Handler(SequentialThreadingHandler):
-    """
-    kazoo's without its threads for callbacks: ours only hop to the reactor, so each is called where it comes up.  And
-    with one poll where kazoo makes, fills, asks and closes an epoll object, five times for each call.
-    """
-
-    def start(self) -> None:
-        """Starts nothing: while no thread runs, kazoo itself calls who waits for an answer."""
-
-    stop = start
-
-    def dispatch_callback(self, callback: Callback) -> None:
-        callback.func(*callback.args)
-
-    def select(self, readers: Any, writers: Any, _errors: Any, timeout: float | None = None) -> Any:
-        """As `select.select`, for descriptors of any number; kazoo never waits for one in two ways."""
-        poll = select.poll()
-        for events, sockets in ((select.POLLIN, readers), (select.POLLOUT, writers)):
-            for each in sockets:
-                poll.register(each, events)
-        ready = {number for number, _ in poll.poll(None if timeout is None else timeout * 1000)}
-        return tuple([each for each in sockets if each.fileno() in ready] for sockets in (readers, writers, ()))
-
-
-class Connection(ConnectionHandler):
-    """
-    kazoo's, which notes in its client how long the server lets the session live: one and a half times the time-out for
-    reading that it makes of that.
-    """
-
-    def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]:
-        read_ms, connect_ms = super()._connect(host, hostip, port)
-        self.client.granted_s = read_ms * 1.5 / 1000
-        return read_ms, connect_ms
-
-
-class Client(KazooClient):
-    """kazoo's, which knows how long its session lives without a word."""
-
-    def __init__(self, hosts: str, timeout_s: float) -> None:
-        retry = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
-        super().__init__(hosts=hosts, timeout=timeout_s, handler=Handler(), connection_retry=retry, logger=KAZOO_LOG)
-        self.granted_s = timeout_s  # known with the first answer: the server makes it two of its ticks at least
-        self._connection = Connection(self, self._conn_retry.copy(), logger=KAZOO_LOG)
+OPEN = ZooKeeperOptions()
 
 
 class ZooKeeperSession:
     """
     The calls below fail with a `NodeError`, or with `MetaStore` (with the address) when there is no answer within the
     session timeout. `on_connected` is called on each return of the connection, `on_expired` before that when it
-    returned with a new session, and both before calls that waited for the connection continue.
+    returned with a new session, and both before calls that waited for the connection continue.  What ZooKeeper refuses
+    us for who we are fails with `MetaStoreRefused`; `ConfigurationError` here when files of `security` can't be used.
     """
 
-    def __init__(self, reactor: Reactor, hosts: Sequence[str], uri: str, timeout_s: float) -> None:
+    def __init__(
+        self, reactor: Reactor, hosts: Sequence[str], uri: str, timeout_s: float, security: ZooKeeperOptions = OPEN
+    ) -> None:
         self.uri = uri
         self.timeout_s = timeout_s
         self.on_connected: Callable[[], None] = lambda: None
@@ -152,12 +80,13 @@ class ZooKeeperSession:
         self._waiting: list[Deferred[None]] = []  # callers that wait for the connection
         self._outstanding: set[Deferred[Any]] = set()
         self._gathering = Gathering(self._transact_once, self._transact)
-        self._client = Client(",".join(hosts), timeout_s)
+        self._servers = len(hosts)
+        self._troubles: dict[str, Trouble] = {}  # with servers, since the last connection
+        self._client = Client(hosts, timeout_s, ZooKeeperSecurity(security), self._hop_state, self._hop_trouble)
         self._guard = threading.Lock()
         # the session that kazoo has, as its connection's thread knows: 0 from its end until the next one is there
         self._current = 0
-        self._client.add_listener(self._hop_state)
-        self._closer: Worker[KazooClient] = Worker("metadata zookeeper close", self._stop_client)
+        self._closer: Worker[Client] = Worker("metadata zookeeper close", self._stop_client)
 
     @property
     def id(self) -> int:
@@ -188,17 +117,22 @@ class ZooKeeperSession:
     def _hop_state(self, state: str) -> None:
         """On kazoo's thread."""
         client_id = self._client.client_id
-        if state != KazooState.SUSPENDED:
+        if state != SUSPENDED:
             with self._guard:
-                self._current = client_id[0] if state == KazooState.CONNECTED and client_id is not None else 0
+                self._current = client_id[0] if state == CONNECTED and client_id is not None else 0
         self._reactor.callFromThread(self._state_changed, state, client_id)
+
+    def _hop_trouble(self, server: str, trouble: Trouble) -> None:
+        """On kazoo's thread."""
+        self._reactor.callFromThread(self._has_trouble, server, trouble)
 
     def _state_changed(self, state: str, client_id: tuple[int, bytes] | None) -> None:
         if self._closing is not None:
             return
-        self._connected = state == KazooState.CONNECTED and client_id is not None
+        self._connected = state == CONNECTED and client_id is not None
         if not self._connected:
             return
+        self._troubles.clear()
         expired = self.client_id is not None and client_id is not None and client_id[0] != self.client_id[0]
         self.client_id = client_id
         if expired:
@@ -208,6 +142,18 @@ class ZooKeeperSession:
         waiting, self._waiting = self._waiting, []
         for deferred in waiting:
             deferred.callback(None)
+
+    def _has_trouble(self, server: str, trouble: Trouble) -> None:
+        """At the start who waits is told at once when no server is left; later the reason may go as it came."""
+        if self._closing is not None or self._troubles.get(server) == trouble:
+            return
+        log.error("no connection with ZooKeeper at {server}: {why}", server=server, why=trouble.why)
+        self._troubles[server] = trouble
+        refused = [each for each in self._troubles.values() if each.refused]
+        if self.client_id is None and len(refused) == self._servers:
+            waiting, self._waiting = self._waiting, []
+            for deferred in waiting:
+                deferred.errback(MetaStoreRefused(f"ZooKeeper at {self.uri}: {trouble.why}"))
 
     async def _connection(self, deadline: float) -> None:
         """Returns when there is a connection."""
@@ -233,6 +179,9 @@ class ZooKeeperSession:
             if timer.active():  # it was not the time: the caller cancelled it
                 raise
             what = f"ZooKeeper at {self.uri} did not answer within {self.timeout_s:g} s"
+            if self._troubles:
+                why = "; ".join(sorted({trouble.why for trouble in self._troubles.values()}))
+                raise MetaStoreRefused(f"{what}: {why}") from None
             raise MetaStore(f"{what}: see whether it runs and can be reached from here, then try again") from None
         finally:
             self._outstanding.discard(deferred)
@@ -254,13 +203,13 @@ class ZooKeeperSession:
         self._closing.addCallback(answer.callback)
         return answer
 
-    def _stop_client(self, clients: list[KazooClient]) -> None:
+    def _stop_client(self, clients: list[Client]) -> None:
         """On the closing thread."""
         for client in clients:
             try:
                 client.stop()
             # its connection thread hangs in a connect or a look-up of a name
-            except (KazooException, OSError, AttributeError) as error:
+            except (Failed, OSError, AttributeError) as error:
                 log.warn("{uri}: kazoo did not end cleanly: {error!r}", uri=self.uri, error=error)
             else:
                 client.close()
@@ -281,10 +230,15 @@ class ZooKeeperSession:
         ephemeral: bool = False,
         sequence: bool = False,
         session: int | None = None,
+        for_all: bool = False,
     ) -> "Deferred[str]":
-        """Makes a znode and returns its path.  `NodeExists`, `NoNode` (no parent), `SessionOver`."""
+        """
+        Makes a znode and returns its path; `for_all`: one that everybody may change, whoever we are.  `NodeExists`,
+        `NoNode` (no parent), `SessionOver`.
+        """
+        acl = FOR_ALL if for_all else None
         return self._call(
-            path, lambda client: client.create_async(path, data, ephemeral=ephemeral, sequence=sequence), session
+            path, lambda client: client.create_async(path, data, acl, ephemeral=ephemeral, sequence=sequence), session
         )
 
     def transact(self, steps: "Sequence[Step]", *, session: int | None = None) -> "Deferred[list[Any]]":
@@ -299,7 +253,7 @@ class ZooKeeperSession:
         steps, submit = asked.steps, partial(committed, asked.steps)
         results, retried = await self._attempts(steps[0].path, submit, asked.session, asked.deadline, in_doubt)
         for number, result in enumerate(results):
-            if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
+            if isinstance(result, Exception) and not isinstance(result, UNDONE):
                 error = self._error(steps[number].path, result, retried)
                 if isinstance(error, NodeError):
                     error.step = number
@@ -313,21 +267,21 @@ class ZooKeeperSession:
             return None, False
         try:
             results = await self._until(asked.deadline, answered(self._reactor, submitted))
-        except KazooException:
+        except Failed:
             return None, True
         return None if any(isinstance(each, Exception) for each in results) else list(results), False
 
-    def get(self, path: str, watch: Wake | None = None) -> "Deferred[tuple[bytes, ZnodeStat]]":
+    def get(self, path: str, watch: Wake | None = None) -> "Deferred[tuple[bytes, Stat]]":
         """`NoNode`.  `watch` is called once, when the node changes or the watch is lost."""
         return self._call(path, lambda client: client.get_async(path, watch=self._watcher(watch)))
 
-    def get_each(self, paths: Sequence[str]) -> "Deferred[list[tuple[bytes, ZnodeStat] | None]]":
+    def get_each(self, paths: Sequence[str]) -> "Deferred[list[tuple[bytes, Stat] | None]]":
         """Of many nodes, in their order, with one hop to the reactor for all; None where there is no node."""
         return Deferred.fromCoroutine(self._get_each(paths))
 
-    async def _get_each(self, paths: Sequence[str]) -> list[tuple[bytes, ZnodeStat] | None]:
+    async def _get_each(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
         deadline = self._reactor.seconds() + self.timeout_s
-        found: dict[int, tuple[bytes, ZnodeStat] | None] = {}
+        found: dict[int, tuple[bytes, Stat] | None] = {}
         left = list(range(len(paths)))
         while left:
             await self._connection(deadline)
@@ -337,7 +291,7 @@ class ZooKeeperSession:
             for number, answer in asked.items():
                 if answer.exception is None:
                     found[number] = answer.value
-                elif isinstance(answer.exception, NoNodeError):
+                elif isinstance(answer.exception, Missing):
                     found[number] = None
                 elif isinstance(answer.exception, TRANSIENT):
                     left.append(number)
@@ -347,7 +301,7 @@ class ZooKeeperSession:
                 await pause(self._reactor, RETRY_PAUSE_S)
         return [found[number] for number in range(len(paths))]
 
-    def exists(self, path: str, watch: Wake | None = None) -> "Deferred[ZnodeStat | None]":
+    def exists(self, path: str, watch: Wake | None = None) -> "Deferred[Stat | None]":
         """What the node is, or None.  `watch` is called once: it appears, changes or goes, or the watch is lost."""
         return self._call(path, lambda client: client.exists_async(path, watch=self._watcher(watch)))
 
@@ -355,11 +309,11 @@ class ZooKeeperSession:
         """The names, in no order.  `NoNode`."""
         return self.listing(path, watch).addCallback(lambda found: found[0])
 
-    def listing(self, path: str, watch: Wake | None = None) -> "Deferred[tuple[list[str], ZnodeStat]]":
+    def listing(self, path: str, watch: Wake | None = None) -> "Deferred[tuple[list[str], Stat]]":
         """The names, and what the node was at that moment: its `cversion` counts who was made or went.  `NoNode`."""
         return self._call(path, lambda client: client.get_children_async(path, self._watcher(watch), True))
 
-    def set(self, path: str, data: bytes, version: int, *, session: int | None = None) -> "Deferred[ZnodeStat]":
+    def set(self, path: str, data: bytes, version: int, *, session: int | None = None) -> "Deferred[Stat]":
         """`NoNode`, `BadVersion`, `SessionOver`; version -1 is any."""
         return self._call(path, lambda client: client.set_async(path, data, version), session)
 
@@ -399,12 +353,10 @@ class ZooKeeperSession:
     def _watcher(self, watch: Wake | None) -> Hop | None:
         return None if watch is None else Hop(self._reactor, watch)
 
-    def _call(
-        self, path: str, submit: Callable[[KazooClient], AsyncResult], session: int | None = None
-    ) -> "Deferred[Any]":
+    def _call(self, path: str, submit: Callable[[Client], Answer], session: int | None = None) -> "Deferred[Any]":
         return Deferred.fromCoroutine(self._attempts(path, submit, session)).addCallback(lambda answer: answer[0])
 
-    def _submit(self, submit: Callable[[KazooClient], AsyncResult], session: int | None) -> AsyncResult | None:
+    def _submit(self, submit: Callable[[Client], Answer], session: int | None) -> Answer | None:
         """None: kazoo no longer has the session that the call is bound to."""
         if session is None:
             return submit(self._client)
@@ -414,7 +366,7 @@ class ZooKeeperSession:
     async def _attempts(
         self,
         path: str,
-        submit: Callable[[KazooClient], AsyncResult],
+        submit: Callable[[Client], Answer],
         session: int | None,
         deadline: float | None = None,
         retried: bool = False,
@@ -438,13 +390,8 @@ class ZooKeeperSession:
             except TRANSIENT:
                 retried = True
                 await pause(self._reactor, RETRY_PAUSE_S)
-            except KazooException as error:
+            except Failed as error:
                 raise self._error(path, error, retried) from error
 
     def _error(self, path: str, error: BaseException, retried: bool) -> MetaStore:
-        for theirs, ours in KINDS:
-            if isinstance(error, theirs):
-                made = ours(f"ZooKeeper at {self.uri}: {type(error).__name__} for {path}")
-                made.retried = retried
-                return made
-        return MetaStore(f"ZooKeeper at {self.uri}: {error!r} for {path}")
+        return self._client.error_of(f"ZooKeeper at {self.uri}", path, error, retried)

@@ -1,12 +1,17 @@
-"""A plain client beside the store, and a store whose answers can be lost."""
+"""A plain client beside the store, a store whose answers can be lost, and a server that asks who comes."""
+
+import itertools
 
 import pytest
 from kazoo.client import KazooClient
 
 from tests.metadata.proxy import Proxy
+from tests.metadata.zk.guarded import Guarded, GuardedPlace
 from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
+
+NUMBERS = itertools.count()
 
 
 @pytest.fixture
@@ -35,3 +40,17 @@ def lossy(zookeeper, zookeeper_place):
     yield proxy, run(start)
     run(zookeeper_place.close)
     run(proxy.stop)
+
+
+@pytest.fixture(scope="session")
+def guarded(tmp_path_factory):
+    """One such server for all tests; each takes a root of its own."""
+    with Guarded(tmp_path_factory.mktemp("guarded")) as made:
+        yield made
+
+
+@pytest.fixture
+def guarded_place(guarded):
+    made = GuardedPlace(guarded, next(NUMBERS))
+    yield made
+    run(made.close)

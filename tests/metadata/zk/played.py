@@ -84,7 +84,7 @@ class PlayedSession:
     def children(self, path, watch=None):
         return self.listing(path, watch).addCallback(lambda found: found[0])
 
-    def create(self, path, data=b"", ephemeral=False, session=None):
+    def create(self, path, data=b"", ephemeral=False, session=None, for_all=False):
         error = self._call("create", path)
         if error is not None:
             return fail(error)

@@ -73,7 +73,7 @@ class Pretended:
         self.nodes.discard(path)
         return succeed(None)
 
-    def create(self, path):
+    def create(self, path, *, for_all=False):
         parent = path.rpartition("/")[0]
         if parent not in self.nodes:
             return fail(NoNode(path))

@@ -7,11 +7,12 @@ from twisted.internet.task import Clock
 
 from quire.metadata.formats import ledger_codec
 from quire.metadata.store import BookieList
-from quire.metadata.zk.calls.answers import NoNode
+from quire.metadata.zk.calls.answers import REFUSED_PAUSE_S, NoNode
 from quire.metadata.zk.watches import RETRY_S, LedgerWatches
-from quire.protocol.errors import MetaStore
+from quire.protocol.errors import MetaStore, MetaStoreRefused
 from tests.metadata.made import BOOKIES, HERE, ledger
 from tests.metadata.stories import Heard
+from tests.metadata.zk.guarded import told
 from tests.reactor import run
 
 # SPDX-License-Identifier: Apache-2.0
@@ -183,6 +184,23 @@ def test_a_connection_that_is_away_is_waited_for():
     scene.watches.end()
     scene.session.fail(MetaStore("away"))
     assert scene.clock.getDelayedCalls() == []
+
+
+def test_what_access_lists_forbid_is_asked_for_slowly():
+    """The log says so once, for each time that it begins to be so; the watch goes on once it may be read."""
+    scene = Scene()
+    with told() as lines:
+        heard, _ = scene.add()
+        for round_ in range(1, 4):
+            scene.session.fail(MetaStoreRefused("not you"))
+            scene.clock.advance(REFUSED_PAUSE_S - 0.1)
+            assert scene.session.reads == round_
+            scene.clock.advance(0.1)
+        assert len([line for line in lines if "not you" in line]) == 1
+        scene.session.answer(ledger())()
+        assert heard == [(ledger(), 0)]
+        scene.session.fail(MetaStoreRefused("not you"))
+        assert len([line for line in lines if "not you" in line]) == 2
 
 
 def test_a_ledger_that_can_not_be_read_is_not_reported():

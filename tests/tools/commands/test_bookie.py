@@ -170,9 +170,9 @@ def test_commands_with_a_configuration_have_its_session_timeout(shared: Cluster)
 
         opened = uri.open_store
 
-        def open_store(reactor, place, *, session_timeout_ms):
+        def open_store(reactor, place, *, session_timeout_ms, **more):
             print("session timeout", session_timeout_ms)
-            return opened(reactor, place, session_timeout_ms=session_timeout_ms)
+            return opened(reactor, place, session_timeout_ms=session_timeout_ms, **more)
 
         uri.open_store = open_store
         main()

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from quire.conf.bookie import BookieOptions
+from quire.conf.parts.zookeeper import ZooKeeperOptions
 from quire.tools.daemons.settings import Settings
 
 # SPDX-License-Identifier: Apache-2.0
@@ -39,3 +40,21 @@ def test_beside_a_bookie_that_does_not_run_it() -> None:
     settings = Settings.beside(bookie)
     assert settings.options.metadata_uri == "sqlite:///x"
     assert settings.options.session_timeout_ms == settings.client.session_timeout_ms == 4000
+
+
+def test_the_client_inside_a_bookie_is_the_same_user_for_zookeeper() -> None:
+    """Where its znodes are for one user alone, it reads them, too."""
+    files = {"zk_tls_trust": "/ca.pem", "zk_tls_certificate": "/own.pem", "zk_tls_key": "/own.key"}
+    bookie = BookieOptions(
+        metadata_uri="zk://a:2181/ledgers",
+        journal_directories=("/j",),
+        ledger_directories=("/l",),
+        zk_acl=True,
+        zk_sasl_section="Client",
+        jaas_file="/jaas",
+        **files,
+    )
+    client = Settings.beside(bookie).client
+    for name in ZooKeeperOptions.model_fields:
+        assert getattr(client, name) == getattr(bookie, name), name
+    assert client.secures_zookeeper

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from quire.metadata.zk.calls.answers import (
+    REFUSED_PAUSE_S,
     BadVersion,
     NodeError,
     NodeExists,
@@ -14,8 +15,9 @@ from quire.metadata.zk.calls.answers import (
     SessionOver,
     all_answered,
     answered,
+    pause_after,
 )
-from quire.protocol.errors import MetaStore
+from quire.protocol.errors import MetaStore, MetaStoreRefused
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -89,6 +91,12 @@ def test_who_has_gone_is_not_answered() -> None:
     done.cancel()
     call.end(1)
     hops.run()
+
+
+def test_who_was_refused_waits_longer() -> None:
+    """A lost connection is back soon; what a server allows changes by hand."""
+    assert pause_after(MetaStore(), 0.2) == 0.2
+    assert pause_after(MetaStoreRefused(), 0.2) == REFUSED_PAUSE_S
 
 
 @pytest.mark.parametrize("kind", [BadVersion, NodeExists, NoNode, NotEmpty, SessionOver])

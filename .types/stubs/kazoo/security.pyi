@@ -1,0 +1,4 @@
+from typing import Any
+
+CREATOR_ALL_ACL: list[Any]
+OPEN_ACL_UNSAFE: list[Any]
