@@ -2,7 +2,7 @@
 The log lines about connections that were closed, or refused something: one a minute for each host and kind of reason,
 then how many more there were.
 
-Knows: which host was logged when.  Does not know: connections, why one is closed.
+Knows: which host was logged when; how many there were of each kind.  Does not know: connections, why one is closed.
 
 Peers can close connections as fast as they like; the log is on a disk that a bookie needs.  So its growth is bounded:
 `HOSTS_MAX` hosts are remembered for a minute, all others share one line.
@@ -26,6 +26,7 @@ class Complaints:
     def __init__(self, clock: Clock, log: Logger) -> None:
         self._clock = clock
         self._log = log
+        self.counts: dict[str, int] = {}  # kind -> how many there were since the start
         # (host, kind) -> when its line was written, how many were not since; oldest first
         self._reported: dict[tuple[str, str], list[float]] = {}
 
@@ -36,6 +37,7 @@ class Complaints:
         The connection from `peer` is closed, or else it is refused something, for a reason of this kind; where in our
         code with `failure`.
         """
+        self.counts[kind] = self.counts.get(kind, 0) + 1
         key = (peer.rpartition(":")[0] or peer, kind)
         reported = self._reported
         if key not in reported and len(reported) >= HOSTS_MAX:

@@ -1,7 +1,7 @@
 """
 What the options of several kinds of process are made of.
 
-In reading order: `identity` (face), `tls` (face), `authentication` (face), `http` (face).
+In reading order: `identity` (face), `tls` (face), `authentication` (face), `http` (face), `peers` (face).
 """
 
 # SPDX-License-Identifier: Apache-2.0
