@@ -54,6 +54,36 @@ class Connection(Protocol):
     """One client.  As a producer of answers it learns from the transport when the peer does not take them."""
 
     log = Logger()
+    __slots__ = (  # ten thousand of them may be open
+        "_clock",
+        "_entrance",
+        "_listener",
+        "_reading",
+        "_requests",
+        "_serve",
+        "_service",
+        "_wire",
+        "account",
+        "alive",
+        "answer_bytes",
+        "choked",
+        "exchange",
+        "held",
+        "is_secure",
+        "last_active",
+        "outside_since",
+        "owed_bytes",
+        "parked",
+        "partial_bytes",
+        "partial_since",
+        "paused_alarmed",
+        "paused_since",
+        "peer",
+        "pending_bytes",
+        "reads_under_way",
+        "source",
+        "was_served",
+    )
 
     def __init__(self, listener: "Listener") -> None:
         self._listener = listener
