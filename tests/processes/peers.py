@@ -1,0 +1,122 @@
+"""
+Peers of a bookie that mean it ill, as a program beside the test: `python peers.py KIND COUNT ADDRESSES PORT`.
+
+It opens COUNT connections from so many addresses of 127.0.0.0/8, brings them where they should be, says `ready`, and
+goes on until its standard input ends.  A connection that the bookie closes stays closed, but for those kinds that
+live by coming again.
+
+    silent      connects and says nothing
+    trickle     one byte a second of a large frame
+    large       4 MB of a frame of 5 MB; 10 more come each second
+    small       one read of a ledger that is not there after the other, one a second each
+    half-open   vanishes without a word, as if its machine had lost its power (needs root; else it closes its half)
+    resets      connects, resets the connection, comes again: 1,000 a second together
+    stranger    begins to authenticate, then says nothing
+"""
+
+import select
+import socket
+import struct
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+
+# SPDX-License-Identifier: Apache-2.0
+
+KINDS = ("silent", "trickle", "large", "small", "half-open", "resets", "stranger")
+MB = 1_000_000
+WAIT_S = 60
+TCP_REPAIR = 19
+MORE_EACH_SECOND = {"large": 10, "resets": 1000}
+LARGE = struct.pack(">I", 5 * MB) + bytes.fromhex("02010000") + bytes(4 * MB)  # of a V2 add
+READ = bytes.fromhex("0000001402020000") + struct.pack(">qq", 1 << 40, 0)
+AUTH = bytes.fromhex("0000000c02030000") + b"\x0a\x04sasl\x12\x00"
+
+
+def addresses(count: int) -> Iterator[str]:
+    """So many, round and round."""
+    while True:
+        for number in range(count):
+            yield f"127.1.{number // 250}.{number % 250 + 1}"
+
+
+def connected(address: str, port: int) -> socket.socket | None:
+    peer = socket.socket()
+    peer.setsockopt(socket.IPPROTO_IP, 24, 1)  # IP_BIND_ADDRESS_NO_PORT
+    peer.bind((address, 0))
+    peer.settimeout(WAIT_S)
+    try:
+        peer.connect(("127.0.0.1", port))
+    except OSError:
+        peer.close()
+        return None
+    return peer
+
+
+def vanish(peer: socket.socket) -> None:
+    try:
+        peer.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
+        peer.close()
+    except PermissionError:
+        peer.shutdown(socket.SHUT_WR)
+
+
+def reset(peer: socket.socket) -> None:
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.close()
+
+
+def say(peer: socket.socket, data: bytes) -> None:
+    """All of it, unless the bookie has had enough."""
+    try:
+        peer.sendall(data)
+    except OSError:
+        return
+
+
+BEGIN: dict[str, Callable[[socket.socket], None]] = {
+    "trickle": lambda peer: say(peer, LARGE[:100]),
+    "large": lambda peer: say(peer, LARGE),
+    "small": lambda peer: say(peer, READ),
+    "half-open": vanish,
+    "resets": reset,
+    "stranger": lambda peer: say(peer, AUTH),
+}
+EACH_SECOND = {"trickle": b"x", "small": READ}
+
+
+def go_on(data: bytes, peers: Iterable[socket.socket]) -> None:
+    """One second's share of what is said again and again; who was closed says nothing any more."""
+    for peer in peers if data else ():
+        peer.setblocking(False)
+        try:
+            peer.send(data)
+            peer.recv(65536)
+        except OSError:
+            continue
+
+
+def main(kind: str, count: int, sources: int, port: int) -> None:
+    source = addresses(sources)
+    begin = BEGIN.get(kind, lambda peer: None)
+    peers: deque[socket.socket] = deque(maxlen=count)
+
+    def more(number: int) -> None:
+        for _ in range(number):
+            peer = connected(next(source), port)
+            if peer is not None:
+                begin(peer)
+                peers.append(peer)
+
+    more(count)
+    print(f"ready {len(peers)}", flush=True)
+    due = time.monotonic()
+    while not select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0]:
+        due += 1
+        more(MORE_EACH_SECOND.get(kind, 0))
+        go_on(EACH_SECOND.get(kind, b""), peers)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:]))
