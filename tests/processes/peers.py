@@ -12,10 +12,14 @@ live by coming again.
     half-open   vanishes without a word, as if its machine had lost its power (needs root; else it closes its half)
     resets      connects, resets the connection, comes again: 1,000 a second together
     stranger    begins to authenticate, then says nothing
+    handshake   asks for TLS, then says nothing
+    secured     has TLS on, then says nothing
+    reconnects  has TLS on, goes, comes again: 1,000 a second together
 """
 
 import select
 import socket
+import ssl
 import struct
 import sys
 import time
@@ -24,13 +28,14 @@ from collections.abc import Callable, Iterable, Iterator
 
 # SPDX-License-Identifier: Apache-2.0
 
-KINDS = ("silent", "trickle", "large", "small", "half-open", "resets", "stranger")
+KINDS = ("silent", "trickle", "large", "small", "half-open", "resets", "stranger", "handshake", "secured", "reconnects")
 MB = 1_000_000
 WAIT_S = 60
 TCP_REPAIR = 19
-MORE_EACH_SECOND = {"large": 10, "resets": 1000}
+MORE_EACH_SECOND = {"large": 10, "resets": 1000, "reconnects": 1000}
 LARGE = struct.pack(">I", 5 * MB) + bytes.fromhex("02010000") + bytes(4 * MB)  # of a V2 add
 READ = bytes.fromhex("0000001402020000") + struct.pack(">qq", 1 << 40, 0)
+START_TLS = bytes.fromhex("0000000b0a06080310091801d20600")
 AUTH = bytes.fromhex("0000000c02030000") + b"\x0a\x04sasl\x12\x00"
 
 
@@ -67,6 +72,23 @@ def reset(peer: socket.socket) -> None:
     peer.close()
 
 
+def secure(peer: socket.socket) -> ssl.SSLSocket | None:
+    """With TLS on, unless the bookie has had enough."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        peer.sendall(START_TLS)
+        peer.recv(1000)
+        return context.wrap_socket(peer)
+    except OSError:
+        return None
+
+
+def come_and_go(peer: socket.socket) -> None:
+    (secure(peer) or peer).close()
+
+
 def say(peer: socket.socket, data: bytes) -> None:
     """All of it, unless the bookie has had enough."""
     try:
@@ -75,13 +97,16 @@ def say(peer: socket.socket, data: bytes) -> None:
         return
 
 
-BEGIN: dict[str, Callable[[socket.socket], None]] = {
+BEGIN: dict[str, Callable[[socket.socket], socket.socket | None]] = {
     "trickle": lambda peer: say(peer, LARGE[:100]),
     "large": lambda peer: say(peer, LARGE),
     "small": lambda peer: say(peer, READ),
     "half-open": vanish,
     "resets": reset,
     "stranger": lambda peer: say(peer, AUTH),
+    "handshake": lambda peer: say(peer, START_TLS),
+    "secured": secure,
+    "reconnects": come_and_go,
 }
 EACH_SECOND = {"trickle": b"x", "small": READ}
 
@@ -97,22 +122,28 @@ def go_on(data: bytes, peers: Iterable[socket.socket]) -> None:
             continue
 
 
+def over(seconds: float) -> bool:
+    """Whether standard input ends within so many."""
+    return bool(select.select([sys.stdin], [], [], seconds)[0])
+
+
 def main(kind: str, count: int, sources: int, port: int) -> None:
     source = addresses(sources)
     begin = BEGIN.get(kind, lambda peer: None)
     peers: deque[socket.socket] = deque(maxlen=count)
 
     def more(number: int) -> None:
-        for _ in range(number):
+        for made in range(number):
+            if made % 100 == 99 and over(0.0):
+                return
             peer = connected(next(source), port)
             if peer is not None:
-                begin(peer)
-                peers.append(peer)
+                peers.append(begin(peer) or peer)
 
     more(count)
     print(f"ready {len(peers)}", flush=True)
     due = time.monotonic()
-    while not select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0]:
+    while not over(max(0.0, due - time.monotonic())):
         due += 1
         more(MORE_EACH_SECOND.get(kind, 0))
         go_on(EACH_SECOND.get(kind, b""), peers)

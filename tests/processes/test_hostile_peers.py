@@ -22,6 +22,7 @@ from quire.protocol.messages import Auth, AuthReply
 from quire.security.digest_md5 import ClientsSide, digest_of
 from tests.bookie.fakes.wires import adds
 from tests.processes import peers
+from tests.security.authority import Authority
 from tests.tools.bookie_process import WAIT_S, Cluster, Process
 
 # SPDX-License-Identifier: Apache-2.0
@@ -29,7 +30,8 @@ from tests.tools.bookie_process import WAIT_S, Cluster, Process
 MIB = 1 << 20
 PEERS = int(os.environ.get("PEERS", "250"))
 ROUNDS = int(os.environ.get("ROUNDS", "0"))
-FRAMES_BYTES, PEER_BYTES = 64 * MIB, 4096  # what all may take together, and each
+FRAMES_BYTES, PEER_BYTES, TLS_PEER_BYTES = 64 * MIB, 4 << 10, 64 << 10  # what all may take together, and each
+TLS = ("handshake", "secured", "reconnects")
 SETTLED_BYTES = 8 * MIB  # what a bookie that just started may still take of its own
 ADDS = 500
 JAAS = 'Bookie {\n org.apache.zookeeper.server.auth.DigestLoginModule required\n user_hd="testpwd";\n};\n'
@@ -54,6 +56,19 @@ def asking_bookie(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]
     yield from started(cluster)
 
 
+@pytest.fixture(scope="module")
+def tls_bookie(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """It serves who comes over TLS."""
+    cluster = Cluster(tmp_path_factory.mktemp("tls"))
+    authority = Authority(cluster.path)
+    issued = authority.issue("bookie")
+    cluster.write_conf(
+        f"tlsProviderFactoryClass=true\ntlsCertificatePath={issued.certificate}\ntlsKeyStore={issued.key}\n"
+        f"tlsTrustStore={authority.trust}\n"
+    )
+    yield from started(cluster)
+
+
 def started(cluster: Cluster) -> Iterator[Process]:
     try:
         bookie = cluster.start()
@@ -64,12 +79,16 @@ def started(cluster: Cluster) -> Iterator[Process]:
 
 
 class Good:
-    """A client that connects, proves who it is where that is asked, and appends."""
+    """A client that connects, with TLS where `kind` has it, proves who it is where that is asked, and appends."""
 
-    def __init__(self, port: int, asked: bool) -> None:
+    def __init__(self, port: int, kind: str) -> None:
         self._replies = v2.Replies()
         self._peer = socket.create_connection(("127.0.0.1", port), WAIT_S)
-        if asked:
+        if kind in TLS:
+            secured = peers.secure(self._peer)
+            assert secured is not None
+            self._peer = secured
+        if kind == "stranger":
             side = ClientsSide("hd", digest_of("hd", "testpwd"))
             challenge = self._ask(v2.pack_auth(Auth("sasl", side.step(b""))))
             assert isinstance(challenge, AuthReply)
@@ -117,10 +136,10 @@ def hostile(kind: str, count: int, addresses: int, bookie: Process) -> Iterator[
         program.stdout.close()
 
 
-def appended(bookie: Process, asked: bool, count: int = 20) -> tuple[float, float]:
+def appended(bookie: Process, kind: str, count: int = 20) -> tuple[float, float]:
     """Seconds until the first append of a new client, and the 99th percentile of more."""
     began = time.monotonic()
-    good = Good(bookie.port, asked)
+    good = Good(bookie.port, kind)
     try:
         good.append(0)
         first = time.monotonic() - began
@@ -136,21 +155,22 @@ def test_memory_has_its_bound_and_a_good_client_is_served(
     kind: str, addresses: int, request: pytest.FixtureRequest
 ) -> None:
     """Also one that connects after them, from the address of one of them."""
-    asked = kind == "stranger"
-    bookie: Process = request.getfixturevalue("asking_bookie" if asked else "open_bookie")
+    name = "tls_bookie" if kind in TLS else "asking_bookie" if kind == "stranger" else "open_bookie"
+    bookie: Process = request.getfixturevalue(name)
+    each = TLS_PEER_BYTES if kind in TLS else PEER_BYTES
     count = PEERS if ROUNDS or kind != "large" else PEERS // 8
-    appended(bookie, asked)
+    appended(bookie, kind)
     before = resident(bookie)
     with hostile(kind, count, addresses, bookie):
-        appended(bookie, asked)
+        appended(bookie, kind)
         grown = resident(bookie) - before
         if ROUNDS:
             print(f"\n{kind}, {count} from {addresses}: {grown / MIB:.1f} MiB, {grown / count / 1024:.2f} KiB each")
-    assert grown <= SETTLED_BYTES + (FRAMES_BYTES if kind == "large" else 0) + count * PEER_BYTES
+    assert grown <= SETTLED_BYTES + (FRAMES_BYTES if kind == "large" else 0) + count * each
     for number in range(ROUNDS):
         with hostile(kind, count, addresses, bookie):
-            first, with_them = appended(bookie, asked, ADDS)
-        _, without = appended(bookie, asked, ADDS)
+            first, with_them = appended(bookie, kind, ADDS)
+        _, without = appended(bookie, kind, ADDS)
         print(
             f"{number}: first {first:.3f} s, p99 {1000 * with_them:.2f} ms, without {1000 * without:.2f} ms", end=", "
         )
