@@ -1,34 +1,46 @@
 """
 The log lines about connections that were closed, or refused something: one a minute for each host and kind of reason,
-then how many more there were.
+then how many more there were.  The same about requests that failed, for each ledger.
 
-Knows: which host was logged when; how many there were of each kind.  Does not know: connections, why one is closed.
+Knows: which host or ledger was logged when; how many there were of each kind.
+Does not know: connections, why one is closed.
 
-Peers can close connections as fast as they like; the log is on a disk that a bookie needs.  So its growth is bounded:
-`HOSTS_MAX` hosts are remembered for a minute, all others share one line.
+Peers can close connections, and ask for what can't be read, as fast as they like; the log is on a disk that a bookie
+needs.  So its growth is bounded: `HOSTS_MAX` are remembered for a minute, all others share one line.
 """
 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from quire.bookie.files import StorageError
 from quire.metadata.clock import Clock
 
 # SPDX-License-Identifier: Apache-2.0
 
 QUIET_S = 60.0  # after a line, for its host and kind
-HOSTS_MAX = 1000  # with their kinds
-OTHERS = "other hosts"
+HOSTS_MAX = 1000  # or ledgers, with their kinds
+OTHERS, OTHER_LEDGERS = "other hosts", "other ledgers"
+
+
+class Told:
+    """A line that was written, and what is left out since."""
+
+    __slots__ = ("more", "since", "summary")
+
+    def __init__(self, since: float, summary: str) -> None:
+        self.since = since
+        self.more = 0
+        self.summary = summary
 
 
 class Complaints:
-    """The lines of one listener."""
+    """The lines of one listener, or of one service."""
 
     def __init__(self, clock: Clock, log: Logger) -> None:
         self._clock = clock
         self._log = log
-        self.counts: dict[str, int] = {}  # kind -> how many there were since the start
-        # (host, kind) -> when its line was written, how many were not since; oldest first
-        self._reported: dict[tuple[str, str], list[float]] = {}
+        self.counts: dict[str, int] = {}  # kind -> how many reports there were since the start
+        self._told: dict[tuple[str, str], Told] = {}  # by host or ledger, and kind; oldest first
 
     def report(
         self, peer: str, kind: str, reason: str, failure: Failure | None = None, *, closing: bool = True
@@ -38,29 +50,44 @@ class Complaints:
         code with `failure`.
         """
         self.counts[kind] = self.counts.get(kind, 0) + 1
-        key = (peer.rpartition(":")[0] or peer, kind)
-        reported = self._reported
-        if key not in reported and len(reported) >= HOSTS_MAX:
-            key = (OTHERS, kind)
-        if key in reported:
-            reported[key][1] += 1
+        if not self._is_new(
+            peer.rpartition(":")[0] or peer, kind, OTHERS, "{more} more connections from {what} were closed for {kind}"
+        ):
             return
-        reported[key] = [self._clock.seconds(), 0]
         text = "closing the connection from {peer}: {reason}" if closing else "refusing what {peer} asks: {reason}"
         if failure is None:
             self._log.warn(text, peer=peer, reason=reason)
         else:
             self._log.failure(text, failure, peer=peer, reason=reason)
 
+    def failed(self, request: str, ledger: int | None, failure: Failure) -> None:
+        """A request of this ledger failed, because of a disk or, then with the place, of our code."""
+        what = "the bookie" if ledger is None else f"ledger {ledger}"
+        if not self._is_new(what, request, OTHER_LEDGERS, "{more} more of {kind} of {what} failed"):
+            return
+        text, reason = "{request} of {what} failed: {reason}", failure.getErrorMessage()
+        if isinstance(failure.value, StorageError | OSError):
+            self._log.error(text, request=request, what=what, reason=reason)
+        else:
+            self._log.failure(text, failure, request=request, what=what, reason=reason)
+
     def sweep(self) -> None:
         """Logs how many were left out, once their minute is over."""
         now = self._clock.seconds()
-        while self._reported:
-            (host, kind), (since, more) = next(iter(self._reported.items()))
-            if now - since < QUIET_S:
+        while self._told:
+            (what, kind), told = next(iter(self._told.items()))
+            if now - told.since < QUIET_S:
                 return
-            del self._reported[host, kind]
-            if more:
-                self._log.warn(
-                    "{more:.0f} more connections from {host} were closed for {kind}", more=more, host=host, kind=kind
-                )
+            del self._told[what, kind]
+            if told.more:
+                self._log.warn(told.summary, more=told.more, what=what, kind=kind)
+
+    def _is_new(self, what: str, kind: str, others: str, summary: str) -> bool:
+        key = (what, kind)
+        if key not in self._told and len(self._told) >= HOSTS_MAX:
+            key = (others, kind)
+        if key in self._told:
+            self._told[key].more += 1
+            return False
+        self._told[key] = Told(self._clock.seconds(), summary)
+        return True

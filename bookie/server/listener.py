@@ -404,6 +404,7 @@ class Listener(Factory):
         Ends connections that are late, logs pauses that peers will take for death.
         """
         self.complaints.sweep()
+        self.service.complaints.sweep()
         if self.entrance is not None and self.entrance.credentials is not None:
             self.entrance.credentials.refresh()
         now = self.clock.seconds()
