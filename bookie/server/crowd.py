@@ -165,12 +165,12 @@ class Crowd:
         account.partial_bytes += more
         self._all.partial_bytes += more
         if more > 0:
-            self._hold(account, self._partial_bytes_per_address_max, "of one address (partialFramesPerAddressSizeMB)")
-            self._hold(self._all, self._partial_bytes_max, "(partialFramesSizeMB)")
-
-    def _hold(self, account: Account, most: int, what: str) -> None:
-        while account.partial_bytes > most:
-            self._end_slowest(account, f"more than {most} bytes of frames that are not whole {what}")
+            while account.partial_bytes > self._partial_bytes_per_address_max:
+                most = f"more than {self._partial_bytes_per_address_max} bytes of frames that are not whole"
+                self._end_slowest(account, f"{most} of one address (partialFramesPerAddressSizeMB)")
+            while self._all.partial_bytes > self._partial_bytes_max:
+                most = f"more than {self._partial_bytes_max} bytes of frames that are not whole"
+                self._end_slowest(self._all, f"{most} (partialFramesSizeMB)")
 
     def _end_slowest(self, account: Account, reason: str) -> None:
         """
