@@ -164,8 +164,7 @@ def test_memory_has_its_bound_and_a_good_client_is_served(
     with hostile(kind, count, addresses, bookie):
         appended(bookie, kind)
         grown = resident(bookie) - before
-        if ROUNDS:
-            print(f"\n{kind}, {count} from {addresses}: {grown / MIB:.1f} MiB, {grown / count / 1024:.2f} KiB each")
+        print(f"{kind}, {count} from {addresses}: {grown / MIB:.1f} MiB, {grown / count / 1024:.2f} KiB each")
     assert grown <= SETTLED_BYTES + (FRAMES_BYTES if kind == "large" else 0) + count * each
     for number in range(ROUNDS):
         with hostile(kind, count, addresses, bookie):
