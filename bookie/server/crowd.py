@@ -65,6 +65,14 @@ class Member(Protocol):
     def abort(self) -> None: ...
 
 
+def is_large(member: Member) -> bool:
+    """
+    Whether its unfinished frame must grow, and soon be whole, also while its sender does not take its answers.  Of one
+    that reads slowly the last small request may be here in part for as long as it likes.
+    """
+    return member.frame_bytes > FLOOR_FRAME_BYTES
+
+
 class Crowd:
     """Those of one bookie."""
 
@@ -204,7 +212,8 @@ class Crowd:
         begun = {
             member: member.partial_since
             for member in self.members
-            if member.partial_since is not None and (member.paused_since is None or member.choked)
+            if member.partial_since is not None
+            and (member.paused_since is None or (member.choked and is_large(member)))
         }
         late = [member for member, since in begun.items() if now - since >= self._partial_s]
         for member in islice(late, LATE_AT_ONCE):
@@ -212,15 +221,13 @@ class Crowd:
             member.abort()
         if len(late) <= LATE_AT_ONCE and now >= self._floor_at:
             self._floor_at = now + FLOOR_S
-            self._end_slow([member for member in begun if member.alive])
+            self._end_slow(member for member in begun if member.alive and is_large(member) and not member.choked)
         return len(late) > LATE_AT_ONCE
 
     def _end_slow(self, begun: Iterable[Member]) -> None:
-        """Those of large frames that are the same as at the last look and have hardly grown since."""
+        """Those of frames that are the same as at the last look and have hardly grown since."""
         before, self._large = self._large, {}
         for member in begun:
-            if member.frame_bytes <= FLOOR_FRAME_BYTES:
-                continue
             since, size = before.get(member, (None, 0))
             if since == member.partial_since and member.partial_bytes - size < self._floor_bytes:
                 self._complaints.report(

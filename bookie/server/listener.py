@@ -25,7 +25,7 @@ from twisted.python.failure import Failure
 
 from quire.bookie.server.complaints import Complaints
 from quire.bookie.server.contract import ReadRequest, WriteRequest
-from quire.bookie.server.crowd import LATE_AT_ONCE, Account, Crowd
+from quire.bookie.server.crowd import LATE_AT_ONCE, Account, Crowd, is_large
 from quire.bookie.server.entrance import OUTSIDE_FRAME_BYTES_MAX, OUTSIDE_S_MAX, Entrance
 from quire.bookie.server.reads import FIRST_ANSWER_BYTES
 from quire.bookie.server.service import Service
@@ -273,7 +273,7 @@ class Connection(Protocol):
 
     def resumeProducing(self) -> None:
         self.choked = False
-        if self.paused_since is not None:
+        if self.paused_since is not None and is_large(self):
             self.paused_since = self._clock.seconds()  # the time until now was its own doing
         self._listener.took(self)
         self._flow()

@@ -239,6 +239,35 @@ def test_not_taking_answers_gains_nothing() -> None:
     assert client.wire.aborted
 
 
+def test_a_slow_reader_may_have_a_small_request_here_in_part() -> None:
+    """We stopped in the middle of it; it is served when its sender takes its answers again, however late that is."""
+    scene = Scene(partial_frame_ms_max=5000)
+    scene.connect().send(adds(bytes(RECEIVE_BYTES)))
+    client = scene.connect()
+    client.wire.chokes_at = RECEIVE_BYTES
+    client.send(read(0) + read(0)[:9])
+    assert client.wire.paused
+    scene.clock.pump([1.0] * 600)
+    client.take()
+    scene.clock.pump([1.0] * 4)
+    client.send(read(0)[9:])
+    assert not client.wire.aborted
+    assert len(client.replies()) == 1
+
+
+def test_a_large_frame_need_not_grow_while_its_sender_takes_no_answers() -> None:
+    """Until its deadline: nothing is read of it then."""
+    scene = Scene(partial_frame_ms_max=50_000)
+    scene.connect().send(adds(bytes(RECEIVE_BYTES)))
+    client = scene.connect()
+    client.wire.chokes_at = RECEIVE_BYTES
+    client.send(read(0) + FRAME[:MIB])
+    scene.clock.pump([1.0] * 49)
+    assert not client.wire.aborted
+    scene.clock.pump([1.0] * 2)
+    assert client.wire.aborted
+
+
 def test_those_who_are_late_together_are_ended_in_several_turns() -> None:
     """The others are served between them."""
     scene = Scene(partial_frame_ms_max=5000)
