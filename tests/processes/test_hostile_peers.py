@@ -3,7 +3,8 @@ Peers that mean it ill, hundreds of each kind (`peers`), from many addresses and
 bound, and a good client is served.
 
 `PEERS=10000 ROUNDS=9` in the environment, with `-s`, makes it long: so many of each kind, and for each so many pairs of
-the good client's 99th percentile, with them and without.
+the good client's 99th percentile, with them and without.  The watch of turns (`tests/watched`) then complains of
+those in which thousands of sockets are ready at once.
 """
 
 import os
