@@ -13,6 +13,7 @@ from pydantic import model_validator
 from quire.conf.options import option
 from quire.conf.parts.http import HttpOptions
 from quire.conf.parts.identity import IdentityOptions
+from quire.conf.parts.peers import PeerOptions
 from quire.conf.parts.rights import RightsOptions
 from quire.conf.parts.zookeeper import ZooKeeperOptions
 
@@ -22,7 +23,7 @@ KIB = 1 << 10
 MIB = 1 << 20
 
 
-class BookieOptions(HttpOptions, ZooKeeperOptions, RightsOptions, IdentityOptions):
+class BookieOptions(PeerOptions, HttpOptions, ZooKeeperOptions, RightsOptions, IdentityOptions):
     """
     One bookie.  Journal and ledger directories have no default: a bookie that guesses where its data is loses it.
     """
@@ -244,62 +245,6 @@ class BookieOptions(HttpOptions, ZooKeeperOptions, RightsOptions, IdentityOption
         ge=1,
         key="longPollsMax",
         description="long polls that wait; one more is refused with too many requests (our own key)",
-    )
-    connection_pending_bytes_max: int = option(
-        64 * MIB,
-        ge=MIB,
-        key="connectionPendingSizeMB",
-        unit="MiB",
-        scale=MIB,
-        description=(
-            "what one connection sent and what waits for the journal; beyond it the bookie stops reading "
-            "from it (our own key)"
-        ),
-    )
-    pending_bytes_max: int = option(
-        256 * MIB,
-        ge=MIB,
-        key="pendingSizeMB",
-        unit="MiB",
-        scale=MIB,
-        description=(
-            "the same of all connections; beyond it no connection of which something waits is read from (our own key)"
-        ),
-    )
-    answers_bytes_max: int = option(
-        256 * MIB,
-        ge=MIB,
-        key="answersSizeMB",
-        unit="MiB",
-        scale=MIB,
-        description=(
-            "answers that their readers do not take; beyond it the connections that took none for the "
-            "longest time are closed (our own key)"
-        ),
-    )
-    partial_bytes_max: int = option(
-        64 * MIB,
-        ge=MIB,
-        key="partialFramesSizeMB",
-        unit="MiB",
-        scale=MIB,
-        description=(
-            "frames that are not whole yet, of all connections, at least two of the largest; beyond it those "
-            "begun first are closed (our own key)"
-        ),
-    )
-    connections_max: int = option(
-        10_000,
-        ge=1,
-        key="connectionsMax",
-        description="open connections; beyond it the longest idle one is closed (our own key)",
-    )
-    partial_frame_ms_max: int = option(
-        60_000,
-        ge=100,
-        key="partialFrameTimeoutMs",
-        unit="ms",
-        description="a begun frame must be whole after this, or its connection is closed (our own key)",
     )
 
     auto_recovery: bool = option(

@@ -55,6 +55,11 @@ class Inflow:
         """Bytes of an unfinished frame."""
         return len(self._held)
 
+    @property
+    def awaited(self) -> int:
+        """Bytes of the unfinished frame once it is whole, as far as its length is known."""
+        return self._needed
+
     def take(self, data: bytes) -> bytes:
         """A chunk to parse, or b"".  Raises `WireError` when a length field that is now complete is refused."""
         held = self._held
@@ -116,6 +121,11 @@ class Receiver(Generic[T]):
     def held(self) -> int:
         """Bytes of an unfinished frame."""
         return self._inflow.held
+
+    @property
+    def awaited(self) -> int:
+        """Bytes of the unfinished frame once it is whole, as far as its length is known."""
+        return self._inflow.awaited
 
     def widen(self, frame_bytes_max: int) -> None:
         """Another limit for the frames whose length is still to come."""

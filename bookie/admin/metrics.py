@@ -71,12 +71,21 @@ class BookieCollector:
         yield CounterMetricFamily(
             PREFIX + "connection_pauses", "times that reading from a peer was stopped", value=listener.pauses
         )
+        complaints = CounterMetricFamily(
+            PREFIX + "connections_refused",
+            "connections closed by the bookie, or requests refused before they were looked at, by reason",
+            labels=["why"],
+        )
+        for why, count in listener.complaints.counts.items():
+            complaints.add_metric([why], count)
+        yield complaints
         entrance = listener.entrance
         for name, meaning, count in entrance.counts() if entrance is not None else ():
             yield CounterMetricFamily(PREFIX + name, meaning, value=count)
         total, free = service.storage.disk_usage()
         for name, meaning, gauge in (
             ("connections", "open now", len(listener.connections)),
+            ("connection_addresses", "that they come from", listener.crowd.addresses),
             (
                 "pending_bytes",
                 "bytes of adds that wait for room, and of fences and forces that wait for the journal",

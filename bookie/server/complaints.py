@@ -1,33 +1,48 @@
 """
 The log lines about connections that were closed, or refused something: one a minute for each host and kind of reason,
-then how many more there were.
+then how many more there were.  The same about requests that failed, for each ledger.
 
-Knows: which host was logged when.  Does not know: connections, why one is closed.
+Knows: which host or ledger was logged when; how many there were of each kind.
+Does not know: connections, why one is closed.
 
-Peers can close connections as fast as they like; the log is on a disk that a bookie needs.  So its growth is bounded:
-`HOSTS_MAX` hosts are remembered for a minute, all others share one line.
+Peers can close connections, and ask for what can't be read, as fast as they like; the log is on a disk that a bookie
+needs.  So its growth is bounded: `HOSTS_MAX` are remembered for a minute, all others share one line.
 """
 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from quire.bookie.files import StorageError
 from quire.metadata.clock import Clock
 
 # SPDX-License-Identifier: Apache-2.0
 
 QUIET_S = 60.0  # after a line, for its host and kind
-HOSTS_MAX = 1000  # with their kinds
-OTHERS = "other hosts"
+HOSTS_MAX = 1000  # or ledgers, with their kinds
+OTHERS, OTHER_LEDGERS = "other hosts", "other ledgers"
+CLOSED = "{more} more connections from {what} were closed for {kind}"
+REFUSED = "{more} more requests from {what} were refused for {kind}"
+FAILED = "{more} more of {kind} of {what} failed"
+
+
+class Told:
+    """A line that was written, and what is left out since."""
+
+    __slots__ = ("more", "since")
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.more = 0
 
 
 class Complaints:
-    """The lines of one listener."""
+    """The lines of one listener, or of one service."""
 
     def __init__(self, clock: Clock, log: Logger) -> None:
         self._clock = clock
         self._log = log
-        # (host, kind, whether it closes) -> when its line was written, how many were not since; oldest first
-        self._reported: dict[tuple[str, str, bool], list[float]] = {}
+        self.counts: dict[str, int] = {}  # kind -> how many connections were closed for it since the start
+        self._told: dict[tuple[str, str, str], Told] = {}  # by host or ledger, kind and summary; oldest first
 
     def report(
         self, peer: str, kind: str, reason: str, failure: Failure | None = None, *, closing: bool = True
@@ -36,28 +51,45 @@ class Complaints:
         The connection from `peer` is closed, or else it is refused something, for a reason of this kind; where in our
         code with `failure`.
         """
-        key = (peer.rpartition(":")[0] or peer, kind, closing)
-        reported = self._reported
-        if key not in reported and len(reported) >= HOSTS_MAX:
-            key = (OTHERS, kind, closing)
-        if key in reported:
-            reported[key][1] += 1
+        if closing:
+            self.counts[kind] = self.counts.get(kind, 0) + 1
+        summary = CLOSED if closing else REFUSED
+        if not self._is_new(peer.rpartition(":")[0] or peer, kind, OTHERS, summary):
             return
-        reported[key] = [self._clock.seconds(), 0]
         text = "closing the connection from {peer}: {reason}" if closing else "refusing what {peer} asks: {reason}"
         if failure is None:
             self._log.warn(text, peer=peer, reason=reason)
         else:
             self._log.failure(text, failure, peer=peer, reason=reason)
 
+    def failed(self, request: str, ledger: int | None, failure: Failure) -> None:
+        """A request of this ledger failed, because of a disk or, then with the place, of our code."""
+        what = "the bookie" if ledger is None else f"ledger {ledger}"
+        if not self._is_new(what, request, OTHER_LEDGERS, FAILED):
+            return
+        text, reason = "{request} of {what} failed: {reason}", failure.getErrorMessage()
+        if isinstance(failure.value, StorageError | OSError):
+            self._log.error(text, request=request, what=what, reason=reason)
+        else:
+            self._log.failure(text, failure, request=request, what=what, reason=reason)
+
     def sweep(self) -> None:
         """Logs how many were left out, once their minute is over."""
         now = self._clock.seconds()
-        while self._reported:
-            (host, kind, closing), (since, more) = next(iter(self._reported.items()))
-            if now - since < QUIET_S:
+        while self._told:
+            (what, kind, summary), told = next(iter(self._told.items()))
+            if now - told.since < QUIET_S:
                 return
-            del self._reported[host, kind, closing]
-            if more:
-                what = "connections from {host} were closed" if closing else "requests from {host} were refused"
-                self._log.warn("{more:.0f} more " + what + " for {kind}", more=more, host=host, kind=kind)
+            del self._told[what, kind, summary]
+            if told.more:
+                self._log.warn(summary, more=told.more, what=what, kind=kind)
+
+    def _is_new(self, what: str, kind: str, others: str, summary: str) -> bool:
+        key = (what, kind, summary)
+        if key not in self._told and len(self._told) >= HOSTS_MAX:
+            key = (others, kind, summary)
+        if key in self._told:
+            self._told[key].more += 1
+            return False
+        self._told[key] = Told(self._clock.seconds())
+        return True

@@ -1,18 +1,19 @@
 """
 Connections: bytes in, requests to the service, answers out.
 
-Knows: how one connection is read, paused and ended, and how many there may be.
-Does not know: what a request means (`service`), how it looks on the wire (`protocol.wire`).
+Knows: how one connection is read, paused and ended.
+Does not know: what a request means (`service`), how it looks on the wire (`protocol.wire`), how many connections there
+may be (`crowd`).
 
 Safety: what one peer sends can close that peer's connection and no other, except that when all together make us hold
 too much, the one which has done so for the longest time is closed.  That is bounded by four accounts: partial frames
-(one for each connection, with a deadline; `partial_bytes_max`), what waits for the journal
+(one for each connection, with a deadline; `crowd`), what waits for the journal
 (`connection_pending_bytes_max`, `pending_bytes_max`), answers that are not taken (`answers_bytes_max`; nothing more is
 read from such a peer), and reads in line (`reads`).
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from twisted.internet.defer import Deferred
@@ -23,11 +24,12 @@ from twisted.python.failure import Failure
 
 from quire.bookie.server.complaints import Complaints
 from quire.bookie.server.contract import ReadRequest, WriteRequest
+from quire.bookie.server.crowd import LATE_AT_ONCE, Account, Crowd, is_large
 from quire.bookie.server.entrance import OUTSIDE_FRAME_BYTES_MAX, OUTSIDE_S_MAX, Entrance
 from quire.bookie.server.judge import Judge, Serve
 from quire.bookie.server.reads import FIRST_ANSWER_BYTES
 from quire.bookie.server.service import Service
-from quire.bookie.server.transport import Transport, Wire, peer_name, socket_options
+from quire.bookie.server.transport import Transport, Wire, peer_name, socket_options, source_of
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Clock, Timer
 from quire.protocol.frames import send_at_once
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 # SPDX-License-Identifier: Apache-2.0
 
 SWEEP_S = 1.0  # how often deadlines are looked at
+LATE_REST_S = 0.02  # until more that are late are ended
 PAUSE_ALARM_S = 2.0  # peers give up at 5 s
 CLOSE_S = 5.0  # how long a closing connection may take to flush its last answers
 RECEIVE_BYTES = 1 << 18  # taken from the socket at once; also the answers held before reading stops
@@ -53,6 +56,36 @@ class Connection(Protocol):
     """One client.  As a producer of answers it learns from the transport when the peer does not take them."""
 
     log = Logger()
+    __slots__ = (  # ten thousand of them may be open
+        "_clock",
+        "_entrance",
+        "_listener",
+        "_reading",
+        "_requests",
+        "_serve",
+        "_service",
+        "_wire",
+        "account",
+        "alive",
+        "answer_bytes",
+        "choked",
+        "exchange",
+        "held",
+        "is_secure",
+        "last_active",
+        "outside_since",
+        "owed_bytes",
+        "parked",
+        "partial_bytes",
+        "partial_since",
+        "paused_alarmed",
+        "paused_since",
+        "peer",
+        "pending_bytes",
+        "reads_under_way",
+        "source",
+        "was_served",
+    )
 
     def __init__(self, listener: "Listener") -> None:
         self._listener = listener
@@ -65,10 +98,12 @@ class Connection(Protocol):
         self.started: StartTls | None = None
         self._stream: SecureStream | None = None
         self.exchange: Exchange | None = None
+        self.account: Account | None = None
+        self.was_served = False
         self.partial_bytes = 0  # of an unfinished frame
         self._clock = listener.clock
         self._reading = True
-        self.peer = "?"
+        self.peer = self.source = "?"
         self.alive = False
         self.last_active = 0.0
         self.partial_since: float | None = None
@@ -85,7 +120,7 @@ class Connection(Protocol):
     def connectionMade(self) -> None:
         transport = cast(Transport, self.transport)
         self._wire: Wire = transport
-        self.peer = peer_name(transport.getPeer())
+        self.peer, self.source = peer_name(transport.getPeer()), source_of(transport.getPeer())
         self.alive = True
         self.last_active = self._clock.seconds()
         if self._entrance is not None and self._entrance.is_strict:
@@ -99,9 +134,11 @@ class Connection(Protocol):
     def dataReceived(self, data: bytes) -> None:
         if not self.alive:
             return
-        now = self.last_active = self._clock.seconds()
+        now = self._clock.seconds()
         requests = self._requests
         found = requests.feed(data)
+        if found:
+            self.last_active = now
         try:
             self._serve(self, found)
         except Exception:
@@ -117,13 +154,20 @@ class Connection(Protocol):
             self._listener.complaints.report(self.peer, "what they sent", str(requests.failure))
             self.close()
             return
+        if not self.was_served and found and self.outside_since is None and self.alive:
+            self.was_served = True
+            self._listener.crowd.served(self)
         partial_bytes = requests.held
         if not partial_bytes:
             self.partial_since = None
         elif found or self.partial_since is None:
             self.partial_since = now
         if partial_bytes != self.partial_bytes:
-            self._listener.keeps(self, partial_bytes)
+            self._listener.crowd.keeps(self, partial_bytes)
+
+    @property
+    def frame_bytes(self) -> int:
+        return self._requests.awaited
 
     # from outside to being served (`entrance`)
 
@@ -191,9 +235,9 @@ class Connection(Protocol):
             return
         self._reading = wanted
         if wanted:
+            if self.partial_since is not None and self.paused_since is not None:
+                self.partial_since += self._clock.seconds() - self.paused_since
             self.paused_since, self.paused_alarmed = None, False
-            if self.partial_since is not None:
-                self.partial_since = self._clock.seconds()
             self._wire.resumeProducing()
         else:
             self.paused_since = self._clock.seconds()
@@ -238,6 +282,8 @@ class Connection(Protocol):
 
     def resumeProducing(self) -> None:
         self.choked = False
+        if self.paused_since is not None and is_large(self):
+            self.paused_since = self._clock.seconds()  # the time until now was its own doing
         self._listener.took(self)
         self._flow()
         self._service.unchoked(self)
@@ -268,12 +314,11 @@ class Listener(Factory):
         self.clock = clock
         self.options = options
         self.service = service
-        self.connections: set[Connection] = set()
         self.accepted = 0
         self.malformed = 0
         self.pauses = 0
-        self.partial_bytes = 0  # of unfinished frames
         self.complaints = Complaints(clock, self.log)
+        self.crowd = Crowd(clock, options, self.complaints)
         self.entrance = (
             Entrance(
                 credentials,
@@ -286,7 +331,6 @@ class Listener(Factory):
             else None
         )
         self._owed: dict[Connection, None] = {}  # those that do not take their answers, longest first
-        self._partial_bytes_max = max(options.partial_bytes_max, 2 * options.frame_bytes_max)
         self._too_much: Timer | None = None
         self._open: set[Connection] = set()  # also those that only flush their last answers
         self._drained: Deferred[None] | None = None
@@ -303,47 +347,23 @@ class Listener(Factory):
         if self._sweep.running:
             self._sweep.stop()
 
+    @property
+    def connections(self) -> Collection[Connection]:
+        """Open now, without those that only flush their last answers."""
+        return cast(Collection[Connection], self.crowd.members.keys())
+
+    @property
+    def partial_bytes(self) -> int:
+        """Of unfinished frames."""
+        return self.crowd.partial_bytes
+
     def opened(self, connection: Connection) -> None:
-        """Counts a new connection; over the cap the one that was silent longest goes."""
         self.accepted += 1
         self._open.add(connection)
-        if len(self.connections) >= self.options.connections_max:
-            idle = min(self.connections, key=lambda other: other.last_active)
-            most = self.options.connections_max
-            self.complaints.report(
-                idle.peer, "their silence", f"more than {most} are open (connectionsMax) and it was silent longest"
-            )
-            idle.abort()
-        self.connections.add(connection)
+        self.crowd.opened(connection)
 
     def gone(self, connection: Connection) -> None:
-        self.connections.discard(connection)
-        self.partial_bytes -= connection.partial_bytes
-        connection.partial_bytes = 0
-
-    def keeps(self, connection: Connection, size: int) -> None:
-        """
-        So much of an unfinished frame is kept now.  When that is too much altogether, those go whose frames have been
-        unfinished longest; last those that are not read from because what they sent waits: they can't finish.
-        """
-        if not connection.alive:
-            return
-        self.partial_bytes += size - connection.partial_bytes
-        connection.partial_bytes = size
-        if self.partial_bytes <= self._partial_bytes_max:
-            return
-        unfinished = [other for other in self.connections if other.partial_bytes]
-        unfinished.sort(
-            key=lambda other: (other.paused_since is not None and not other.choked, other.partial_since or 0.0)
-        )
-        for other in unfinished:
-            if self.partial_bytes <= self._partial_bytes_max:
-                return
-            most = f"more than {self._partial_bytes_max} bytes of frames that are not whole"
-            self.complaints.report(
-                other.peer, "unfinished frames", f"{most} (partialFramesSizeMB), and its own has been so longest"
-            )
-            other.abort()
+        self.crowd.gone(connection)
 
     def owes(self, connection: Connection, size: int) -> None:
         """
@@ -400,30 +420,40 @@ class Listener(Factory):
 
     def _look(self) -> None:
         """
-        Ends connections whose frame has been partial for too long; logs pauses that peers will take for death.
+        Ends connections that are late, logs pauses that peers will take for death.
         """
         self.complaints.sweep()
+        self.service.complaints.sweep()
         if self.entrance is not None and self.entrance.credentials is not None:
             self.entrance.credentials.refresh()
         now = self.clock.seconds()
-        partial_s = self.options.partial_frame_ms_max / 1000
-        for connection in list(self.connections):
-            if connection.paused_since is not None:
-                if now - connection.paused_since >= PAUSE_ALARM_S and not connection.paused_alarmed:
-                    connection.paused_alarmed = True
-                    self.log.warn(
-                        "nothing was read from {peer} for {pause:.1f} s: {why}",
-                        peer=connection.peer,
-                        pause=now - connection.paused_since,
-                        why="it does not take its answers" if connection.choked else self._why_pending(connection),
-                    )
-            elif connection.partial_since is not None and now - connection.partial_since >= partial_s:
-                self.complaints.report(connection.peer, "late frames", f"a frame was not whole after {partial_s:.0f} s")
-                connection.abort()
-            elif connection.outside_since is not None and now - connection.outside_since >= OUTSIDE_S_MAX:
-                late = f"TLS was not on, or its client was not known, after {OUTSIDE_S_MAX:.0f} s"
-                self.complaints.report(connection.peer, "late handshakes", late)
-                connection.abort()
+        for connection in self.connections:
+            if connection.paused_since is not None and not connection.paused_alarmed:
+                if now - connection.paused_since < PAUSE_ALARM_S:
+                    continue
+                connection.paused_alarmed = True
+                self.log.warn(
+                    "nothing was read from {peer} for {pause:.1f} s: {why}",
+                    peer=connection.peer,
+                    pause=now - connection.paused_since,
+                    why="it does not take its answers" if connection.choked else self._why_pending(connection),
+                )
+        self._end_late()
+
+    def _end_late(self) -> None:
+        """So many in a turn, that the others are served meanwhile."""
+        now = self.clock.seconds()
+        outside = [
+            connection
+            for connection in self.connections
+            if connection.outside_since is not None and now - connection.outside_since >= OUTSIDE_S_MAX
+        ]
+        for connection in outside[:LATE_AT_ONCE]:
+            late = f"TLS was not on, or its client was not known, after {OUTSIDE_S_MAX:.0f} s"
+            self.complaints.report(connection.peer, "late handshakes", late)
+            connection.abort()
+        if (self.crowd.late() or len(outside) > LATE_AT_ONCE) and self._sweep.running:
+            self.clock.callLater(LATE_REST_S, self._end_late)
 
     def _why_pending(self, connection: Connection) -> str:
         own = f"{connection.pending_bytes} bytes of what it sent wait for the journal"

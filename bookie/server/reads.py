@@ -19,10 +19,10 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from twisted.internet.defer import Deferred
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from quire.bookie.files import StorageError, status_of
+from quire.bookie.server.complaints import Complaints
 from quire.bookie.server.contract import LedgerStorage, Peer, ReadRequest
 from quire.bookie.server.counters import ServiceCounters
 from quire.conf.bookie import BookieOptions
@@ -61,13 +61,14 @@ def then(found: object, use: Callable[[Any], Deferred[None] | None]) -> Deferred
 class Reads:
     """All reads of one bookie."""
 
-    log = Logger()
-
-    def __init__(self, options: BookieOptions, storage: LedgerStorage, tally: ServiceCounters) -> None:
+    def __init__(
+        self, options: BookieOptions, storage: LedgerStorage, tally: ServiceCounters, complaints: Complaints
+    ) -> None:
         self.storage = storage
         self.waiting = 0  # under way or in line, all connections
         self.owed_bytes = 0  # of answers that are not taken, all connections; the listener counts them
         self._tally = tally
+        self._complaints = complaints
         self._waiting_max = options.reads_pending_max or sys.maxsize
         self._batch_bytes_max = options.batch_read_bytes_max
         self._owed_bytes_max = options.answers_bytes_max
@@ -149,9 +150,7 @@ class Reads:
         self.follow(peer, request, under_way)
 
     def _failed(self, failure: Failure, peer: Peer, request: ReadRequest) -> None:
-        self.log.failure(
-            "{operation} of ledger {ledger} failed", failure, operation=type(request).__name__, ledger=request.ledger
-        )
+        self._complaints.failed(type(request).__name__, request.ledger, failure)
         self.refuse(peer, request, status_of(failure.value))
 
     def _ended(self, _: object, peer: Peer) -> None:

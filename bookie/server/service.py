@@ -16,8 +16,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from quire.bookie.files import StorageError, status_of
+from quire.bookie.server.complaints import Complaints
 from quire.bookie.server.contract import LedgerStorage, Own, Peer, WriteRequest
 from quire.bookie.server.counters import ServiceCounters
 from quire.bookie.server.giving_way import GivingWay
@@ -77,7 +79,8 @@ class Service:
         self.tally = ServiceCounters()
         self.read_only = False
         self.high_priority_writes = True  # whether a read-only bookie has room for what ledger recovery writes
-        self.reads = Reads(options, storage, self.tally)
+        self.complaints = Complaints(clock, self.log)
+        self.reads = Reads(options, storage, self.tally, self.complaints)
         self.long_polls = LongPolls(clock, options, self.reads)
         self.parking = Parking(self._admit)
         self.giving_way = GivingWay(clock, self._take_add, self.parking.pend)
@@ -102,7 +105,7 @@ class Service:
             try:
                 operations[type(request)](peer, request)
             except (StorageError, OSError) as error:
-                self.log.error("{operation}: {error}", operation=type(request).__name__, error=str(error))
+                self.complaints.failed(type(request).__name__, getattr(request, "ledger", None), Failure())  # type: ignore[no-untyped-call]
                 self.refuse(peer, request, status_of(error))
 
     def unchoked(self, peer: Peer) -> None:
@@ -161,7 +164,7 @@ class Service:
             try:
                 status = self.storage.add(run, (peer, run))
             except (StorageError, OSError) as error:
-                self.log.error("add to ledger {ledger}: {error}", ledger=run.ledger, error=str(error))
+                self.complaints.failed("add", run.ledger, Failure())  # type: ignore[no-untyped-call]
                 status = status_of(error)
             if status is Status.EOK:
                 return True
@@ -232,7 +235,7 @@ class Service:
             try:
                 status = self.storage.write_lac(ledger, request.master_key, body, (peer, request))
             except (StorageError, OSError) as error:
-                self.log.error("explicit LAC of ledger {ledger}: {error}", ledger=ledger, error=str(error))
+                self.complaints.failed("explicit LAC", ledger, Failure())  # type: ignore[no-untyped-call]
                 status = status_of(error)
             if status is Status.EOK:
                 return True

@@ -5,6 +5,8 @@ Knows: their shapes.  Does not know: what is sent.
 """
 
 from socket import (
+    AF_INET,
+    AF_INET6,
     IPPROTO_TCP,
     SO_KEEPALIVE,
     SOL_SOCKET,
@@ -13,6 +15,8 @@ from socket import (
     TCP_KEEPINTVL,
     TCP_NODELAY,
     TCP_USER_TIMEOUT,
+    inet_ntop,
+    inet_pton,
     socket,
 )
 from typing import Any, Protocol
@@ -22,6 +26,8 @@ from quire.metadata.clock import Reactor
 # SPDX-License-Identifier: Apache-2.0
 
 KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 60, 10, 6
+MAPPED = bytes(10) + b"\xff\xff"  # an address of IPv4 as one of IPv6
+NETWORK_BYTES = 8  # of an address of IPv6
 USER_TIMEOUT_MS = 30_000  # the kernel gives up on bytes that were not acknowledged for so long
 
 
@@ -61,6 +67,17 @@ def peer_name(address: object) -> str:
     """host:port of the other side, for log lines."""
     host, port = getattr(address, "host", None), getattr(address, "port", None)
     return f"{host}:{port}" if host is not None else str(address)
+
+
+def source_of(address: object) -> str:
+    """What one machine has one of: an address of IPv4, a /64 of IPv6."""
+    host = str(getattr(address, "host", address))
+    if ":" not in host:
+        return host
+    packed = inet_pton(AF_INET6, host.partition("%")[0])
+    if packed.startswith(MAPPED):
+        return inet_ntop(AF_INET, packed[len(MAPPED) :])
+    return f"{inet_ntop(AF_INET6, packed[:NETWORK_BYTES].ljust(len(packed), bytes(1)))}/64"
 
 
 def socket_options(handle: socket) -> None:

@@ -31,7 +31,43 @@ from quire.protocol.messages import LAST_ENTRY
 
 log = Logger()
 T = TypeVar("T")
+QUIET_S = 60.0  # after a line, for its text
+FAULTS_MAX = 1000
+OTHER_FAULTS = "more that can't be read"
 PIPELINED_MAX = 8 * RUN_ENTRIES_MAX  # a reader that asks so far ahead of a window being read counts as sequential
+
+
+class ReadFaults:
+    """
+    The log lines about what can't be read: one a minute for each text, which names file and offset, then how many more
+    reads met it.  A client may read a damaged entry as often as it likes, and the log is on a disk.
+    """
+
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        self._seconds = seconds
+        # text -> when its line was written, how many were not since; oldest first
+        self._told: dict[str, list[float]] = {}
+
+    def tell(self, text: str) -> None:
+        """A read met this."""
+        now = self._seconds()
+        self._sum_up(now)
+        if text not in self._told and len(self._told) >= FAULTS_MAX:
+            text = OTHER_FAULTS
+        if text in self._told:
+            self._told[text][1] += 1
+            return
+        self._told[text] = [now, 0]
+        log.error("storage: {error}", error=text)
+
+    def _sum_up(self, now: float) -> None:
+        while self._told:
+            text, (since, more) = next(iter(self._told.items()))
+            if now - since < QUIET_S:
+                return
+            del self._told[text]
+            if more:
+                log.error("storage: {more:.0f} more reads met this: {error}", more=more, error=text)
 
 
 class ReadWindow:
@@ -56,6 +92,7 @@ class Lookup:
         workers: Workers,
         counters: StorageCounters,
         catch_up: CatchUp,
+        seconds: Callable[[], float],
         *,
         ahead_bytes_max: int,
         batch_bytes_max: int,
@@ -66,6 +103,7 @@ class Lookup:
         self._workers = workers
         self._counters = counters
         self._catch_up = catch_up
+        self._faults = ReadFaults(seconds)
         self._batch_bytes_max = batch_bytes_max
         self._ahead = ReadAhead(ahead_bytes_max)
         self._windows: dict[int, ReadWindow] = {}
@@ -158,14 +196,14 @@ class Lookup:
 
     async def _stored(self, job: Callable[..., T], *args: Any) -> T | Status:
         """
-        Runs a reading job; EIO, with a log line that names file and offset, when it fails; ETOOMANYREQUESTS when it
-        could not begin.
+        Runs a reading job; EIO, with a log line that names file and offset (`ReadFaults`), when it fails;
+        ETOOMANYREQUESTS when it could not begin.
         """
         try:
             return await self._workers.run(job, *args)
         except (StorageError, OSError) as error:
             self._counters.read_errors += 1
-            log.error("storage: {error}", error=str(error))
+            self._faults.tell(str(error))
             return status_of(error)
 
     async def _read_stored(self, state: StoredLedger, entry: int) -> bytes | Status:

@@ -86,6 +86,7 @@ class Storage:
             workers,
             counters,
             CatchUp(reactor, counters),
+            reactor.seconds,
             ahead_bytes_max=options.read_cache_bytes_max,
             batch_bytes_max=options.batch_read_bytes_max,
         )

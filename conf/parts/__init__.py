@@ -2,7 +2,7 @@
 What the options of several kinds of process are made of.
 
 In reading order: `identity` (face), `tls` (face), `authentication` (face), `rights` (face), `zookeeper` (face),
-`http` (face).
+`http` (face), `peers` (face).
 """
 
 # SPDX-License-Identifier: Apache-2.0

@@ -266,3 +266,12 @@ def test_another_limit_holds_for_the_frames_after_it() -> None:
     assert narrow.failure is not None
     assert wide.feed(frame) == [b"x" * 20]
     assert wide.failure is None
+
+
+def test_how_long_an_unfinished_frame_will_be() -> None:
+    """As soon as its length is there, however it is cut, and not of the one before it."""
+    receives = receiver(100)
+    frame = (50).to_bytes(4, "big") + b"x" * 50
+    for piece, awaited in ((frame[:3], 4), (frame[3:9], 54), (frame[9:] + frame[:2], 4), (frame[2:], 4)):
+        receives.feed(piece)
+        assert receives.awaited == awaited

@@ -1,8 +1,13 @@
 """TLS on a connection: who is let in, what is said when not, and that no byte leaves before that is known."""
 
+import gc
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from twisted.internet.error import ConnectionLost
+from twisted.python.failure import Failure
 
 from quire.security.refusals import TlsRefused
 from quire.security.stream import is_address
@@ -160,3 +165,50 @@ def test_addresses_and_names() -> None:
     assert is_address("::1")
     assert is_address("10.0.0.1")
     assert not is_address("bookie1")
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """What only the collector would free stays."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def lost(pair: Pair) -> None:
+    for tcp in (pair.bookie.tcp, pair.client.tcp):
+        tcp.protocol.connectionLost(Failure(ConnectionLost()))  # type: ignore[attr-defined]
+
+
+def closed(pair: Pair) -> None:
+    pair.served.loseConnection()
+    pair.carry()
+
+
+def garbled(pair: Pair) -> None:
+    pair.bookie.tcp.protocol.dataReceived(b"no TLS")  # type: ignore[attr-defined]
+    lost(pair)
+
+
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize("end", [lost, closed, garbled])
+def test_nothing_of_openssl_is_left_of_a_connection(authority: Authority, end: Callable[[Pair], None]) -> None:
+    """Neither of one that ended well nor of the others; it is much, and the collector does not see how much."""
+    pair = Pair(bookie_options(**authority.issue("bookie").keys), client_options(tls_trust=authority.trust))
+    assert pair.client.is_secured
+    held = [weakref.ref(stream.tls) for stream in (pair.served, pair.made)]
+    end(pair)
+    assert pair.client.lost is not None
+    assert pair.bookie.lost is not None
+    assert [tls() for tls in held] == [None, None]
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_nothing_of_openssl_is_left_of_a_handshake_that_failed(authority: Authority, tmp_path: Path) -> None:
+    """On the side that refused, and on the other."""
+    other = Authority(tmp_path / "other")
+    pair = Pair(bookie_options(**authority.issue("bookie").keys), client_options(tls_trust=other.trust))
+    assert isinstance(pair.client.lost, TlsRefused)
+    assert pair.bookie.lost is not None
+    assert not hasattr(pair.served, "tls")
+    assert not hasattr(pair.made, "tls")

@@ -44,6 +44,18 @@ def test_pressure_shows() -> None:
     assert found["quire_pending_bytes"] == REQUEST_BYTES + len(KEY) + 28 + 36 + 100
 
 
+def test_refusals_have_their_reasons() -> None:
+    """Connections that were closed are counted by reason, beside the addresses that the others come from."""
+    scene = Scene(connections_per_address_max=1)
+    scene.connect().send(bytes(4))
+    for _ in range(3):
+        scene.connect()
+    text = Metrics(BookieCollector(scene.service, scene.listener, scene.storage.counters)).text().decode()
+    assert 'quire_connections_refused_total{why="what they sent"} 1.0' in text
+    assert 'quire_connections_refused_total{why="too many connections of an address"} 2.0' in text
+    assert scrape(scene)["quire_connection_addresses"] == 1
+
+
 def test_numbers_of_a_slots_object() -> None:
     """Counters are read from `__slots__`; an object without slots has none."""
     assert dict(numbers(FakeCounters())) == {"gc_ledgers_deleted": 0, "gc_rounds": 0, "journal_syncs": 0}

@@ -1,6 +1,6 @@
 """Frames as a client sends them, and connections without sockets to send them over."""
 
-from twisted.internet.address import IPv4Address
+from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
@@ -18,6 +18,7 @@ from tests.bookie.fakes.storage import FakeStorage
 
 BOOKIE = "bookie-1"
 LEDGER = 7
+HOST = "192.0.2.1"
 DIGEST = Digest(DigestType.CRC32C, b"secret")
 KEY = DIGEST.master_key
 WRONG = Digest(DigestType.CRC32C, b"wrong").master_key
@@ -75,8 +76,9 @@ class Wire(StringTransport):
     bufferSize = 0
     chokes_at = 1 << 30
 
-    def __init__(self, port: int = 1234) -> None:
-        super().__init__(peerAddress=IPv4Address("TCP", "192.0.2.1", port))
+    def __init__(self, port: int = 1234, host: str = HOST) -> None:
+        made = IPv6Address if ":" in host else IPv4Address
+        super().__init__(peerAddress=made("TCP", host, port))
         self.aborted = False
         self.choked = False
 
@@ -118,10 +120,10 @@ class Scene:
         self.listener.startFactory()
         self.ports = 1000
 
-    def connect(self) -> "Client":
+    def connect(self, host: str = HOST) -> "Client":
         self.ports += 1
         connection = self.listener.buildProtocol(None)
-        wire = Wire(self.ports)
+        wire = Wire(self.ports, host)
         connection.makeConnection(wire)
         return Client(connection, wire)
 

@@ -322,3 +322,32 @@ def test_where_tls_is_not_required_it_can_only_come_before_authentication(tmp_pa
     client.ask(auth(b"", 3))
     assert client.ask(START).status is Status.EBADREQ  # type: ignore[union-attr]
     assert len(logged_in(scene.connect(), 3)) == 1
+
+
+def test_not_taking_the_refusals_puts_nothing_off() -> None:
+    """Who is outside and chokes on its answers is sent away as the others are."""
+    scene = Asking()
+    client = scene.connect()
+    client.wire.chokes_at = 1000
+    client.send(adds3(7, *[b"a"] * 100))
+    assert client.wire.paused
+    scene.clock.pump([1.0] * int(OUTSIDE_S_MAX - 1))
+    assert not client.wire.aborted
+    scene.clock.pump([1.0] * 2)
+    assert client.wire.aborted
+
+
+def test_who_is_outside_goes_first_whatever_it_asks() -> None:
+    """Refused requests are no activity that counts against those who are known."""
+    scene = Asking(connections_max=3)
+    known = scene.connect()
+    logged_in(known, 3)
+    known.send(adds(b"a"))
+    scene.clock.advance(5)
+    strangers = [scene.connect() for _ in range(2)]
+    for _ in range(3):
+        scene.clock.advance(1)
+        for stranger in strangers:
+            stranger.send(adds3(7, b"a"))
+    scene.connect()
+    assert [client.wire.aborted for client in (known, *strangers)] == [False, True, False]

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred, maybeDeferred
 
+from quire.bookie.storage.lookup import FAULTS_MAX, OTHER_FAULTS, QUIET_S, ReadFaults
 from quire.bookie.storage.read_ahead import RESTS
 from quire.bookie.storage.workers import InlineWorkers
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
 from tests.bookie.fakes.disk import DIGEST, KEY, Bookie, HeldWorkers, body_of, run_of
+from tests.bookie.server.test_listener import log_lines
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -184,3 +186,38 @@ def test_later_copies_win_everywhere() -> None:
     assert [bookie.read(1, entry) for entry in range(10)] == wanted
     again = Bookie(bookie.disk.crashed(None))
     assert [again.read(1, entry) for entry in range(10)] == wanted
+
+
+def test_who_reads_a_damaged_entry_again_and_again_does_not_fill_the_log() -> None:
+    """A line a minute for each place, then how many reads met it besides; each read has its EIO and is counted."""
+    bookie = stored()
+    (log,) = bookie.disk.find(".log")
+    bookie.disk.flip(log, 1024 + 20)
+    with log_lines() as lines:
+        assert {bookie.read(1, 0) for _ in range(100)} == {Status.EIO}
+        bookie.clock.advance(QUIET_S - 1)
+        assert bookie.read(1, 0) is Status.EIO
+    assert len(lines) == 1
+    assert log in lines[0]
+    with log_lines() as more:
+        bookie.clock.advance(1)
+        assert bookie.read(1, 0) is Status.EIO
+    assert more == [lines[0].replace("storage: ", "storage: 100 more reads met this: "), lines[0]]
+    assert bookie.storage.counters.read_errors == 102
+
+
+def test_the_log_of_faults_has_a_bound() -> None:
+    """Beyond so many places in a minute they share a line."""
+    now = 0.0
+    faults = ReadFaults(lambda: now)
+    with log_lines() as lines:
+        for number in range(3 * FAULTS_MAX):
+            faults.tell(f"place {number}")
+    assert len(lines) == FAULTS_MAX + 1
+    with log_lines() as lines:
+        now = QUIET_S
+        faults.tell("place 0")
+    assert lines == [
+        f"storage: {2 * FAULTS_MAX - 1} more reads met this: {OTHER_FAULTS}",
+        "storage: place 0",
+    ]
