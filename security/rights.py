@@ -15,7 +15,8 @@ What clients may do: verbs of roles and users, in all ledgers or in some, from a
     administer   administer by changing, over HTTP
 
 Knows: that form, and what is lacking to a request that needs some verbs.
-Does not know: requests (`bookie/server/judge.py` knows what each needs), who somebody is (`roles`, `digest_md5`).
+Does not know: requests (`bookie/server/admission/judge.py` knows what each needs), who somebody is (`roles`,
+`digest_md5`).
 
 Safety: what no line gives nobody has.  A file that is not understood, in any line of it, gives nothing and stops the
 start; so does a line that can't count, because nobody is known here by what it names.  An error names the file and the

@@ -6,10 +6,9 @@ Does not know: what a request means (`service`), how it looks on the wire (`prot
 may be (`crowd`).
 
 Safety: what one peer sends can close that peer's connection and no other, except that when all together make us hold
-too much, the one which has done so for the longest time is closed.  That is bounded by four accounts: partial frames
-(one for each connection, with a deadline; `crowd`), what waits for the journal
-(`connection_pending_bytes_max`, `pending_bytes_max`), answers that are not taken (`answers_bytes_max`; nothing more is
-read from such a peer), and reads in line (`reads`).
+too much, one of those that hold most is closed (`crowd`).  That is bounded by four accounts: partial frames (`crowd`),
+what waits for the journal (`connection_pending_bytes_max`, `pending_bytes_max`), answers that are not taken
+(`answers_bytes_max`; nothing more is read from such a peer), and reads in line (`reads`).
 """
 
 from collections import deque
@@ -22,11 +21,11 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from quire.bookie.server.admission.crowd import Account, Crowd, is_large
+from quire.bookie.server.admission.entrance import OUTSIDE_FRAME_BYTES_MAX, Entrance
+from quire.bookie.server.admission.judge import Judge, Serve
 from quire.bookie.server.complaints import Complaints
 from quire.bookie.server.contract import ReadRequest, WriteRequest
-from quire.bookie.server.crowd import LATE_AT_ONCE, Account, Crowd, is_large
-from quire.bookie.server.entrance import OUTSIDE_FRAME_BYTES_MAX, OUTSIDE_S_MAX, Entrance
-from quire.bookie.server.judge import Judge, Serve
 from quire.bookie.server.reads import FIRST_ANSWER_BYTES
 from quire.bookie.server.service import Service
 from quire.bookie.server.transport import Transport, Wire, peer_name, socket_options, source_of
@@ -428,31 +427,20 @@ class Listener(Factory):
             self.entrance.credentials.refresh()
         now = self.clock.seconds()
         for connection in self.connections:
-            if connection.paused_since is not None and not connection.paused_alarmed:
-                if now - connection.paused_since < PAUSE_ALARM_S:
-                    continue
+            since = connection.paused_since
+            if since is not None and not connection.paused_alarmed and now - since >= PAUSE_ALARM_S:
                 connection.paused_alarmed = True
                 self.log.warn(
                     "nothing was read from {peer} for {pause:.1f} s: {why}",
                     peer=connection.peer,
-                    pause=now - connection.paused_since,
+                    pause=now - since,
                     why="it does not take its answers" if connection.choked else self._why_pending(connection),
                 )
         self._end_late()
 
     def _end_late(self) -> None:
         """So many in a turn, that the others are served meanwhile."""
-        now = self.clock.seconds()
-        outside = [
-            connection
-            for connection in self.connections
-            if connection.outside_since is not None and now - connection.outside_since >= OUTSIDE_S_MAX
-        ]
-        for connection in outside[:LATE_AT_ONCE]:
-            late = f"TLS was not on, or its client was not known, after {OUTSIDE_S_MAX:.0f} s"
-            self.complaints.report(connection.peer, "late handshakes", late)
-            connection.abort()
-        if (self.crowd.late() or len(outside) > LATE_AT_ONCE) and self._sweep.running:
+        if self.crowd.late() and self._sweep.running:
             self.clock.callLater(LATE_REST_S, self._end_late)
 
     def _why_pending(self, connection: Connection) -> str:

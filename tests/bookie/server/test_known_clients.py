@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.bookie.server.entrance import OUTSIDE_FRAME_BYTES_MAX, OUTSIDE_S_MAX
+from quire.bookie.server.admission.entrance import OUTSIDE_FRAME_BYTES_MAX, OUTSIDE_S_MAX
 from quire.bookie.server.listener import Listener
 from quire.protocol import schema, v2, v3
 from quire.protocol.errors import Status

@@ -12,7 +12,7 @@ from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
-from quire.bookie.server.entrance import OUTSIDE_FRAME_BYTES_MAX
+from quire.bookie.server.admission.entrance import OUTSIDE_FRAME_BYTES_MAX
 from quire.client import api
 from quire.conf.client import ClientOptions
 from quire.metadata.store import ServiceInfo

@@ -19,6 +19,7 @@ from heapq import nsmallest
 from itertools import islice
 from typing import Protocol
 
+from quire.bookie.server.admission.entrance import OUTSIDE_S_MAX
 from quire.bookie.server.complaints import Complaints
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Clock
@@ -55,6 +56,7 @@ class Member(Protocol):
     partial_bytes: int  # kept of an unfinished frame
     partial_since: float | None  # its first byte
     paused_since: float | None  # it is not read from
+    outside_since: float | None  # it is not admitted yet
     choked: bool  # it does not take its answers, so it is not read from
 
     @property
@@ -205,10 +207,19 @@ class Crowd:
 
     def late(self) -> bool:
         """
-        Ends connections whose frame has been unfinished for too long, or grows too slowly; whether that were so many
-        that there may be more.
+        Ends connections that have been outside for too long, and those whose frame has been unfinished for too long, or
+        grows too slowly; whether that were so many that there may be more.
         """
         now = self._clock.seconds()
+        outside = [
+            member
+            for member in self.members
+            if member.outside_since is not None and now - member.outside_since >= OUTSIDE_S_MAX
+        ]
+        for member in outside[:LATE_AT_ONCE]:
+            reason = f"TLS was not on, or its client was not known, after {OUTSIDE_S_MAX:.0f} s"
+            self._complaints.report(member.peer, "late handshakes", reason)
+            member.abort()
         begun = {
             member: member.partial_since
             for member in self.members
@@ -222,7 +233,7 @@ class Crowd:
         if len(late) <= LATE_AT_ONCE and now >= self._floor_at:
             self._floor_at = now + FLOOR_S
             self._end_slow(member for member in begun if member.alive and is_large(member) and not member.choked)
-        return len(late) > LATE_AT_ONCE
+        return len(late) > LATE_AT_ONCE or len(outside) > LATE_AT_ONCE
 
     def _end_slow(self, begun: Iterable[Member]) -> None:
         """Those of frames that are the same as at the last look and have hardly grown since."""

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from quire.bookie.server.admission.judge import Judge, Serve
 from quire.bookie.server.complaints import Complaints
-from quire.bookie.server.judge import Judge, Serve
 from quire.protocol import v3, wire
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun, Auth, AuthReply, Read, Request, StartTls

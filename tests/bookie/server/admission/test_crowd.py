@@ -5,7 +5,7 @@ peer little saves it.
 
 import pytest
 
-from quire.bookie.server.crowd import FLOOR_FRAME_BYTES, FLOOR_S, IDLEST, LATE_AT_ONCE
+from quire.bookie.server.admission.crowd import FLOOR_FRAME_BYTES, FLOOR_S, IDLEST, LATE_AT_ONCE
 from quire.bookie.server.listener import LATE_REST_S, RECEIVE_BYTES
 from quire.protocol.errors import Status
 from tests.bookie.fakes.wires import Client, Scene, adds, read

@@ -8,8 +8,8 @@ import pytest
 from twisted.internet.task import Clock
 from twisted.logger import Logger
 
+from quire.bookie.server.admission.judge import MOST, Judge, ledger_of, needed
 from quire.bookie.server.complaints import Complaints
-from quire.bookie.server.judge import MOST, Judge, ledger_of, needed
 from quire.protocol import wire
 from quire.protocol.errors import Status
 from quire.protocol.messages import (
