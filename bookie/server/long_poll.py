@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred
 from quire.bookie.server.contract import LedgerView, Peer
 from quire.bookie.server.reads import Reads, then
 from quire.conf.bookie import BookieOptions
-from quire.metadata.clock import Clock, Timer
+from quire.metadata.clock import Clock, Timer, time_of_day
 from quire.protocol import wire
 from quire.protocol.errors import Status
 from quire.protocol.messages import LAST_ENTRY, Read, ReadReply
@@ -154,7 +154,7 @@ class LongPolls:
             advanced = not isinstance(lac, Deferred) and lac > poll.request.previous_lac
             if advanced or all_of_them or isinstance(lac, Deferred):
                 self._remove(poll)
-                self._answer(poll.peer, poll.request, self._clock.seconds() if advanced and not all_of_them else None)
+                self._answer(poll.peer, poll.request, time_of_day() if advanced and not all_of_them else None)
 
     def _answer(self, peer: Peer, request: Read, moved_at: float | None = None) -> None:
         """The wait is over.  `moved_at`: when an ordinary advance of the LAC ended it, seconds since the epoch."""

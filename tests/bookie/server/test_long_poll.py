@@ -1,5 +1,7 @@
 """Long polls (wire.md 6.6): every case of the table, what wakes one, and that none is lost or answered twice."""
 
+import pytest
+
 from quire.protocol import v3
 from quire.protocol.errors import Status
 from quire.protocol.messages import LAST_ENTRY, ReadReply, WriteLac
@@ -41,14 +43,18 @@ def test_a_poll_that_is_behind_is_answered_at_once() -> None:
     assert client.ask(poll(2, -1)) == ReadReply(S.EOK, LEDGER, 0, body(scene, 0), 3, None, 2)
 
 
-def test_a_poll_is_woken_by_an_add() -> None:
-    """LAC moves with the add behind it; the answer has the entry, the LAC and when it moved."""
+def test_a_poll_is_woken_by_an_add(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    LAC moves with the add behind it; the answer has the entry, the LAC and when it moved, by the time of day and not by
+    the clock of a daemon, which counts from its machine's start.
+    """
+    monkeypatch.setattr("quire.bookie.server.long_poll.time_of_day", lambda: 1_700_000_000.25)
     scene, client = scene_with(2)
     timers = len(scene.clock.getDelayedCalls())
     assert client.send(poll(1, 0)).replies() == []
     scene.clock.advance(0.5)
     scene.connect().send(adds(b"2", first=2))
-    moved = int(scene.clock.seconds() * 1000)
+    moved = 1_700_000_000_250
     assert client.replies() == [ReadReply(S.EOK, LEDGER, 1, body(scene, 1), 1, moved, 1)]
     assert len(scene.clock.getDelayedCalls()) == timers, "its timer is gone"
 
