@@ -1,8 +1,8 @@
 """
 The options of a client, as data with documentation.
 
-Knows: each option's BookKeeper key, unit, default, range and meaning.  Does not know: files or the
-environment; see `properties`.  Keys that BookKeeper lacks are our own.
+Knows: each option's BookKeeper key, unit, default, range and meaning, and which file a client has that is told of none.
+Does not know: the form of files; see `properties`.  Keys that BookKeeper lacks are our own.
 
 A user sees one flat class, `ClientOptions`, made of one class for each subject.  pydantic collects the fields from the
 last base class to the first: this is the order of the sample.
@@ -10,6 +10,9 @@ last base class to the first: this is the order of the sample.
 Every queue that these options bound pushes back on its user; none of them drops anything.
 """
 
+import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
@@ -19,10 +22,13 @@ from quire.conf.parts.authentication import ClientAuthenticationOptions
 from quire.conf.parts.tls import ClientTlsOptions
 from quire.conf.parts.zookeeper import ZooKeeperOptions
 from quire.conf.placement import PlacementOptions
+from quire.conf.properties import URI, Property, options, read
 
 # SPDX-License-Identifier: Apache-2.0
 
 MIB = 1 << 20
+CONF_VARIABLE = "QUIRE_CONF"
+CONF_FILES = ("~/.config/quire/client.conf", "/etc/quire/client.conf")
 
 
 class ConnectionOptions(BaseModel):
@@ -318,3 +324,22 @@ class ClientOptions(
         unit="ms",
         description="metadata session, and how long an unreachable store is tried",
     )
+
+
+def conf_file() -> Path | None:
+    """The client's configuration file: QUIRE_CONF, else the first of the usual places that exists."""
+    named = os.environ.get(CONF_VARIABLE)
+    if named:
+        return Path(named)
+    return next((path for path in (Path(name).expanduser() for name in CONF_FILES) if path.is_file()), None)
+
+
+def from_conf_file(over: Sequence[Property] = ()) -> tuple[ClientOptions, list[str]]:
+    """
+    The options of that file, without one the defaults, and what to warn of.  `over`: what counts more than the file.
+    `ConfigurationError`.
+    """
+    path = conf_file()
+    passed_over = {URI, *(item.key for item in over)}
+    found = [] if path is None else [item for item in read(str(path)) if item.key not in passed_over]
+    return options(ClientOptions, [*found, *over])

@@ -7,6 +7,7 @@ Does not know: what is asked of a cluster.
 
 import os
 import threading
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import TypeVar
 
@@ -14,7 +15,7 @@ from quire.client.api import Client
 from quire.client.api import connect as open_cluster
 from quire.client.background import reactor_thread
 from quire.client.gathering import pulled
-from quire.conf.client import ClientOptions
+from quire.conf.client import from_conf_file
 from quire.conf.log import LogOptions
 from quire.conf.pipeline import Secret
 from quire.log.api import Logs
@@ -27,16 +28,19 @@ T = TypeVar("T")
 
 class Cluster:
     """
-    A cluster's ledgers and logs, with ordinary calls around their asynchronous ones.  `offload`: where copies
-    are of ledgers that bookies no longer have.
+    A cluster's ledgers and logs, with ordinary calls around their asynchronous ones, by the client's configuration
+    file of this machine, as for the commands.  `offload`: where copies are of ledgers that bookies no longer have.
     """
 
     def __init__(self, uri: str, offload: str | None = None) -> None:
+        options, excess = from_conf_file()
+        for text in excess:
+            warnings.warn(text, stacklevel=2)
         self.uri = uri
         self.copies = None if offload is None else Offloaded(offload)
         self._thread = reactor_thread()
         self.client: Client = self._thread.wait(
-            lambda: open_cluster(self._thread.reactor, uri, ClientOptions(), self.copies), Client.close
+            lambda: open_cluster(self._thread.reactor, uri, options, self.copies), Client.close
         )
         self.logs = Logs(self.client, LogOptions(openers=openers()))
 
@@ -66,7 +70,10 @@ _clusters: dict[tuple[int, str, str | None], Cluster] = {}
 
 
 def cluster(uri: str, offload: str | None = None) -> Cluster:
-    """This process's.  `ValueError` for a URI of no known form; `MetaStore` when the store can't be reached."""
+    """
+    This process's.  `ValueError` for a URI of no known form or a configuration file that can't be used; `MetaStore`
+    when the store can't be reached.
+    """
     key = os.getpid(), uri, offload
     with _lock:
         if key not in _clusters:

@@ -51,8 +51,8 @@ ROOMS: dict[str, dict[str, str]] = {
     ),
     "conf": rows(
         "addresses known_keys options",
-        "parts placement",
-        "autorecovery bookie client log pipeline properties",
+        "parts placement properties",
+        "autorecovery bookie client log pipeline",
         "samples shared_file",
     ),
     "security": rows(

@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from quire.conf.client import CONF_VARIABLE
 from quire.conf.pipeline import LedgerReading
+from quire.conf.properties import ConfigurationError
 from quire.pipeline.clients import Cluster, cluster, password
 from quire.protocol.errors import MetaStore
+from quire.tools.local_cluster.cluster import LocalCluster
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -33,6 +36,31 @@ def test_a_store_that_is_not_there(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(MetaStore, match="quire metadata init"):
             cluster(f"sqlite://{tmp_path}/none.db")
+
+
+def test_bookies_that_want_a_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the client's configuration file, as the commands: its keys for TLS hold for tasks, too."""
+    with LocalCluster(tmp_path, 1, tls=True) as made:
+        monkeypatch.setenv(CONF_VARIABLE, str(made.client_conf))
+        ours = cluster(made.uri)
+
+        async def written() -> bytes:
+            writer = await ours.client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
+            await writer.append(b"kept")
+            await writer.close()
+            reader = await ours.client.open_ledger(writer.id)
+            return (await reader.read(0, 0))[0].data
+
+        assert ours.wait(written) == b"kept"
+
+
+def test_a_configuration_that_is_not_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stops the task and names what is wrong."""
+    file = tmp_path / "client.conf"
+    file.write_text("addEntryTimeoutSecs=7\n")
+    monkeypatch.setenv(CONF_VARIABLE, str(file))
+    with pytest.raises(ConfigurationError, match="addEntryTimeoutSec"):
+        cluster(f"sqlite://{tmp_path}/other.db")
 
 
 def test_a_password(tmp_path: Path) -> None:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 URI_KEY = "metadataServiceUri"
 PROTOCOL_KEY = "useV2WireProtocol"
-CONF_VARIABLE = "QUIRE_CONF"
-CONF_FILES = ("~/.config/quire/client.conf", "/etc/quire/client.conf")
 
 Metadata = Annotated[
     str | None,
@@ -80,14 +78,6 @@ def single() -> typer.Typer:
     return typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
 
 
-def conf_file() -> Path | None:
-    """The client's configuration file: QUIRE_CONF, else the first of the usual places that exists."""
-    named = os.environ.get(CONF_VARIABLE)
-    if named:
-        return Path(named)
-    return next((path for path in (Path(name).expanduser() for name in CONF_FILES) if path.is_file()), None)
-
-
 def metadata_uri(option: str | None) -> str:
     """
     The URI from --metadata or QUIRE_METADATA, else `metadataServiceUri` of the configuration file; `Usage` when there
@@ -95,6 +85,8 @@ def metadata_uri(option: str | None) -> str:
     """
     if option:
         return option
+    from quire.conf.client import CONF_FILES, conf_file
+
     path = conf_file()
     if path is not None:
         uri = value_in(path, URI_KEY)
@@ -119,16 +111,12 @@ def client_options(protocol: str | None = None) -> "ClientOptions":
     The client's options: those of the configuration file, and --protocol over them; what the file has in excess
     is noted.
     """
-    from quire.conf.client import ClientOptions
-    from quire.conf.properties import Property, options, read
+    from quire.conf.client import from_conf_file
+    from quire.conf.properties import Property
 
     if protocol not in {None, "v2", "v3"}:
         raise Usage(f"--protocol is v2 or v3, not {protocol!r}")
-    path = conf_file()
-    found = [item for item in read(str(path)) if item.key != URI_KEY] if path is not None else []
-    if protocol is not None:
-        found = [item for item in found if item.key != PROTOCOL_KEY] + [Property(PROTOCOL_KEY, protocol, "--protocol")]
-    made, warnings = options(ClientOptions, found)
+    made, warnings = from_conf_file([] if protocol is None else [Property(PROTOCOL_KEY, protocol, "--protocol")])
     for warning in warnings:
         note(warning)
     return made

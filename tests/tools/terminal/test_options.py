@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from quire.conf import client
 from quire.conf.properties import ConfigurationError
-from quire.tools.terminal import options
 from quire.tools.terminal.options import Usage, client_options, metadata_uri, password_of
 
 # SPDX-License-Identifier: Apache-2.0
@@ -15,7 +15,7 @@ from quire.tools.terminal.options import Usage, client_options, metadata_uri, pa
 def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The configuration file that QUIRE_CONF names, not written yet."""
     path = tmp_path / "client.conf"
-    monkeypatch.setenv(options.CONF_VARIABLE, str(path))
+    monkeypatch.setenv(client.CONF_VARIABLE, str(path))
     return path
 
 
@@ -37,8 +37,8 @@ def test_no_store_is_wrong_usage(conf: Path, monkeypatch: pytest.MonkeyPatch) ->
     conf.write_text("\n")
     with pytest.raises(Usage, match=rf"not set in {conf}.*QUIRE_METADATA"):
         metadata_uri(None)
-    monkeypatch.delenv(options.CONF_VARIABLE)
-    monkeypatch.setattr(options, "CONF_FILES", (str(conf.parent / "none"),))
+    monkeypatch.delenv(client.CONF_VARIABLE)
+    monkeypatch.setattr(client, "CONF_FILES", (str(conf.parent / "none"),))
     with pytest.raises(Usage, match=r"exists.*--metadata URI"):
         metadata_uri(None)
 
