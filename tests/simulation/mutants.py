@@ -107,7 +107,7 @@ MUTANTS = (
            (f"{EDITS}._close_ledger", "if metadata.state is LedgerState.IN_RECOVERY:", "if False:"),
            (f"{EDITS}._close_ledger", "return metadata.state is LedgerState.OPEN", "return not metadata.is_closed")),
     mutant("acknowledged while the ensemble changes", "protocol-rules.md 2.5, S13", "change",
-           (f"{APPEND}._acked", "if self.state is State.OPEN:", "if True:")),
+           (f"{APPEND}._acked", "if last > self.head and self.state is State.OPEN:", "if True:")),
     mutant("a replaced bookie's acknowledgements still count", "protocol-rules.md 2.5, S12", "change",
            (f"{APPEND}._ensemble_changed", "self._install(replica.index, bookie).standing = Standing.FRESH",
             "fresh = self._install(replica.index, bookie)\n"
