@@ -13,7 +13,7 @@ export QUIRE_PEER_VERSION ?= $(BOOKKEEPER)
 # The suite starts hundreds of processes; each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test processes spark declarative pipeline lint simulate mutants crash survive interop bench growth sizes manual clean
+.PHONY: help demo test processes spark declarative pipeline lint fuzz simulate mutants crash survive interop bench growth sizes manual clean
 
 help:
 	@echo "make demo [FILE=path]   append a real file to a ledger while a bookie is killed, read it back, compare"
@@ -23,6 +23,7 @@ help:
 	@echo "make declarative        the example of Spark's Declarative Pipelines: two minutes, 230 MB of packages more"
 	@echo "make pipeline           a worked example: this repository's history through a log and Spark, with a chart"
 	@echo "make lint               ruff and strict mypy"
+	@echo "make fuzz [SECONDS=60]  each decoder of foreign bytes, so long each: what it must not do with any input; [ARGS='NAME …'] [ARGS='--drawn 4']"
 	@echo "make simulate [SECONDS=600]  a simulated cluster under faults, from fresh seeds; [ARGS='--seed N --trace'] one history again"
 	@echo "make mutants            guards taken away in turn: the simulator must catch each"
 	@echo "make crash              every crash point and many flipped bits of a bookie's files: minutes"
@@ -50,6 +51,10 @@ $(VENV)/.pipeline: $(VENV)/.made $(SETUP)
 	$(BIN)/python -m pip install --quiet --editable '.[pipeline]'
 	@touch $@ $(VENV)/.run
 
+$(VENV)/.fuzz: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --editable '.[fuzz]'
+	@touch $@
+
 $(VENV)/.declarative: $(VENV)/.test
 	$(BIN)/python -m pip install --quiet --editable '.[declarative]'
 	@touch $@
@@ -75,6 +80,9 @@ pipeline: $(VENV)/.pipeline
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+fuzz: $(VENV)/.fuzz
+	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(ARGS)
 
 simulate: $(VENV)/.test
 	$(BIN)/python -m tests.simulation $(or $(ARGS),--seconds $(or $(SECONDS),600))

@@ -21,6 +21,7 @@ from quire.protocol.errors import MetadataSerialization
 
 LAYOUT_VERSION = 5
 LAYOUT_VERSION_MIN = 3
+VERSION_DIGITS_MAX = 9
 FIELD = re.compile(r'\s*(\w+)\s*:\s*("(?:[^"\\]|\\.)*")\s*')
 FIELD_NAMES = {
     "bookieHost": "bookie",
@@ -71,7 +72,8 @@ class Cookie:
         """Layout 3 and up; `IdentityError` names `where`."""
         text = data.decode("utf-8", "replace")
         first, _, rest = text.partition("\n")
-        if not first.strip().isdecimal():
+        first = first.strip()
+        if not (first.isascii() and first.isdecimal() and len(first) <= VERSION_DIGITS_MAX):
             raise IdentityError(
                 f"{where} is not a cookie: its first line is {first[:40]!r} instead of a layout version"
             )

@@ -71,15 +71,18 @@ class Seen:
                 f"{path} at offset {len(text)}: damaged (its checksum is wrong): if the metadata store was not set "
                 "back, remove it"
             )
-        values = dict(line.split(": ", 1) for line in lines[1:])
-        numbers: dict[str, Any] = {
-            name: int(values[name]) for name in ("changes", "ledgers", "chosen", "accepted", "note")
-        }
-        seen = cls(values["cluster"], **numbers)
-        if "behind" not in values:
-            return seen
-        changes, ledgers = map(int, values["found"].split())
-        return replace(seen, behind=int(values["behind"]), found=(changes, ledgers))
+        try:
+            values = dict(line.split(": ", 1) for line in lines[1:])
+            numbers: dict[str, Any] = {
+                name: int(values[name]) for name in ("changes", "ledgers", "chosen", "accepted", "note")
+            }
+            seen = cls(values["cluster"], **numbers)
+            if "behind" not in values:
+                return seen
+            changes, ledgers = map(int, values["found"].split())
+            return replace(seen, behind=int(values["behind"]), found=(changes, ledgers))
+        except (ValueError, KeyError):
+            raise StorageError(f"{path} is not what this version writes: if an earlier one did, remove it") from None
 
 
 def read_seen(files: Files, directories: Iterable[str], cluster: str) -> Seen | None:

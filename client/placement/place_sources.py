@@ -47,7 +47,10 @@ def parse_places(data: bytes) -> dict[str, str]:
     text = data.decode()
     found: dict[str, str] = {}
     if text.lstrip().startswith("{"):
-        tree = json.loads(text)
+        try:
+            tree = json.loads(text)
+        except RecursionError:
+            raise ValueError("it is nested too deep") from None
         for name, value in tree.items():
             if isinstance(value, dict):
                 for bookie, facts in value.items():

@@ -17,6 +17,7 @@ between judging and deleting; but the txn has to be read before the intent.
 from __future__ import annotations  # `Value.parse` goes by the types of fields as they are written
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
@@ -28,6 +29,7 @@ from quire.protocol.log_errors import BatchGap, LogDamaged, LogFenced, LogFull, 
 
 PAST_MAX = 256
 LEDGERS_MAX = 100_000
+NUMBER = re.compile("[0-9]{1,18}")
 PARTS_MAX = 4_000
 
 
@@ -108,7 +110,7 @@ class Intent(Value):
 def _object(data: bytes, what: str) -> dict[str, Any]:
     try:
         found = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise LogDamaged(f"a record of a {what} can't be decoded: {error}") from None
     if not isinstance(found, dict):
         raise LogDamaged(f"a record of a {what} is {data[:40]!r}")
@@ -127,7 +129,7 @@ class IntentName(NamedTuple):
     def parse(cls, name: str) -> IntentName:
         """`LogDamaged`."""
         pieces = name.split("-")
-        if len(pieces) != 4 or not all(piece.isascii() and piece.isdigit() for piece in pieces[:3]):
+        if len(pieces) != 4 or not all(NUMBER.fullmatch(piece) for piece in pieces[:3]):
             raise LogDamaged(f"an intent has the name {name[:80]!r}")
         batch, part, attempt = map(int, pieces[:3])
         return cls(batch, part, attempt, pieces[3])

@@ -124,7 +124,7 @@ def from_json(data: bytes, what: str) -> dict[str, Any]:
     """The object that `data` is; `LogDamaged` when it is none, `UnknownFormat` when a newer version wrote it."""
     try:
         found = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise LogDamaged(f"a {what} can't be decoded: {error}") from None
     if not isinstance(found, dict) or found.get("quire") != what:
         raise LogDamaged(f"it is no {what}: it begins with {data[:40]!r}")

@@ -5,6 +5,8 @@ Knows: BookieServiceInfoFormat, and the empty data of bookies that are too old t
 Does not know: where registrations are kept.
 """
 
+import re
+
 from google.protobuf.message import DecodeError
 from twisted.logger import Logger
 
@@ -17,6 +19,7 @@ from quire.protocol.errors import MetadataSerialization
 log = Logger()
 
 UNKNOWN = ServiceInfo(())  # registered, but it is unknown where it serves
+PORT = re.compile("[0-9]{1,5}")
 
 
 def encode(info: ServiceInfo) -> bytes:
@@ -66,7 +69,7 @@ def decode(bookie: str, data: bytes) -> ServiceInfo:
 
 def _from_id(bookie: str) -> ServiceInfo:
     parts = bookie.split(":")
-    if len(parts) < 2 or not parts[0] or not parts[1].isdecimal() or int(parts[1]) > 65535:
+    if len(parts) < 2 or not parts[0] or not PORT.fullmatch(parts[1]) or int(parts[1]) > 65535:
         return UNKNOWN
     return ServiceInfo((Endpoint(BOOKIE_ENDPOINT, parts[0], int(parts[1])),))
 

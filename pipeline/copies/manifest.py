@@ -125,7 +125,7 @@ class Manifest:
                 binascii.a2b_base64(members["metadata"]),
                 tuple(File(**file) for file in members["files"]),
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CopyDamaged(f"a manifest can't be read: {error!r}") from None
 
 

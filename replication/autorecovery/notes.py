@@ -64,7 +64,7 @@ class Note(NamedTuple):
                 version,
                 None if mark is None else int(mark),
             )
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             return cls(ledger, "FAILED", "the note about it can't be read", 0, 0, 0, "", version)
 
 

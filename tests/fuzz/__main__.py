@@ -1,0 +1,91 @@
+"""
+`python -m tests.fuzz [TARGET…] [--seconds N] [--drawn K]`: feeds each target what a coverage-guided fuzzer finds, N
+seconds each, from the inputs in `tests/fuzz/corpus`; with `--drawn` as many targets only, drawn by the seed.
+
+An error that a decoder does not announce, an input that takes more than a second, and growth of memory end a target
+with its input in `fuzz-found/`; put that file into the corpus of the target, where a test tries it from then on.
+"""
+
+import argparse
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+# SPDX-License-Identifier: Apache-2.0
+
+CORPUS = Path(__file__).parent / "corpus"
+FOUND = Path("fuzz-found")
+INPUT_S_MAX = 1
+INPUT_BYTES_MAX = 1 << 16
+MEMORY_MB_MAX = 1024
+GRACE_S = 60
+
+
+def run(name: str, directories: list[str], flags: list[str]) -> None:
+    """One target, in this process: instrumented where it is imported first."""
+    import atheris
+
+    with atheris.instrument_imports(include=["quire"]):
+        from tests.fuzz.targets import TARGETS
+    atheris.Setup([sys.argv[0], *flags, *directories], TARGETS[name])
+    atheris.Fuzz()
+
+
+def fuzz(name: str, seconds: float, seed: int, scratch: str) -> bool:
+    """One target in a process of its own; whether it found nothing."""
+    new = os.path.join(scratch, name)
+    os.mkdir(new)
+    found = os.path.join(scratch, f"{name}-found-")
+    flags = [
+        f"-max_total_time={max(1, round(seconds))}",
+        f"-seed={seed}",
+        f"-timeout={INPUT_S_MAX}",
+        f"-rss_limit_mb={MEMORY_MB_MAX}",
+        f"-max_len={INPUT_BYTES_MAX}",
+        f"-artifact_prefix={found}",
+        "-print_final_stats=1",
+    ]
+    command = [sys.executable, "-m", "tests.fuzz", "--run", name, "--", new, str(CORPUS / name), *flags]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + GRACE_S, check=False)
+    runs = next((line.split()[-1] for line in done.stderr.splitlines() if "number_of_executed_units" in line), "?")
+    print(f"{name}: {runs} inputs, {len(os.listdir(new))} new paths", flush=True)
+    if done.returncode == 0:
+        return True
+    FOUND.mkdir(exist_ok=True)
+    for path in Path(scratch).glob(f"{name}-found-*"):
+        kept = FOUND / path.name
+        shutil.copy(path, kept)
+        print(f"{name}: {kept} ({kept.stat().st_size} bytes)")
+    print("\n".join(line for line in done.stderr.splitlines() if not line.startswith("#"))[-4000:], flush=True)
+    return False
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
+    parser.add_argument("targets", nargs="*", help="all, if none is given")
+    parser.add_argument("--seconds", type=float, default=60, help="for each target")
+    parser.add_argument("--drawn", type=int, help="so many of them, drawn by the seed")
+    parser.add_argument("--seed", type=int, default=int(time.time()) % (1 << 31))
+    parser.add_argument("--run", help=argparse.SUPPRESS)
+    given, rest = parser.parse_known_args()
+    if given.run:
+        flags = [each for each in given.targets + rest if each.startswith("-")]
+        run(given.run, [each for each in given.targets if each not in flags], flags)
+        return 0
+    names = given.targets or sorted(path.name for path in CORPUS.iterdir())
+    if given.drawn is not None:
+        names = random.Random(given.seed).sample(names, min(given.drawn, len(names)))
+    print(f"seed {given.seed}", flush=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        bad = [name for name in names if not fuzz(name, given.seconds, given.seed, scratch)]
+    print(f"{len(names) - len(bad)} of {len(names)} targets found nothing" + (f"; {', '.join(bad)} did" if bad else ""))
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

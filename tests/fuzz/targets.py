@@ -1,0 +1,344 @@
+"""
+What is fuzzed: each decoder of bytes that come from a peer, from the metadata store or from a file.
+
+A target is given any bytes.  It lets nothing through but what its decoder says that it raises, and asks what decodes to
+be the same again when it is encoded.  Where a checksum guards the rest, the target sets it right: what is behind it is
+to be safe, too.
+"""
+
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from crc32c import crc32c
+
+from quire.bookie.admin.http import head_of
+from quire.bookie.apache import idx_files
+from quire.bookie.apache import journal as apache_journal
+from quire.bookie.files import StorageError
+from quire.bookie.index import ledger_table
+from quire.bookie.journal import format as journal
+from quire.bookie.journal import mark
+from quire.bookie.lifecycle.cookie import Cookie, IdentityError
+from quire.bookie.logs import format as logs
+from quire.bookie.logs.walk import LogWalk
+from quire.bookie.upkeep.store_notes import Seen
+from quire.client.placement.place_sources import parse_places
+from quire.conf import properties
+from quire.log.core import cursors, frame, manifest, publishing
+from quire.log.store import paths
+from quire.metadata import address
+from quire.metadata.formats import ledger_codec, repair_text, service_info
+from quire.metadata.zk.layout import parse_layout
+from quire.pipeline.copies.manifest import CopyDamaged
+from quire.pipeline.copies.manifest import Manifest as CopyManifest
+from quire.pipeline.core.selection import Selection
+from quire.protocol import availability, v2, v3, varint
+from quire.protocol.digest import Digest, DigestType
+from quire.protocol.errors import DigestMatch, MetadataSerialization, MetaStore, WireError
+from quire.protocol.log_errors import LogDamaged, UnknownFormat
+from quire.protocol.wire import Requests
+from quire.replication.autorecovery.notes import Note
+from quire.security import digest_md5, jaas, rights
+from quire.security.exchange import NotAuthenticated
+from tests.bookie.fakes.disk import Disk
+
+# SPDX-License-Identifier: Apache-2.0
+
+FRAME_BYTES_MAX = 1 << 16
+SEGMENT_START, SALT = 512, 7
+RUNS_AGAIN_MAX = 10_000
+Target = Callable[[bytes], None]
+TARGETS: dict[str, Target] = {}
+# The decoders, as `module.function` or `module.Class.function`, that a target stands for.
+COVERED: dict[str, str] = {}
+
+
+def target(*decoders: str) -> Callable[[Target], Target]:
+    """Registers one by its name, for those decoders."""
+
+    def add(function: Target) -> Target:
+        TARGETS[function.__name__] = function
+        COVERED.update(dict.fromkeys(decoders, function.__name__))
+        return function
+
+    return add
+
+
+@contextmanager
+def refused_as(*kinds: type[BaseException]) -> Iterator[None]:
+    """What a decoder may raise."""
+    with suppress(*kinds):
+        yield
+
+
+def cut(data: bytes) -> list[bytes]:
+    """The rest after the first byte, in pieces of that size; 0: in one."""
+    size, rest = (data[0], data[1:]) if data else (0, b"")
+    return [rest[at : at + size] for at in range(0, len(rest), size)] if size else [rest]
+
+
+def fed(receiver: Any, data: bytes) -> None:
+    """A receiver raises nothing; once it has failed it gives nothing more."""
+    for piece in cut(data):
+        found = receiver.feed(piece)
+        assert not (found and receiver.failure and receiver.feed(piece))
+
+
+# -- from peers -------------------------------------------------------------------------------------------------------
+
+
+@target("protocol.wire.Generation.decode", "protocol.v2.decode_requests", "protocol.v3.requests.decode_requests",
+        "protocol.v3.requests.decode_request")  # fmt: skip
+def requests(data: bytes) -> None:
+    fed(Requests(FRAME_BYTES_MAX), data)
+
+
+@target("protocol.v2.decode_replies")
+def replies_v2(data: bytes) -> None:
+    fed(v2.Replies(FRAME_BYTES_MAX), data)
+
+
+@target("protocol.v3.replies.decode_replies", "protocol.v3.replies.decode_reply")
+def replies_v3(data: bytes) -> None:
+    fed(v3.Replies(FRAME_BYTES_MAX), data)
+
+
+@target("protocol.availability.decode")
+def availability_list(data: bytes) -> None:
+    with refused_as(WireError):
+        runs = availability.decode(data)
+        if len(runs) <= RUNS_AGAIN_MAX:
+            assert availability.decode(availability.encode(runs)) == runs
+
+
+@target("protocol.varint.decode")
+def number(data: bytes) -> None:
+    with refused_as(ValueError):
+        value, end = varint.decode(data)
+        assert 0 < end <= len(data)
+        if value < 1 << 64:
+            assert varint.decode(varint.encode(value))[0] == value
+
+
+@target("protocol.digest.Digest.open")
+def entry_body(data: bytes) -> None:
+    for kind in DigestType:
+        digest = Digest(kind, b"secret")
+        with refused_as(DigestMatch):
+            digest.open(1, -1, data)
+    head, payload = data[:32].ljust(32, b"\0"), data[32:]
+    digest = Digest(DigestType.CRC32C, b"")
+    with refused_as(DigestMatch):
+        assert digest.open(1, -1, head + digest.of(head, payload) + payload) == payload
+
+
+@target("security.digest_md5.directives")
+def token(data: bytes) -> None:
+    with refused_as(NotAuthenticated):
+        bookie = digest_md5.BookiesSide(digest_md5.Users({"a": "b"}, ["a"]), lambda: "nonce")
+        bookie.step(b"")
+        bookie.step(data)
+    with refused_as(NotAuthenticated):
+        client = digest_md5.ClientsSide("a", digest_md5.digest_of("a", "b"))
+        client.step(b"")
+        client.step(data)
+        client.step(data)
+
+
+@target("bookie.admin.http.head_of")
+def http_head(data: bytes) -> None:
+    head_of(data)
+
+
+# -- from the metadata store ------------------------------------------------------------------------------------------
+
+
+@target("metadata.formats.ledger_codec.decode", "metadata.formats.ledger_codec.decode_stored")
+def ledger_metadata(data: bytes) -> None:
+    with refused_as(MetadataSerialization):
+        found = ledger_codec.decode(data)
+        assert ledger_codec.decode(ledger_codec.encode(found)) == found
+
+
+@target("metadata.formats.repair_text.decode_shortage", "metadata.formats.repair_text.decode_owner",
+        "metadata.formats.repair_text.decode_check_time")  # fmt: skip
+def repair_queue(data: bytes) -> None:
+    repair_text.decode_shortage(1, data, 0)
+    repair_text.decode_owner(data)
+    repair_text.decode_check_time(data)
+
+
+@target("metadata.formats.service_info.decode", "metadata.formats.service_info.decode_or_unknown")
+def registration(data: bytes) -> None:
+    service_info.decode_or_unknown("a:1", data)
+    with refused_as(MetadataSerialization):
+        found = service_info.decode("a:1", data)
+        encoded = service_info.encode(found)
+        assert not encoded or service_info.decode("a:1", encoded) == found  # without bytes the name is the address
+
+
+@target("log.core.manifest.Manifest.decode", "log.core.manifest.Chunk.decode", "log.core.manifest.Adopted.decode",
+        "log.core.manifest.decode_name", "log.core.cursors.CursorValue.decode", "log.core.publishing.Txn.decode",
+        "log.core.publishing.Intent.decode", "log.core.values.from_json")  # fmt: skip
+def log_records(data: bytes) -> None:
+    kinds = manifest.Manifest, manifest.Chunk, manifest.Adopted, cursors.CursorValue, publishing.Txn, publishing.Intent
+    for kind in kinds:
+        with refused_as(LogDamaged, UnknownFormat):
+            found = kind.decode(data)
+            assert kind.decode(found.encode()) == found
+    with refused_as(LogDamaged, UnknownFormat):
+        manifest.decode_name(data)
+
+
+@target("log.core.frame.unpack_header", "log.core.frame.part_header", "log.core.frame.decode_table",
+        "log.core.frame.Assembler.feed")  # fmt: skip
+def log_entries(data: bytes) -> None:
+    def as_it_is(_compression: int, stored: bytes, size: int) -> bytes:
+        return stored[:size]
+
+    for read in (frame.unpack_header, frame.part_header, frame.decode_table):
+        with refused_as(LogDamaged, UnknownFormat):
+            read(data)
+    assembler = frame.Assembler(as_it_is)
+    with refused_as(LogDamaged, UnknownFormat):
+        for piece in cut(data):
+            assembler.feed(piece)
+
+
+@target("log.core.publishing.IntentName.parse", "log.store.paths.decoded", "pipeline.core.selection.Selection.parse")
+def names(data: bytes) -> None:
+    text = data.decode("utf-8", "replace")
+    with refused_as(LogDamaged):
+        publishing.IntentName.parse(text)
+    with refused_as(ValueError):
+        Selection.parse(text)
+    paths.decoded(text)
+
+
+@target("metadata.zk.layout.parse_layout", "client.placement.place_sources.parse_places",
+        "replication.autorecovery.notes.Note.decode")  # fmt: skip
+def cluster_facts(data: bytes) -> None:
+    with refused_as(MetaStore):
+        parse_layout(data)
+    with refused_as(ValueError):
+        parse_places(data)
+    Note.decode(1, data)
+
+
+# -- from files -------------------------------------------------------------------------------------------------------
+
+
+@target("bookie.lifecycle.cookie.Cookie.decode")
+def cookie(data: bytes) -> None:
+    with refused_as(IdentityError):
+        found = Cookie.decode(data, "here")
+        with refused_as(ValueError):  # a newer layout is read, and written as ours
+            assert Cookie.decode(found.encode(), "here") == found
+
+
+@target("bookie.journal.mark.decode_mark")
+def journal_mark(data: bytes) -> None:
+    for whole in (data, data + struct.pack(">I", crc32c(data))):
+        with refused_as(StorageError):
+            found = mark.decode_mark("here", whole)
+            assert mark.encode_mark(found) == whole
+
+
+@target("bookie.journal.format.whole", "bookie.journal.format.blocks", "bookie.journal.format.split_frames",
+        "bookie.journal.format.split_bodies", "bookie.journal.format.salt_of",
+        "bookie.journal.format.later_group")  # fmt: skip
+def journal_segment(data: bytes) -> None:
+    """First the bytes as a segment, then as the blocks of a whole group."""
+    segment = data.ljust(journal.padded(len(data)), b"\0") + journal.segment_foot(SEGMENT_START, SALT)
+    journal.whole(segment, 0, SEGMENT_START, SALT, None)
+    journal.later_group(segment, 0, SEGMENT_START, SALT, 0)
+    journal.salt_of(data, 0)
+    length = journal.GROUP.size + len(data)
+    head = journal.group_header(length, journal.Position(1, SEGMENT_START), SALT, [data])
+    group = (head + data).ljust(journal.padded(length), b"\0") + journal.segment_foot(SEGMENT_START, SALT)
+    assert journal.whole(group, 0, SEGMENT_START, SALT, 1) == length
+    with refused_as(ValueError):
+        for _kind, count, _ledger, begin, end in journal.blocks(group, 0, length):
+            for split in (journal.split_frames, journal.split_bodies):
+                with refused_as(ValueError):
+                    assert len(split(group, begin, end, count)) == count
+
+
+@target("bookie.logs.format.read_map")
+def entry_log(data: bytes) -> None:
+    def read(offset: int, count: int) -> bytes:
+        return data[offset : offset + count] if offset >= 0 else b""
+
+    logs.read_map(read)
+    walk = LogWalk(read, len(data), "here", FRAME_BYTES_MAX)
+    for _ledger, _entry, offset, body in walk.records():
+        assert offset + len(body) <= len(data)
+
+
+@target("bookie.index.ledger_table.decode")
+def ledger_row(data: bytes) -> None:
+    with refused_as(StorageError):
+        found = ledger_table.decode(1, data)
+        assert ledger_table.decode(1, ledger_table.encode(found)) == found
+
+
+@target("bookie.apache.idx_files.decode_idx_header")
+def idx_header(data: bytes) -> None:
+    with refused_as(StorageError):
+        idx_files.decode_idx_header("here", data)
+
+
+@target("bookie.apache.journal.read_last_mark", "bookie.apache.journal.JournalFile.records")
+def apache_files(data: bytes) -> None:
+    """As a journal, and as the mark beside it."""
+    disk = Disk()
+    for name in (apache_journal.journal_name(1), apache_journal.mark_name(0, 1)):
+        handle = disk.open(f"/j/{name}", create=True)
+        disk.write(handle, [data], 0)
+        disk.close(handle)
+    apache_journal.read_last_mark(disk, "/j", apache_journal.mark_name(0, 1))
+    with refused_as(StorageError):
+        file = apache_journal.JournalFile(disk, "/j", 1)
+        for _block in apache_journal.blocks(file.records(), file.path):
+            pass
+
+
+@target("bookie.upkeep.store_notes.Seen.decode")
+def store_note(data: bytes) -> None:
+    for whole in (data, data + b"%08x\n" % crc32c(data)):
+        with refused_as(StorageError):
+            found = Seen.decode(whole, "here")
+            assert Seen.decode(found.encode(), "here") == found
+
+
+@target("pipeline.copies.manifest.Manifest.decode")
+def copy_manifest(data: bytes) -> None:
+    with refused_as(CopyDamaged):
+        CopyManifest.decode(data)
+
+
+@target("conf.properties.parse")
+def configuration(data: bytes) -> None:
+    with refused_as(properties.ConfigurationError):
+        properties.parse(data.decode("latin-1"), "here")
+
+
+@target("security.jaas.parse")
+def passwords(data: bytes) -> None:
+    with refused_as(properties.ConfigurationError):
+        jaas.parse(data.decode("utf-8", "replace"), "here")
+
+
+@target("security.rights.parse")
+def rights_file(data: bytes) -> None:
+    with refused_as(properties.ConfigurationError):
+        rights.parse(data.decode("utf-8", "replace"), "here")
+
+
+@target("metadata.address.parse_zookeeper", "metadata.address.parse_sqlite")
+def metadata_uri(data: bytes) -> None:
+    for parse in (address.parse_zookeeper, address.parse_sqlite):
+        with refused_as(ValueError):
+            parse(data.decode("utf-8", "replace"))
