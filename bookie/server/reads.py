@@ -9,6 +9,8 @@ at most `READS_AT_ONCE` of them under way, fewer if its answers are large, and n
 answers; the others wait in its line.  What recovery asks for (priority) overtakes the line, and twice as many may be
 under way.  A bookie whose lines are full says ETOOMANYREQUESTS, and the reader turns to the next replica.
 
+Large answers take time to be put together: what was found beyond `TURN_BYTES_MAX` waits for the reactor's next turn.
+
 Safety: a disk that fails is EIO, never "no such entry"; nor is a bookie that has no descriptor left for a file.  A
 connection that does not take its answers is owed no more than `OWED_BYTES_MAX` and one answer, and one answer where all
 together are owed `answers_bytes_max`: what was read beyond that is dropped, and read again when it takes them.
@@ -26,6 +28,7 @@ from quire.bookie.server.complaints import Complaints
 from quire.bookie.server.contract import LedgerStorage, Peer, ReadRequest
 from quire.bookie.server.counters import ServiceCounters
 from quire.conf.bookie import BookieOptions
+from quire.metadata.clock import Clock, pause
 from quire.protocol import wire
 from quire.protocol.errors import Status
 from quire.protocol.messages import (
@@ -48,6 +51,8 @@ READS_AT_ONCE_MIN = 2  # however large the answers
 FIRST_ANSWER_BYTES = 1 << 20  # how large a connection's answers are taken to be before one is known
 ANSWERS_BYTES_AHEAD = 4 << 20  # read for one connection at once, except that `READS_AT_ONCE_MIN` answers may be larger
 OWED_BYTES_MAX = 8 << 20  # to one connection, and one answer; so what an ordinary reader asked for is not dropped
+LARGE_BYTES = 64 << 10  # an answer that takes time
+TURN_BYTES_MAX = 16 << 20  # of large answers in one turn of the reactor, and one more
 ENTRIES_UNLIMITED = (1 << 31) - 1  # means "count max <= 0" in a batch read
 
 
@@ -62,9 +67,16 @@ class Reads:
     """All reads of one bookie."""
 
     def __init__(
-        self, options: BookieOptions, storage: LedgerStorage, tally: ServiceCounters, complaints: Complaints
+        self,
+        clock: Clock,
+        options: BookieOptions,
+        storage: LedgerStorage,
+        tally: ServiceCounters,
+        complaints: Complaints,
     ) -> None:
         self.storage = storage
+        self._clock = clock
+        self._turn_bytes = 0  # of large answers, in this turn of the reactor
         self.waiting = 0  # under way or in line, all connections
         self.owed_bytes = 0  # of answers that are not taken, all connections; the listener counts them
         self._tally = tally
@@ -124,9 +136,20 @@ class Reads:
                 peer.held.appendleft(request)
             return 0
         data = wire.answer(request, reply)
+        if len(data) > LARGE_BYTES:
+            if not self._turn_bytes:
+                self._clock.callLater(0, self._next_turn)
+            self._turn_bytes += len(data)
         peer.answer_bytes = len(data)
         peer.send(data)
         return len(data)
+
+    def _next_turn(self) -> None:
+        self._turn_bytes = 0
+
+    def _later(self, use: Callable[[], Deferred[None] | None]) -> Deferred[None]:
+        """Uses what was found when this turn, which has answered as much as one may, is over."""
+        return cast("Deferred[None]", pause(self._clock, 0).addCallback(lambda _over: use()))
 
     def refuse(self, peer: Peer, request: ReadRequest, status: Status) -> None:
         self._tally.refusals += 1
@@ -166,6 +189,8 @@ class Reads:
         if isinstance(found, Status):
             self.refuse(peer, request, found)
             return None
+        if self._turn_bytes >= TURN_BYTES_MAX:
+            return self._later(lambda: self._found(peer, request, found))
 
         def with_lac(lac: int | None) -> None:
             if self.answer(peer, request, ReadReply(Status.EOK, request.ledger, request.entry, found, lac)):
@@ -186,16 +211,19 @@ class Reads:
             peer.answer_bytes = bytes_max  # until it is known
         return then(found, lambda bodies: self._found_batch(peer, request, bodies))
 
-    def _found_batch(self, peer: Peer, request: BatchRead, found: list[bytes] | Status) -> None:
+    def _found_batch(self, peer: Peer, request: BatchRead, found: list[bytes] | Status) -> Deferred[None] | None:
         if isinstance(found, Status):
             self.refuse(peer, request, found)
-            return
+            return None
+        if self._turn_bytes >= TURN_BYTES_MAX:
+            return self._later(lambda: self._found_batch(peer, request, found))
         size = self.answer(
             peer, request, BatchReply(Status.EOK, request.ledger, request.first, request.request_id, found)
         )
         if size:
             self._tally.read_entries += len(found)
             self._tally.read_bytes += size
+        return None
 
     def _lac(self, peer: Peer, request: ReadLac) -> Deferred[None] | None:
         return then(self.storage.read(request.ledger, LAST_ENTRY), lambda last: self._found_lac(peer, request, last))

@@ -80,7 +80,7 @@ class Service:
         self.read_only = False
         self.high_priority_writes = True  # whether a read-only bookie has room for what ledger recovery writes
         self.complaints = Complaints(clock, self.log)
-        self.reads = Reads(options, storage, self.tally, self.complaints)
+        self.reads = Reads(clock, options, storage, self.tally, self.complaints)
         self.long_polls = LongPolls(clock, options, self.reads)
         self.parking = Parking(self._admit)
         self.giving_way = GivingWay(clock, self._take_add, self.parking.pend)

@@ -245,6 +245,7 @@ def test_answers_of_one_connection(kind: str, slow: bool) -> None:
     answered = 0
     for _ in range(300):
         answered += frames(client.take())
+        scene.clock.advance(0)
         scene.storage.answer_reads()
     assert answered == frames(asked)
     assert scene.service.reads.waiting == 0
@@ -280,6 +281,7 @@ def test_reads_under_way_are_fewer_when_answers_are_large() -> None:
     assert len(scene.storage.reading) == ANSWERS_BYTES_AHEAD // MIB + READS_AT_ONCE_MIN
     for _ in range(20):
         scene.storage.answer_reads()
+        scene.clock.advance(0)
     assert (frames(client.take()), frames(other.take())) == (20, 20)
 
 
@@ -302,6 +304,7 @@ def test_what_was_read_too_early_is_read_again() -> None:
     taken = 0
     for _ in range(9):
         taken += frames(client.take())
+        scene.clock.advance(0)
         scene.storage.answer_reads()
     assert taken == 20
 

@@ -107,3 +107,34 @@ def test_batch_reads_keep_to_the_bookies_own_limit() -> None:
     found = scene.connect().ask(batch_read(0))
     assert isinstance(found, BatchReply)
     assert len(found.bodies) == 4
+
+
+def test_large_answers_of_one_turn_leave_in_several() -> None:
+    """Some megabytes and one answer at most are put together in a turn; nothing is read again, and none is lost."""
+    scene = Scene()
+    scene.connect().send(adds(*(bytes(1 << 20) for _ in range(4))))
+    clients = [scene.connect() for _ in range(10)]
+    scene.storage.slow = True
+    for client in clients:
+        client.send(batch_read(0, bytes_max=5 << 20))
+    scene.storage.answer_reads()
+    assert sum(bool(client.wire.value()) for client in clients) == 4
+    assert scene.service.reads.waiting == 6
+    scene.clock.advance(0)
+    assert [len(client.replies()) for client in clients] == [1] * 10
+    assert scene.service.reads.waiting == 0
+    assert scene.service.tally.reads_again == 0
+
+
+def test_large_entries_of_one_turn_leave_in_several() -> None:
+    """As batches, where each is read by itself."""
+    scene = Scene()
+    scene.connect().send(adds(bytes(5 << 20)))
+    clients = [scene.connect() for _ in range(10)]
+    scene.storage.slow = True
+    for client in clients:
+        client.send(read(0))
+    scene.storage.answer_reads()
+    assert sum(bool(client.wire.value()) for client in clients) == 4
+    scene.clock.advance(0)
+    assert [len(client.replies()) for client in clients] == [1] * 10
