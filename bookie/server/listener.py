@@ -63,6 +63,7 @@ class Connection(Protocol):
         "_requests",
         "_serve",
         "_service",
+        "_stream",
         "_wire",
         "account",
         "alive",
@@ -70,7 +71,6 @@ class Connection(Protocol):
         "choked",
         "exchange",
         "held",
-        "is_secure",
         "last_active",
         "outside_since",
         "owed_bytes",
@@ -83,6 +83,7 @@ class Connection(Protocol):
         "pending_bytes",
         "reads_under_way",
         "source",
+        "started",
         "was_served",
     )
 
@@ -306,10 +307,7 @@ class Listener(Factory):
         provider: Provider | None = None,
         rights: Rights | None = None,
     ) -> None:
-        """
-        `credentials`: of TLS, where it is on; `provider`: of authentication, where clients need it; `rights`: what they
-        may do, where that is not everything.
-        """
+        """Of TLS, of authentication and of what clients may do, each where it is on."""
         self.clock = clock
         self.options = options
         self.service = service

@@ -264,3 +264,9 @@ def test_close_all_waits_for_the_last_answers() -> None:
     clients[1].lose()
     assert ended.called
     assert scene.listener.close_all().called
+
+
+def test_a_connections_fields_are_slots() -> None:
+    """All its own: a dictionary for each of ten thousand connections would be memory that any peer can take."""
+    client = Scene().connect().send(adds(b"a"))
+    assert vars(client.connection).keys() <= {"connected", "factory", "transport"}
