@@ -104,7 +104,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "autorecovery",
     ),
     "log": rows(
-        *["core", "metrics store", "owner", "publish reader", "checks upkeep", "api", "appending", "handles"],
+        *["core", "store", "owner", "publish reader", "streams", "checks upkeep", "machine", "api", "handles"],
         "blocking aio",
     ),
     "pipeline": rows(

@@ -1,7 +1,7 @@
 """
 What a process counts of one log, as plain numbers: of a batch, an edit or a segment at a time, never of each record.
 
-Knows: names.  Does not know: who counts, who shows it (`log.metrics`).
+Knows: names.  Does not know: who counts, who shows it (`log.store.metrics`).
 """
 
 from bisect import bisect_left

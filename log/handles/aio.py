@@ -19,7 +19,7 @@ from quire.log.api import LogReader as CoreReader
 from quire.log.api import Owner as CoreOwner
 from quire.log.api import PartWriter as CorePartWriter
 from quire.log.api import Sink as CoreSink
-from quire.log.appending import WaitingAppends, gathering, item_of, records_of
+from quire.log.handles.appending import WaitingAppends, gathering, item_of, records_of
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -27,7 +27,8 @@ from quire.bookie.logs.walk import LogWalk
 from quire.bookie.upkeep.store_notes import Seen
 from quire.client.placement.place_sources import parse_places
 from quire.conf import properties
-from quire.log.core import cursors, frame, manifest, publishing
+from quire.log.core import frame, manifest, publishing
+from quire.log.core.streams.cursor_value import CursorValue
 from quire.log.store import paths
 from quire.metadata import address
 from quire.metadata.formats import ledger_codec, repair_text, service_info
@@ -180,10 +181,10 @@ def registration(data: bytes) -> None:
 
 
 @target("log.core.manifest.Manifest.decode", "log.core.manifest.Chunk.decode", "log.core.manifest.Adopted.decode",
-        "log.core.manifest.decode_name", "log.core.cursors.CursorValue.decode", "log.core.publishing.Txn.decode",
-        "log.core.publishing.Intent.decode", "log.core.values.from_json")  # fmt: skip
+        "log.core.manifest.decode_name", "log.core.streams.cursor_value.CursorValue.decode",
+        "log.core.publishing.Txn.decode", "log.core.publishing.Intent.decode", "log.core.values.from_json")  # fmt: skip
 def log_records(data: bytes) -> None:
-    kinds = manifest.Manifest, manifest.Chunk, manifest.Adopted, cursors.CursorValue, publishing.Txn, publishing.Intent
+    kinds = manifest.Manifest, manifest.Chunk, manifest.Adopted, CursorValue, publishing.Txn, publishing.Intent
     for kind in kinds:
         with refused_as(LogDamaged, UnknownFormat):
             found = kind.decode(data)

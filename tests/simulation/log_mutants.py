@@ -55,7 +55,7 @@ LOG_MUTANTS = (
     mutant("a claim that lands after its handle has left stays", "metadata-rules.md 10", "log late",
            (f"{CLAIMS}._has_left", "return not self._unanswered", "return True")),
     mutant("a log made again has the place of the old one", "logs.md, where things are", "log end",
-           ("quire.log.api:Logs.create", "f\"{self.bk.random.getrandbits(128):032x}\"",
+           ("quire.log.upkeep.known_logs:KnownLogs.create", "f\"{self.bk.random.getrandbits(128):032x}\"",
             "f\"{sum(name.encode()):032x}\"")),
     mutant("a plain ledger is taken in without a record of it", "logs.md, plain ledgers", "log publish",
            ("quire.log.publish.adopting:Adopting._beside",

@@ -1,0 +1,5 @@
+"""
+Cursors, producers, retention and compaction, as values and pure functions.
+
+In reading order: `cursor_value` (face).
+"""

@@ -1,0 +1,293 @@
+"""
+Named logs as an operator sees them: created, found, described, renamed, trimmed, tidied, deleted.
+
+Knows: names and ids, and which room does what.  Does not know: owners, readers, publishers, what the rooms do.
+"""
+
+import socket
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any, NamedTuple
+
+from quire.client.api import Client
+from quire.conf.log import LogOptions, LogSettings
+from quire.log.core import edits, upkeep_edits
+from quire.log.core.manifest import Manifest, decode_name, encode_name, new_manifest
+from quire.log.core.publishing import Txn
+from quire.log.core.values import to_json
+from quire.log.owner.appends import Position
+from quire.log.owner.claims import Candidate, candidates_of
+from quire.log.publish.txns import txns_of
+from quire.log.reader.views import Views
+from quire.log.store import paths
+from quire.log.store.ages import Ages
+from quire.log.store.editing import LogRecords, create_log
+from quire.log.store.holds import Hold, holds
+from quire.log.store.kept import Kept
+from quire.log.store.ledgers import LogLedgers
+from quire.log.store.metrics import LogMetrics
+from quire.log.store.names import log_names
+from quire.log.upkeep import ending, marking, tidying, trims
+from quire.log.upkeep.keeping import KeptOwner as Owner
+from quire.log.upkeep.orphans import GRACE_S, Orphan, Orphans
+from quire.log.upkeep.tidying import TidyReport
+from quire.metadata.clock import Boottime, time_of_day
+from quire.metadata.records import Create, Delete, NoRecord, RecordExists, Records
+from quire.metadata.store import ANY
+from quire.metadata.uri import boottime
+from quire.protocol.errors import ClientClosed
+from quire.protocol.log_errors import LogExists, NoSuchLog
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class LogInfo(NamedTuple):
+    """What a log is like now.  `end`: None while a segment is open."""
+
+    name: str
+    id: str
+    state: str
+    epoch: int
+    owner: str | None
+    begin: int
+    end: int | None
+    segments: int
+    bytes: int
+    settings: dict[str, Any]
+    doomed: int
+    ledger: int | None  # of the open segment
+
+
+def info_of(manifest: Manifest) -> LogInfo:
+    """Of a manifest."""
+    owner = manifest.owner
+    return LogInfo(
+        manifest.name,
+        manifest.id,
+        manifest.state,
+        manifest.epoch,
+        None if owner is None else owner.address or owner.host or owner.token,
+        manifest.begin.index,
+        None if manifest.open_segment is not None else manifest.closed_end[0],
+        manifest.segment_count,
+        manifest.closed_end[1] - manifest.begin.at,
+        dict(manifest.settings),
+        len(manifest.doomed),
+        None if manifest.open_segment is None else manifest.open_segment.ledger,
+    )
+
+
+def exists(name: str) -> LogExists:
+    """The error of a name that is taken."""
+    return LogExists(f"there is a log {name!r} already: `quire log show {name}` shows it")
+
+
+class KnownLogs:
+    """
+    `bk` is the ledger client of the same session, `metrics` a collector for Prometheus.  `reached(name)` is called
+    right after each step that a test may want to end the process at.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        options: LogOptions | None = None,
+        *,
+        reached: Callable[[str], None] = lambda _name: None,
+        now: Callable[[], float] = time_of_day,
+        boottime: Boottime = boottime,
+        owns_client: bool = False,
+    ) -> None:
+        self.bk = client
+        self.options = options or LogOptions()
+        self._reached = reached
+        self._now = now
+        self._owns_client = owns_client
+        self._ledgers = LogLedgers(client, self.options.password)
+        self._ages = Ages(now, boottime)
+        self._owners: dict[Owner, None] = {}  # in the order in which they were asked for
+        self._views = Views(client, self.options)
+        self.metrics = LogMetrics(lambda: [(owner.name, *owner.under_way) for owner in self._owners])
+        self._closed = False
+
+    @property
+    def _records(self) -> Records:
+        if self._closed:
+            raise ClientClosed("these logs were closed")
+        return self.bk.store.records
+
+    def _log(self, id_: str, name: str) -> LogRecords:
+        counters = self.metrics.of(name)
+        return LogRecords(self._records, self.bk.reactor, self.bk.random, self._now, id_, name, counters)
+
+    def _uncounted(self, id_: str, name: str) -> LogRecords:
+        """For a look at many logs: they get no metrics of their own."""
+        return LogRecords(self._records, self.bk.reactor, self.bk.random, self._now, id_, name)
+
+    async def create(self, name: str, *, begin_at: int = 0, **settings: Any) -> LogInfo:
+        """A new log.  `LogExists`; `ValueError` for a name or settings that can't be."""
+        path = paths.name_path(name)
+        made = LogSettings.made(**settings)
+        if made.lease_ms:
+            raise ValueError("leases (lease_ms) come with linearizable reads, which this version does not have")
+        if begin_at < 0:
+            raise ValueError(f"a log begins at a byte position of 0 or more, not {begin_at}")
+        id_ = f"{self.bk.random.getrandbits(128):032x}"
+        log = self._log(id_, name)
+        manifest = new_manifest(name, id_, log.new_id(), made.model_dump(), begin_at)
+        lease = to_json({"epoch": 0, "token": "", "state": "off", "ms": 0, "edit": manifest.edit}).encode()
+        try:
+            await create_log(self._records, path, id_, edits.encoded(manifest), encode_name(id_), lease)
+        except RecordExists:
+            if await self._id_of(name) != id_:
+                raise exists(name) from None
+        self._reached("create.done")
+        return info_of(manifest)
+
+    async def _id_of(self, name: str) -> str:
+        path = paths.name_path(name)
+        try:
+            return decode_name((await self._records.read(path)).value)
+        except NoRecord:
+            await self._records.sync()  # a server of the store may be behind
+        try:
+            return decode_name((await self._records.read(path)).value)
+        except NoRecord:
+            raise NoSuchLog(f"there is no log {name!r}: `quire log list` shows those that there are") from None
+
+    async def _open(self, name: str) -> LogRecords:
+        return self._log(await self._id_of(name), name)
+
+    async def info(self, name: str) -> LogInfo:
+        """`NoSuchLog`."""
+        return info_of((await (await self._open(name)).read()).value)
+
+    async def manifest(self, name: str) -> bytes:
+        """The record that says what the log consists of, as it is stored: JSON.  `NoSuchLog`."""
+        log = await self._open(name)
+        try:
+            return (await self._records.read(log.path)).value
+        except NoRecord:
+            raise log.gone() from None
+
+    async def holds(self, name: str) -> list[Hold]:
+        """What keeps the log from being trimmed.  `NoSuchLog`, `LogDamaged`."""
+        log = await self._open(name)
+        return await holds(log, (await log.read()).value)
+
+    async def txns(self, name: str) -> AsyncGenerator[Txn, None]:
+        """What is known of each publisher.  `NoSuchLog`."""
+        async for txn in txns_of(await self._open(name)):
+            yield txn
+
+    async def candidates(self, name: str) -> AsyncGenerator[Candidate, None]:
+        """Who owns the log or waits for it.  `NoSuchLog`."""
+        log = await self._open(name)
+        async for candidate in candidates_of(self._records, log.path):
+            yield candidate
+
+    def names(self) -> AsyncGenerator[str, None]:
+        """Of all logs, by shard, then by name."""
+        return log_names(self._records)
+
+    async def update(self, name: str, **settings: Any) -> LogInfo:
+        """Other settings; those of storage count from the next segment on.  `ValueError`, `NoSuchLog`."""
+        log = await self._open(name)
+        current = LogSettings.of((await log.read()).value.settings)
+        changed = current.changed(**settings)
+        if changed.get("lease_ms"):
+            raise ValueError("leases (lease_ms) come with linearizable reads, which this version does not have")
+        return info_of((await log.edit(upkeep_edits.Update(changed))).manifest)
+
+    async def rename(self, name: str, new: str) -> LogInfo:
+        """`NoSuchLog`, `LogExists`."""
+        log = await self._open(name)
+        old_path, new_path = paths.name_path(name), paths.name_path(new)
+        await self._records.folder(new_path.rpartition("/")[0])
+        try:
+            done = await log.edit(
+                upkeep_edits.Rename(new),
+                beside=lambda _before, _after: [Delete(old_path, ANY), Create(new_path, encode_name(log.log))],
+            )
+        except RecordExists:
+            raise exists(new) from None
+        return info_of(done.manifest)
+
+    async def delete(self, name: str) -> None:
+        """The name is free when this returns; upkeep does the rest.  `NoSuchLog`."""
+        log = await self._open(name)
+        await log.edit(upkeep_edits.Delete(), beside=lambda before, _after: [Delete(paths.name_path(before.name), ANY)])
+        self._reached("delete.unnamed")
+
+    async def _kept(self, name: str) -> Kept:
+        return self._keep(await self._open(name))
+
+    def _keep(self, log: LogRecords) -> Kept:
+        return Kept(self.bk, log, self._ledgers, self.options, self._ages, self._reached)
+
+    async def trim(self, name: str, before: int) -> int:
+        """
+        The log begins at index `before`, or where its open segment begins: at which.  What is before goes.
+        `ValueError` names what needs the log from a lower index on; `LogFull`, `NoSuchLog`.
+        """
+        return await trims.trim(await self._kept(name), before)
+
+    async def terminate(self, name: str) -> Position:
+        """The log takes nothing more, whoever owns it; where it ends.  `NoSuchLog`, `SegmentLost`."""
+        return await ending.terminate(await self._kept(name))
+
+    async def truncate(self, name: str) -> int:
+        """
+        The log has no record any more and goes on with the same index: which.  Cursors move there.  `ValueError` names
+        what else needs records; `NoSuchLog`, `SegmentLost`.
+        """
+        return await ending.truncate(await self._kept(name))
+
+    async def give_up(self, name: str, segment: int, records: int | None = None) -> range:
+        """
+        Goes on without a segment whose ledger is gone: the indexes that are lost.  `records`: of one that was open, by
+        default `roll_records`.  `ValueError` when the ledger is there, `SegmentLost` when the segment is gone.
+        """
+        return await marking.give_up(await self._kept(name), segment, records, socket.gethostname())
+
+    async def mark(
+        self, name: str, segment: int, value: Mapping[str, Any] | None, expected: Mapping[str, Any] | None
+    ) -> None:
+        """
+        Says where a copy of a closed segment is: `state` "copying" or "complete", `uri`, and `bookies` "kept" or
+        "deleted"; with that its ledger goes, and readers use `LogOptions.openers`.  `PublishRefused` when the mark is
+        not `expected`, `SegmentLost` when the segment is gone, `ValueError`.
+        """
+        await marking.mark(await self._kept(name), segment, value, expected)
+
+    async def tidy(self, name: str | None = None, dry_run: bool = False, abandon: bool = False) -> TidyReport:
+        """
+        A round of upkeep, of all logs and what is left of deleted ones without a name.  `dry_run`: only says which
+        doomed ledgers and deleted logs would go.  `abandon`: ledgers whose bookies can't be asked go, too.
+        """
+        report = TidyReport()
+        if name is not None:
+            kept = await self._kept(name)
+            await tidying.tidy_log(kept, report, dry_run=dry_run, abandon=abandon)
+            return report
+        async for id_ in tidying.log_ids(self._records):
+            kept = self._keep(self._uncounted(id_, id_))
+            await tidying.tidy_log(kept, report, dry_run=dry_run, abandon=abandon)
+        return report
+
+    def orphans(
+        self, delete: bool = False, *, really: bool = False, grace_s: float = GRACE_S
+    ) -> AsyncGenerator[Orphan, None]:
+        """
+        The ledgers that were made for logs and that none names.  `delete`: those older than `grace_s` are deleted.
+        `LogError` when more than 10,000, or a fifth of all, would be deleted and it is not `really` wanted.
+        """
+        left = self.metrics.found_orphans
+        search = Orphans(self.bk, self._ledgers, self._uncounted, self._now, self._reached, left)
+        return search.run(delete, really, grace_s)
+
+    async def purge(self, instance_id: str) -> None:
+        """
+        Removes the logs of a former cluster of that id at this address; their ledgers are gone with it.  `WrongCluster`
+        when those here are of another one, or of the present one.
+        """
+        await self._records.purge(instance_id)
