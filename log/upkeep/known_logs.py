@@ -13,7 +13,7 @@ from quire.conf.log import LogOptions, LogSettings
 from quire.log.core import edits, upkeep_edits
 from quire.log.core.manifest import Manifest, decode_name, encode_name, new_manifest
 from quire.log.core.publishing import Txn
-from quire.log.core.values import to_json
+from quire.log.core.values import Snapshot, to_json
 from quire.log.owner.appends import Position
 from quire.log.owner.claims import Candidate, candidates_of
 from quire.log.publish.txns import txns_of
@@ -105,6 +105,7 @@ class KnownLogs:
         self._ledgers = LogLedgers(client, self.options.password)
         self._ages = Ages(now, boottime)
         self._owners: dict[Owner, None] = {}  # in the order in which they were asked for
+        self._replicas: dict[Any, None] = {}  # likewise
         self._views = Views(client, self.options)
         self.metrics = LogMetrics(lambda: [(owner.name, *owner.under_way) for owner in self._owners])
         self._closed = False
@@ -168,6 +169,10 @@ class KnownLogs:
             return (await self._records.read(log.path)).value
         except NoRecord:
             raise log.gone() from None
+
+    async def snapshots(self, name: str) -> list[Snapshot]:
+        """That are kept, the oldest first.  `NoSuchLog`."""
+        return list((await (await self._open(name)).read()).value.snapshots)
 
     async def holds(self, name: str) -> list[Hold]:
         """What keeps the log from being trimmed.  `NoSuchLog`, `LogDamaged`."""
