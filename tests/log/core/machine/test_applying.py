@@ -1,4 +1,4 @@
-"""A replica's machine: every pair is decided; records are applied in order, each once, whatever comes in which order."""
+"""A replica's machine: every pair is decided; records are applied in order, each once, however they come."""
 
 from itertools import product
 from random import Random
@@ -104,7 +104,7 @@ def test_the_newest_snapshot_is_loaded_and_what_follows_is_read():
 
 
 def test_a_damaged_snapshot_is_passed_over():
-    """The one before; without any, the log from its first record; where that is gone, it stops and names all of them."""
+    """The one before; without any, the log from its first record; where that is gone, it stops, naming them."""
     machine = Applying("orders")
     kept = snapshot(5, 7), snapshot(9, 8)
     machine.handle(m.Listed(kept, 0))
@@ -207,7 +207,7 @@ def test_roles():
 
 
 def test_snapshots_are_due():
-    """Where it leads, so many records after the newest; on request anywhere; not two at once; later again if one fails."""
+    """Where it leads, so many records after the newest; on request anywhere; one at a time; again if one fails."""
     machine = at(State.LIVE)
     machine.handle(m.Read(given(10, 1000)))
     assert machine.handle(m.Applied(200)) == []
