@@ -72,6 +72,10 @@ COVERED = {
     "log/machine/machines.py": ("tests/log/machine/test_replica.py", "types and values only: replicas return them"),
     "log/machine/driver.py": ("tests/log/machine/test_replica.py", "it is what a replica does"),
     "log/machine/following.py": ("tests/log/machine/test_replica.py", "what is read is applied there"),
+    **{
+        f"log/machine/snapshot_{part}.py": ("tests/log/machine/test_snapshots.py", "the three are tested as a whole")
+        for part in ("naming", "reading", "writing")
+    },
     "log/machine/standing.py": ("tests/log/machine/test_replica.py", "who leads, and who does next, is seen there"),
     "pipeline/jobs/running.py": ("tests/spark/test_jobs.py", "needs a Spark session"),
     "replication/scrub/point.py": (

@@ -24,7 +24,8 @@ from quire.log.core.machine.snapshot_edit import newest
 from quire.log.machine.applier import Applier, records_of
 from quire.log.machine.following import Following
 from quire.log.machine.machines import Machine
-from quire.log.machine.snapshots import DAMAGE, Snapshots
+from quire.log.machine.snapshot_reading import DAMAGE, read_snapshot
+from quire.log.machine.snapshot_writing import SnapshotWriter
 from quire.log.machine.standing import Own, Standing
 from quire.log.owner.appends import Batch
 from quire.log.reader.view import LogView
@@ -56,7 +57,7 @@ class ReplicaDriver:
         self._make = make
         self._queue: deque[m.Input] = deque()
         self._feeding = False
-        self._snapshots = Snapshots(kept)
+        self._snapshots = SnapshotWriter(kept)
         self._following = self._new_following()
         self._timer: Any = None
         self._saving: Deferred[None] = succeed(None)
@@ -159,7 +160,7 @@ class ReplicaDriver:
                 self._begin(self._make(), 0)
                 return
             try:
-                data = await self._snapshots.read(snapshot)
+                data = await read_snapshot(self.kept, snapshot)
                 machine = self._make()
                 machine.load(data)
             except Exception as error:

@@ -71,8 +71,7 @@ LOG_MUTANTS = (
            ("quire.log.store.holds:holds", "kept = min((each.index", "kept = max((each.index")),
     mutant("an older snapshot replaces a newer one", "logs.md, replicas", "log replica",
            ("quire.log.core.machine.snapshot_edit:NameSnapshot.apply", "made.index <= newest(manifest)", "False"),
-           ("quire.log.machine.snapshots:Snapshots.write", "if manifest.snapshots and newest(manifest) >= index:",
-            "if False:")),
+           ("quire.log.machine.snapshot_writing:SnapshotWriter.write", "if kept and max(kept) >= index:", "if False:")),
     # Publishers
     mutant("an abort does not move the txn", "logs.md, publishing", "log publish",
            (f"{SINK}.abort", "if await self._txns.write(marked, found.version):", "if True:"),
