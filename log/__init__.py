@@ -18,7 +18,9 @@ the Twisted one below both.  Errors are `LedgerError`s, those of logs `LogError`
 from quire.conf.log import LogOptions
 from quire.log.api import (
     Appended,
+    Backlog,
     Candidate,
+    CursorInfo,
     Finding,
     Found,
     Hold,
@@ -37,7 +39,7 @@ from quire.log.api import (
     Txn,
 )
 from quire.log.blocking import Logs, connect
-from quire.log.handles.blocking import LogReader, Owner, PartWriter, Sink
+from quire.log.handles.blocking import Cursor, LogReader, Owner, PartWriter, Sink
 from quire.protocol.log_errors import (
     AppendUnknown,
     ApplyFailed,
@@ -66,9 +68,12 @@ __all__ = [
     "AppendUnknown",
     "Appended",
     "ApplyFailed",
+    "Backlog",
     "BacklogQuota",
     "BatchGap",
     "Candidate",
+    "Cursor",
+    "CursorInfo",
     "Finding",
     "Found",
     "Hold",

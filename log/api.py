@@ -36,6 +36,8 @@ from quire.log.reader.view import OrSkip
 from quire.log.reader.views import Start
 from quire.log.reader.watching import follow
 from quire.log.store.holds import Hold
+from quire.log.streams.cursor import Backlog, Cursor
+from quire.log.streams.cursors import CursorInfo
 from quire.log.upkeep.keeping import KeptOwner as Owner
 from quire.log.upkeep.known_logs import KnownLogs, LogInfo, info_of
 from quire.log.upkeep.orphans import GRACE_S, Orphan
@@ -47,7 +49,10 @@ from quire.metadata.store import Watch
 __all__ = [
     "GRACE_S",
     "Appended",
+    "Backlog",
     "Candidate",
+    "Cursor",
+    "CursorInfo",
     "Finding",
     "Found",
     "Headers",
@@ -150,6 +155,19 @@ class Logs(KnownLogs):
         settling = Settling(self.bk.reactor, log, self._ledgers, self._reached)
         return await Adopting(log, settling, PlainLedgers(self.bk, self._records, ledgers), self._reached).run()
 
+    async def cursor(self, name: str, cursor: str, *, start: Start = "end", create: bool = True) -> Cursor:
+        """
+        A durable cursor, held by this handle from now on; who held it before is fenced.  One that is not there is made
+        at `start`, as a reader begins there, or with `create` False is `NoSuchCursor`.  `LogTrimmed` for a start below
+        the first record, `LogFull`, `NoSuchLog`, `ValueError`.
+        """
+        return await self._cursors.open(await self._kept(name), cursor, start, create)
+
+    async def cursors(self, name: str) -> AsyncGenerator[CursorInfo, None]:
+        """What there is to say about each, by name.  `NoSuchLog`, the errors of reading."""
+        async for info in self._cursors.infos(await self._kept(name)):
+            yield info
+
     async def segments(self, name: str) -> AsyncGenerator[Segment, None]:
         """In order, from the first that the log still has.  `NoSuchLog`, `LogDamaged`."""
         async for some in segments_of(await self._open(name)):
@@ -170,6 +188,7 @@ class Logs(KnownLogs):
     async def close(self) -> None:
         """Ends every handle: owners store what was appended and resign."""
         self._closed = True
+        await self._cursors.close()
         await self._views.close()
         await gatherResults([owner.close() for owner in list(self._owners)])
         if self._owns_client:

@@ -14,7 +14,7 @@ from quire.client.api import Client
 from quire.conf.log import LogOptions
 from quire.log.reader import seeking
 from quire.log.reader.reader import LogReader
-from quire.log.reader.seeking import Found, Seek
+from quire.log.reader.seeking import Found, Rest, Seek
 from quire.log.reader.view import LogView, OrSkip
 from quire.log.store.editing import LogRecords
 
@@ -61,6 +61,16 @@ class Views:
         async with self._using(log) as view:
             return await seeking.find(self._client, view, position)
 
+    async def index(self, log: LogRecords, start: Start) -> int:
+        """Where a reader from there on would begin.  `NoSuchLog`, `ValueError`."""
+        async with self._using(log) as view:
+            return await self._index(view, start)
+
+    async def rest(self, log: LogRecords, index: int) -> Rest:
+        """What can be read from an index on.  `NoSuchLog`, the errors of reading."""
+        async with self._using(log) as view:
+            return await seeking.rest(self._client, view, index)
+
     async def close(self) -> None:
         """Ends all readers."""
         for reader in list(self._readers):
@@ -72,7 +82,7 @@ class Views:
         if start == "begin":
             return (await view.fresh()).begin.index
         if start == "end":
-            return await seeking.end(self._client, view)
+            return (await seeking.end(self._client, view)).index
         if isinstance(start, int) and not isinstance(start, bool) and start >= 0:
             await view.fresh()
             return start

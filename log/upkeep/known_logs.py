@@ -26,6 +26,8 @@ from quire.log.store.kept import Kept
 from quire.log.store.ledgers import LogLedgers
 from quire.log.store.metrics import LogMetrics
 from quire.log.store.names import log_names
+from quire.log.streams import leftovers, naming
+from quire.log.streams.cursors import Cursors
 from quire.log.upkeep import ending, marking, tidying, trims
 from quire.log.upkeep.keeping import KeptOwner as Owner
 from quire.log.upkeep.orphans import GRACE_S, Orphan, Orphans
@@ -106,6 +108,7 @@ class KnownLogs:
         self._ages = Ages(now, boottime)
         self._owners: dict[Owner, None] = {}  # in the order in which they were asked for
         self._views = Views(client, self.options)
+        self._cursors = Cursors(self._views)
         self.metrics = LogMetrics(lambda: [(owner.name, *owner.under_way) for owner in self._owners])
         self._closed = False
 
@@ -273,6 +276,11 @@ class KnownLogs:
             kept = self._keep(self._uncounted(id_, id_))
             await tidying.tidy_log(kept, report, dry_run=dry_run, abandon=abandon)
         return report
+
+    async def delete_cursor(self, name: str, cursor: str) -> None:
+        """Its name is free when this returns, and who holds it is fenced.  `NoSuchCursor`, `NoSuchLog`."""
+        kept = await self._kept(name)
+        await leftovers.clear(kept, (await naming.unname(kept.log, cursor)).id)
 
     def orphans(
         self, delete: bool = False, *, really: bool = False, grace_s: float = GRACE_S
