@@ -1,5 +1,6 @@
 """Acknowledgements as bytes: there and back, in bounds, and what is refused."""
 
+import json
 from random import Random
 
 import pytest
@@ -18,10 +19,13 @@ from quire.log.core.streams.cursor_entries import (
     unpack_entry,
     unpack_runs,
 )
-from quire.protocol.log_errors import LogDamaged, UnknownFormat
+from quire.protocol import log_errors
+from quire.protocol.log_errors import LogDamaged
+from tests.log.fakes import drawn
 
 # SPDX-License-Identifier: Apache-2.0
 
+VECTORS = [json.loads(line) for line in drawn.VECTORS.joinpath("cursors.jsonl").read_text().splitlines()]
 RUNS = [(12, 13), (15, 400), (401, 1 << 40), (1 << 41, INDEX_MAX)]
 
 
@@ -69,29 +73,25 @@ def test_in_a_value():
     assert acks_of([(2 * number + 1, 2 * number + 2) for number in range(10**5)]) is None
 
 
-@pytest.mark.parametrize(
-    ("data", "error"),
-    [
-        (b"", LogDamaged),
-        (b"qlog" + pack_change(1, b"")[4:], LogDamaged),
-        (pack_change(1, b"")[:-1], LogDamaged),
-        (HEADER.pack(b"qcur", 2, 2, 0, 1, 0, 1), UnknownFormat),
-        (HEADER.pack(b"qcur", 1, 3, 0, 1, 0, 1), UnknownFormat),
-        (HEADER.pack(b"qcur", 1, 2, 0, 1, 9, 1), UnknownFormat),
-        (HEADER.pack(b"qcur", 1, 1, 3, 3, 0, 1), LogDamaged),
-        (HEADER.pack(b"qcur", 1, 2, 0, 2, 0, 1), LogDamaged),
-        (HEADER.pack(b"qcur", 1, 2, 0, 1, 0, 1 << 63), LogDamaged),
-        (pack_change(1, b"\x05"), LogDamaged),
-        (pack_change(1, b"\x85"), LogDamaged),
-        (pack_change(1, b"\x05\x00"), LogDamaged),
-        (pack_change(INDEX_MAX - 1, b"\x01\x01"), LogDamaged),
-        (pack_change(1, b"\xff" * 11 + b"\x01\x01"), LogDamaged),
-    ],
-)
-def test_what_is_refused(data, error):
+@pytest.mark.parametrize("vector", [each for each in VECTORS if "means" in each], ids=lambda each: each["case"])
+def test_entries_say_what_the_vector_says(vector):
+    """And are the same bytes again."""
+    means, data = vector["means"], bytes.fromhex(vector["hex"])
+    found = unpack_entry(data)
+    runs = [list(run) for run in found.runs]
+    kind = Kind(found.kind).name.lower()
+    assert {**found._asdict(), "kind": kind, "runs": runs} == means
+    (body,) = bodies(found.mark, found.runs)
+    parts = [b""] * found.part + [body] + [b""] * (found.parts - found.part - 1)
+    made = pack_checkpoint(found.mark, parts)[found.part] if kind == "checkpoint" else pack_change(found.mark, body)
+    assert made == data
+
+
+@pytest.mark.parametrize("vector", [each for each in VECTORS if "refused" in each], ids=lambda each: each["case"])
+def test_what_is_refused(vector):
     """What contradicts the page is damage, what a newer version wrote is told apart."""
-    with pytest.raises(error):
-        unpack_entry(data)
+    with pytest.raises(getattr(log_errors, vector["refused"])):
+        unpack_entry(bytes.fromhex(vector["hex"]))
 
 
 @pytest.mark.parametrize("text", ["A", "AA==A", "ä", "AgM=\n", "AgA="])
