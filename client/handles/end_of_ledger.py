@@ -166,15 +166,16 @@ class EndOfLedger:
         """The last add confirmed, and the highest entry that may have been acknowledged before this was asked."""
         self._reads.check_open()
         self._seen(await self._record.store.read_ledger(self.id))
-        if self.closed:
-            return self.lac, self.lac
+        highest = -1 if self.closed else await self._highest()
+        return self.lac, self.lac if self.closed else max(self.lac, highest)
+
+    async def _highest(self) -> int:
+        """The highest entry that may be acknowledged; nothing where the ledger is closed meanwhile."""
         before = self._record.metadata.last_fragment.first - 1
         coverage = await self._asked(lambda coverage: coverage.reaches or coverage.refused)
-        if self.closed:
-            return self.lac, self.lac
-        if not coverage.reaches:
-            raise self._unknown("how far it is stored is not known: ", coverage)
-        return self.lac, max(self.lac, coverage.highest, before)
+        if coverage.reaches or self.closed:
+            return max(coverage.highest, before)
+        raise self._unknown("how far it is stored is not known: ", coverage)
 
     async def _asked(self, suffices: Callable[[Coverage], bool]) -> Coverage:
         """What the bookies of the last ensemble answered until it sufficed, or all had."""

@@ -32,7 +32,8 @@ class KeptOwner(Owner):
     """
 
     def __init__(self, kept: Kept, name: str, **options: Any) -> None:
-        super().__init__(kept.client, kept.log, kept.ledgers, kept.options, name, reached=kept.reached, **options)
+        found = kept.client, kept.log, kept.ledgers, kept.options, name
+        super().__init__(*found, reached=kept.reached, boottime=kept.ages.boottime, **options)
         self._kept = kept
         self._random = kept.client.random
         self._tidy_no_more: Callable[[], None] = lambda: None
