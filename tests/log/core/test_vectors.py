@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from quire.log.core import cursors, manifest, publishing
+from quire.log.core import manifest, publishing
 from quire.log.core.batch import ProducerRun, Records, encode_body
 from quire.log.core.frame import (
     HEADER_BYTES,
@@ -19,6 +19,7 @@ from quire.log.core.frame import (
     pack_entries,
     unpack_header,
 )
+from quire.log.core.streams.cursor_value import CursorValue
 from quire.log.core.values import Value, from_json, to_json
 from quire.log.owner.claims import token_of
 from quire.log.owner.encoder import decompress
@@ -194,7 +195,7 @@ DECODED = {
     "chunk": manifest.Chunk,
     "txn": publishing.Txn,
     "intent": publishing.Intent,
-    "cursor": cursors.CursorValue,
+    "cursor": CursorValue,
     "adopted ledger": manifest.Adopted,
 }
 AS_JSON = {"name", "cursor's name", "lease", "snapshot", "end of a snapshot"}
