@@ -93,7 +93,8 @@ class Logs(KnownLogs):
         """
         The log's owner, once this handle is.  `wait_s`: `NotOwner` when others have had the claim for so long,
         `MetaStore` when the store fails to answer after it, None: waits on.  `LogFenced` when another took over before
-        that; `LogTerminated`, `NoSuchLog`, `NotEnoughBookies`, `SegmentLost`.
+        that; `LogTerminated`, `NoSuchLog`, `NotEnoughBookies`, `SegmentLost`; `ValueError` when `lease_ms` is more than
+        half of the session's time-out.
         """
         with told(name):
             owner = Owner(

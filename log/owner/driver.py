@@ -132,9 +132,9 @@ class OwnerDriver:
         return await self._ledgers.create(self.rolling.making(), tags)
 
     async def start(self, force: bool, wait_s: float | None = None) -> None:
-        """Becomes a candidate, for so long as `Patience` has it.  `NoSuchLog`, `LogTerminated`."""
-        manifest = (await self._records.read()).value
-        edits.check_open(manifest)
+        """Becomes a candidate, for so long as `Patience` has it.  `NoSuchLog`, `LogTerminated`, `ValueError`."""
+        edits.check_open((await self._records.read()).value)
+        self.lease.check(self._client.options.session_timeout_ms)
         if self.ended:
             return
         self._manifest_watch = self._records.records.watch(self._records.path, self._seen)

@@ -87,6 +87,14 @@ class OwnerLease:
         """How long it counts without being renewed; 0: it does not."""
         return max(0.0, self.ends - self.leases.boottime()) if self.holds else 0.0
 
+    def check(self, session_ms: int) -> None:
+        """`ValueError` when a dead owner's lease could outlast its session by far."""
+        if self._ms > session_ms / 2:
+            raise ValueError(
+                f"the log {self._log.name!r} has lease_ms={self._ms}, and this session a time-out of {session_ms} ms: "
+                "a lease may last half of that, so set lease_ms lower, or connect with a longer session_timeout_ms"
+            )
+
     def look(self) -> None:
         """The manifest, or this handle's part in the log, is another one, or it is time to renew the lease."""
         if self._ms and not self._busy and not self._over:
