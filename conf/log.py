@@ -129,6 +129,7 @@ class LogOptions(BaseModel):
     poll_ms: int = Field(default=1_000, ge=1, description="how often what is awaited is looked for, beside a watch")
     lac_ms: int = Field(default=10, ge=1, description="after which an idle owner says what is confirmed")
     tidy_ms: int = Field(default=60_000, ge=100, description="how often an owner tidies its log")
+    snapshot_records: int = Field(default=100_000, ge=1, description="records between two snapshots of a replica")
     openers: Mapping[str, Opener] = Field(
         default={}, description="of the copies of offloaded segments, by the scheme of their URI"
     )

@@ -14,6 +14,7 @@ from quire.log.core import edits, upkeep_edits
 from quire.log.core.machine.lease import new_lease
 from quire.log.core.manifest import Manifest, decode_name, encode_name, new_manifest
 from quire.log.core.publishing import Txn
+from quire.log.core.values import Snapshot
 from quire.log.owner.appends import Position
 from quire.log.owner.claims import Candidate, candidates_of
 from quire.log.publish.txns import txns_of
@@ -105,6 +106,7 @@ class KnownLogs:
         self._ledgers = LogLedgers(client, self.options.password)
         self._ages = Ages(now, boottime)
         self._owners: dict[Owner, None] = {}  # in the order in which they were asked for
+        self._replicas: dict[Any, None] = {}  # likewise
         self._views = Views(client, self.options)
         self.metrics = LogMetrics(lambda: [(owner.name, *owner.under_way) for owner in self._owners])
         self._closed = False
@@ -166,6 +168,10 @@ class KnownLogs:
             return (await self._records.read(log.path)).value
         except NoRecord:
             raise log.gone() from None
+
+    async def snapshots(self, name: str) -> list[Snapshot]:
+        """That are kept, the oldest first.  `NoSuchLog`."""
+        return list((await (await self._open(name)).read()).value.snapshots)
 
     async def holds(self, name: str) -> list[Hold]:
         """What keeps the log from being trimmed.  `NoSuchLog`, `LogDamaged`."""
