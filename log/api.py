@@ -7,9 +7,10 @@ Does not know: what any of them does.
 
 import socket
 from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import partial
 from typing import Any
 
-from twisted.internet.defer import CancelledError, gatherResults
+from twisted.internet.defer import CancelledError, Deferred, gatherResults
 
 from quire.client.api import connect as connect_client
 from quire.conf.client import ClientOptions
@@ -18,8 +19,13 @@ from quire.log.checks.checking import Checking, Finding
 from quire.log.checks.held import SegmentLedgers
 from quire.log.checks.segments import segments_of
 from quire.log.core.batch import Headers
+from quire.log.core.machine.applying_messages import Role
 from quire.log.core.publishing import Part, Txn
-from quire.log.core.values import Segment
+from quire.log.core.upkeep_edits import Update
+from quire.log.core.values import Segment, Snapshot
+from quire.log.machine.driver import ReplicaDriver
+from quire.log.machine.machines import Answer, Machine
+from quire.log.machine.replica import Replica
 from quire.log.owner.appends import Appended, Position
 from quire.log.owner.claims import Candidate
 from quire.log.owner.encoder import Hook, Prepared
@@ -48,6 +54,7 @@ from quire.metadata.store import Watch
 
 __all__ = [
     "GRACE_S",
+    "Answer",
     "Appended",
     "Backlog",
     "Candidate",
@@ -62,6 +69,7 @@ __all__ = [
     "LogInfo",
     "LogReader",
     "Logs",
+    "Machine",
     "OrSkip",
     "Orphan",
     "Owner",
@@ -72,9 +80,12 @@ __all__ = [
     "Prepared",
     "Receipt",
     "Record",
+    "Replica",
+    "Role",
     "Seek",
     "Segment",
     "Sink",
+    "Snapshot",
     "Start",
     "TidyReport",
     "Txn",
@@ -98,7 +109,8 @@ class Logs(KnownLogs):
         """
         The log's owner, once this handle is.  `wait_s`: `NotOwner` when others have had the claim for so long,
         `MetaStore` when the store fails to answer after it, None: waits on.  `LogFenced` when another took over before
-        that; `LogTerminated`, `NoSuchLog`, `NotEnoughBookies`, `SegmentLost`.
+        that; `LogTerminated`, `NoSuchLog`, `NotEnoughBookies`, `SegmentLost`; `ValueError` when `lease_ms` is more than
+        half of the session's time-out.
         """
         with told(name):
             owner = Owner(
@@ -117,6 +129,33 @@ class Logs(KnownLogs):
                 owner.close()
                 raise
             return owner
+
+    async def replica(
+        self, name: str, make: Callable[[], Machine], *, stand: bool = False, address: str = "", priority: int = 0
+    ) -> Replica:
+        """
+        A machine of the user's to which the log is applied, once it is near the log's end; from then on trims keep what
+        its snapshots need.  `stand`: it also waits to own the log, again whenever it lost it; `address` is what others
+        are told then.  `NoSuchLog`, `SnapshotDamaged`, `ApplyFailed`, `SegmentLost`, `LogDamaged`.
+        """
+        kept = await self._kept(name)
+        if not (await kept.log.read()).value.settings.get("needs_snapshot"):
+            await kept.log.edit(Update({"needs_snapshot": True}))
+        view = self._views.take(kept.log)
+
+        def closed(replica: Replica) -> None:
+            self._replicas.pop(replica, None)
+            self._views.give_back(view)
+
+        own = partial(self.own, name, address=address, priority=priority)
+        replica = Replica(ReplicaDriver(kept, name, view, make, own if stand else None), closed)
+        self._replicas[replica] = None
+        try:
+            await replica.begin()
+        except BaseException:
+            await replica.close()
+            raise
+        return replica
 
     async def read(
         self, name: str, start: Start = "begin", *, on_trim: OrSkip = "raise", on_loss: OrSkip = "raise"
@@ -189,6 +228,7 @@ class Logs(KnownLogs):
         """Ends every handle: owners store what was appended and resign."""
         self._closed = True
         await self._cursors.close()
+        await gatherResults([Deferred.fromCoroutine(replica.close()) for replica in list(self._replicas)])
         await self._views.close()
         await gatherResults([owner.close() for owner in list(self._owners)])
         if self._owns_client:

@@ -64,6 +64,8 @@ class LogCounters:
         self.cursor_backlogs: dict[str, tuple[int, int]] = {}  # by cursor: records and bytes
         self.tail_lag_records = 0
         self.tail_lag_seconds = 0.0
+        self.applied_index = 0
+        self.snapshot_seconds = Histogram(SECONDS)
 
     def appended(self, records: int, size: int, seconds: float) -> None:
         """An entry of an owner is acknowledged."""

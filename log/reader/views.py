@@ -36,16 +36,16 @@ class Views:
         self, log: LogRecords, start: Start, on_trim: OrSkip = "raise", on_loss: OrSkip = "raise"
     ) -> LogReader:
         """A reader from an index, a time, the first record or the end on.  `NoSuchLog`, `ValueError`."""
-        view = self._take(log)
+        view = self.take(log)
 
         def closed(reader: LogReader) -> None:
             self._readers.pop(reader, None)
-            self._give_back(view)
+            self.give_back(view)
 
         try:
             index = await self._index(view, start)
         except BaseException:
-            self._give_back(view)
+            self.give_back(view)
             raise
         reader = LogReader(self._client, view, index, self._options.read_ahead_bytes, on_trim, on_loss, closed)
         self._readers[reader] = None
@@ -90,13 +90,14 @@ class Views:
 
     @asynccontextmanager
     async def _using(self, log: LogRecords) -> AsyncGenerator[LogView, None]:
-        view = self._take(log)
+        view = self.take(log)
         try:
             yield view
         finally:
-            self._give_back(view)
+            self.give_back(view)
 
-    def _take(self, log: LogRecords) -> LogView:
+    def take(self, log: LogRecords) -> LogView:
+        """The view of a log, for one user more."""
         view = self._views.get(log.log)
         if view is None:
             client, options = self._client, self._options
@@ -105,7 +106,8 @@ class Views:
         view.users += 1
         return view
 
-    def _give_back(self, view: LogView) -> None:
+    def give_back(self, view: LogView) -> None:
+        """The user has done."""
         view.users -= 1
         if view.users == 0:
             view.close()

@@ -44,6 +44,7 @@ HISTOGRAMS = {
     "append_seconds": "of an entry of an owner, until it was acknowledged",
     "batch_records": "records of an entry of an owner",
     "takeover_seconds": "from the claim until the handle owned the log",
+    "snapshot_seconds": "from what a replica's machine saved until the snapshot was named",
 }
 GAUGES = {
     "manifest_bytes": "size of the newest manifest that is known",
@@ -53,6 +54,7 @@ GAUGES = {
     "backlog_bytes": "bytes of values from its mark on",
     "tail_lag_records": "by which the tail that delivered last was behind the closed segments",
     "tail_lag_seconds": "age of the batch that a tail delivered last",
+    "applied_index": "the first index that the replica has not applied",
 }
 WINDOW = {
     "window_records": "records that owners have taken and not answered",
