@@ -120,6 +120,7 @@ class LogProcess(SimClient):
         on_point: Callable[["LogProcess", str], None],
     ) -> None:
         super().__init__(world, name, options, seed)
+        self.left = False  # its logs are being closed, and with them all handles
         self.late = 0.0  # the share of faults that let an operation land late
         self.logs = Logs(
             self.client, log_options, reached=lambda point: on_point(self, point), now=self.process.seconds

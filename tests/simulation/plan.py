@@ -361,6 +361,14 @@ log_profile(
     fault_rates=(0.0, 0.15, 0.3), points=("open", "roll", "fence", "publish", "trim", "trim", "orphan"),
 )  # fmt: skip
 log_profile(
+    "log replica",
+    {"append": 2, "replica": 8, "propose": 40, "ask": 12, "snapshot": 9, "cut": 9, "close_replica": 3, "tidy": 5,
+     "orphans": 3, "repair": 4, "part": 5, "commit": 5, "own": 1, "force": 1, "stop_owner": 2, "crash": 3,
+     "expire": 2, "read": 2, "crash_at": 5, "kill": 2, "start": 6},
+    txns=1, late=0.1, chance_on=0.6, always=frozenset({"replica", "propose", "ask", "snapshot", "cut"}),
+    fault_rates=(0.0, 0.1, 0.3), points=("snapshot", "snapshot", "trim", "open", "roll"),
+)  # fmt: skip
+log_profile(
     "log end", {**OWNERS, **PUBLISHERS}, txns=1, late=0.2, chance_on=0.5, steps=(6, 20), ends=True,
     always=frozenset({"own", "part", "commit"}), fault_rates=(0.0, 0.1, 0.3), points=("adopt", "publish", "roll"),
 )  # fmt: skip
