@@ -7,7 +7,7 @@ from quire.metadata.clock import pause
 from quire.metadata.memory.cluster import Fault
 from quire.metadata.uri import boottime
 from quire.protocol.errors import MetaStore
-from quire.protocol.log_errors import LogFenced, NotOwner, StaleRead
+from quire.protocol.log_errors import LogError, LogFenced, NotOwner, StaleRead
 from tests.log.fakes.cluster import cluster
 from tests.log.fakes.gate import Gate
 from tests.log.fakes.machines import Chain
@@ -133,7 +133,7 @@ def test_an_owner_that_was_deposed_without_hearing_of_it(tmp_path):
             await after.append(b"two")
             assert (await owner.read(applied)).value == 2
             assert handle.lost or owner.owner is None
-            error = await failing(story_of(owner.read(applied, "barrier")))
+            error = await failing(story_of(owner.read(applied, "barrier")), LogError)
             assert isinstance(error, NotOwner | LogFenced)
 
     run(story)
@@ -151,12 +151,14 @@ def test_an_owner_whose_ledger_was_ended_by_another_one_does_not_answer_by_what_
             handle = owner.owner
             end = handle.end.index
             await other.bk.recover_ledger((await other.info("a")).ledger)
-            stored = Gate(logs.bk, "open_ledger")
-            reading = story_of(owner.read(applied))
-            await stored.reached
-            assert not reading.called, "it asked the ledger"
-            stored.open()
-            gate.open()
+            stored = Gate(logs.bk.store, "read_ledger")
+            try:
+                reading = story_of(owner.read(applied))
+                await stored.reached
+                assert not reading.called, "it asked the ledger"
+            finally:
+                stored.open()
+                gate.open()
             assert (await reading).value == end
 
     run(story)
@@ -170,16 +172,13 @@ def test_a_round_serves_all_that_was_asked_before_it(tmp_path):
             logs = await world.logs()
             owner = await leading(logs)
             await owner.propose(b"one")
-            records = owner.owner.records.records
-            syncs, sync = [], records.sync
-
-            def counted():
-                syncs.append(None)
-                return sync()
-
-            records.sync = counted
-            answers = await gatherResults([story_of(owner.read(applied)) for _ in range(100)])
-            assert {answer.value for answer in answers} == {1}
+            syncs = []
+            logs.bk.store.faults = lambda name, _arguments: syncs.append(1) if name == "record_sync" else None
+            gate = Gate(logs.bk.store.records, "sync")
+            reads = [story_of(owner.read(applied)) for _ in range(100)]
+            await gate.reached
+            gate.open()
+            assert {answer.value for answer in await gatherResults(reads)} == {1}
             assert len(syncs) == 2
 
     run(story)
@@ -190,10 +189,10 @@ def test_a_read_without_a_proof_in_time_is_stale(tmp_path):
 
     async def story():
         async with cluster(tmp_path) as world:
-            logs = await world.logs(read_ms=200)
+            logs = await world.logs(read_ms=1000)
             owner = await leading(logs)
             await owner.propose(b"one")
-            logs.bk.store.faults = lambda *_: Fault(before=1.0)
+            logs.bk.store.faults = lambda *_: Fault(before=1.5)
             error = await failing(story_of(owner.read(applied)), StaleRead)
             assert "read_ms" in str(error)
             logs.bk.store.faults = lambda *_: Fault(error=MetaStore("no answer"))
