@@ -128,6 +128,7 @@ class Reads:
 
     def do_ask(self, rng: Random) -> None:
         """A client reads, at one replica or at all."""
+        self.check_leases()
         modes = self.history.plan.profile.reads
         there = [each for each in self.standing if each.works and not each.process.frozen]
         for each in there if rng.random() < 0.5 else there[-1:]:
@@ -155,6 +156,15 @@ class Reads:
         job = each.process.ask(asked, told)
         self.jobs.append(job)
         return job
+
+    def check_leases(self) -> None:
+        """At most one process could answer by a lease, frozen ones too."""
+        owners = {each.replica.owner for each in self.standing if each.works and each.replica}
+        owners |= {handle.owner for handle in self.history.handles if handle.process.alive}
+        holders = [owner.epoch for owner in owners if owner is not None and owner.lease.holds]
+        self.history.seen["lease held"] += len(holders)
+        if len(holders) > 1:
+            self.history.truth.break_("lease", f"the owners of epochs {sorted(holders)} hold a lease at once")
 
     def do_leases(self, rng: Random) -> None:
         """They are turned off, on, and given another time."""
