@@ -37,12 +37,14 @@ from quire.log.api import (
     Hold,
     Hook,
     LogInfo,
+    Machine,
     Orphan,
     OrSkip,
     Position,
     Receipt,
     Seek,
     Segment,
+    Snapshot,
     Start,
     TidyReport,
     Txn,
@@ -50,7 +52,7 @@ from quire.log.api import (
 from quire.log.api import Logs as CoreLogs
 from quire.log.api import Owner as CoreOwner
 from quire.log.api import connect as open_logs
-from quire.log.handles.aio import LogReader, Owner, Sink
+from quire.log.handles.aio import LogReader, Owner, Replica, Sink
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -120,6 +122,9 @@ class Logs(Handle):
     async def holds(self, name: str) -> list[Hold]:
         return await wait(self._thread, lambda: self._logs.holds(name))
 
+    async def snapshots(self, name: str) -> list[Snapshot]:
+        return await wait(self._thread, lambda: self._logs.snapshots(name))
+
     def segments(self, name: str) -> AsyncIterator[Segment]:
         return self._each(lambda: self._logs.segments(name))
 
@@ -167,6 +172,17 @@ class Logs(Handle):
             CoreOwner.close,
         )
         return Owner(self._thread, owner, self.options, before_append is not None)
+
+    async def replica(
+        self, name: str, make: Callable[[], Machine], *, stand: bool = False, address: str = "", priority: int = 0
+    ) -> Replica:
+        """A replica, once it is near the log's end.  The machine works on the reactor's thread."""
+        replica = await wait(
+            self._thread,
+            lambda: self._logs.replica(name, make, stand=stand, address=address, priority=priority),
+            lambda made: Deferred.fromCoroutine(made.close()),
+        )
+        return Replica(self._thread, replica)
 
     async def read(
         self,

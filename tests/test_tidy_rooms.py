@@ -65,6 +65,14 @@ COVERED = {
         "tests/log/core/test_ownership.py",
         "values only: inputs and effects of the machine",
     ),
+    "log/core/machine/applying_messages.py": (
+        "tests/log/core/machine/test_applying.py",
+        "values only: inputs and effects of the machine",
+    ),
+    "log/machine/machines.py": ("tests/log/machine/test_replica.py", "types and values only: replicas return them"),
+    "log/machine/driver.py": ("tests/log/machine/test_replica.py", "it is what a replica does"),
+    "log/machine/following.py": ("tests/log/machine/test_replica.py", "what is read is applied there"),
+    "log/machine/standing.py": ("tests/log/machine/test_replica.py", "who leads, and who does next, is seen there"),
     "pipeline/jobs/running.py": ("tests/spark/test_jobs.py", "needs a Spark session"),
     "replication/scrub/point.py": (
         "tests/tools/commands/repair/test_scrub.py",

@@ -6,7 +6,7 @@ Knows: the order in which the help shows them.  Does not know: what they do.
 
 from collections.abc import Callable
 
-from quire.tools.commands.log import bench, naming, owning, publishing, records, upkeep
+from quire.tools.commands.log import bench, naming, owning, publishing, records, replicas, upkeep
 from quire.tools.terminal.options import group
 
 # SPDX-License-Identifier: Apache-2.0
@@ -31,6 +31,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "txns": publishing.txns,
     "janitor": publishing.janitor,
     "adopt": publishing.adopt,
+    "snapshots": replicas.snapshots,
     "trim": upkeep.trim,
     "truncate": upkeep.truncate,
     "terminate": upkeep.terminate,
