@@ -135,6 +135,7 @@ class OwnerLease:
         version = await self.leases.write(after, version)
         self._known = Versioned(after, version)
         self.ends = end_of(sent, ms)
+        self._log.counters.lease = lambda: self.seconds_left
 
     async def claimed(self, edit: Edit, perform: Perform) -> Edited | None:
         """The edit that makes this handle the owner, once nobody else may answer by a lease.  `MetaStore`."""

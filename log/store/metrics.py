@@ -39,6 +39,7 @@ LABELLED = {
     "rolls": (("why",), "segments that owners ended"),
     "edits": (("edit", "outcome"), "changes of a manifest"),
     "publishes": (("outcome",), "commits"),
+    "reads": (("mode", "outcome"), "reads of replicas"),
 }
 HISTOGRAMS = {
     "append_seconds": "of an entry of an owner, until it was acknowledged",
@@ -55,6 +56,7 @@ GAUGES = {
     "tail_lag_records": "by which the tail that delivered last was behind the closed segments",
     "tail_lag_seconds": "age of the batch that a tail delivered last",
     "applied_index": "the first index that the replica has not applied",
+    "lease_seconds_left": "for which this process's owner may read without a message, were its lease not renewed",
 }
 WINDOW = {
     "window_records": "records that owners have taken and not answered",

@@ -19,6 +19,7 @@ from tests.simulation.history import END_SECONDS, QUIET_SECONDS, TAIL_SECONDS, H
 from tests.simulation.log_endings import finish
 from tests.simulation.log_nodes import Job, LogProcess
 from tests.simulation.log_publishers import Publishers
+from tests.simulation.log_reads import Reads
 from tests.simulation.log_replicas import Replicas
 from tests.simulation.log_truth import LogTruth
 from tests.simulation.outcome import UNEXPECTED, Outcome
@@ -30,6 +31,7 @@ NAME = "orders"
 LOG_OPTIONS = {
     "batch_bytes": 300, "part_bytes": 120, "append_ms": 1500, "takeover_ms": 4000, "window_records": 60,
     "window_bytes": 6000, "poll_ms": 100, "tidy_ms": 1500, "snapshot_records": 25,
+    "window_bytes": 6000, "poll_ms": 100, "tidy_ms": 1500, "read_ms": 2000,
 }  # fmt: skip
 ROLLS = (
     {"roll_records": 4},
@@ -48,7 +50,8 @@ FAR_S = 10 * 86_400.0  # further than any clock is set
 TRIMMED = -304
 NOT_FOR_READERS = {-301, -303, -304, -311, -312, -318}
 POINTS = (
-    "claim.registered", "claim.claimed", "claim.epoch", "settle.recovered", "settle.closed", "open.created",
+    "claim.registered", "claim.claimed", "claim.revoked", "claim.waited",
+    "claim.epoch", "settle.recovered", "settle.closed", "open.created",
     "open.named", "roll.drained", "roll.closed", "roll.named", "fence.recovered", "fence.released", "move.announced",
     "move.closed", "part.claimed", "part.intended", "part.created", "part.looked", "part.written", "part.closed",
     "publish.checked", "publish.settled", "publish.chunked", "publish.done", "adopt.looked", "adopt.done",
@@ -117,6 +120,7 @@ class LogHistory(History):
         self.deleted = False  # somebody began to delete the log
         self.publishers = Publishers(self)
         self.replicas = Replicas(self)
+        self.reads = Reads(self)
 
     def run(self) -> None:
         with small_manifests():
@@ -124,6 +128,7 @@ class LogHistory(History):
 
     def _do(self, kind: str) -> None:
         step = getattr(self.publishers, f"do_{kind}", None) or getattr(self.replicas, f"do_{kind}", None)
+        step = getattr(self.publishers, f"do_{kind}", None) or getattr(self.reads, f"do_{kind}", None)
         if step is None:
             super()._do(kind)
         else:
@@ -186,6 +191,8 @@ class LogHistory(History):
             "compression": rng.choice(("none", "none", "zlib")),
             **rng.choice(ROLLS),
         }
+        if self.plan.profile.reads:
+            settings |= {"publish": False, "lease_ms": rng.choice((100, 400, 1500))}
         job = made.ask(made.logs.create(NAME, **settings))
         self.let_pass(0.2)
         assert job.done, "the log is made before anything fails"
@@ -256,10 +263,12 @@ class LogHistory(History):
         owner, truth = handle.owner, self.log_truth
         assert owner is not None
         truth.appended(handle.name, values)
+        self.reads.begin(values)
         epoch = owner.epoch
 
         def told(job: Job) -> None:
             error = job.error
+            self.reads.end(values, error)
             if error is None:
                 indexes = list(job.value.indexes) if hasattr(job.value, "indexes") else [job.value.index]
                 self.world.tell(f"{handle.name} was told that {indexes} are acknowledged")
@@ -276,6 +285,16 @@ class LogHistory(History):
         else:
             asked = owner.append_many(values, atomic=atomic)
         handle.appends.append((values, handle.process.ask(asked, told)))
+
+    def handle_of(self, process: LogProcess, owner: Owner) -> Handle:
+        """That owns the log for a replica, which closes it."""
+        for handle in self.handles:
+            if handle.owner is owner:
+                return handle
+        handle = Handle(process, len(self.handles))
+        handle.owner = owner
+        self.handles.append(handle)
+        return handle
 
     def _do_barrier(self, rng: Random) -> None:
         handle = self.some_owner(rng)
@@ -422,6 +441,7 @@ class LogHistory(History):
         self.doom = None
         self._calm()
         self.until("an append, a read or a commit hangs", self._all_answered)
+        self.reads.finish()
         rng = Random(self.plan.seed)
         last = self.new_process()
         for handle in self.handles:
@@ -448,6 +468,7 @@ class LogHistory(History):
         if reading.job.error is not None:
             raise Violation("ends", f"the log can't be read to its end: {reading.job.error!r}")
         self.log_truth.reckon(reading.values)
+        self.reads.judge(reading.values)
         tidying = last.ask(last.logs.tidy(NAME))
         self.until("a tidy hangs", lambda: tidying.done)
         if tidying.error is not None or (self.log_truth.manifest or {})["doomed"]:
