@@ -209,6 +209,14 @@ class SegmentReader:
                         return record.index, record.at
         return await self.end()
 
+    async def place_of(self, index: int) -> tuple[int, int] | None:
+        """Byte position and stamp of a record; None where it can't be read yet."""
+        async with aclosing(self.batches(index, None)) as batches:
+            async for batch in batches:
+                assert isinstance(batch, LogBatch)
+                return batch.positions[0], batch.stamp_ms
+        return None
+
     async def end(self) -> tuple[int, int]:
         """Index and byte position after the last record that can be read."""
         segment = self.segment

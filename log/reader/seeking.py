@@ -13,7 +13,6 @@ from typing import NamedTuple, TypeVar
 from quire.client.api import Client
 from quire.log.core.manifest import Holds, Manifest, lost, to_index, to_position, to_time
 from quire.log.core.values import Segment
-from quire.log.reader.batches import LogBatch
 from quire.log.reader.judging import check_there, judged
 from quire.log.reader.one_segment import SegmentReader
 from quire.log.reader.view import LogView
@@ -123,14 +122,8 @@ async def rest(client: Client, view: LogView, index: int) -> Rest:
             return Rest(first, behind.index, 0, None)
         at, stamp = segment.at, segment.t[0] if segment.t is not None else None
         if not segment.lost:
-            async with (
-                aclosing(await SegmentReader.opened(client, segment, READ_AHEAD_BYTES, view.openers)) as reader,
-                aclosing(reader.batches(first, None)) as batches,
-            ):
-                async for batch in batches:
-                    assert isinstance(batch, LogBatch)
-                    at, stamp = batch.positions[0], batch.stamp_ms
-                    break
+            async with aclosing(await SegmentReader.opened(client, segment, READ_AHEAD_BYTES, view.openers)) as reader:
+                at, stamp = await reader.place_of(first) or (at, stamp)
         return Rest(first, behind.index, max(0, behind.position - at), stamp)
 
     return await _looked(client, view, to_index(index), within)

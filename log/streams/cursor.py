@@ -15,14 +15,11 @@ from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
 from quire.log.reader.batches import Record
-from quire.log.reader.reader import LogReader
 from quire.log.reader.views import Views
 from quire.log.store.kept import Kept
 from quire.log.streams.holding import Holding
-from quire.log.streams.record import CursorRecord
 from quire.log.streams.unread import Unread
 from quire.metadata.clock import Timer
-from quire.metadata.store import Versioned, Watch
 from quire.protocol.errors import ClientClosed, LedgerError
 from quire.protocol.log_errors import LogFenced, LogTrimmed, NoSuchCursor, NoSuchLog
 
@@ -53,20 +50,17 @@ class Cursor:
         self,
         kept: Kept,
         views: Views,
-        record: CursorRecord,
         holding: Holding,
-        reader: LogReader,
+        unread: Unread,
         end: int,
         on_end: Callable[["Cursor"], object],
     ) -> None:
-        self.name = record.name
+        self.name = holding.record.name
         self._kept = kept
         self._clock = kept.client.reactor
         self._views = views
-        self._record = record
         self._holding = holding
-        self._reader = reader
-        self._unread = Unread(reader)
+        self._unread = unread
         self._end_known = end
         self._on_end = on_end
         self._reading, self._storing = DeferredLock(), DeferredLock()
@@ -75,7 +69,7 @@ class Cursor:
         self._store_timer: Timer | None = None
         self._look_timer: Timer | None = None
         self._retry_s = 0.0
-        self._watch: Watch | None = kept.log.records.watch(record.path, self._seen)
+        self._watch = holding.record.watch(holding.follow, self._failed)
         self._look_later()
 
     # -- what a user sees ------------------------------------------------------------------------------------------
@@ -94,7 +88,7 @@ class Cursor:
         records = max(0, rest.end - max(rest.first, marks.mark) - marks.count())
         ms = 0 if rest.stamp_ms is None or not records else max(0, self._kept.log.now_ms() - rest.stamp_ms)
         found = Backlog(records, rest.bytes, ms)
-        self._kept.log.counters.cursor_backlogs[self._record.id] = found[:2]
+        self._kept.log.counters.cursor_backlogs[self._holding.record.id] = found[:2]
         return found
 
     async def read(self, max_records: int = 1000, timeout: float = 0.0) -> list[Record]:
@@ -169,7 +163,7 @@ class Cursor:
             raise type(self._error)(str(self._error))
 
     def _check_known(self, indexes: list[int | range]) -> None:
-        end = max(self._end_known, self._reader.end_known)
+        end = max(self._end_known, self._unread.end_known)
         for each in indexes:
             if isinstance(each, range):
                 known = not each or (each.step == 1 and each.start >= 0 and each.stop <= end)
@@ -201,15 +195,11 @@ class Cursor:
         else:
             self._unread.go(index)
 
-    def _seen(self, found: Versioned[bytes] | None) -> None:
-        """The value changed."""
-        try:
-            if found is None:
-                raise self._record.gone()
-            self._holding.follow(self._record.learn(*found).value)
-        except (LogFenced, NoSuchCursor) as error:
+    def _failed(self, error: LedgerError) -> None:
+        """The value changed, and is not this handle's any more; or it can't be understood."""
+        if isinstance(error, LogFenced | NoSuchCursor):
             self._end(error)
-        except LedgerError as error:
+        else:
             log.warn("a cursor's value can't be read: {error}", error=str(error))
 
     def _store_later(self) -> None:
@@ -243,11 +233,8 @@ class Cursor:
         try:
             async with _Locked(self._storing):
                 self._check()
-                self._holding.follow((await self._record.read()).value)
-                await self._ending(self._holding.write_mark())
+                await self._ending(self._holding.look())
             await self.backlog()
-        except (LogFenced, NoSuchCursor) as error:
-            self._end(error)
         except LedgerError as error:
             log.debug("a cursor can't be looked after now: {error}", error=str(error))
         if self._error is None:
@@ -267,11 +254,10 @@ class Cursor:
         for timer in (self._store_timer, self._look_timer):
             if timer is not None and timer.active():
                 timer.cancel()
-        if self._watch is not None:
-            self._watch.cancel()
+        self._watch.cancel()
         self._holding.leave()
-        self._kept.log.counters.cursor_backlogs.pop(self._record.id, None)
-        self._begin(self._reader.close())
+        self._kept.log.counters.cursor_backlogs.pop(self._holding.record.id, None)
+        self._begin(self._unread.close())
         self._on_end(self)
 
 

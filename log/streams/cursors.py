@@ -6,6 +6,7 @@ Does not know: how a cursor is stored, how it is held.
 """
 
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from twisted.logger import Logger
@@ -15,7 +16,7 @@ from quire.log.store.kept import Kept
 from quire.log.streams import naming
 from quire.log.streams.cursor import Backlog, Cursor
 from quire.log.streams.holding import Holding
-from quire.log.streams.record import CursorRecord
+from quire.log.streams.unread import Unread
 from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import NoSuchCursor
 
@@ -52,43 +53,43 @@ class Cursors:
         The cursor, held by this handle; a former holder is fenced.  One that is not there is made at `start`, if it is
         to be.  `NoSuchCursor`, `LogTrimmed`, `LogFull`, `NoSuchLog`, `ValueError`; the errors of a recovery.
         """
-        holding, record = await self._held(kept, name, start, create)
+        holding = await self._held(kept, name, start, create)
         await holding.load()
-        end = (await self._views.rest(kept.log, holding.marks.mark)).end
-        reader = await self._views.read(kept.log, holding.marks.mark, "skip")
-        cursor = Cursor(kept, self._views, record, holding, reader, end, lambda cursor: self._open.pop(cursor, None))
+        mark = holding.marks.mark
+        end = (await self._views.rest(kept.log, mark)).end
+        unread = Unread(await self._views.read(kept.log, mark, "skip"))
+        cursor = Cursor(kept, self._views, holding, unread, end, lambda cursor: self._open.pop(cursor, None))
         self._open[cursor] = None
         return cursor
 
-    async def _held(self, kept: Kept, name: str, start: Start, create: bool) -> tuple[Holding, CursorRecord]:
+    async def _held(self, kept: Kept, name: str, start: Start, create: bool) -> Holding:
         left = TRIES_MAX
         while True:
             left -= 1
             try:
-                record = await self._found(kept, name, start, create)
-                holding = Holding(kept, record)
+                if create:
+                    await self._make(kept, name, start)
+                holding = Holding(kept, await naming.find(kept.log, name))
                 await holding.hold()
             except NoSuchCursor:
                 if not create or not left:
                     raise
             else:
-                return holding, record
+                return holding
 
-    async def _found(self, kept: Kept, name: str, start: Start, create: bool) -> CursorRecord:
-        try:
-            return await naming.find(kept.log, name)
-        except NoSuchCursor:
-            if not create:
-                raise
+    async def _make(self, kept: Kept, name: str, start: Start) -> None:
+        """If it is not there."""
+        with suppress(NoSuchCursor):
+            await naming.find(kept.log, name)
+            return
         at: int | Literal["begin"] = "begin"
         if start != "begin":
             at = await self._views.index(kept.log, start)
             end = (await self._views.rest(kept.log, at)).end
             if at > end:
                 raise ValueError(f"the log {kept.log.name!r} ends at index {end}: a cursor can't begin at {at}")
-        record = await naming.make(kept.log, name, at)
+        await naming.make(kept.log, name, at)
         kept.reached("cursor.made")
-        return record
 
     async def infos(self, kept: Kept) -> AsyncGenerator[CursorInfo, None]:
         """Of all cursors of a log, by name.  The errors of reading."""

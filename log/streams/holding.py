@@ -22,21 +22,23 @@ from quire.log.core.streams.marks import Marks
 from quire.log.store.kept import Kept
 from quire.log.streams.ledger import CursorLedger, load
 from quire.log.streams.record import Change, CursorRecord
-from quire.protocol.errors import ClientClosed, LedgerError, MetaStore, NoSuchLedger
-from quire.protocol.log_errors import LogError, LogFenced
+from quire.protocol.errors import ClientClosed, DigestMatch, LedgerError, MetaStore, NoSuchEntry, NoSuchLedger
+from quire.protocol.log_errors import LogDamaged, LogError, LogFenced
 
 # SPDX-License-Identifier: Apache-2.0
 
 log = Logger()
 
+UNREADABLE = (NoSuchLedger, NoSuchEntry, DigestMatch, LogDamaged)  # for ever: what is away for a while is not
+
 
 class Holding:
-    """Of one handle; `marks` is what is acknowledged."""
+    """Of one handle; `marks` is what is acknowledged, `record` the cursor's value."""
 
     def __init__(self, kept: Kept, record: CursorRecord) -> None:
         self.marks = Marks(0, kept.options.cursor_pages_max)
         self._kept = kept
-        self._record = record
+        self.record = record
         self._token = kept.log.new_id() + kept.log.new_id()
         self._ledger: CursorLedger | None = None  # that the value names, and that goes on
         self._begun: CursorLedger | None = None  # that is to be named
@@ -55,34 +57,33 @@ class Holding:
         async def hold(value: CursorValue) -> CursorValue:
             return replace(value, holder=self._token, touched=self._kept.log.now_ms())
 
-        await self._record.change(hold)
+        await self.record.change(hold)
 
     async def load(self) -> None:
         """
         What was acknowledged before, once this handle holds the cursor; the former holder's ledger is brought to its
         end.  The errors of a recovery, `LogFenced`, `LogDamaged`, `UnknownFormat`, `TooManyRequests`.
         """
-        value = (await self._record.read()).value
+        value = (await self.record.read()).value
         self._check_mine(value)
         marks = Marks(value.mark, self._kept.options.cursor_pages_max)
         if value.ledger is None:
             for start, stop in decode_acks(value.acks or ""):
                 marks.add_run(start, stop)
-            marks.take_all()
         else:
-
-            def told(why: str) -> None:
+            try:
+                await load(self._kept.client, value.ledger, value.checkpoint or 0, marks)
+            except UNREADABLE as error:
                 log.warn(
                     "the cursor {cursor} of the log {log} goes on from index {mark}, its value says {of_value}; what "
                     "was acknowledged behind that may come again, for it can't be read: {why}",
-                    cursor=self._record.name,
+                    cursor=self.record.name,
                     log=self._kept.log.name,
                     mark=marks.mark,
                     of_value=value.mark,
-                    why=why,
+                    why=f"{type(error).__name__}: {error}",
                 )
-
-            await load(self._kept.client, value.ledger, value.checkpoint or 0, marks, told)
+        marks.take_all()
         self.marks = marks
 
     def follow(self, value: CursorValue) -> None:
@@ -105,7 +106,7 @@ class Holding:
                 raise
             except LedgerError:  # it was fenced by a repair, or by another holder; or its bookies are away
                 self.leave()
-                self.follow((await self._record.read()).value)
+                self.follow((await self.record.read()).value)
                 if is_last:
                     raise
 
@@ -133,14 +134,14 @@ class Holding:
             await ledger.write_checkpoint(self.marks)
             self._unsaved = False
             self._kept.reached("cursor.checkpoint")
-            await self._record.change(self._named(ledger))
+            await self.record.change(self._named(ledger))
             self._kept.reached("cursor.named")
 
     async def _begin(self) -> None:
         """A ledger with all that is acknowledged."""
-        known = self._record.known
+        known = self.record.known
         self._made_under = None if known is None else known.value
-        begun = await CursorLedger.made(self._kept, self._record.id)
+        begun = await CursorLedger.made(self._kept, self.record.id)
         self._kept.reached("cursor.created")
         self._unsaved = True
         try:
@@ -157,7 +158,7 @@ class Holding:
         """The value names the ledger that was begun."""
         begun = self._begun
         assert begun is not None
-        await self._record.change(self._named(begun), self._naming)
+        await self.record.change(self._named(begun), self._naming)
         self._ledger, self._begun, self._unsaved = begun, None, False
         self._kept.reached("cursor.named")
 
@@ -178,9 +179,13 @@ class Holding:
 
     # -- the value alone -------------------------------------------------------------------------------------------
 
-    async def write_mark(self) -> None:
-        """The mark, if the value's is lower: so far the log is no longer needed.  As `store`."""
-        await self._record.change(
+    async def look(self) -> None:
+        """
+        Whether the value is as it was left, for a watch may miss that; and the mark, if the value's is lower: so far
+        the log is no longer needed.  As `store`.
+        """
+        self.follow((await self.record.read()).value)
+        await self.record.change(
             self._mine(
                 lambda value: (
                     replace(value, mark=self.marks.mark, touched=self._kept.log.now_ms())
@@ -198,7 +203,7 @@ class Holding:
                 return None
             return replace(value.left(self._kept.log.now_ms()), mark=index, acks=None)
 
-        await self._record.change_held(self._mine(sought))
+        await self.record.change_held(self._mine(sought))
         self.leave()
         self._unsaved = False
         self.marks = Marks(index, self._kept.options.cursor_pages_max)
@@ -218,7 +223,7 @@ class Holding:
                 return None
             return replace(value.left(self._kept.log.now_ms()), mark=mark, acks=acks)
 
-        await self._record.change(self._mine(folded))
+        await self.record.change(self._mine(folded))
         self._kept.reached("cursor.folded")
         self.leave()
 

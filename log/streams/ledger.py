@@ -8,11 +8,10 @@ Does not know: the cursor's value, who names the ledger, when it is written.
 Safety: what is read is what somebody acknowledged; acknowledgements that can't be read come again.
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from twisted.internet.defer import Deferred
-from twisted.logger import Logger
 
 from quire.client.api import Client, Writer
 from quire.conf.log import LogSettings
@@ -21,17 +20,13 @@ from quire.log.core.streams.marks import Marks
 from quire.log.store.kept import Kept
 from quire.log.store.ledgers import Tags
 from quire.metadata.clock import pause
-from quire.protocol.errors import DigestMatch, NoSuchEntry, NoSuchLedger
 from quire.protocol.log_errors import LogDamaged, LogError
 
 # SPDX-License-Identifier: Apache-2.0
 
-log = Logger()
-
 CHANGES_BYTES_MAX = 64 << 20  # behind a checkpoint; then the next one
 LEDGER_BYTES_MAX = 1 << 30
 AT_ONCE = 32  # entries, for a writer's window has an end
-UNREADABLE = (NoSuchLedger, NoSuchEntry, DigestMatch, LogDamaged)  # not for a while only
 
 
 class CursorLedger:
@@ -100,20 +95,16 @@ class CursorLedger:
         self._writer.shut_down()
 
 
-async def load(client: Client, ledger: int, checkpoint: int, marks: Marks, told: Callable[[str], object]) -> None:
+async def load(client: Client, ledger: int, checkpoint: int, marks: Marks) -> None:
     """
-    Adds what a ledger says, which is brought to its end first: its writer loses it.  What can't be read for good is
-    left out, and `told` why.  The errors of a recovery; `TooManyRequests`, `UnknownFormat`.
+    Adds what a ledger says, which is brought to its end first: its writer loses it.  The errors of a recovery and of
+    reading, `LogDamaged`, with what could be read before; `TooManyRequests`, `UnknownFormat`.
     """
-    try:
-        async with aclosing(_entries(client, ledger, checkpoint)) as entries:
-            async for entry in entries:
-                marks.rise(entry.mark)
-                for start, stop in entry.runs:
-                    marks.add_run(start, stop)
-    except UNREADABLE as error:
-        told(f"{type(error).__name__}: {error}")
-    marks.take_all()
+    async with aclosing(_entries(client, ledger, checkpoint)) as entries:
+        async for entry in entries:
+            marks.rise(entry.mark)
+            for start, stop in entry.runs:
+                marks.add_run(start, stop)
 
 
 async def _entries(client: Client, ledger: int, checkpoint: int) -> AsyncGenerator[CursorEntry, None]:

@@ -17,8 +17,8 @@ from quire.log.core.streams.cursor_value import DELETING, CursorValue
 from quire.log.core.upkeep_edits import Hold
 from quire.log.store.editing import CONFLICTS_MAX, SYNC_FROM, LogRecords
 from quire.metadata.records import NoRecord, RecordChanged, Step, Write
-from quire.metadata.store import Versioned
-from quire.protocol.errors import MetaStore
+from quire.metadata.store import Versioned, Watch
+from quire.protocol.errors import LedgerError, MetaStore
 from quire.protocol.log_errors import LogDamaged, NoSuchCursor, UnknownFormat
 
 # SPDX-License-Identifier: Apache-2.0
@@ -65,6 +65,19 @@ class CursorRecord:
         if self.known.value.state == DELETING:
             raise self.gone()
         return self.known
+
+    def watch(self, seen: Callable[[CursorValue], object], failed: Callable[[LedgerError], object]) -> Watch:
+        """Calls `seen` with the value now and after changes; or `failed` with the errors of `read`, and of `seen`."""
+
+        def heard(found: Versioned[bytes] | None) -> None:
+            try:
+                if found is None:
+                    raise self.gone()
+                seen(self.learn(*found).value)
+            except LedgerError as error:
+                failed(error)
+
+        return self.log.records.watch(self.path, heard)
 
     async def change(self, change: Change, id_: str = "") -> CursorValue:
         """

@@ -25,6 +25,15 @@ class Unread:
         self._records: list[Record] = []  # of the batch that was read last
         self._moved = False
 
+    @property
+    def end_known(self) -> int:
+        """The index after the last record that is known here to be readable."""
+        return self._reader.end_known
+
+    async def close(self) -> None:
+        """What is under way ends."""
+        await self._reader.close()
+
     def go(self, index: int) -> None:
         """The next one given out is at `index` or behind it."""
         self.index = index

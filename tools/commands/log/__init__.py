@@ -3,4 +3,5 @@
 
 In reading order: `group` (face), `shared`, `naming`, `records`, `printing`, `owning`, `publishing`,
 `replicas`, `upkeep`, `bench`.
+`cursors`, `upkeep`, `bench`.
 """
