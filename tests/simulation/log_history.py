@@ -30,8 +30,7 @@ from tests.simulation.truth import Violation
 NAME = "orders"
 LOG_OPTIONS = {
     "batch_bytes": 300, "part_bytes": 120, "append_ms": 1500, "takeover_ms": 4000, "window_records": 60,
-    "window_bytes": 6000, "poll_ms": 100, "tidy_ms": 1500, "snapshot_records": 25,
-    "window_bytes": 6000, "poll_ms": 100, "tidy_ms": 1500, "read_ms": 2000,
+    "window_bytes": 6000, "poll_ms": 100, "tidy_ms": 1500, "snapshot_records": 25, "read_ms": 2000,
 }  # fmt: skip
 ROLLS = (
     {"roll_records": 4},
@@ -127,8 +126,8 @@ class LogHistory(History):
             super().run()
 
     def _do(self, kind: str) -> None:
-        step = getattr(self.publishers, f"do_{kind}", None) or getattr(self.replicas, f"do_{kind}", None)
-        step = getattr(self.publishers, f"do_{kind}", None) or getattr(self.reads, f"do_{kind}", None)
+        actors = self.publishers, self.replicas, self.reads
+        step = next(filter(None, (getattr(actor, f"do_{kind}", None) for actor in actors)), None)
         if step is None:
             super()._do(kind)
         else:
