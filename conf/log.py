@@ -128,6 +128,9 @@ class LogOptions(BaseModel):
     read_ahead_bytes: int = Field(default=4 * MIB, ge=1, description="that a reader asks for before they are wanted")
     poll_ms: int = Field(default=1_000, ge=1, description="how often what is awaited is looked for, beside a watch")
     lac_ms: int = Field(default=10, ge=1, description="after which an idle owner says what is confirmed")
+    compaction_keys: int = Field(
+        default=5_000_000, ge=2, description="that a compaction looks at in one pass, about 200 bytes each"
+    )
     tidy_ms: int = Field(default=60_000, ge=100, description="how often an owner tidies its log")
     openers: Mapping[str, Opener] = Field(
         default={}, description="of the copies of offloaded segments, by the scheme of their URI"

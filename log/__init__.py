@@ -19,6 +19,7 @@ from quire.conf.log import LogOptions
 from quire.log.api import (
     Appended,
     Candidate,
+    Compacted,
     Finding,
     Found,
     Hold,
@@ -69,6 +70,7 @@ __all__ = [
     "BacklogQuota",
     "BatchGap",
     "Candidate",
+    "Compacted",
     "Finding",
     "Found",
     "Hold",

@@ -19,7 +19,7 @@ from quire.log.checks.held import SegmentLedgers
 from quire.log.checks.segments import segments_of
 from quire.log.core.batch import Headers
 from quire.log.core.publishing import Part, Txn
-from quire.log.core.values import Segment
+from quire.log.core.values import Compacted, Segment
 from quire.log.owner.appends import Appended, Position
 from quire.log.owner.claims import Candidate
 from quire.log.owner.encoder import Hook, Prepared
@@ -48,6 +48,7 @@ __all__ = [
     "GRACE_S",
     "Appended",
     "Candidate",
+    "Compacted",
     "Finding",
     "Found",
     "Headers",
@@ -114,13 +115,20 @@ class Logs(KnownLogs):
             return owner
 
     async def read(
-        self, name: str, start: Start = "begin", *, on_trim: OrSkip = "raise", on_loss: OrSkip = "raise"
+        self,
+        name: str,
+        start: Start = "begin",
+        *,
+        compacted: bool = False,
+        on_trim: OrSkip = "raise",
+        on_loss: OrSkip = "raise",
     ) -> LogReader:
         """
         A reader from an index on, from "begin" or "end", or from the first record whose stamp is not below a
-        `datetime`, which has to know its zone; an index is an int always.  `NoSuchLog`, `ValueError`.
+        `datetime`, which has to know its zone; an index is an int always.  `compacted`: what the last compaction left,
+        then the log behind it.  `NoSuchLog`, `ValueError`.
         """
-        return await self._views.read(await self._open(name), start, on_trim, on_loss)
+        return await self._views.read(await self._open(name), start, on_trim, on_loss, compacted)
 
     async def seek(self, name: str, time_ms: int) -> Seek:
         """

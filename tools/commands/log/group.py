@@ -31,6 +31,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "txns": publishing.txns,
     "janitor": publishing.janitor,
     "adopt": publishing.adopt,
+    "compact": upkeep.compact,
     "trim": upkeep.trim,
     "truncate": upkeep.truncate,
     "terminate": upkeep.terminate,
