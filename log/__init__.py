@@ -18,8 +18,10 @@ the Twisted one below both.  Errors are `LedgerError`s, those of logs `LogError`
 from quire.conf.log import LogOptions
 from quire.log.api import (
     Appended,
+    Backlog,
     Candidate,
     Compacted,
+    CursorInfo,
     Finding,
     Found,
     Hold,
@@ -38,7 +40,7 @@ from quire.log.api import (
     Txn,
 )
 from quire.log.blocking import Logs, connect
-from quire.log.handles.blocking import LogReader, Owner, PartWriter, Sink
+from quire.log.handles.blocking import Cursor, LogReader, Owner, PartWriter, Sink
 from quire.protocol.log_errors import (
     AppendUnknown,
     ApplyFailed,
@@ -67,10 +69,13 @@ __all__ = [
     "AppendUnknown",
     "Appended",
     "ApplyFailed",
+    "Backlog",
     "BacklogQuota",
     "BatchGap",
     "Candidate",
     "Compacted",
+    "Cursor",
+    "CursorInfo",
     "Finding",
     "Found",
     "Hold",

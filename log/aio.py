@@ -33,6 +33,7 @@ from quire.log.api import (
     GRACE_S,
     Candidate,
     Compacted,
+    CursorInfo,
     Finding,
     Found,
     Hold,
@@ -51,7 +52,7 @@ from quire.log.api import (
 from quire.log.api import Logs as CoreLogs
 from quire.log.api import Owner as CoreOwner
 from quire.log.api import connect as open_logs
-from quire.log.handles.aio import LogReader, Owner, Sink
+from quire.log.handles.aio import Cursor, LogReader, Owner, Sink
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -191,6 +192,20 @@ class Logs(Handle):
 
     async def find(self, name: str, position: int) -> Found:
         return await wait(self._thread, lambda: self._logs.find(name, position))
+
+    async def cursor(self, name: str, cursor: str, *, start: Start = "end", create: bool = True) -> Cursor:
+        opened = await wait(
+            self._thread,
+            lambda: self._logs.cursor(name, cursor, start=start, create=create),
+            lambda made: Deferred.fromCoroutine(made.close()),
+        )
+        return Cursor(self._thread, opened)
+
+    def cursors(self, name: str) -> AsyncIterator[CursorInfo]:
+        return self._each(lambda: self._logs.cursors(name))
+
+    async def delete_cursor(self, name: str, cursor: str) -> None:
+        await wait(self._thread, lambda: self._logs.delete_cursor(name, cursor))
 
     async def sink(self, name: str, txn: str, run: str, *, first_batch: int = 0) -> Sink:
         return Sink(

@@ -24,6 +24,7 @@ from quire.log.api import (
     GRACE_S,
     Candidate,
     Compacted,
+    CursorInfo,
     Finding,
     Found,
     Hold,
@@ -42,7 +43,7 @@ from quire.log.api import (
 from quire.log.api import Logs as CoreLogs
 from quire.log.api import Owner as CoreOwner
 from quire.log.api import connect as open_logs
-from quire.log.handles.blocking import LogReader, Owner, Sink
+from quire.log.handles.blocking import Cursor, LogReader, Owner, Sink
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -181,6 +182,26 @@ class Logs(Handle):
         `NoSuchLog`, `LogTrimmed`, `SegmentLost`.
         """
         return self._thread.wait(lambda: self._logs.find(name, position))
+
+    def cursor(self, name: str, cursor: str, *, start: Start = "end", create: bool = True) -> Cursor:
+        """
+        A durable cursor, held by this handle from now on; who held it before is fenced.  One that is not there is made
+        at `start`, as a reader begins there, or with `create` False is `NoSuchCursor`.  `LogTrimmed` for a start below
+        the first record, `LogFull`, `NoSuchLog`, `ValueError`.
+        """
+        opened = self._thread.wait(
+            lambda: self._logs.cursor(name, cursor, start=start, create=create),
+            lambda made: Deferred.fromCoroutine(made.close()),
+        )
+        return Cursor(self._thread, opened)
+
+    def cursors(self, name: str) -> Iterator[CursorInfo]:
+        """What there is to say about each, by name.  `NoSuchLog`, the errors of reading."""
+        return self._each(lambda: self._logs.cursors(name))
+
+    def delete_cursor(self, name: str, cursor: str) -> None:
+        """Its name is free when this returns, and who holds it is fenced.  `NoSuchCursor`, `NoSuchLog`."""
+        self._thread.wait(lambda: self._logs.delete_cursor(name, cursor))
 
     def sink(self, name: str, txn: str, run: str, *, first_batch: int = 0) -> Sink:
         """A publisher of closed ledgers, exactly once by (txn, batch).  `NoSuchLog`, `ValueError`."""

@@ -16,6 +16,7 @@ CORE = {
     "Logs": api.Logs,
     "Owner": api.Owner,
     "LogReader": reader.LogReader,
+    "Cursor": api.Cursor,
     "Sink": sink.Sink,
     "PartWriter": parts.PartWriter,
 }

@@ -6,7 +6,7 @@ Knows: the order in which the help shows them.  Does not know: what they do.
 
 from collections.abc import Callable
 
-from quire.tools.commands.log import bench, naming, owning, publishing, records, upkeep
+from quire.tools.commands.log import bench, cursors, naming, owning, publishing, records, upkeep
 from quire.tools.terminal.options import group
 
 # SPDX-License-Identifier: Apache-2.0
@@ -32,6 +32,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "janitor": publishing.janitor,
     "adopt": publishing.adopt,
     "compact": upkeep.compact,
+    "cursors": cursors.cursors,
     "trim": upkeep.trim,
     "truncate": upkeep.truncate,
     "terminate": upkeep.terminate,
@@ -44,3 +45,4 @@ COMMANDS: dict[str, Callable[..., None]] = {
 for word, command in COMMANDS.items():
     app.command(word)(command)
 app.add_typer(bench.app, name="bench")
+app.add_typer(cursors.app, name="cursor")
