@@ -23,7 +23,7 @@ async def appended(logs, dice, count, first=0):
     """So many records more, of which some remove their key and some have none; the log is owned meanwhile."""
     owner = await logs.own("a")
     for number in range(first, first + count):
-        key = dice.choice([*KEYS, None])
+        key = dice.choice([*KEYS, None]) if number < first + count - 1 else None
         value = b"" if key is not None and dice.random() < 0.2 else b"%d" % number
         await owner.append(value, key=key, time_ms=number, headers=[("n", b"%d" % number)])
     await owner.close()
