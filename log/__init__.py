@@ -17,6 +17,7 @@ the Twisted one below both.  Errors are `LedgerError`s, those of logs `LogError`
 
 from quire.conf.log import LogOptions
 from quire.log.api import (
+    Answer,
     Appended,
     Backlog,
     Candidate,
@@ -27,6 +28,7 @@ from quire.log.api import (
     Hold,
     LogBatch,
     LogInfo,
+    Machine,
     Orphan,
     Part,
     Piece,
@@ -34,13 +36,15 @@ from quire.log.api import (
     Prepared,
     Receipt,
     Record,
+    Role,
     Seek,
     Segment,
+    Snapshot,
     TidyReport,
     Txn,
 )
 from quire.log.blocking import Logs, connect
-from quire.log.handles.blocking import Cursor, LogReader, Owner, PartWriter, Sink
+from quire.log.handles.blocking import Cursor, LogReader, Owner, PartWriter, Replica, Sink
 from quire.protocol.log_errors import (
     AppendUnknown,
     ApplyFailed,
@@ -66,6 +70,7 @@ from quire.protocol.log_errors import (
 # SPDX-License-Identifier: Apache-2.0
 
 __all__ = [
+    "Answer",
     "AppendUnknown",
     "Appended",
     "ApplyFailed",
@@ -91,6 +96,7 @@ __all__ = [
     "LogTerminated",
     "LogTrimmed",
     "Logs",
+    "Machine",
     "NoSuchCursor",
     "NoSuchLog",
     "NotOwner",
@@ -104,10 +110,13 @@ __all__ = [
     "PublishRefused",
     "Receipt",
     "Record",
+    "Replica",
+    "Role",
     "Seek",
     "Segment",
     "SegmentLost",
     "Sink",
+    "Snapshot",
     "SnapshotDamaged",
     "StaleRead",
     "TidyReport",

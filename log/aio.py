@@ -39,12 +39,14 @@ from quire.log.api import (
     Hold,
     Hook,
     LogInfo,
+    Machine,
     Orphan,
     OrSkip,
     Position,
     Receipt,
     Seek,
     Segment,
+    Snapshot,
     Start,
     TidyReport,
     Txn,
@@ -52,7 +54,7 @@ from quire.log.api import (
 from quire.log.api import Logs as CoreLogs
 from quire.log.api import Owner as CoreOwner
 from quire.log.api import connect as open_logs
-from quire.log.handles.aio import Cursor, LogReader, Owner, Sink
+from quire.log.handles.aio import Cursor, LogReader, Owner, Replica, Sink
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -122,6 +124,9 @@ class Logs(Handle):
     async def holds(self, name: str) -> list[Hold]:
         return await wait(self._thread, lambda: self._logs.holds(name))
 
+    async def snapshots(self, name: str) -> list[Snapshot]:
+        return await wait(self._thread, lambda: self._logs.snapshots(name))
+
     def segments(self, name: str) -> AsyncIterator[Segment]:
         return self._each(lambda: self._logs.segments(name))
 
@@ -169,6 +174,17 @@ class Logs(Handle):
             CoreOwner.close,
         )
         return Owner(self._thread, owner, self.options, before_append is not None)
+
+    async def replica(
+        self, name: str, make: Callable[[], Machine], *, stand: bool = False, address: str = "", priority: int = 0
+    ) -> Replica:
+        """A replica, once it is near the log's end.  The machine works on the reactor's thread."""
+        replica = await wait(
+            self._thread,
+            lambda: self._logs.replica(name, make, stand=stand, address=address, priority=priority),
+            lambda made: Deferred.fromCoroutine(made.close()),
+        )
+        return Replica(self._thread, replica)
 
     async def read(
         self,

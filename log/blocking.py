@@ -30,12 +30,14 @@ from quire.log.api import (
     Hold,
     Hook,
     LogInfo,
+    Machine,
     Orphan,
     OrSkip,
     Position,
     Receipt,
     Seek,
     Segment,
+    Snapshot,
     Start,
     TidyReport,
     Txn,
@@ -43,7 +45,7 @@ from quire.log.api import (
 from quire.log.api import Logs as CoreLogs
 from quire.log.api import Owner as CoreOwner
 from quire.log.api import connect as open_logs
-from quire.log.handles.blocking import Cursor, LogReader, Owner, Sink
+from quire.log.handles.blocking import Cursor, LogReader, Owner, Replica, Sink
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -92,6 +94,10 @@ class Logs(Handle):
     def holds(self, name: str) -> list[Hold]:
         """What keeps the log from being trimmed.  `NoSuchLog`, `LogDamaged`."""
         return self._thread.wait(lambda: self._logs.holds(name))
+
+    def snapshots(self, name: str) -> list[Snapshot]:
+        """That are kept of replicas of the log, the oldest first.  `NoSuchLog`."""
+        return self._thread.wait(lambda: self._logs.snapshots(name))
 
     def segments(self, name: str) -> Iterator[Segment]:
         """Of the log, from the first that it has.  `NoSuchLog`."""
@@ -147,6 +153,21 @@ class Logs(Handle):
             CoreOwner.close,
         )
         return Owner(self._thread, owner, self.options, before_append is not None)
+
+    def replica(
+        self, name: str, make: Callable[[], Machine], *, stand: bool = False, address: str = "", priority: int = 0
+    ) -> Replica:
+        """
+        A machine of the user's to which the log is applied, on the reactor's thread, so it must not block; returned
+        once it is at the log's end.  From then on trims keep what its snapshots need.  `stand`: it also waits to own
+        the log, again whenever it lost it; `address` is what others are told then.  `NoSuchLog`, `SnapshotDamaged`,
+        `ApplyFailed`, `SegmentLost`, `LogDamaged`.
+        """
+        replica = self._thread.wait(
+            lambda: self._logs.replica(name, make, stand=stand, address=address, priority=priority),
+            lambda made: Deferred.fromCoroutine(made.close()),
+        )
+        return Replica(self._thread, replica)
 
     def read(
         self,

@@ -10,10 +10,12 @@ Safety: what is applied was readable, or was acknowledged to this process's owne
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError, succeed
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from quire.log.core.machine import applying_messages as m
@@ -36,6 +38,7 @@ from quire.protocol.log_errors import LogError
 log = Logger()
 
 RETRY_S = 1.0
+CLOSE_S = 2.0  # that the end of a snapshot under way may take
 
 
 class ReplicaDriver:
@@ -76,7 +79,8 @@ class ReplicaDriver:
         await self._leave()
         self.feed(m.Close())
         self._snapshots.close()
-        await self._saving
+        with suppress(TimeoutError):  # the orphan finder knows what is left
+            await self._saving.addTimeout(CLOSE_S, cast(IReactorTime, self._clock))
 
     async def _leave(self) -> None:
         if self.standing is not None:
@@ -250,7 +254,7 @@ class ReplicaDriver:
         self._saving = self._run(work())
 
     def _save_failed(self, asked: list[Deferred[int]], error: Exception) -> None:
-        if not isinstance(error, ClientClosed):
+        if not isinstance(error, (ClientClosed, CancelledError)):
             log.warn("no snapshot of the log {name} was made: {error!r}", name=self.name, error=error)
         for each in asked:
             each.errback(error)

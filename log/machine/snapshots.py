@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from crc32c import crc32c
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 
 from quire.client.api import Writer
 from quire.conf.log import LogSettings
@@ -74,7 +74,7 @@ class Snapshots:
             if not await self._is_whole(snapshot):
                 raise LogDamaged(f"ledger {writer.id}, a snapshot of the log {manifest.name!r}, was ended by another")
             named = await self._name(snapshot)
-        except MetaStore:  # what the edit names may come to be named; the orphan finder knows
+        except (MetaStore, CancelledError):  # it may come to be named; the orphan finder knows
             writer.shut_down()
             raise
         except BaseException:
