@@ -128,6 +128,9 @@ class LogOptions(BaseModel):
     read_ahead_bytes: int = Field(default=4 * MIB, ge=1, description="that a reader asks for before they are wanted")
     poll_ms: int = Field(default=1_000, ge=1, description="how often what is awaited is looked for, beside a watch")
     lac_ms: int = Field(default=10, ge=1, description="after which an idle owner says what is confirmed")
+    compaction_keys: int = Field(
+        default=5_000_000, ge=2, description="that a compaction looks at in one pass, about 200 bytes each"
+    )
     cursor_ms: int = Field(default=1_000, ge=1, description="how often a cursor stores what was acknowledged")
     cursor_pages_max: int = Field(
         default=1 << 20, ge=1, description="pages of 256 records in which a cursor has acknowledgements out of order"

@@ -32,6 +32,7 @@ from quire.conf.log import LogOptions
 from quire.log.api import (
     GRACE_S,
     Candidate,
+    Compacted,
     CursorInfo,
     Finding,
     Found,
@@ -190,12 +191,16 @@ class Logs(Handle):
         name: str,
         start: Start = "begin",
         *,
+        compacted: bool = False,
         on_trim: OrSkip = "raise",
         on_loss: OrSkip = "raise",
     ) -> LogReader:
         return LogReader(
             self._thread,
-            await wait(self._thread, lambda: self._logs.read(name, start, on_trim=on_trim, on_loss=on_loss)),
+            await wait(
+                self._thread,
+                lambda: self._logs.read(name, start, compacted=compacted, on_trim=on_trim, on_loss=on_loss),
+            ),
         )
 
     async def seek(self, name: str, time_ms: int) -> Seek:
@@ -242,6 +247,9 @@ class Logs(Handle):
 
     async def purge(self, instance_id: str) -> None:
         await wait(self._thread, lambda: self._logs.purge(instance_id))
+
+    async def compact(self, name: str) -> Compacted | None:
+        return await wait(self._thread, lambda: self._logs.compact(name))
 
     async def trim(self, name: str, before: int) -> int:
         return await wait(self._thread, lambda: self._logs.trim(name, before))

@@ -22,7 +22,7 @@ from quire.log.core.batch import Headers
 from quire.log.core.machine.applying_messages import Role
 from quire.log.core.publishing import Part, Txn
 from quire.log.core.upkeep_edits import Update
-from quire.log.core.values import Segment, Snapshot
+from quire.log.core.values import Compacted, Segment, Snapshot
 from quire.log.machine.driver import ReplicaDriver
 from quire.log.machine.machines import Answer, Machine
 from quire.log.machine.replica import Replica
@@ -58,6 +58,7 @@ __all__ = [
     "Appended",
     "Backlog",
     "Candidate",
+    "Compacted",
     "Cursor",
     "CursorInfo",
     "Finding",
@@ -158,13 +159,20 @@ class Logs(KnownLogs):
         return replica
 
     async def read(
-        self, name: str, start: Start = "begin", *, on_trim: OrSkip = "raise", on_loss: OrSkip = "raise"
+        self,
+        name: str,
+        start: Start = "begin",
+        *,
+        compacted: bool = False,
+        on_trim: OrSkip = "raise",
+        on_loss: OrSkip = "raise",
     ) -> LogReader:
         """
         A reader from an index on, from "begin" or "end", or from the first record whose stamp is not below a
-        `datetime`, which has to know its zone; an index is an int always.  `NoSuchLog`, `ValueError`.
+        `datetime`, which has to know its zone; an index is an int always.  `compacted`: what the last compaction left,
+        then the log behind it.  `NoSuchLog`, `ValueError`.
         """
-        return await self._views.read(await self._open(name), start, on_trim, on_loss)
+        return await self._views.read(await self._open(name), start, on_trim, on_loss, compacted)
 
     async def seek(self, name: str, time_ms: int) -> Seek:
         """

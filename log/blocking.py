@@ -23,6 +23,7 @@ from quire.conf.log import LogOptions
 from quire.log.api import (
     GRACE_S,
     Candidate,
+    Compacted,
     CursorInfo,
     Finding,
     Found,
@@ -173,16 +174,20 @@ class Logs(Handle):
         name: str,
         start: Start = "begin",
         *,
+        compacted: bool = False,
         on_trim: OrSkip = "raise",
         on_loss: OrSkip = "raise",
     ) -> LogReader:
         """
         A reader from an index on, from "begin" or "end", or from the first record whose stamp is not below a
-        `datetime`, which has to know its zone.  `NoSuchLog`, `ValueError`.
+        `datetime`, which has to know its zone.  `compacted`: what the last compaction left, then the log behind it.
+        `NoSuchLog`, `ValueError`.
         """
         return LogReader(
             self._thread,
-            self._thread.wait(lambda: self._logs.read(name, start, on_trim=on_trim, on_loss=on_loss)),
+            self._thread.wait(
+                lambda: self._logs.read(name, start, compacted=compacted, on_trim=on_trim, on_loss=on_loss)
+            ),
         )
 
     def seek(self, name: str, time_ms: int) -> Seek:
@@ -258,6 +263,14 @@ class Logs(Handle):
         `ValueError` names what needs the log from a lower index on; `LogFull`, `NoSuchLog`.
         """
         return self._thread.wait(lambda: self._logs.trim(name, before))
+
+    def compact(self, name: str) -> Compacted | None:
+        """
+        The newest record of each key in the closed segments, written to ledgers of its own; None: nothing was closed
+        since the last time, or another one is at it.  `ValueError` unless `compaction` is on; `NoSuchLog`,
+        `SegmentLost`, `MetaStore`, the errors of ledgers.
+        """
+        return self._thread.wait(lambda: self._logs.compact(name))
 
     def terminate(self, name: str) -> Position:
         """The log takes nothing more, whoever owns it; where it ends.  `NoSuchLog`, `SegmentLost`."""

@@ -130,8 +130,14 @@ class SegmentReader:
                     cutter = None if cutter.is_done else cutter
                     continue
                 batch = self._fed(assembler, entry)
-                if batch is not None and segment.first + batch.first + batch.count > index:
-                    yield LogBatch(segment, batch, max(0, index - segment.first - batch.first))
+                given = None if batch is None else self._given(batch, index)
+                if given is not None:
+                    yield given
+
+    def _given(self, batch: Batch, index: int) -> LogBatch | None:
+        """Its records from an index on, if there are any."""
+        before = index - self.segment.first - batch.first
+        return LogBatch(self.segment, batch, max(0, before)) if before < batch.count else None
 
     async def _assembler(self, first: int) -> Assembler:
         if first == 0:

@@ -14,7 +14,7 @@ from quire.log.core import edits, upkeep_edits
 from quire.log.core.machine.lease import new_lease
 from quire.log.core.manifest import Manifest, decode_name, encode_name, new_manifest
 from quire.log.core.publishing import Txn
-from quire.log.core.values import Snapshot
+from quire.log.core.values import Compacted, Snapshot
 from quire.log.owner.appends import Position
 from quire.log.owner.claims import Candidate, candidates_of
 from quire.log.publish.txns import txns_of
@@ -28,6 +28,7 @@ from quire.log.store.ledgers import LogLedgers
 from quire.log.store.metrics import LogMetrics
 from quire.log.store.names import log_names
 from quire.log.streams import leftovers, naming
+from quire.log.streams.compacting import Compaction
 from quire.log.streams.cursors import Cursors
 from quire.log.upkeep import ending, marking, tidying, trims
 from quire.log.upkeep.keeping import KeptOwner as Owner
@@ -240,6 +241,17 @@ class KnownLogs:
         `ValueError` names what needs the log from a lower index on; `LogFull`, `NoSuchLog`.
         """
         return await trims.trim(await self._kept(name), before)
+
+    async def compact(self, name: str) -> Compacted | None:
+        """
+        The newest record of each key in the closed segments, written to ledgers of its own; None: nothing was closed
+        since the last time, or another one is at it.  `ValueError` unless `compaction` is on; `NoSuchLog`,
+        `SegmentLost`, `MetaStore`, the errors of ledgers.
+        """
+        kept = await self._kept(name)
+        if not (await kept.log.read()).value.settings.get("compaction"):
+            raise ValueError(f"the log {name!r} is not to be compacted: `quire log set {name} compaction=true`")
+        return (await kept.log.read()).value.compacted if await Compaction(kept).run() else None
 
     async def terminate(self, name: str) -> Position:
         """The log takes nothing more, whoever owns it; where it ends.  `NoSuchLog`, `SegmentLost`."""

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from quire.log.core.manifest import DELETING, Chunk, Manifest
+from quire.log.core.streams.compaction import is_due
 from quire.log.publish.sink import Sink
 from quire.log.publish.txns import Txns
 from quire.log.store.holds import cursors
@@ -20,11 +21,13 @@ from quire.log.store.kept import Kept
 from quire.log.store.ledgers import Deleted
 from quire.log.store.paths import chunk_path, decoded
 from quire.log.streams import leftovers
+from quire.log.streams.compacting import Compaction
 from quire.log.upkeep.deleting import remove_log
 from quire.log.upkeep.doomed import clear_doomed
 from quire.log.upkeep.trims import trim
 from quire.metadata.records import Check, Delete, NoRecord, RecordError, Records
 from quire.metadata.store import ANY
+from quire.protocol.errors import LedgerError, MetaStore
 from quire.protocol.log_errors import LogError, NoSuchLog
 
 # SPDX-License-Identifier: Apache-2.0
@@ -33,6 +36,7 @@ HOUR_MS = 3600_000
 DAY_MS = 24 * HOUR_MS
 TXN_DAYS = 90  # after which a publisher is forgotten; a day when there are very many
 TXNS_MAX = 10_000
+COMPACTION_RESTS = 4.0  # as long as it works
 
 
 @dataclass
@@ -40,7 +44,7 @@ class TidyReport:
     """
     What was done, or would be: logs looked at, ledgers deleted, ledgers that stay and why, chunks without a line, parts
     that can't be published, publishers that were forgotten, the ids of logs whose rest is gone, and those of logs that
-    could not be tidied and why.
+    could not be tidied and why; how many were compacted.
     """
 
     logs: int = 0
@@ -51,6 +55,7 @@ class TidyReport:
     txns: int = 0
     removed: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
+    compacted: int = 0
 
     def add(self, done: Deleted) -> Deleted:
         """Ledgers."""
@@ -86,9 +91,22 @@ async def tidy_log(
             now_ms = await kept.ages.now_ms(kept.log.records, manifest.last_stamp)
             await _tidy_chunks(kept, report, now_ms)
             await _tidy_txns(kept, report, now_ms)
+        await _compact(kept, report)
     except NoSuchLog:  # it went meanwhile
         return
     except LogError as error:  # the others are tidied nevertheless
+        report.failed[kept.log.log] = f"{type(error).__name__}: {error}"
+
+
+async def _compact(kept: Kept, report: TidyReport) -> None:
+    """Slowly, so that appends go on."""
+    if not is_due((await kept.log.read()).value):
+        return
+    try:
+        report.compacted += await Compaction(kept, COMPACTION_RESTS).run()
+    except MetaStore:
+        raise
+    except LedgerError as error:
         report.failed[kept.log.log] = f"{type(error).__name__}: {error}"
 
 

@@ -63,6 +63,7 @@ class Profile:
     logs: bool = False  # a named log, and not ledgers alone
     txns: int = 0  # of publishers
     late: float = 0.0  # the share of the metadata's faults by which a change takes effect after it failed
+    compacts: bool = False  # the log is compacted by key
     ends: bool = False  # the log is terminated, deleted and made again, while it is used
     reads: tuple[str, ...] = ()  # the modes in which replicas are read, under leases
     points: tuple[str, ...] = ()  # procedures at whose steps processes are killed; empty: all
@@ -368,6 +369,12 @@ log_profile(
      "expire": 2, "read": 2, "crash_at": 5, "kill": 2, "start": 6},
     txns=1, late=0.1, chance_on=0.6, always=frozenset({"replica", "propose", "ask", "snapshot", "cut"}),
     fault_rates=(0.0, 0.1, 0.3), points=("snapshot", "snapshot", "trim", "open", "roll"),
+)  # fmt: skip
+log_profile(
+    "log compact",
+    {**OWNERS, "append": 30, "compact": 12, "trim": 8, "tidy": 5, "orphans": 8, "read": 8, "crash_at": 6, "crash": 2},
+    compacts=True, late=0.1, chance_on=0.7, always=frozenset({"own", "append", "compact", "read"}),
+    fault_rates=(0.0, 0.15, 0.3), points=("compact", "compact", "trim", "orphan"),
 )  # fmt: skip
 log_profile(
     "log end", {**OWNERS, **PUBLISHERS}, txns=1, late=0.2, chance_on=0.5, steps=(6, 20), ends=True,

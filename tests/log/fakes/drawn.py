@@ -260,7 +260,8 @@ MANIFEST = """{"quire":"log","format":1,"needs":[],"name":"orders/eu","id":"6f1c
   {"ledger":4699,"why":"empty","since":1700000000000}],
  "snapshots":[
   {"index":2200000,"ledger":4702,"bytes":81920,"entries":3,"crc":123456,"machine":"kv/1","epoch":6}],
- "compacted":{"horizon":5,"ledgers":[{"ledger":4703}]}}"""
+ "compacted":{"horizon":2239999,"at":229376000,"ledgers":[{"ledger":4703,"first":7,"last":2239990,"records":10,\
+"bytes":90,"entries":1}]}}"""
 NEW = """{"quire":"log","format":1,"needs":[],"name":"ö","id":"6f1c0000000000000000000000000001","state":"open",\
 "edit":"1","recent":["1"],
  "settings":{},
@@ -284,7 +285,7 @@ OF_LATER = (
     .replace('"bookies":"kept"}', '"bookies":"kept","later":2}')
     .replace('"why":"empty","since":1700000000000}', '"why":"empty","since":1700000000000,"later":true}')
     .replace('"epoch":6}],\n "compacted"', '"epoch":6,"later":0.5}],\n "compacted"')
-    .replace('"ledger":4703}', '"ledger":4703,"later":3}')[:-1]
+    .replace('"bytes":90,"entries":1}]}', '"bytes":90,"entries":1,"later":3}],"later":"b"}')[:-1]
     + ',"later":[1,{"a":2}]}'
 )
 CHUNK = """{"quire":"chunk","format":1,"log":"6f1c0000000000000000000000000001","edit":"77aa",\

@@ -31,6 +31,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "txns": publishing.txns,
     "janitor": publishing.janitor,
     "adopt": publishing.adopt,
+    "compact": upkeep.compact,
     "cursors": cursors.cursors,
     "snapshots": replicas.snapshots,
     "trim": upkeep.trim,
