@@ -1,7 +1,7 @@
 // A member of a DLedger group, and clients of a register that such a group keeps.  SPDX-License-Identifier: Apache-2.0
 //
 //     java -cp ... Group member key=value ...     takes commands from standard input, answers each with one JSON line
-//     java -cp ... Group clients key=value ...    reads and writes registers for a while; the history goes to standard output
+//     java -cp ... Group clients key=value ...    reads and writes registers until standard input ends; the history goes to standard output
 //
 // Commands of a member, words divided by tabs:
 //
@@ -48,6 +48,7 @@ import java.util.Random;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Semaphore;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 
@@ -185,7 +186,7 @@ public class Group {
 
     // ---- registers -----------------------------------------------------------------------------------------------
 
-    /** Numbers by key; an entry is the two of them, four bytes each. */
+    /** Numbers by key; an entry is the two of them, four bytes each.  Entries of another length are none of ours. */
     static class Registers implements StateMachine {
         final Map<Integer, Integer> held = new ConcurrentHashMap<>();
 
@@ -194,7 +195,7 @@ public class Group {
             while (entries.hasNext()) {
                 ApplyEntry<?> entry = entries.next();
                 ByteBuffer body = ByteBuffer.wrap(entry.getEntry().getBody());
-                held.put(body.getInt(), body.getInt());
+                if (body.remaining() == 8) held.put(body.getInt(), body.getInt());
             }
         }
 
@@ -297,7 +298,7 @@ public class Group {
 
     static void clients(Map<String, String> options) throws Exception {
         int count = Integer.parseInt(options.get("clients")), keys = Integer.parseInt(options.get("keys"));
-        long end = System.nanoTime() + (long) (1e9 * Double.parseDouble(options.get("seconds")));
+        AtomicBoolean ended = new AtomicBoolean();
         AtomicLong values = new AtomicLong();
         Thread[] threads = new Thread[count];
         for (int number = 0; number < count; number++) {
@@ -306,13 +307,15 @@ public class Group {
             threads[client] = new Thread(() -> {
                 DLedgerClient group = new DLedgerClient(options.get("group"), options.get("peers"));
                 group.startup();
-                for (int turn = 0; System.nanoTime() < end; turn++) {
+                for (int turn = 0; !ended.get(); turn++) {
                     if (!asked(group, client, client + count * turn, dice.nextInt(keys), dice.nextBoolean() ? (int) values.incrementAndGet() : null)) pause();
                 }
                 group.shutdown();
             });
             threads[client].start();
         }
+        while (System.in.read() >= 0);
+        ended.set(true);
         for (Thread thread : threads) thread.join();
     }
 

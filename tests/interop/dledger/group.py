@@ -97,9 +97,9 @@ class Group:
         return (member, time.monotonic()) if leads else None
 
     @contextlib.contextmanager
-    def clients(self, count: int, keys: int, seconds: float) -> Iterator["History"]:
-        """So many clients read and write registers for so long; when the block ends, the history is whole."""
-        words = [f"clients={count}", f"keys={keys}", f"seconds={seconds}", f"group={GROUP}", f"peers={self.peers}"]
+    def clients(self, count: int, keys: int) -> Iterator["History"]:
+        """So many clients read and write registers until the block ends; then the history is whole."""
+        words = [f"clients={count}", f"keys={keys}", f"group={GROUP}", f"peers={self.peers}"]
         history = History(command(self.folder, "256m", "clients", *words))
         try:
             yield history
@@ -126,7 +126,9 @@ class History:
     def __init__(self, words: Sequence[str]) -> None:
         self.lines: list[Line] = []
         self._changed = threading.Condition()
-        self.child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.child = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
         self._reading = threading.Thread(target=self._read)
         self._reading.start()
 
@@ -149,7 +151,9 @@ class History:
         return sum(line["type"] == "ok" for line in self.lines)
 
     def end(self) -> None:
-        """Returns when the process has ended by itself."""
+        """Returns when every operation that was begun has its answer, and the process has ended."""
+        if self.child.stdin is not None:
+            self.child.stdin.close()
         self._reading.join()
         self.child.wait()
         if self.child.stdout is not None:
