@@ -113,7 +113,7 @@ def reading(size: int, entries: int) -> dict[str, int | str]:
 def beside_dledger(name: str, rate: float | None, **words: int | str) -> Row:
     """Appends of a log's owner, at least so many times DLedger's; without a rate: failovers, no longer than its own."""
     wanted = at_most("failover_s", 1.0, DLEDGER) if rate is None else at_least(RATE, rate, DLEDGER)
-    return Row(f"dledger {name}", "dledger", words, ("log", DLEDGER), (wanted,), pairs=3, module=True)
+    return Row(f"dledger {name}", "dledger", words, ("log", DLEDGER), (wanted,), module=True)
 
 
 ALL = ("quire", "bare", JAVA)
@@ -269,16 +269,16 @@ ROWS = (
         pairs=3,
         module=True,
     ),
-    beside_dledger("100 B in batches", 1.0, size=100, entries=50_000),
+    beside_dledger("100 B in batches, on disk", 1.0, size=100, entries=50_000),
     beside_dledger("100 B in batches, no sync", 1.5, size=100, entries=50_000, sync="no"),
-    beside_dledger("1 KiB in batches", 1.0, size=1024, entries=50_000),
+    beside_dledger("1 KiB in batches, on disk", 1.0, size=1024, entries=50_000),
     beside_dledger("1 KiB in batches, no sync", 1.5, size=1024, entries=50_000, sync="no"),
-    beside_dledger("100 B, a batch is one entry", 1.0, size=100, entries=500_000, whole="yes"),
+    beside_dledger("100 B, a batch is one entry, on disk", 1.0, size=100, entries=500_000, whole="yes"),
     beside_dledger("100 B, a batch is one entry, no sync", 1.5, size=100, entries=500_000, whole="yes", sync="no"),
-    beside_dledger("1 KiB, a batch is one entry", 1.0, size=1024, entries=100_000, whole="yes"),
+    beside_dledger("1 KiB, a batch is one entry, on disk", 1.0, size=1024, entries=100_000, whole="yes"),
     beside_dledger("1 KiB, a batch is one entry, no sync", 1.5, size=1024, entries=100_000, whole="yes", sync="no"),
-    beside_dledger("100 B, one a call", 1.0, size=100, entries=30_000, batch=1, calls=1000),
-    beside_dledger("1 KiB, one a call", 1.0, size=1024, entries=30_000, batch=1, calls=1000),
+    beside_dledger("100 B, one a call, on disk", 1.0, size=100, entries=30_000, batch=1, calls=1000),
+    beside_dledger("1 KiB, one a call, on disk", 1.0, size=1024, entries=30_000, batch=1, calls=1000),
     beside_dledger("failover, a session of 4 s", None, failover="yes", session=4000),
     beside_dledger("failover, settings as they come", None, failover="yes"),
 )
