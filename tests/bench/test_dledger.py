@@ -19,7 +19,7 @@ def test_a_failover_has_a_time(tmp_path):
 
 
 def test_appends_count_what_bookies_spend(tmp_path):
-    """Of three bookies, beside the client; with journals that are not synced none syncs one."""
+    """Of three bookies, beside the client; also with journals that are not synced."""
     with our_appends(words(directory=str(tmp_path), sync="no", size=10, entries=200, batch=10, calls=2)) as load:
         found = load()
     assert found["entries_per_second"] > 0
