@@ -13,6 +13,7 @@ from quire.conf.log import LogOptions, LogSettings
 from quire.log.core import edits, upkeep_edits
 from quire.log.core.manifest import Manifest, decode_name, encode_name, new_manifest
 from quire.log.core.publishing import Txn
+from quire.log.core.streams.rates import Rate
 from quire.log.core.values import to_json
 from quire.log.owner.appends import Position
 from quire.log.owner.claims import Candidate, candidates_of
@@ -104,6 +105,7 @@ class KnownLogs:
         self._owns_client = owns_client
         self._ledgers = LogLedgers(client, self.options.password)
         self._ages = Ages(now, boottime)
+        self._rate = Rate()  # of all owners together
         self._owners: dict[Owner, None] = {}  # in the order in which they were asked for
         self._views = Views(client, self.options)
         self.metrics = LogMetrics(lambda: [(owner.name, *owner.under_way) for owner in self._owners])
@@ -222,7 +224,7 @@ class KnownLogs:
         return self._keep(await self._open(name))
 
     def _keep(self, log: LogRecords) -> Kept:
-        return Kept(self.bk, log, self._ledgers, self.options, self._ages, self._reached)
+        return Kept(self.bk, log, self._ledgers, self.options, self._ages, self._reached, self._rate)
 
     async def trim(self, name: str, before: int) -> int:
         """

@@ -1,0 +1,5 @@
+"""
+What a log does for its streams of records beside keeping them: records go by age and size, slow cursors are passed by.
+
+In reading order: `expiring` (face), `quota` (face), `marks` (face).
+"""
