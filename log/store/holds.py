@@ -32,11 +32,7 @@ class Hold(NamedTuple):
 
 async def holds(log: LogRecords, manifest: Manifest) -> list[Hold]:
     """All of them.  `LogDamaged` for a cursor that can't be understood; `NoRecord` for a chunk that has gone."""
-    found = [
-        Hold(f"the cursor {value.name!r}", value.mark)
-        for _id, (value, _version) in await cursors(log)
-        if value.state != DELETING
-    ]
+    found = [Hold(f"the cursor {name!r}", mark) for name, mark in await open_marks(log)]
     settings = manifest.settings
     if settings.get("needs_snapshot"):
         kept = min((each.index for each in manifest.snapshots), default=0)
@@ -48,6 +44,12 @@ async def holds(log: LogRecords, manifest: Manifest) -> list[Hold]:
         table = await segment_of(log, manifest, manifest.table)
         found.append(Hold("the table of producers", manifest.begin.index if table is None else table.first))
     return found
+
+
+async def open_marks(log: LogRecords) -> list[Hold]:
+    """Of all cursors that are not being deleted, by name; the lowest mark first."""
+    found = [value for _id, (value, _version) in await cursors(log) if value.state != DELETING]
+    return sorted((Hold(value.name, value.mark) for value in found), key=lambda each: each.needs)
 
 
 async def cursors(log: LogRecords) -> list[tuple[str, Versioned[CursorValue]]]:

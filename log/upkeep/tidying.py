@@ -21,14 +21,16 @@ from quire.log.store.kept import Kept
 from quire.log.store.ledgers import Deleted
 from quire.log.store.paths import chunk_path, decoded
 from quire.log.streams import leftovers
-from quire.log.streams.compacting import Compaction
+from quire.log.streams.compaction.compacting import Compaction
+from quire.log.streams.expiring import begin_of
+from quire.log.streams.marks import expire
 from quire.log.upkeep.deleting import remove_log
 from quire.log.upkeep.doomed import clear_doomed
-from quire.log.upkeep.trims import trim
+from quire.log.upkeep.trims import trim, trim_to
 from quire.metadata.records import Check, Delete, NoRecord, RecordError, Records
 from quire.metadata.store import ANY
 from quire.protocol.errors import LedgerError, MetaStore
-from quire.protocol.log_errors import LogError, NoSuchLog
+from quire.protocol.log_errors import LogTrimmed, NoSuchLog
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -43,8 +45,9 @@ COMPACTION_RESTS = 4.0  # as long as it works
 class TidyReport:
     """
     What was done, or would be: logs looked at, ledgers deleted, ledgers that stay and why, chunks without a line, parts
-    that can't be published, publishers that were forgotten, the ids of logs whose rest is gone, and those of logs that
-    could not be tidied and why; how many were compacted.
+    that can't be published, publishers that were forgotten, the index at which each log begins now of which something
+    went by age or size, the ids of logs whose rest is gone, and those of logs that could not be tidied and why; how
+    many were compacted.
     """
 
     logs: int = 0
@@ -53,6 +56,7 @@ class TidyReport:
     chunks: int = 0
     parts: int = 0
     txns: int = 0
+    expired: dict[str, int] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     compacted: int = 0
@@ -77,6 +81,8 @@ async def tidy_log(
         if dry_run:
             report.deleted += [each.ledger for each in manifest.doomed]
             report.removed += [manifest.id] if manifest.state == DELETING else []
+            if manifest.state != DELETING:
+                await _retain(kept, report, manifest, dry_run)
             return
         if manifest.state == DELETING:
             if not report.add(await remove_log(kept, abandon)).stayed:
@@ -86,6 +92,8 @@ async def tidy_log(
             report.add(await clear_doomed(kept, abandon))
         if _is_unfinished(manifest):
             await trim(kept)
+        await expire(kept, manifest)
+        await _retain(kept, report, manifest, dry_run)
         if not brief:
             await _tidy_cursors(kept, report, abandon)
             now_ms = await kept.ages.now_ms(kept.log.records, manifest.last_stamp)
@@ -94,20 +102,24 @@ async def tidy_log(
         await _compact(kept, report)
     except NoSuchLog:  # it went meanwhile
         return
-    except LogError as error:  # the others are tidied nevertheless
+    except MetaStore:
+        raise
+    except LedgerError as error:  # the others are tidied nevertheless
         report.failed[kept.log.log] = f"{type(error).__name__}: {error}"
 
 
 async def _compact(kept: Kept, report: TidyReport) -> None:
     """Slowly, so that appends go on."""
-    if not is_due((await kept.log.read()).value):
-        return
-    try:
+    if is_due((await kept.log.read()).value):
         report.compacted += await Compaction(kept, COMPACTION_RESTS).run()
-    except MetaStore:
-        raise
-    except LedgerError as error:
-        report.failed[kept.log.log] = f"{type(error).__name__}: {error}"
+
+
+async def _retain(kept: Kept, report: TidyReport, manifest: Manifest, dry_run: bool) -> None:
+    """What is too old or too much goes, or would."""
+    with suppress(LogTrimmed):  # another process trims it: the next round
+        begin = await begin_of(kept, manifest)
+        if begin > manifest.begin.index:
+            report.expired[manifest.id] = begin if dry_run else await trim_to(kept, lambda newer: begin_of(kept, newer))
 
 
 def _is_unfinished(manifest: Manifest) -> bool:

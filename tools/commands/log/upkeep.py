@@ -173,7 +173,8 @@ def tidy(
     would = "would be " if dry_run else ""
     text = (
         f"{report.logs} logs: {len(report.deleted)} ledgers {would}deleted, {len(report.removed)} deleted logs "
-        f"{would}removed, {report.parts} parts, {report.txns} publishers, {report.chunks} chunks"
+        f"{would}removed, {report.parts} parts, {report.txns} publishers, {report.chunks} chunks, "
+        f"{len(report.expired)} logs begin later by their retention"
     )
     output.document(json_wanted, found, text)
     for ledger, why in report.stayed.items():

@@ -16,8 +16,8 @@ from contextlib import aclosing, suppress
 from quire.log.core.manifest import Manifest
 from quire.log.core.streams.compaction import Compact, Newest, has_news
 from quire.log.store.kept import Kept
-from quire.log.streams.compacted_ledgers import CompactedLedgers
-from quire.log.streams.compaction_input import records_of
+from quire.log.streams.compaction.input import records_of
+from quire.log.streams.compaction.ledgers import CompactedLedgers
 from quire.metadata.clock import pause
 from quire.metadata.records import NoRecord, RecordChanged, RecordExists
 from quire.protocol.errors import LedgerError, MetaStore, NoSuchLedger
