@@ -28,7 +28,7 @@ from typing import Any
 
 from bench.machine import machine
 from bench.ratios import Comparison
-from bench.rows import CHECKOUT_ROWS, JAVA, ON_QUIRE, ROWS, TUNED, Row
+from bench.rows import CHECKOUT_ROWS, DLEDGER, JAVA, ON_QUIRE, ROWS, TUNED, Row
 from bench.sides import Bare, Java, JavaOnQuire, Quire, Run, Side, measured, rounds
 
 # SPDX-License-Identifier: Apache-2.0
@@ -64,7 +64,8 @@ class Bench:
             return row.sides
         there = tuple(side for side in row.sides if JAVA not in side)
         if there != row.sides:
-            self.left_out.append(f"{row.name}, beside Apache BookKeeper: {self.no_java}")
+            theirs = "DLedger" if DLEDGER in row.sides else "Apache BookKeeper"
+            self.left_out.append(f"{row.name}, beside {theirs}: {self.no_java}")
         return there if there[:1] == row.sides[:1] else ()
 
     # -- sides -----------------------------------------------------------------------------------------------------

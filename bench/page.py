@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.charts import bars, ratios
-from bench.rows import ROWS
+from bench.rows import DLEDGER, ROWS
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -135,18 +135,30 @@ def charts(rows: Sequence[Document]) -> dict[str, str]:
     }
 
 
+def parted(rows: Iterable[Document]) -> tuple[list[Document], list[Document]]:
+    """Rows beside BookKeeper, and those beside DLedger."""
+    found: tuple[list[Document], list[Document]] = [], []
+    for row in rows:
+        found[DLEDGER in row["runs"]].append(row)
+    return found
+
+
 def page(text: str, document: Document, folder: str) -> str:
     """The page with what is between its marks made again."""
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
-    rows = document["rows"]
+    reasons = dict(REASON.findall(text))
+    rows, beside_dledger = parted(document["rows"])
     machine = [f"| {name} | {value} |" for name, value in document["machine"].items() if name != "seconds"]
     parts = [
         ["## The machine", "", "| | |", "|---|---|", *machine],
-        ["## What is wanted, and what was measured", "", *wanted_table(rows, dict(REASON.findall(text)))],
+        ["## What is wanted, and what was measured", "", *wanted_table(rows, reasons)],
         ["## Charts", "", *(f"![{name}]({folder}/{name})" for name in charts(rows))],
         ["## All sides", "", *sides_table(rows)],
     ]
+    if beside_dledger:
+        parts.append(["## Beside DLedger", "", *wanted_table(beside_dledger, reasons)])
+        parts.append(sides_table(beside_dledger))
     return before + BEGIN + "\n" + "\n\n".join("\n".join(part) for part in parts) + "\n\n" + END + after
 
 
@@ -163,7 +175,7 @@ def main() -> None:
     document = merged(json.loads(file.read_text(encoding="utf-8")) for file in (*before, *options.files))
     rows = ",\n".join(json.dumps(row) for row in document["rows"])
     kept.write_text(f'{{"machine": {json.dumps(document["machine"])}, "rows": [\n{rows}\n]}}\n', encoding="utf-8")
-    for name, drawn in charts(document["rows"]).items():
+    for name, drawn in charts(parted(document["rows"])[0]).items():
         (folder / name).write_text(drawn, encoding="utf-8")
     text = options.page.read_text(encoding="utf-8")
     options.page.write_text(page(text, document, folder.name), encoding="utf-8")

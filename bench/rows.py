@@ -29,6 +29,7 @@ SCALED = ("entries", "written", "rounds", "count", "ledgers", "mb")  # words of 
 JAVA = "java"
 TUNED = "java, journalFlushWhenQueueEmpty"
 ON_QUIRE = "java on quire"
+DLEDGER = "java dledger"
 CHECKOUT_CPU_RATIO_MAX = 1.03
 
 
@@ -92,6 +93,9 @@ def within(figure: str, said: str, limit: Callable[[Run], float]) -> Wanted:
     return Wanted(figure, 1.0, said, True, limit)
 
 
+RATE, CPU = "entries_per_second", "cpu_us_per_entry"
+
+
 def load(size: int, entries: int, batch: int = 50, window: int = 1000, **more: int) -> dict[str, int | str]:
     return {"size": size, "entries": entries, "window": window, "batch": batch, **more}
 
@@ -106,9 +110,14 @@ def reading(size: int, entries: int) -> dict[str, int | str]:
     return {"size": size, "written": entries, "entries": entries, "how": "batch"}
 
 
+def beside_dledger(name: str, rate: float | None, **words: int | str) -> Row:
+    """Appends of a log's owner, at least so many times DLedger's; without a rate: failovers, no longer than its own."""
+    wanted = at_most("failover_s", 1.0, DLEDGER) if rate is None else at_least(RATE, rate, DLEDGER)
+    return Row(f"dledger {name}", "dledger", words, ("log", DLEDGER), (wanted,), module=True)
+
+
 ALL = ("quire", "bare", JAVA)
 BESIDE = ("quire", JAVA)
-RATE, CPU = "entries_per_second", "cpu_us_per_entry"
 
 ROWS = (
     # First: before anything was appended.
@@ -260,6 +269,18 @@ ROWS = (
         pairs=3,
         module=True,
     ),
+    beside_dledger("100 B in batches, on disk", 1.0, size=100, entries=50_000),
+    beside_dledger("100 B in batches, no sync", 1.5, size=100, entries=50_000, sync="no"),
+    beside_dledger("1 KiB in batches, on disk", 1.0, size=1024, entries=50_000),
+    beside_dledger("1 KiB in batches, no sync", 1.5, size=1024, entries=50_000, sync="no"),
+    beside_dledger("100 B, a batch is one entry, on disk", 1.0, size=100, entries=500_000, whole="yes"),
+    beside_dledger("100 B, a batch is one entry, no sync", 1.5, size=100, entries=500_000, whole="yes", sync="no"),
+    beside_dledger("1 KiB, a batch is one entry, on disk", 1.0, size=1024, entries=100_000, whole="yes"),
+    beside_dledger("1 KiB, a batch is one entry, no sync", 1.5, size=1024, entries=100_000, whole="yes", sync="no"),
+    beside_dledger("100 B, one a call, on disk", 1.0, size=100, entries=30_000, batch=1, calls=1000),
+    beside_dledger("1 KiB, one a call, on disk", 1.0, size=1024, entries=30_000, batch=1, calls=1000),
+    beside_dledger("failover, a session of 4 s", None, failover="yes", session=4000),
+    beside_dledger("failover, settings as they come", None, failover="yes"),
 )
 
 # Both clients on both kinds of bookies would mix what is compared: each checkout is measured as a whole.

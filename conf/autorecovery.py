@@ -11,13 +11,14 @@ A bookie and AutoRecovery may read one file.
 from quire.conf.options import option
 from quire.conf.parts.http import HttpOptions
 from quire.conf.parts.identity import IdentityOptions
+from quire.conf.parts.rights import RightsFileOptions
 
 # SPDX-License-Identifier: Apache-2.0
 
 DELAY_S_MAX = (1 << 31) - 1
 
 
-class AutoRecoveryOptions(HttpOptions, IdentityOptions):
+class AutoRecoveryOptions(HttpOptions, IdentityOptions, RightsFileOptions):
     """One process of AutoRecovery.  What the metadata keeps (the delay, the switch) holds for all of them."""
 
     lost_bookie_recovery_delay_s: int = option(

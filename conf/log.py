@@ -124,10 +124,19 @@ class LogOptions(BaseModel):
     window_records: int = Field(default=100_000, ge=1, description="records under way in one log")
     window_bytes: int = Field(default=64 * MIB, ge=1, description="bytes under way in one log")
     process_bytes: int = Field(default=256 * MIB, ge=1, description="bytes under way in all logs")
+    rate_records: int = Field(default=-1, ge=-1, description="records a second that its owners take in all; -1: any")
+    rate_bytes: int = Field(default=-1, ge=-1, description="bytes a second that its owners take in all; -1: any")
     cache_bytes: int = Field(default=64 * MIB, ge=0, description="of the newest entries, kept for readers")
     read_ahead_bytes: int = Field(default=4 * MIB, ge=1, description="that a reader asks for before they are wanted")
     poll_ms: int = Field(default=1_000, ge=1, description="how often what is awaited is looked for, beside a watch")
     lac_ms: int = Field(default=10, ge=1, description="after which an idle owner says what is confirmed")
+    compaction_keys: int = Field(
+        default=5_000_000, ge=2, description="that a compaction looks at in one pass, about 200 bytes each"
+    )
+    cursor_ms: int = Field(default=1_000, ge=1, description="how often a cursor stores what was acknowledged")
+    cursor_pages_max: int = Field(
+        default=1 << 20, ge=1, description="pages of 256 records in which a cursor has acknowledgements out of order"
+    )
     tidy_ms: int = Field(default=60_000, ge=100, description="how often an owner tidies its log")
     snapshot_records: int = Field(default=100_000, ge=1, description="records between two snapshots of a replica")
     openers: Mapping[str, Opener] = Field(

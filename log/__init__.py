@@ -19,7 +19,10 @@ from quire.conf.log import LogOptions
 from quire.log.api import (
     Answer,
     Appended,
+    Backlog,
     Candidate,
+    Compacted,
+    CursorInfo,
     Finding,
     Found,
     Hold,
@@ -41,7 +44,7 @@ from quire.log.api import (
     Txn,
 )
 from quire.log.blocking import Logs, connect
-from quire.log.handles.blocking import LogReader, Owner, PartWriter, Replica, Sink
+from quire.log.handles.blocking import Cursor, LogReader, Owner, PartWriter, Replica, Sink
 from quire.protocol.log_errors import (
     AppendUnknown,
     ApplyFailed,
@@ -71,9 +74,13 @@ __all__ = [
     "AppendUnknown",
     "Appended",
     "ApplyFailed",
+    "Backlog",
     "BacklogQuota",
     "BatchGap",
     "Candidate",
+    "Compacted",
+    "Cursor",
+    "CursorInfo",
     "Finding",
     "Found",
     "Hold",

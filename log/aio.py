@@ -32,6 +32,8 @@ from quire.conf.log import LogOptions
 from quire.log.api import (
     GRACE_S,
     Candidate,
+    Compacted,
+    CursorInfo,
     Finding,
     Found,
     Hold,
@@ -52,7 +54,7 @@ from quire.log.api import (
 from quire.log.api import Logs as CoreLogs
 from quire.log.api import Owner as CoreOwner
 from quire.log.api import connect as open_logs
-from quire.log.handles.aio import LogReader, Owner, Replica, Sink
+from quire.log.handles.aio import Cursor, LogReader, Owner, Replica, Sink
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -189,12 +191,16 @@ class Logs(Handle):
         name: str,
         start: Start = "begin",
         *,
+        compacted: bool = False,
         on_trim: OrSkip = "raise",
         on_loss: OrSkip = "raise",
     ) -> LogReader:
         return LogReader(
             self._thread,
-            await wait(self._thread, lambda: self._logs.read(name, start, on_trim=on_trim, on_loss=on_loss)),
+            await wait(
+                self._thread,
+                lambda: self._logs.read(name, start, compacted=compacted, on_trim=on_trim, on_loss=on_loss),
+            ),
         )
 
     async def seek(self, name: str, time_ms: int) -> Seek:
@@ -202,6 +208,20 @@ class Logs(Handle):
 
     async def find(self, name: str, position: int) -> Found:
         return await wait(self._thread, lambda: self._logs.find(name, position))
+
+    async def cursor(self, name: str, cursor: str, *, start: Start = "end", create: bool = True) -> Cursor:
+        opened = await wait(
+            self._thread,
+            lambda: self._logs.cursor(name, cursor, start=start, create=create),
+            lambda made: Deferred.fromCoroutine(made.close()),
+        )
+        return Cursor(self._thread, opened)
+
+    def cursors(self, name: str) -> AsyncIterator[CursorInfo]:
+        return self._each(lambda: self._logs.cursors(name))
+
+    async def delete_cursor(self, name: str, cursor: str) -> None:
+        await wait(self._thread, lambda: self._logs.delete_cursor(name, cursor))
 
     async def sink(self, name: str, txn: str, run: str, *, first_batch: int = 0) -> Sink:
         return Sink(
@@ -227,6 +247,9 @@ class Logs(Handle):
 
     async def purge(self, instance_id: str) -> None:
         await wait(self._thread, lambda: self._logs.purge(instance_id))
+
+    async def compact(self, name: str) -> Compacted | None:
+        return await wait(self._thread, lambda: self._logs.compact(name))
 
     async def trim(self, name: str, before: int) -> int:
         return await wait(self._thread, lambda: self._logs.trim(name, before))

@@ -22,7 +22,7 @@ from quire.log.core.batch import Headers
 from quire.log.core.machine.applying_messages import Role
 from quire.log.core.publishing import Part, Txn
 from quire.log.core.upkeep_edits import Update
-from quire.log.core.values import Segment, Snapshot
+from quire.log.core.values import Compacted, Segment, Snapshot
 from quire.log.machine.driver import ReplicaDriver
 from quire.log.machine.machines import Answer, Machine
 from quire.log.machine.replica import Replica
@@ -42,6 +42,8 @@ from quire.log.reader.view import OrSkip
 from quire.log.reader.views import Start
 from quire.log.reader.watching import follow
 from quire.log.store.holds import Hold
+from quire.log.streams.cursor import Backlog, Cursor
+from quire.log.streams.cursors import CursorInfo
 from quire.log.upkeep.keeping import KeptOwner as Owner
 from quire.log.upkeep.known_logs import KnownLogs, LogInfo, info_of
 from quire.log.upkeep.orphans import GRACE_S, Orphan
@@ -54,7 +56,11 @@ __all__ = [
     "GRACE_S",
     "Answer",
     "Appended",
+    "Backlog",
     "Candidate",
+    "Compacted",
+    "Cursor",
+    "CursorInfo",
     "Finding",
     "Found",
     "Headers",
@@ -104,7 +110,8 @@ class Logs(KnownLogs):
         """
         The log's owner, once this handle is.  `wait_s`: `NotOwner` when others have had the claim for so long,
         `MetaStore` when the store fails to answer after it, None: waits on.  `LogFenced` when another took over before
-        that; `LogTerminated`, `NoSuchLog`, `NotEnoughBookies`, `SegmentLost`.
+        that; `LogTerminated`, `NoSuchLog`, `NotEnoughBookies`, `SegmentLost`; `ValueError` when `lease_ms` is more than
+        half of the session's time-out.
         """
         with told(name):
             owner = Owner(
@@ -152,13 +159,20 @@ class Logs(KnownLogs):
         return replica
 
     async def read(
-        self, name: str, start: Start = "begin", *, on_trim: OrSkip = "raise", on_loss: OrSkip = "raise"
+        self,
+        name: str,
+        start: Start = "begin",
+        *,
+        compacted: bool = False,
+        on_trim: OrSkip = "raise",
+        on_loss: OrSkip = "raise",
     ) -> LogReader:
         """
         A reader from an index on, from "begin" or "end", or from the first record whose stamp is not below a
-        `datetime`, which has to know its zone; an index is an int always.  `NoSuchLog`, `ValueError`.
+        `datetime`, which has to know its zone; an index is an int always.  `compacted`: what the last compaction left,
+        then the log behind it.  `NoSuchLog`, `ValueError`.
         """
-        return await self._views.read(await self._open(name), start, on_trim, on_loss)
+        return await self._views.read(await self._open(name), start, on_trim, on_loss, compacted)
 
     async def seek(self, name: str, time_ms: int) -> Seek:
         """
@@ -188,6 +202,19 @@ class Logs(KnownLogs):
         settling = Settling(self.bk.reactor, log, self._ledgers, self._reached)
         return await Adopting(log, settling, PlainLedgers(self.bk, self._records, ledgers), self._reached).run()
 
+    async def cursor(self, name: str, cursor: str, *, start: Start = "end", create: bool = True) -> Cursor:
+        """
+        A durable cursor, held by this handle from now on; who held it before is fenced.  One that is not there is made
+        at `start`, as a reader begins there, or with `create` False is `NoSuchCursor`.  `LogTrimmed` for a start below
+        the first record, `LogFull`, `NoSuchLog`, `ValueError`.
+        """
+        return await self._cursors.open(await self._kept(name), cursor, start, create)
+
+    async def cursors(self, name: str) -> AsyncGenerator[CursorInfo, None]:
+        """What there is to say about each, by name.  `NoSuchLog`, the errors of reading."""
+        async for info in self._cursors.infos(await self._kept(name)):
+            yield info
+
     async def segments(self, name: str) -> AsyncGenerator[Segment, None]:
         """In order, from the first that the log still has.  `NoSuchLog`, `LogDamaged`."""
         async for some in segments_of(await self._open(name)):
@@ -208,6 +235,7 @@ class Logs(KnownLogs):
     async def close(self) -> None:
         """Ends every handle: owners store what was appended and resign."""
         self._closed = True
+        await self._cursors.close()
         await gatherResults([Deferred.fromCoroutine(replica.close()) for replica in list(self._replicas)])
         await self._views.close()
         await gatherResults([owner.close() for owner in list(self._owners)])

@@ -23,6 +23,8 @@ from quire.conf.log import LogOptions
 from quire.log.api import (
     GRACE_S,
     Candidate,
+    Compacted,
+    CursorInfo,
     Finding,
     Found,
     Hold,
@@ -43,7 +45,7 @@ from quire.log.api import (
 from quire.log.api import Logs as CoreLogs
 from quire.log.api import Owner as CoreOwner
 from quire.log.api import connect as open_logs
-from quire.log.handles.blocking import LogReader, Owner, Replica, Sink
+from quire.log.handles.blocking import Cursor, LogReader, Owner, Replica, Sink
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -172,16 +174,20 @@ class Logs(Handle):
         name: str,
         start: Start = "begin",
         *,
+        compacted: bool = False,
         on_trim: OrSkip = "raise",
         on_loss: OrSkip = "raise",
     ) -> LogReader:
         """
         A reader from an index on, from "begin" or "end", or from the first record whose stamp is not below a
-        `datetime`, which has to know its zone.  `NoSuchLog`, `ValueError`.
+        `datetime`, which has to know its zone.  `compacted`: what the last compaction left, then the log behind it.
+        `NoSuchLog`, `ValueError`.
         """
         return LogReader(
             self._thread,
-            self._thread.wait(lambda: self._logs.read(name, start, on_trim=on_trim, on_loss=on_loss)),
+            self._thread.wait(
+                lambda: self._logs.read(name, start, compacted=compacted, on_trim=on_trim, on_loss=on_loss)
+            ),
         )
 
     def seek(self, name: str, time_ms: int) -> Seek:
@@ -197,6 +203,26 @@ class Logs(Handle):
         `NoSuchLog`, `LogTrimmed`, `SegmentLost`.
         """
         return self._thread.wait(lambda: self._logs.find(name, position))
+
+    def cursor(self, name: str, cursor: str, *, start: Start = "end", create: bool = True) -> Cursor:
+        """
+        A durable cursor, held by this handle from now on; who held it before is fenced.  One that is not there is made
+        at `start`, as a reader begins there, or with `create` False is `NoSuchCursor`.  `LogTrimmed` for a start below
+        the first record, `LogFull`, `NoSuchLog`, `ValueError`.
+        """
+        opened = self._thread.wait(
+            lambda: self._logs.cursor(name, cursor, start=start, create=create),
+            lambda made: Deferred.fromCoroutine(made.close()),
+        )
+        return Cursor(self._thread, opened)
+
+    def cursors(self, name: str) -> Iterator[CursorInfo]:
+        """What there is to say about each, by name.  `NoSuchLog`, the errors of reading."""
+        return self._each(lambda: self._logs.cursors(name))
+
+    def delete_cursor(self, name: str, cursor: str) -> None:
+        """Its name is free when this returns, and who holds it is fenced.  `NoSuchCursor`, `NoSuchLog`."""
+        self._thread.wait(lambda: self._logs.delete_cursor(name, cursor))
 
     def sink(self, name: str, txn: str, run: str, *, first_batch: int = 0) -> Sink:
         """A publisher of closed ledgers, exactly once by (txn, batch).  `NoSuchLog`, `ValueError`."""
@@ -237,6 +263,14 @@ class Logs(Handle):
         `ValueError` names what needs the log from a lower index on; `LogFull`, `NoSuchLog`.
         """
         return self._thread.wait(lambda: self._logs.trim(name, before))
+
+    def compact(self, name: str) -> Compacted | None:
+        """
+        The newest record of each key in the closed segments, written to ledgers of its own; None: nothing was closed
+        since the last time, or another one is at it.  `ValueError` unless `compaction` is on; `NoSuchLog`,
+        `SegmentLost`, `MetaStore`, the errors of ledgers.
+        """
+        return self._thread.wait(lambda: self._logs.compact(name))
 
     def terminate(self, name: str) -> Position:
         """The log takes nothing more, whoever owns it; where it ends.  `NoSuchLog`, `SegmentLost`."""

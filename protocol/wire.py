@@ -133,6 +133,6 @@ def refusal(request: Request, status: Status) -> bytes:
             return v3.bare(request, status)
 
 
-def not_authenticated(request: Request) -> bytes:
-    """The refusal of a request before authentication; over V3 it has nothing but the request's header."""
-    return refusal(request, Status.EUA) if came_by_v2(request) else v3.bare(request, Status.EUA)
+def bare(request: Request, status: Status) -> bytes:
+    """The refusal of a request whose client is not known; over V3 it has nothing but the request's header."""
+    return refusal(request, status) if came_by_v2(request) else v3.bare(request, status)

@@ -3,7 +3,8 @@ Connections between clients and bookies on which the other side is known: encryp
 bytes, and authenticated, from names and passwords in a file to tokens; what who is known may do; and the secrets that
 open a page over HTTP.
 
-TLS, in reading order: `opening` (face), `credentials` (face), `context`, `stream`, `roles`, `refusals` (face).
+Files that change: `watched` (face).
+TLS, in reading order: `opening` (face), `credentials` (face), `context`, `stream`, `refusals` (face).
 Authentication: `authentication` (face), `exchange` (face), `digest_md5`, `jaas`.  What who may do: `rights` (face).
 HTTP: `tokens` (face).  ZooKeeper: `zookeeper` (face).
 

@@ -8,7 +8,8 @@ Safety: the file of passwords is read and judged before a port opens or a connec
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from twisted.logger import Logger
 
@@ -18,6 +19,7 @@ from quire.conf.properties import ConfigurationError
 from quire.security.digest_md5 import BookiesSide, ClientsSide, Users, digest_of
 from quire.security.exchange import Provider
 from quire.security.jaas import Account, account, users, warn_of_readers
+from quire.security.watched import Watched
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -31,10 +33,10 @@ class SaslOfBookie:
     name = NAME
 
     def __init__(self, known: Users) -> None:
-        self._users = known
+        self.users = known
 
     def begin(self) -> BookiesSide:
-        return BookiesSide(self._users)
+        return BookiesSide(self.users)
 
 
 class SaslOfClient:
@@ -62,16 +64,29 @@ def of_client(options: ClientOptions) -> Provider | None:
     return SaslOfClient(found)
 
 
-def of_bookie(options: BookieOptions) -> Provider | None:
+def of_bookie(options: BookieOptions) -> SaslOfBookie | None:
     """None: no names are asked for.  `ConfigurationError` when nobody could be let in."""
     if options.authentication != "sasl":
         return None
     path = options.jaas_file
     assert path is not None
-    found = users(path, options.jaas_section)
-    allowed = _allowed(found, path, options.jaas_allowed)
+    found = SaslOfBookie(Users())
+    _take(found, options, path)
     _warn_of(path, options.tls)
-    return SaslOfBookie(Users(found, allowed))
+    return found
+
+
+def watch(provider: SaslOfBookie, options: BookieOptions, seconds: Callable[[], float]) -> Watched:
+    """Keeps its users as the file says.  `seconds`: a clock that only goes forward."""
+    path = options.jaas_file
+    assert path is not None
+    take = partial(_take, provider, options, path)
+    return Watched(f"the users in {path}", [path], take, options.access_refresh_s, seconds)
+
+
+def _take(provider: SaslOfBookie, options: BookieOptions, path: str) -> None:
+    found = users(path, options.jaas_section)
+    provider.users.become(found, _allowed(found, path, options.jaas_allowed))
 
 
 def _allowed(found: Mapping[str, str], path: str, expression: str) -> list[str]:

@@ -98,10 +98,14 @@ class Session:
 class Users:
     """Who may come in."""
 
-    def __init__(self, passwords: Mapping[str, str], allowed: Iterable[str]) -> None:
+    def __init__(self, passwords: Mapping[str, str] = {}, allowed: Iterable[str] = ()) -> None:
         """`allowed`: of them, those who may."""
-        self._digests = {user: digest_of(user, passwords[user]) for user in allowed}
         self._nobodys = token_bytes(16)
+        self.become(passwords, allowed)
+
+    def become(self, passwords: Mapping[str, str], allowed: Iterable[str]) -> None:
+        """These in the place of those before."""
+        self._digests = {user: digest_of(user, passwords[user]) for user in allowed}
 
     def digest(self, user: str) -> bytes:
         """One that nobody can meet for a user who is unknown."""
@@ -118,6 +122,11 @@ class BookiesSide:
         self._nonce = nonces()
         self._challenged = False
         self._tried = False
+        self._digest = b""
+
+    @property
+    def stands(self) -> bool:
+        return self.complete and compare_digest(self._users.digest(self.user), self._digest)
 
     def step(self, token: bytes) -> bytes:
         if self._challenged:
@@ -147,18 +156,22 @@ class BookiesSide:
         client_nonce = _text(_one(said, "cnonce"), "ascii")
         authorised = _text(_one(said, "authzid"), "utf-8") if "authzid" in said else None
         response = _text(_one(said, "response"), "ascii")
-        session = Session(self._users.digest(user), self._nonce, client_nonce, authorised)
+        digest = self._users.digest(user)
+        session = Session(digest, self._nonce, client_nonce, authorised)
         if not HEX.fullmatch(response) or not compare_digest(session.response, response):
             raise NotAuthenticated(f"user {_shown(user)} is unknown or not allowed, or the password is wrong")
         if authorised not in (None, user):
             raise NotAuthenticated(f"user {_shown(user)} wants to act as somebody else")
         self.user = user
+        self._digest = digest
         self.complete = True
         return f"rspauth={session.rspauth}".encode()
 
 
 class ClientsSide:
     """The way into one server: what to say first is the answer to an empty token."""
+
+    stands = True  # nothing that a client knows of its server changes
 
     def __init__(self, user: str, digest: bytes, nonces: Nonces = fresh_nonce, service: Service = BOOKIES) -> None:
         self.complete = False

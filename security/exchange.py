@@ -31,6 +31,11 @@ class Exchange(Protocol):
         """Who it is, once `complete`; a bookie has no name."""
         ...
 
+    @property
+    def stands(self) -> bool:
+        """Whether it still is, once `complete`: the same proof would do now."""
+        ...
+
     def step(self, token: bytes) -> bytes:
         """`NotAuthenticated` ends the connection."""
         ...

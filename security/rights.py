@@ -15,8 +15,8 @@ What clients may do: verbs of roles and users, in all ledgers or in some, from a
     administer   administer by changing, over HTTP
 
 Knows: that form, and what is lacking to a request that needs some verbs.
-Does not know: requests (`bookie/server/admission/judge.py` knows what each needs), who somebody is (`roles`,
-`digest_md5`).
+Does not know: requests (`bookie/server/admission/judge.py` knows what each needs), who somebody is (`stream`,
+`digest_md5`), when the file is read again (`watched`).
 
 Safety: what no line gives nobody has.  A file that is not understood, in any line of it, gives nothing and stops the
 start; so does a line that can't count, because nobody is known here by what it names.  An error names the file and the
@@ -27,11 +27,12 @@ import os
 import re
 import stat
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from quire.conf.parts.rights import RIGHTS, ROLES, RightsOptions
+from quire.conf.parts.rights import RIGHTS, ROLES, RightsFileOptions, RightsOptions
 from quire.conf.properties import ConfigurationError
+from quire.security.watched import Watched
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -109,7 +110,11 @@ class Line:
 class Rights:
     """What everybody may do."""
 
-    def __init__(self, lines: Iterable[Line]) -> None:
+    def __init__(self, lines: Iterable[Line] = ()) -> None:
+        self.become(lines)
+
+    def become(self, lines: Iterable[Line]) -> None:
+        """These lines in the place of those before."""
         self._lines: dict[Who, list[Line]] = {}
         for line in lines:
             self._lines.setdefault(line.who, []).append(line)
@@ -128,13 +133,39 @@ class Rights:
         return Grant(verbs, {verb: Spans(found) for verb, found in spans.items()})
 
 
-def rights_of(options: RightsOptions) -> Rights | None:
-    """None: who is let in may do everything.  `ConfigurationError` names the file, the line and what to do."""
-    roles = options.authorized_roles
+def rights_of(options: RightsFileOptions) -> Rights | None:
+    """
+    None: who is let in may do everything.  `ConfigurationError` names the file, the line and what to do.  A process
+    that is no bookie may have a bookie's file: lines of users, whom it does not know, count for nobody there.
+    """
+    roles = options.authorized_roles if isinstance(options, RightsOptions) else ()
     if options.rights_file is None:
         return Rights(Line((ROLE, role), ALL) for role in roles) if roles else None
+    return Rights(_checked(options, options.rights_file))
+
+
+def watch(rights: Rights, options: RightsFileOptions, seconds: Callable[[], float]) -> Watched | None:
+    """Keeps them as the file says; None: there is no file.  `seconds`: a clock that only goes forward."""
     path = options.rights_file
+    if path is None:
+        return None
+
+    def take() -> None:
+        rights.become(_checked(options, path))
+
+    return Watched(f"the rights in {path}", [path], take, options.access_refresh_s, seconds)
+
+
+def _checked(options: RightsFileOptions, path: str) -> Iterable[Line]:
+    """Those of a file; a bookie refuses lines that can't count there."""
     lines = parse(_read(path), path)
+    if isinstance(options, RightsOptions):
+        _check(options, lines, path)
+    return lines.values()
+
+
+def _check(options: RightsOptions, lines: Mapping[int, Line], path: str) -> None:
+    roles = options.authorized_roles
     for number, line in lines.items():
         kind, name = line.who
         if kind == USER and options.authentication != "sasl":
@@ -146,7 +177,6 @@ def rights_of(options: RightsOptions) -> Rights | None:
         else:
             continue
         raise ConfigurationError(f"{path}:{number} ({RIGHTS}) names {wrong}")
-    return Rights(lines.values())
 
 
 def parse(text: str, path: str) -> dict[int, Line]:

@@ -1,7 +1,13 @@
 """
 TLS on a TCP connection that exists: what stands between its transport and the protocol that owned it.
 
-Knows: when the other side is known and bytes may pass, and how to say why they may not.
+Knows: when the other side is known and bytes may pass, how to say why they may not, and which role a certificate
+gives its owner: where Apache's bookies look for it, in the subject's first OU.
+
+    OU=0:Superuser,Client;1:Cluster1        the role is Superuser
+
+Values stand between `;`, each a number, `:` and names between `,`.  Those of value 0 are roles, and the first counts.
+
 Does not know: what is sent; which files were read (`context`).
 
 Twisted's TLS layer does the work.  It hands on one record of 16 KiB at a time; here what came together is one piece
@@ -12,9 +18,11 @@ and nothing after a failure: what is written then goes nowhere.  The layer forwa
 transport below, so it is given to nobody: who asks a stream for something that it lacks gets an error, not plaintext.
 """
 
+import re
 from ipaddress import ip_address
 from typing import Any, Protocol
 
+from cryptography import x509
 from OpenSSL import SSL
 from service_identity import CertificateError, VerificationError
 from service_identity.pyopenssl import extract_patterns, verify_hostname, verify_ip_address
@@ -31,9 +39,12 @@ from zope.interface import implementer  # type: ignore[import-untyped]  # it has
 
 from quire.security.context import Finding
 from quire.security.refusals import TlsRefused, of_certificate, of_errors
-from quire.security.roles import role_of
 
 # SPDX-License-Identifier: Apache-2.0
+
+UNIT = "2.5.4.11"  # OU, organizationalUnitName
+VALUE = re.compile("([0-9]+):(.*)")
+ROLES = "0"
 
 
 class Owner(Protocol):
@@ -214,3 +225,16 @@ def _factory(client: bool) -> TLSMemoryBIOFactory:
 
 
 CLIENTS, SERVERS = _factory(True), _factory(False)
+
+
+def role_of(subject: x509.Name) -> str | None:
+    """None: it gives none."""
+    units = [each.value for each in subject if each.oid.dotted_string == UNIT]
+    if not units or not isinstance(units[0], str):
+        return None
+    names = ""
+    for part in units[0].split(";"):
+        value = VALUE.fullmatch(part)
+        if value is not None and value[1] == ROLES:
+            names = value[2]  # the last one, as there
+    return names.split(",")[0].strip() or None

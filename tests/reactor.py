@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import blockingCallFromThread
 
 T = TypeVar("T")
-TIMEOUT_S = 120.0  # only what hangs takes so long, on a busy machine too
+TIMEOUT_S = 15
 reactor = _global
 _started = threading.Lock()
 _thread: threading.Thread | None = None

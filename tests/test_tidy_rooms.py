@@ -26,6 +26,14 @@ COVERED = {
         "tests/log/test_api.py",
         "a log's life is told there; each kind of upkeep has its own test",
     ),
+    "log/streams/compaction/ledgers.py": (
+        "tests/log/streams/compaction/test_compacting.py",
+        "what is written is read again there, record by record",
+    ),
+    "log/streams/compaction/input.py": (
+        "tests/log/streams/compaction/test_compacting.py",
+        "whole compactions are held against a full replay",
+    ),
     "protocol/messages.py": ("tests/protocol/test_wire.py", "values only: both protocols carry them"),
     "tools/daemons/standalone.py": (
         "tests/tools/daemons/test_autorecovery.py",

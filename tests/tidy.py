@@ -56,8 +56,8 @@ ROOMS: dict[str, dict[str, str]] = {
         "samples shared_file",
     ),
     "security": rows(
-        "refusals exchange jaas rights roles tokens",
-        "context digest_md5",
+        "refusals exchange jaas tokens watched",
+        "context digest_md5 rights",
         "stream zookeeper",
         "credentials",
         "authentication opening",

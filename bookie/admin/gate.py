@@ -5,9 +5,9 @@ The one gate in front of all paths of an HTTP port: closed, but for what is said
     nothing                                          GET and HEAD of the health paths (`adminOpenPaths`)
     a token of `metricsTokenFile`                    these and /metrics
     a token of `adminTokenFile`                      everything
-    a certificate, without `adminTokenFile` set      everything (TLS has verified it before a request is read); at a
-                                                     bookie with `rightsFile` what its role may: inspect is GET and
-                                                     HEAD, administer the rest
+    a certificate, without `adminTokenFile` set      everything (TLS has verified it before a request is read); with
+                                                     `rightsFile` what its role may: inspect is GET and HEAD,
+                                                     administer the rest
 
 Where a request comes from says nothing about who asks: behind a proxy on this machine everybody comes from here.
 
@@ -28,11 +28,12 @@ from twisted.internet.defer import Deferred
 
 from quire.bookie.admin.http import Answer, Answering, Asked, Head, HttpServer, refusal
 from quire.conf.parts.http import ADMIN_TOKEN, HOSTS, METRICS_TOKEN, HttpOptions
-from quire.conf.parts.rights import RIGHTS
+from quire.conf.parts.rights import RIGHTS, RightsFileOptions
 from quire.metadata.clock import Clock
 from quire.security.opening import http_credentials
-from quire.security.rights import ADMINISTER, INSPECT, VERBS, Rights
+from quire.security.rights import ADMINISTER, INSPECT, VERBS, Rights, rights_of, watch
 from quire.security.tokens import Tokens, ensure_token_file
+from quire.security.watched import Watched
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -59,6 +60,7 @@ class Keys(NamedTuple):
     metrics: Tokens | None = None
     certificate: bool = False  # who is connected at all has shown one, and that is enough
     rights: Rights | None = None  # but for what its role may not
+    rights_file: Watched | None = None  # that says them, where nobody else looks at it
 
 
 def keys_of(options: HttpOptions, directory: str | None = None, rights: Rights | None = None) -> Keys:
@@ -153,7 +155,9 @@ class Gate:
         return refusal(401, wrong, step, ("WWW-Authenticate", 'Bearer realm="quire"'))
 
     def _no_right_of_role(self, role: str | None, needed: int) -> Answer | None:
-        rights = self._keys.rights
+        rights, file = self._keys.rights, self._keys.rights_file
+        if file is not None:
+            file.refresh()
         if rights is None or not rights.of("", role).lacks(needed):
             return None
         verb = next(name for name, each in VERBS.items() if each == needed)
@@ -178,7 +182,12 @@ def gated(
     The server of a process that is no bookie's.  `names`: how it may be called; `directory`: see `keys_of`.
     `ConfigurationError` for files that can't be used.
     """
-    gate = Gate(routes, keys_of(options, directory), names_of(options, *names))
+    keys = keys_of(options, directory)
+    if isinstance(options, RightsFileOptions) and options.rights_file is not None:
+        rights = rights_of(options)
+        assert rights is not None
+        keys = keys._replace(rights=rights, rights_file=watch(rights, options, clock.seconds))
+    gate = Gate(routes, keys, names_of(options, *names))
     return HttpServer(clock, gate, http_credentials(options, clock.seconds))
 
 

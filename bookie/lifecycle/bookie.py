@@ -43,9 +43,8 @@ from quire.metadata.formats.drain_orders import DrainOrders
 from quire.metadata.records import RecordStore
 from quire.metadata.store import HOST_PROPERTY, TOKEN_PROPERTY, ServiceInfo
 from quire.protocol.errors import LedgerError
-from quire.security.authentication import of_bookie
+from quire.security import authentication, rights
 from quire.security.opening import credentials, http_credentials
-from quire.security.rights import rights_of
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -176,15 +175,21 @@ class Bookie:
         """Builds each part from parts that exist; the storage replays its journal."""
         options, files, clock = self.options, self._files, self._reactor
         self._credentials = credentials(options, clock.seconds)
-        provider, rights = of_bookie(options), rights_of(options)
+        provider, known = authentication.of_bookie(options), rights.rights_of(options)
+        access = [
+            None if provider is None else authentication.watch(provider, options, clock.seconds),
+            None if known is None else rights.watch(known, options, clock.seconds),
+        ]
         self._http_credentials = http_credentials(options, clock.seconds)
         try:
-            self._keys = keys_of(options, options.journal_directories[0], rights if options.rights_file else None)
+            self._keys = keys_of(options, options.journal_directories[0], known if options.rights_file else None)
         except OSError as failure:
             raise BookieFailed(f"no file of a token can be made: {failure}; adminTokenFile names another") from failure
         storage = self._storage = self._open_storage(options, self._reactor, files)
         self.service = Service(clock, options, storage, self.id)
-        self.listener = Listener(clock, options, self.service, self._credentials, provider, rights)
+        self.listener = Listener(
+            clock, options, self.service, self._credentials, provider, known, [each for each in access if each]
+        )
         self.registration = Registration(self._store, self.id, self._fail)
         self._read_only = ReadOnly(self.id, self.service, self.registration)
         storage.listen(StorageListener(self.service, self._fail, self._read_only.by_storage))
@@ -368,10 +373,13 @@ class Bookie:
         return self._read_only.by_operator(on)
 
     def reload(self) -> None:
-        """Reads the files of TLS again, where it is on; connections made from now on use them."""
-        for each in (self._credentials, self._http_credentials):
-            if each is not None:
-                each.reload()
+        """
+        Reads the files of TLS, users and rights again, where there are any.  The first are for connections made from
+        now on, the others for those that are open, too.
+        """
+        self.listener.reload()
+        if self._http_credentials is not None:
+            self._http_credentials.reload()
 
     @property
     def token_file(self) -> str | None:

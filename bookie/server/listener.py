@@ -37,6 +37,7 @@ from quire.protocol.wire import Requests
 from quire.security.exchange import Exchange, Provider
 from quire.security.refusals import TlsRefused
 from quire.security.rights import Rights
+from quire.security.watched import Watched
 
 if TYPE_CHECKING:
     from quire.security.credentials import Credentials
@@ -306,8 +307,9 @@ class Listener(Factory):
         credentials: "Credentials | None" = None,
         provider: Provider | None = None,
         rights: Rights | None = None,
+        files: Sequence[Watched] = (),
     ) -> None:
-        """Of TLS, of authentication and of what clients may do, each where it is on."""
+        """Of TLS, of authentication and of what clients may do, each where it is on; `files` say the latter two."""
         self.clock = clock
         self.options = options
         self.service = service
@@ -316,17 +318,10 @@ class Listener(Factory):
         self.pauses = 0
         self.complaints = Complaints(clock, self.log)
         self.crowd = Crowd(clock, options, self.complaints)
-        self.entrance = (
-            Entrance(
-                credentials,
-                options.tls_required is not False,
-                provider,
-                None if rights is None else Judge(rights, service.serve, self.complaints),
-                self.complaints,
-            )
-            if credentials or provider
-            else None
-        )
+        judge = None if rights is None else Judge(rights, service.serve, self.complaints)
+        required = options.tls_required is not False
+        parts = (clock.callLater, credentials, required, provider, judge, self.complaints, files)
+        self.entrance = Entrance(*parts) if credentials or provider else None
         self._owed: dict[Connection, None] = {}  # those that do not take their answers, longest first
         self._too_much: Timer | None = None
         self._open: set[Connection] = set()  # also those that only flush their last answers
@@ -343,6 +338,11 @@ class Listener(Factory):
     def stopFactory(self) -> None:
         if self._sweep.running:
             self._sweep.stop()
+
+    def reload(self) -> None:
+        """Reads the files of TLS, users and rights again, where there are any."""
+        if self.entrance is not None:
+            self.entrance.reload(self.connections)
 
     @property
     def connections(self) -> Collection[Connection]:
@@ -421,8 +421,8 @@ class Listener(Factory):
         """
         self.complaints.sweep()
         self.service.complaints.sweep()
-        if self.entrance is not None and self.entrance.credentials is not None:
-            self.entrance.credentials.refresh()
+        if self.entrance is not None:
+            self.entrance.refresh(self.connections)
         now = self.clock.seconds()
         for connection in self.connections:
             since = connection.paused_since

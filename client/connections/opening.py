@@ -70,6 +70,7 @@ class Opening:
         self._exchange = None if provider is None else provider.begin()
         self._tokens = 0  # sent
         self._is_known = provider is None
+        self._late: Reply | None = None  # the second answer to START_TLS
 
     @property
     def is_unproven(self) -> bool:
@@ -129,10 +130,13 @@ class Opening:
         assert self._provider is not None
         name = self._connection.name
         for number, each in enumerate(answers):
-            if self._refuses_certificate(each):
-                return
+            if _is_late(each):
+                self._late = each  # an Apache bookie says so, too, of who has not authenticated when TLS is on
             if not isinstance(each, AuthReply):
                 continue
+            if each.status is not Status.EOK and self._late is not None:
+                self._refuses_certificate(self._late)
+                return
             if each.status is not Status.EOK:
                 self._connection.end(
                     SECURITY,
@@ -194,7 +198,7 @@ class Opening:
         As Apache's bookies do, by a late answer to START_TLS.  The certificate is good and gives no right there, so the
         code is that of a request without one.
         """
-        if isinstance(answer, StatusReply) and answer.operation == v3.START_TLS:
+        if _is_late(answer):
             name = self._connection.name
             self._connection.end(
                 UNAUTHORIZED,
@@ -203,3 +207,8 @@ class Opening:
             )
             return True
         return False
+
+
+def _is_late(answer: Reply) -> bool:
+    """Whether it is a second one to START_TLS."""
+    return isinstance(answer, StatusReply) and answer.operation == v3.START_TLS

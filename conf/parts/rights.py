@@ -10,7 +10,7 @@ refused.
 
 from typing import Self
 
-from pydantic import field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
 from quire.conf.options import option
 from quire.conf.parts.authentication import APACHES_ROLES, BookieAuthenticationOptions
@@ -23,7 +23,29 @@ ROLES, RIGHTS = "authorizedRoles", "rightsFile"
 CERTIFICATES = "set tlsClientAuthentication=true too, so that clients show certificates"
 
 
-class RightsOptions(BookieAuthenticationOptions, BookieTlsOptions):
+class RightsFileOptions(BaseModel):
+    """Of each process in which a file says who may what."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rights_file: str | None = option(
+        None,
+        key=RIGHTS,
+        min_length=1,
+        description="file that says which roles and users may add, read, fence and administer, and in which ledgers; "
+        "who is not in it may do nothing; unset: who is let in may do everything (our own key)",
+    )
+    access_refresh_s: int = option(
+        300,
+        ge=0,
+        key="accessFilesRefreshDurationSeconds",
+        unit="s",
+        description=f"how often {RIGHTS} and a bookie's saslJaasFile are looked at; changed ones hold at once, for "
+        "connections that are open too; 0: only a bookie's SIGHUP makes it look (our own key)",
+    )
+
+
+class RightsOptions(BookieAuthenticationOptions, BookieTlsOptions, RightsFileOptions):
     """A bookie's."""
 
     authorized_roles: tuple[str, ...] = option(
@@ -31,13 +53,6 @@ class RightsOptions(BookieAuthenticationOptions, BookieTlsOptions):
         key=ROLES,
         description=f"roles of certificates that are let in, comma-separated, where bookieAuthProviderFactoryClass is "
         f"{APACHES_ROLES}; without {RIGHTS} they may do everything",
-    )
-    rights_file: str | None = option(
-        None,
-        key=RIGHTS,
-        min_length=1,
-        description="file that says which roles and users may add, read, fence and administer, and in which ledgers; "
-        "who is not in it may do nothing; unset: who is let in may do everything (our own key)",
     )
 
     @field_validator("authorized_roles", mode="before")

@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 from quire.log.core.values import (
     FORMAT,
     Begin,
+    Compacted,
     Doomed,
     Extra,
     Line,
@@ -58,6 +59,7 @@ class Manifest(Value):
         "segments": Segment,
         "doomed": Doomed,
         "snapshots": Snapshot,
+        "compacted": Compacted,
     }
     format: int
     needs: tuple[str, ...]
@@ -77,7 +79,7 @@ class Manifest(Value):
     segments: tuple[Segment, ...]
     doomed: tuple[Doomed, ...]
     snapshots: tuple[Snapshot, ...]
-    compacted: Mapping[str, Any] | None
+    compacted: Compacted | None
     end: int | None = None
     extra: Extra = field(default_factory=dict, hash=False)
 
@@ -139,7 +141,7 @@ class Manifest(Value):
         found |= {doomed.ledger for doomed in self.doomed}
         found |= {snapshot.ledger for snapshot in self.snapshots}
         if self.compacted is not None:
-            found |= {each["ledger"] for each in self.compacted.get("ledgers", ())}
+            found |= {each.ledger for each in self.compacted.ledgers}
         return found
 
     # -- bytes -----------------------------------------------------------------------------------------------------

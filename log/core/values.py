@@ -310,3 +310,29 @@ class Snapshot(Value):
     machine: str
     epoch: int
     extra: Extra = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactedLedger(Value):
+    """A ledger of records that a compaction left: the indexes of its first and last one, and what it holds."""
+
+    what = "compacted ledger"
+    ledger: int
+    first: int
+    last: int
+    records: int
+    bytes: int
+    entries: int
+    extra: Extra = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted(Value):
+    """What is left of the records up to index `horizon`, behind which is byte position `at`, by key."""
+
+    what = "compaction"
+    inner: ClassVar[Mapping[str, type[Value]]] = {"ledgers": CompactedLedger}
+    horizon: int
+    at: int
+    ledgers: tuple[CompactedLedger, ...]
+    extra: Extra = field(default_factory=dict, hash=False)

@@ -1,5 +1,5 @@
 """
-Handles of the blocking face: an owner, a reader, a publisher and its parts, a replica.
+Handles of the blocking face: an owner, a reader, a cursor, a publisher and its parts, a replica.
 
 Knows: how to wait for the Twisted ones that run on the background reactor, and where an iteration was left.
 Does not know: segments, claims, intents; every decision is made below.
@@ -7,13 +7,17 @@ Does not know: segments, claims, intents; every decision is made below.
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Literal, TypeVar
+
+from twisted.internet.defer import maybeDeferred
 
 from quire.client.background import ReactorThread
 from quire.client.blocking import Handle
 from quire.client.gathering import pulled
 from quire.conf.log import LogOptions
-from quire.log.api import Answer, Appended, Headers, LogBatch, Part, Piece, Position, Receipt, Record, Role
+from quire.log.api import Answer, Appended, Backlog, Headers, LogBatch, Part, Piece, Position, Receipt, Record, Role
+from quire.log.api import Cursor as CoreCursor
 from quire.log.api import LogReader as CoreReader
 from quire.log.api import Owner as CoreOwner
 from quire.log.api import PartWriter as CorePartWriter
@@ -228,6 +232,68 @@ class LogReader(Handle):
             return begin()
 
         return pulled(self._thread, begin_here)
+
+
+class Cursor(Handle):
+    """
+    A durable cursor, held by this handle; `with` stores what was acknowledged and ends it.  Made by `Logs.cursor`.
+    Every call fails with `LogFenced` once another one has opened the cursor.
+    """
+
+    def __init__(self, thread: ReactorThread, cursor: CoreCursor) -> None:
+        self._thread = thread
+        self._cursor = cursor
+
+    @property
+    def name(self) -> str:
+        return self._cursor.name
+
+    @property
+    def mark(self) -> int:
+        """The first index that is not done."""
+        return self._cursor.mark
+
+    def backlog(self) -> Backlog:
+        """What is not done, up to the end of the log as it is now."""
+        return self._thread.wait(self._cursor.backlog)
+
+    def read(self, max_records: int = 1000, timeout: float = 0.0) -> list[Record]:
+        """
+        The next records that are not acknowledged, behind those that were read last: those that are there, else the
+        first that come within `timeout` seconds.
+        """
+        return self._thread.wait(lambda: self._cursor.read(max_records, timeout))
+
+    def rewind(self) -> None:
+        """The next read begins at the mark again."""
+        self._thread.wait(partial(maybeDeferred, self._cursor.rewind))
+
+    def ack(self, index: int) -> None:
+        """This record is done; it is stored within `cursor_ms`.  As `ack_many`, which is much cheaper for many."""
+        self.ack_many((index,))
+
+    def ack_many(self, indexes: Iterable[int | range]) -> None:
+        """
+        These records are done.  `ValueError` for what is not known here to be in the log; `TooManyRequests` when too
+        much is acknowledged out of order: then those before are taken.
+        """
+        given = list(indexes)
+        self._thread.wait(partial(maybeDeferred, self._cursor.ack_many, given))
+
+    def seek(self, to: int | Literal["begin", "end"]) -> None:
+        """
+        All records below an index are done and none from it on, also where they were acknowledged.  `LogTrimmed`,
+        `ValueError` above the end of the log.
+        """
+        self._thread.wait(lambda: self._cursor.seek(to))
+
+    def persist(self) -> None:
+        """What was acknowledged is stored when it returns.  `MetaStore`, errors of a writer: it is tried again."""
+        self._thread.wait(self._cursor.persist)
+
+    def close(self) -> None:
+        """Stores what was acknowledged, and ends the handle."""
+        self._thread.wait(self._cursor.close)
 
 
 class Sink:

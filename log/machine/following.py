@@ -47,7 +47,7 @@ class Following:
     async def read(self, index: int, feed: Feed, room: Room) -> None:
         """All records from an index on."""
         try:
-            end = await seeking.end(self._client, self._view)
+            end = (await seeking.end(self._client, self._view)).index
             if self._has_ended():
                 return
             feed(Ends(end))

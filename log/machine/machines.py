@@ -4,7 +4,7 @@ What a replica runs, and what its readers are given.
 Knows: what is asked of a user's machine.  Does not know: logs, snapshots, who asks.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 from quire.log.reader.batches import Record
@@ -43,8 +43,17 @@ class Answer(NamedTuple):
     age_ms: int
 
 
+def always() -> bool:
+    """What is proved once stays so."""
+    return True
+
+
 class Proof(NamedTuple):
-    """Whoever has applied all below `index` knows all that was acknowledged before `since`, by the reactor's clock."""
+    """
+    Whoever has applied all below `index` knows all that was acknowledged before `since`, in seconds of a clock that is
+    never set; if `holds()` when the read is over.
+    """
 
     index: int  # type: ignore[assignment]  # tuple has a method of that name, which nobody needs here
     since: float
+    holds: Callable[[], bool] = always

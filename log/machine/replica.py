@@ -7,7 +7,8 @@ Does not know: how the log is applied (`driver`), what the user's machine comput
 Safety: a reader's function is called between two applies, when all below the index of its proof is applied.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from math import ceil
 from typing import Any, Literal, cast
 
 from twisted.internet.defer import Deferred, TimeoutError
@@ -17,14 +18,13 @@ from quire.log.core import edits
 from quire.log.core.machine.applying_messages import Role, SaveAsked
 from quire.log.machine.driver import ReplicaDriver
 from quire.log.machine.machines import Answer, Proof
+from quire.log.machine.proofs import Proofs, Prove
 from quire.log.owner.appends import Position
 from quire.log.upkeep.keeping import KeptOwner
 from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import StaleRead
 
 # SPDX-License-Identifier: Apache-2.0
-
-Prove = Callable[[], Awaitable[Proof]]
 
 
 class Replica:
@@ -43,7 +43,14 @@ class Replica:
         self._on_close = on_close
         self._read_s = kept.options.read_ms / 1000
         self._closed = False
-        self.proofs: dict[str, Prove] = {"unsafe": self._no_proof, "barrier": self._barrier}
+        self._boottime = kept.ages.boottime
+        self._proofs = Proofs(kept, lambda: self.owner)
+        self._prove: dict[str, Prove] = {
+            "index": self._proofs.index,
+            "lease": self._proofs.lease,
+            "barrier": self._barrier,
+            "unsafe": self._no_proof,
+        }
 
     # -- what a user does ------------------------------------------------------------------------------------------
 
@@ -111,31 +118,44 @@ class Replica:
         await owner.ready(1, len(value))
         return await owner.append(value)
 
-    async def read(self, fn: Callable[[Any], Any], mode: str = "barrier") -> Answer:
+    async def read(self, fn: Callable[[Any], Any], mode: str = "index", bound_ms: float | None = None) -> Answer:
         """
-        What a function of the machine gives, called between two applies on the reactor's thread.  "barrier": on the
-        owner, all that was acknowledged before is applied; an append's time.  "unsafe": whatever is applied.
-        `StaleRead` when there is no proof in `read_ms`; `NotOwner`, `ValueError`.
+        What a function of the machine gives, called between two applies on the reactor's thread, perhaps more than
+        once.  What was acknowledged before is in it, with "index" by asking the store and, elsewhere than at the owner,
+        bookies; with "lease" at the owner without a message; with "barrier", at the owner only, by an append.
+        "bounded": what was acknowledged `bound_ms` before.  "unsafe": whatever is applied.  `StaleRead` when there is
+        no proof in `read_ms`; the errors of the store and of bookies; `NotOwner`, `ValueError`.
         """
-        prove = self.proofs.get(mode)
-        if prove is None:
-            raise ValueError(f"a read is {', '.join(sorted(self.proofs))}, not {mode!r}")
+        prove = self._prove.get(mode) if mode != "bounded" or bound_ms is None else self._proofs.bounded(bound_ms)
+        if prove is None or (bound_ms is not None and mode != "bounded"):
+            raise ValueError(
+                f"a read is {', '.join(self._prove)}, or bounded with bound_ms, not {mode!r} with bound_ms={bound_ms}"
+            )
         self._check_runs()
+        applier = self._driver.applier
 
-        async def proved() -> Proof:
-            proof = await prove()
-            await self._driver.applier.reached(proof.index)
-            return proof
+        async def answer() -> Answer:
+            while True:
+                proof = await prove()
+                await applier.reached(proof.index)
+                index, value = applier.applied, fn(applier.machine)
+                if proof.holds():
+                    age_ms = -1 if mode == "unsafe" else ceil((self._boottime() - proof.since) * 1000)
+                    return Answer(value, index, age_ms)
 
+        counters = self._records.counters
         try:
-            proof = await Deferred.fromCoroutine(proved()).addTimeout(self._read_s, self._reactor)
+            found = await Deferred.fromCoroutine(answer()).addTimeout(self._read_s, self._reactor)
         except TimeoutError:
+            counters.read(mode, "stale")
             raise StaleRead(
                 f"the replica of the log {self.name!r} could not be proved new enough in {self._read_s} s (read_ms)"
             ) from None
-        index = self._driver.applier.applied
-        age_ms = -1 if mode == "unsafe" else int((self._clock.seconds() - proof.since) * 1000)
-        return Answer(fn(self._driver.applier.machine), index, age_ms)
+        except LedgerError as error:
+            counters.read(mode, "stale" if isinstance(error, StaleRead) else "failed")
+            raise
+        counters.read(mode, "answered")
+        return found
 
     async def snapshot(self) -> int:
         """
@@ -153,6 +173,7 @@ class Replica:
         if not self._closed:
             self._closed = True
             await self._driver.close()
+            self._proofs.close()
             self._on_close(self)
 
     def _check_runs(self) -> None:
@@ -164,10 +185,10 @@ class Replica:
     # -- proofs ----------------------------------------------------------------------------------------------------
 
     async def _no_proof(self) -> Proof:
-        return Proof(0, self._clock.seconds())
+        return Proof(0, self._boottime())
 
     async def _barrier(self) -> Proof:
-        since, owner = self._clock.seconds(), self.owner
+        since, owner = self._boottime(), self.owner
         if owner is None:
             raise edits.not_owned(self.name, (await self._records.read()).value)
         return Proof((await owner.barrier()).index, since)

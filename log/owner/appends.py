@@ -211,10 +211,31 @@ def joined(taken: Sequence[Records]) -> Records:
     )
 
 
-def gather(gathered: deque[tuple[Records, Call]], batch_bytes: int, most: int) -> tuple[list[Batch], list[Records]]:
+def drop_failed(batch: Batch) -> list[Records]:
+    """Leaves out of a batch the records of calls that have failed; which."""
+    if batch.barrier or not any(call.done.called for call, _count in batch.calls):
+        return []
+    kept: list[Records] = []
+    dropped: list[Records] = []
+    start = 0
+    for call, count in batch.calls:
+        (dropped if call.done.called else kept).append(part(batch.records, start, start + count))
+        start += count
+    batch.calls = [each for each in batch.calls if not each[0].done.called]
+    batch.records = joined(kept)
+    return dropped
+
+
+def gather(
+    gathered: deque[tuple[Records, Call]], batch_bytes: int, most: int, limits: tuple[int, int] | None = None
+) -> tuple[list[Batch], list[Records]]:
     """
     The next entries of what was gathered, in order; and what is left out, for another entry of its call has failed.
+    `limits`: one entry, of so many records and bytes, or of one call.
     """
+    records_most = RECORDS_PER_ENTRY_MAX
+    if limits is not None:
+        most, records_most, batch_bytes = 1, min(records_most, limits[0]), min(batch_bytes, limits[1])
     batches: list[Batch] = []
     dropped: list[Records] = []
     taken: list[Records] = []
@@ -226,7 +247,7 @@ def gather(gathered: deque[tuple[Records, Call]], batch_bytes: int, most: int) -
         if call.done.called:
             dropped.append(records)
         elif taken and (
-            size + records.size > batch_bytes or count + number > RECORDS_PER_ENTRY_MAX or not alike(records, taken[0])
+            size + records.size > batch_bytes or count + number > records_most or not alike(records, taken[0])
         ):
             batches.append(Batch(joined(taken), calls))
             taken, calls, size, count = [], [], 0, 0

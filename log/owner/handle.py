@@ -1,8 +1,8 @@
 """
 An owner as Twisted programs see it: appends, their window, and what becomes of them.
 
-Knows: which calls one item answers, how much is under way, and where each record got its place.
-Does not know: claims, ledgers, edits (`driver`), what a record means.
+Knows: which calls one item answers, and where each record got its place.
+Does not know: claims, ledgers, edits (`driver`), how much may be under way (`window`), what a record means.
 
 Batch first: what arrives while something is under way is gathered until the reactor's next turn and becomes one entry.
 """
@@ -17,17 +17,20 @@ from twisted.internet.defer import Deferred, fail, succeed
 from quire.client.api import Client, Writer
 from quire.conf.log import LogOptions
 from quire.log.core import ownership_messages as m
-from quire.log.core.batch import (
-    Headers,
-    Records,
-)
+from quire.log.core.batch import Headers, Records
+from quire.log.core.streams.rates import Rate
 from quire.log.core.values import Counts, Segment
-from quire.log.owner.appends import Appended, Batch, Call, Position, check, cut, gather
+from quire.log.owner.appends import Appended, Batch, Call, Position, check, cut, drop_failed, gather
 from quire.log.owner.driver import OwnerDriver
 from quire.log.owner.encoder import Encoder, Hook, Placed
+from quire.log.owner.lease import OwnerLease
 from quire.log.owner.preparing import prepare, timed
+from quire.log.owner.window import Window
 from quire.log.store.editing import LogRecords
+from quire.log.store.leases import Leases
 from quire.log.store.ledgers import LogLedgers
+from quire.metadata.clock import Boottime
+from quire.metadata.uri import boottime
 from quire.protocol.errors import LedgerError, TooManyRequests
 from quire.protocol.log_errors import NotOwner
 
@@ -54,7 +57,9 @@ class Owner:
         priority: int = 0,
         address: str = "",
         host: str = "",
+        boottime: Boottime = boottime,
         before_append: Hook | None = None,
+        rate: Rate | None = None,
         reached: Callable[[str], None] = lambda _name: None,
         on_end: Callable[["Owner"], None] = lambda _owner: None,
     ) -> None:
@@ -69,13 +74,12 @@ class Owner:
         self._hook = before_append and timed(before_append, self._clock, records.counters)
         self._on_end = on_end
         self._encoder: Encoder | None = None
+        self._begin: tuple[int, int] = (0, 0)  # of the present segment
         self._end: tuple[int, int] = (0, 0)  # index and position after the last that was acknowledged
         self._owned: Deferred[None] = Deferred()
         self._gathered: deque[tuple[Records, Call]] = deque()
         self._flush_due = False
         self._under_way = 0  # items
-        self._count = self._bytes = 0  # records and bytes of the window
-        self._ready: deque[tuple[int, int, Deferred[None]]] = deque()  # records and bytes that each waits for
         self._closed: list[Deferred[None]] = []
         self._over = False
         self._error: LedgerError | None = None
@@ -88,8 +92,12 @@ class Owner:
             priority=priority,
             address=address,
             host=host,
+            leases=Leases(records, client.reactor, boottime, reached),
             events=self,
             reached=reached,
+        )
+        self.window = Window(
+            options, self._clock, client.random, lambda: self._driver.rolling.settings, rate or Rate(), self._flush
         )
 
     # -- what a user does ------------------------------------------------------------------------------------------
@@ -109,6 +117,11 @@ class Owner:
     def token(self) -> str:
         """Of this handle, by which others may hand the log over to it."""
         return self._driver.token
+
+    @property
+    def lease(self) -> OwnerLease:
+        """By which it reads without a message, while it holds it."""
+        return self._driver.lease
 
     @property
     def end(self) -> Position:
@@ -167,15 +180,12 @@ class Owner:
         if self._over or not self.epoch:
             return fail(self._error or self._not_owner())
         count = len(records.values)
-        if not self._fits(count, size):
-            return fail(
-                TooManyRequests(
-                    f"{self._count} records of {self._bytes} bytes are under way in the log {self.name!r}: `ready()` "
-                    "tells when there is room"
-                )
-            )
-        self._count += count
-        self._bytes += size
+        if self.window.refusal is not None:
+            return fail(self.window.refusal)
+        if not self.window.fits(count, size):
+            under_way = "{} records of {} bytes are under way".format(*self.under_way)
+            return fail(TooManyRequests(f"{under_way} in the log {self.name!r}: `ready()` tells when there is room"))
+        self.window.take(count, size)
         call = Call(count, one, self._clock.seconds() + self._append_s)
         for part in [records] if atomic else cut(records, self._options.batch_bytes):
             self._gathered.append((part, call))
@@ -185,24 +195,14 @@ class Owner:
     def _not_owner(self) -> NotOwner:
         return NotOwner(f"the log {self.name!r} is not this handle's (any more): own it again; this was not sent")
 
-    def _fits(self, count: int, size: int) -> bool:
-        """Whether the window takes so many records and bytes; when nothing is under way it takes any append."""
-        records, most = self._options.window_records, self._options.window_bytes
-        return not self._count or (self._count + count <= records and self._bytes + size <= most)
-
     def ready(self, records: int = 1, size: int = 1) -> Deferred[None]:
         """Fires when the window takes so many records and bytes, in the order of the calls."""
-        ready: Deferred[None] = Deferred()
-        if self._over or (not self._ready and self._fits(records, size)):
-            ready.callback(None)
-        else:
-            self._ready.append((records, size, ready))
-        return ready
+        return succeed(None) if self._over else self.window.ready(records, size)
 
     @property
     def under_way(self) -> tuple[int, int]:
         """Records and bytes that were taken and are not answered."""
-        return self._count, self._bytes
+        return self.window.records, self.window.bytes
 
     def barrier(self) -> Deferred[Position]:
         """An entry without records behind all that was appended before; fires with the end of the log then."""
@@ -256,15 +256,27 @@ class Owner:
             self._clock.callLater(0, self._flush)
 
     def _flush(self, everything: bool = False) -> None:
-        """Submits what was gathered, as far as entries may be under way; `everything` that the window has."""
+        """Submits what was gathered, as far as entries may be under way and go; `everything` that the window has."""
         self._flush_due = False
-        most = sys.maxsize if everything else ENTRIES_UNDER_WAY_MAX - self._under_way
-        if self._gathered and most > 0 and not self._over:
-            batches, dropped = gather(self._gathered, self._options.batch_bytes, most)
+        window, options = self.window, self._options
+        limits = window.entry_most if self._gathered and not self._over else None
+        found: list[Batch] = []
+        while self._gathered and not self._over and (everything or window.may_go()):
+            most = sys.maxsize if everything else ENTRIES_UNDER_WAY_MAX - self._under_way - len(found)
+            if most <= 0:
+                break
+            batches, dropped = gather(self._gathered, options.batch_bytes, most, limits)
             for records in dropped:
                 self._make_room(records)
-            if batches:
-                self._submit(batches)
+            for batch in batches if limits is not None else ():
+                window.went(len(batch.records.lengths), batch.records.size)
+            found += batches
+        if window.waited:
+            for batch in found:
+                batch.deadline = self._clock.seconds() + self._append_s
+            window.waited = bool(self._gathered)
+        if found:
+            self._submit(found)
 
     def _submit(self, batches: list[Batch]) -> None:
         self._under_way += len(batches)
@@ -287,7 +299,12 @@ class Owner:
         assert known is not None
         compression = str(known.value.settings.get("compression", "none"))
         self._encoder = Encoder(segment, stamp, self._options.part_bytes, compression)
-        self._end = segment.first, segment.at
+        self._begin = self._end = segment.first, segment.at
+
+    def learnt(self, counts: Counts) -> None:
+        """What the segment holds that another one ended: also what was sent, and whose outcome came too late."""
+        index, position = self._begin
+        self._end = max(self._end, (index + counts.records, position + counts.bytes))
 
     def counts(self) -> Counts:
         """What the present segment holds once all that was sent is acknowledged."""
@@ -315,6 +332,8 @@ class Owner:
                 sent, size = [], 0
 
     def _encoded(self, batch: Batch, encoder: Encoder) -> list[bytes]:
+        for left_out in drop_failed(batch):
+            self._make_room(left_out)
         if batch.barrier:
             batch.placed = Placed(encoder.index, [encoder.position], encoder.position)
             return encoder.nothing()
@@ -359,16 +378,14 @@ class Owner:
                 call.done.callback(call.answer)
 
     def _make_room(self, records: Records) -> None:
-        self._count -= len(records.values)
-        self._bytes -= records.size
+        self.window.take(-len(records.values), -records.size)
 
     def _flush_more(self, over: int) -> None:
         """So many items are over; what those who were answered have appended since is gathered."""
         self._under_way -= over
         if self._gathered and not self._over:
             self._flush_or_later()
-        while self._ready and self._fits(*self._ready[0][:2]):
-            self._ready.popleft()[2].callback(None)
+        self.window.wake()
 
     def over(self, error: LedgerError | None) -> None:
         """The handle has ended; None: as it was asked to."""
@@ -380,9 +397,7 @@ class Owner:
             call.fail(self._error)
         if not self._owned.called:
             self._owned.errback(self._error)
-        ready, self._ready = self._ready, deque()
-        for _count, _size, waiting in ready:
-            waiting.callback(None)
+        self.window.end()
         self._answer_closed()
         self._on_end(self)
         if self.lost and self.on_lost is not None:

@@ -4,11 +4,14 @@ What a reader is given: the records of one entry, as columns or as objects.
 Knows: how places in a ledger become places in the log.  Does not know: how entries are read.
 """
 
-from itertools import accumulate
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from quire.log.core.batch import Batch, Headers
 from quire.log.core.values import Segment
+from quire.protocol.log_errors import LogDamaged
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -82,6 +85,11 @@ class LogBatch:
         return self.index + self.count
 
     @property
+    def indexes(self) -> Sequence[int]:
+        """Of each record."""
+        return range(self.index, self.end)
+
+    @property
     def at(self) -> int:
         """The byte position at which its entry begins."""
         return self._segment.at + self._batch.offset
@@ -125,7 +133,7 @@ class LogBatch:
         """An object for each."""
         stamp = self.stamp_ms
         columns = zip(
-            range(self.index, self.end),
+            self.indexes,
             self.positions,
             self.values,
             self.keys,
@@ -136,3 +144,42 @@ class LogBatch:
         return [
             Record(index, at, stamp, value, key, time, tuple(header)) for index, at, value, key, time, header in columns
         ]
+
+
+class CompactedBatch(LogBatch):
+    """
+    The same of a compacted ledger.  Its indexes rise and leave some out; `stamp_ms` is that of the last record of its
+    entry, and byte positions are not known: -1.
+    """
+
+    __slots__ = ("_indexes",)
+    at = -1
+
+    def __init__(self, segment: Segment, batch: Batch, start: int) -> None:
+        super().__init__(segment, batch, start)
+        self._indexes = (batch.indexes or ())[start:]
+        self.index = self._indexes[0]
+
+    @classmethod
+    def begun(cls, segment: Segment, batch: Batch, index: int) -> "CompactedBatch | None":
+        """The records from an index of the log on, if there are any.  `LogDamaged`."""
+        indexes = batch.indexes
+        if indexes is None or any(each >= after for each, after in pairwise(indexes)):
+            raise LogDamaged(f"ledger {segment.ledger}, record {batch.first}: its original indexes do not rise")
+        start = bisect_left(indexes, index)
+        return cls(segment, batch, start) if start < batch.count else None
+
+    @property
+    def end(self) -> int:
+        """The index after its last record."""
+        return self._indexes[-1] + 1
+
+    @property
+    def indexes(self) -> Sequence[int]:
+        """Of each record."""
+        return self._indexes
+
+    @property
+    def positions(self) -> list[int]:
+        """Not known."""
+        return [-1] * self.count

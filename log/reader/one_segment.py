@@ -5,7 +5,9 @@ Knows: its ledger's entries, where to begin, that each entry continues the one b
 hold; a raw ledger, whose entries are a record each.
 Does not know: other segments, what becomes of an error.
 
-Safety: nothing above the last add confirmed of an open ledger, or above the end of a closed one, is given out.
+Safety: nothing above the last add confirmed of an open ledger, or above the end of a closed one, is given out.  An open
+segment that is leased ends only when the manifest says so: what its ledger's close confirms beyond what was confirmed
+before, its owner may not know yet.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -50,7 +52,7 @@ class SegmentReader:
         metadata = await client.metadata(segment.ledger)
         ledger = await client.open_ledger(segment.ledger, metadata.password or b"", recover=False)
         ledger.read_ahead(read_ahead_bytes)
-        entries = ledger.last_entry_id + 1
+        entries = _last_of(segment, ledger) + 1
         if segment.entries is not None and entries < segment.entries:
             await ledger.close()
             raise LogDamaged(
@@ -81,7 +83,7 @@ class SegmentReader:
         lists = (
             ledger.stream(first, self.entries - 1)
             if follow_s is None or not isinstance(ledger, Reader)
-            else ledger.tail(follow_s, first)
+            else ledger.tail(follow_s, first, past_close=not segment.leased)
         )
         async with aclosing(lists):
             if segment.raw:
@@ -128,8 +130,14 @@ class SegmentReader:
                     cutter = None if cutter.is_done else cutter
                     continue
                 batch = self._fed(assembler, entry)
-                if batch is not None and segment.first + batch.first + batch.count > index:
-                    yield LogBatch(segment, batch, max(0, index - segment.first - batch.first))
+                given = None if batch is None else self._given(batch, index)
+                if given is not None:
+                    yield given
+
+    def _given(self, batch: Batch, index: int) -> LogBatch | None:
+        """Its records from an index on, if there are any."""
+        before = index - self.segment.first - batch.first
+        return LogBatch(self.segment, batch, max(0, before)) if before < batch.count else None
 
     async def _assembler(self, first: int) -> Assembler:
         if first == 0:
@@ -157,12 +165,12 @@ class SegmentReader:
         _part, parts, size = part_header(first.data)
         last = first.entry_id + parts - 1
         ledger = self._ledger
-        if last <= (ledger.last_entry_id if isinstance(ledger, Reader) else self.entries - 1):
+        if last <= (_last_of(self.segment, ledger) if isinstance(ledger, Reader) else self.entries - 1):
             header = await self._header(last)
         elif timeout is None or not isinstance(ledger, Reader):
             return None
         else:
-            async with aclosing(ledger.tail(timeout, last)) as lists:
+            async with aclosing(ledger.tail(timeout, last, past_close=not self.segment.leased)) as lists:
                 async for some in lists:
                     header = self._unpacked(some[0])
                     break
@@ -206,6 +214,14 @@ class SegmentReader:
                     if record.at + len(record.value) > position:
                         return record.index, record.at
         return await self.end()
+
+    async def place_of(self, index: int) -> tuple[int, int] | None:
+        """Byte position and stamp of a record; None where it can't be read yet."""
+        async with aclosing(self.batches(index, None)) as batches:
+            async for batch in batches:
+                assert isinstance(batch, LogBatch)
+                return batch.positions[0], batch.stamp_ms
+        return None
 
     async def end(self) -> tuple[int, int]:
         """Index and byte position after the last record that can be read."""
@@ -268,3 +284,8 @@ class SegmentReader:
             return unpack_header(entry.data)
         except (LogDamaged, UnknownFormat) as error:
             raise self._named(entry.entry_id, error) from None
+
+
+def _last_of(segment: Segment, ledger: Reader) -> int:
+    """The last entry that may be read now."""
+    return ledger.confirmed_entry_id if segment.is_open and segment.leased else ledger.last_entry_id

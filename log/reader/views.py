@@ -13,8 +13,9 @@ from typing import Literal
 from quire.client.api import Client
 from quire.conf.log import LogOptions
 from quire.log.reader import seeking
+from quire.log.reader.compacted import CompactedLogReader
 from quire.log.reader.reader import LogReader
-from quire.log.reader.seeking import Found, Seek
+from quire.log.reader.seeking import Found, Rest, Seek
 from quire.log.reader.view import LogView, OrSkip
 from quire.log.store.editing import LogRecords
 
@@ -33,9 +34,17 @@ class Views:
         self._readers: dict[LogReader, None] = {}  # in the order in which they were opened
 
     async def read(
-        self, log: LogRecords, start: Start, on_trim: OrSkip = "raise", on_loss: OrSkip = "raise"
+        self,
+        log: LogRecords,
+        start: Start,
+        on_trim: OrSkip = "raise",
+        on_loss: OrSkip = "raise",
+        compacted: bool = False,
     ) -> LogReader:
-        """A reader from an index, a time, the first record or the end on.  `NoSuchLog`, `ValueError`."""
+        """
+        A reader from an index, a time, the first record or the end on.  `compacted`: the newest record of each key up
+        to the horizon of the last compaction, if there was one.  `NoSuchLog`, `ValueError`.
+        """
         view = self.take(log)
 
         def closed(reader: LogReader) -> None:
@@ -44,10 +53,15 @@ class Views:
 
         try:
             index = await self._index(view, start)
+            done = (await view.manifest()).compacted if compacted else None
         except BaseException:
             self.give_back(view)
             raise
-        reader = LogReader(self._client, view, index, self._options.read_ahead_bytes, on_trim, on_loss, closed)
+        kind = CompactedLogReader if done is not None else LogReader
+        index = 0 if done is not None and start == "begin" else index
+        reader = kind(self._client, view, index, self._options.read_ahead_bytes, on_trim, on_loss, closed)
+        if isinstance(reader, CompactedLogReader):
+            reader.compacted = done
         self._readers[reader] = None
         return reader
 
@@ -61,6 +75,16 @@ class Views:
         async with self._using(log) as view:
             return await seeking.find(self._client, view, position)
 
+    async def index(self, log: LogRecords, start: Start) -> int:
+        """Where a reader from there on would begin.  `NoSuchLog`, `ValueError`."""
+        async with self._using(log) as view:
+            return await self._index(view, start)
+
+    async def rest(self, log: LogRecords, index: int) -> Rest:
+        """What can be read from an index on.  `NoSuchLog`, the errors of reading."""
+        async with self._using(log) as view:
+            return await seeking.rest(self._client, view, index)
+
     async def close(self) -> None:
         """Ends all readers."""
         for reader in list(self._readers):
@@ -72,7 +96,7 @@ class Views:
         if start == "begin":
             return (await view.fresh()).begin.index
         if start == "end":
-            return await seeking.end(self._client, view)
+            return (await seeking.end(self._client, view)).index
         if isinstance(start, int) and not isinstance(start, bool) and start >= 0:
             await view.fresh()
             return start

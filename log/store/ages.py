@@ -17,31 +17,41 @@ from quire.metadata.records import Records
 log = Logger()
 
 APART_MS = 60_000
+DOUBTED_MS = 3600_000  # for which a clock that was set is not believed: all rounds of all logs, and time to look at it
 
 
 class Ages:
-    """`now` is the time of day in seconds.  One for all rounds of a process, for a jump shows between two of them."""
+    """
+    `now` is the time of day in seconds, `boottime` a clock that is never set.  One for all rounds of a process, for a
+    jump shows between two of them.
+    """
 
     def __init__(self, now: Callable[[], float], boottime: Boottime) -> None:
         self._now = now
-        self._boottime = boottime
-        self._before: float | None = None  # time of day less the time since the machine was started, in ms
+        self.boottime = boottime
+        self._apart = self._now_apart()  # time of day less the time since the machine was started, in ms
+        self._set_by = 0.0
+        self._believed_from = 0.0  # by the time since the machine was started
+
+    def _now_apart(self) -> float:
+        return (self._now() - self.boottime()) * 1000
 
     async def now_ms(self, records: Records, newest_ms: int = 0) -> int | None:
         """
-        The lower of both times of day; None, with a warning, when they are a minute apart, when this machine's was set,
-        or when `newest_ms`, a stamp that is there, lies in the future.
+        The lower of both times of day; None, with a warning, when they are a minute apart, for an hour after it shows
+        that this machine's was set, or when `newest_ms`, a stamp that is there, lies in the future.
         """
-        here = self._now() * 1000
-        apart = here - self._boottime() * 1000
-        before, self._before = self._before, apart
+        here, boot = self._now() * 1000, self.boottime() * 1000
+        before, self._apart = self._apart, self._now_apart()
+        if abs(self._apart - before) > APART_MS:
+            self._set_by, self._believed_from = self._apart - before, boot + DOUBTED_MS
         store = await records.clock()
         lower = min(int(here), store)
         wrong = ""
         if abs(here - store) > APART_MS:
             wrong = f"the metadata store's time of day is {store} ms, this machine's {int(here)} ms"
-        elif before is not None and abs(apart - before) > APART_MS:
-            wrong = f"this machine's time of day was set by {int(apart - before)} ms"
+        elif boot < self._believed_from:
+            wrong = f"this machine's time of day was set by {int(self._set_by)} ms less than an hour ago"
         elif newest_ms > lower + APART_MS:
             wrong = f"the newest stamp is {newest_ms} ms, and the time of day {lower} ms"
         if not wrong:

@@ -14,6 +14,7 @@ version has moved past the one that it named.
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from random import Random
 
 from quire.log.core import edits
@@ -102,6 +103,11 @@ class LogRecords:
     def new_id(self) -> str:
         """A random id of an edit, claim or log handle."""
         return f"{self._random.getrandbits(64):016x}"
+
+    @cached_property
+    def holder(self) -> str:
+        """A random token of this handle, for claims beside that of an owner."""
+        return self.new_id()
 
     def now_ms(self) -> int:
         """The time of day."""

@@ -32,22 +32,24 @@ class Hold(NamedTuple):
 
 async def holds(log: LogRecords, manifest: Manifest) -> list[Hold]:
     """All of them.  `LogDamaged` for a cursor that can't be understood; `NoRecord` for a chunk that has gone."""
-    found = [
-        Hold(f"the cursor {value.name!r}", value.mark)
-        for _id, (value, _version) in await cursors(log)
-        if value.state != DELETING
-    ]
+    found = [Hold(f"the cursor {name!r}", mark) for name, mark in await open_marks(log)]
     settings = manifest.settings
     if settings.get("needs_snapshot"):
         kept = min((each.index for each in manifest.snapshots), default=0)
         found.append(Hold("the oldest kept snapshot" if kept else "the first snapshot, which is not there yet", kept))
     if settings.get("compaction"):
-        horizon = -1 if manifest.compacted is None else int(manifest.compacted.get("horizon", -1))
+        horizon = -1 if manifest.compacted is None else manifest.compacted.horizon
         found.append(Hold("the compaction by key", horizon + 1))
     if settings.get("dedup") and manifest.table is not None:
         table = await segment_of(log, manifest, manifest.table)
         found.append(Hold("the table of producers", manifest.begin.index if table is None else table.first))
     return found
+
+
+async def open_marks(log: LogRecords) -> list[Hold]:
+    """Of all cursors that are not being deleted, by name; the lowest mark first."""
+    found = [value for _id, (value, _version) in await cursors(log) if value.state != DELETING]
+    return sorted((Hold(value.name, value.mark) for value in found), key=lambda each: each.needs)
 
 
 async def cursors(log: LogRecords) -> list[tuple[str, Versioned[CursorValue]]]:

@@ -9,10 +9,13 @@ from typing import NamedTuple
 
 from quire.client.api import Client
 from quire.conf.log import LogOptions
+from quire.log.core.edits import terminated
+from quire.log.core.streams.rates import Rate
 from quire.log.store.ages import Ages
 from quire.log.store.editing import LogRecords
+from quire.log.store.leases import Leases
 from quire.log.store.ledgers import LogLedgers
-from quire.protocol.errors import MetaStore
+from quire.protocol.errors import LedgerError, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -20,7 +23,7 @@ TRIES_MAX = 100  # each upon a manifest that changed meanwhile
 
 
 class Kept(NamedTuple):
-    """`ages`: one for all logs of a process.  `reached(name)` is called right after each step."""
+    """`ages`, `rate`: one for all logs of a process.  `reached(name)` is called right after each step."""
 
     client: Client
     log: LogRecords
@@ -28,7 +31,18 @@ class Kept(NamedTuple):
     options: LogOptions
     ages: Ages
     reached: Callable[[str], None]
+    rate: Rate | None = None
+
+    @property
+    def leases(self) -> Leases:
+        """Its lease, for who ends it."""
+        return Leases(self.log, self.client.reactor, self.ages.boottime, self.reached)
 
     def beaten(self) -> MetaStore:
         """The error of work during which the manifest changed too often."""
         return MetaStore(f"the manifest of the log {self.log.log} changed {TRIES_MAX} times meanwhile: try it again")
+
+    def ended(self) -> LedgerError:
+        """The error of what comes to a log after its end."""
+        assert self.log.known is not None
+        return terminated(self.log.known.value)

@@ -33,11 +33,13 @@ COUNTERS = {
     "published_ledgers": "ledgers that were published",
     "janitor_ledgers": "ledgers that were written to be published and can't be any more, deleted",
     "read_records": "records that readers were given",
+    "cursor_persist_bytes": "bytes of acknowledgements that cursors stored",
 }
 LABELLED = {
     "rolls": (("why",), "segments that owners ended"),
     "edits": (("edit", "outcome"), "changes of a manifest"),
     "publishes": (("outcome",), "commits"),
+    "reads": (("mode", "outcome"), "reads of replicas"),
 }
 HISTOGRAMS = {
     "append_seconds": "of an entry of an owner, until it was acknowledged",
@@ -49,9 +51,12 @@ GAUGES = {
     "manifest_bytes": "size of the newest manifest that is known",
     "segments": "segments that it names",
     "doomed": "ledgers that were taken out and are not deleted yet",
+    "cursor_backlog_records": "records that the slowest cursor held here is not done with",
+    "backlog_bytes": "bytes of values from its mark on",
     "tail_lag_records": "by which the tail that delivered last was behind the closed segments",
     "tail_lag_seconds": "age of the batch that a tail delivered last",
     "applied_index": "the first index that the replica has not applied",
+    "lease_seconds_left": "for which this process's owner may read without a message, were its lease not renewed",
 }
 WINDOW = {
     "window_records": "records that owners have taken and not answered",

@@ -10,10 +10,10 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.log.core.edits import terminated
 from quire.log.owner.appends import Position
 from quire.log.owner.handle import Owner
 from quire.log.store.kept import Kept
+from quire.log.streams.quota import Quota
 from quire.log.upkeep.ending import terminate
 from quire.log.upkeep.tidying import TidyReport, tidy_log
 from quire.log.upkeep.trims import trim
@@ -33,12 +33,14 @@ class KeptOwner(Owner):
     """
 
     def __init__(self, kept: Kept, name: str, **options: Any) -> None:
-        super().__init__(kept.client, kept.log, kept.ledgers, kept.options, name, reached=kept.reached, **options)
+        found = kept.client, kept.log, kept.ledgers, kept.options, name
+        super().__init__(*found, rate=kept.rate, reached=kept.reached, boottime=kept.ages.boottime, **options)
         self.on_acknowledged: Callable[[Sequence[Any]], None] | None = None
         self._kept = kept
         self._random = kept.client.random
         self._tidy_no_more: Callable[[], None] = lambda: None
         self._all_at = 0.0
+        self._quota = Quota(kept, self.window, lambda: self.end)
 
     async def trim(self, before: int) -> int:
         """As `Logs.trim`."""
@@ -48,15 +50,14 @@ class KeptOwner(Owner):
         """Stores what was appended, and then the log takes nothing more; where it ends."""
         await self.close()
         end = await terminate(self._kept)
-        known = self._kept.log.known
-        assert known is not None
-        self._error = terminated(known.value)
+        self._error = self._kept.ended()
         return end
 
     def owner(self, epoch: int) -> None:
         super().owner(epoch)
         self._all_at = self._clock.seconds() + ALL_MS / 1000
         self._tidy_later()
+        self._quota.begin()
 
     def released(self, items: Sequence[Any]) -> None:
         super().released(items)
@@ -65,6 +66,7 @@ class KeptOwner(Owner):
 
     def over(self, error: LedgerError | None) -> None:
         self._tidy_no_more()
+        self._quota.end()
         super().over(error)
 
     def _tidy_later(self) -> None:

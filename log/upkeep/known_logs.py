@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 from quire.client.api import Client
 from quire.conf.log import LogOptions, LogSettings
 from quire.log.core import edits, upkeep_edits
+from quire.log.core.machine.lease import new_lease
 from quire.log.core.manifest import Manifest, decode_name, encode_name, new_manifest
 from quire.log.core.publishing import Txn
-from quire.log.core.values import Snapshot, to_json
+from quire.log.core.streams.rates import Rate
+from quire.log.core.values import Compacted, Snapshot
 from quire.log.owner.appends import Position
 from quire.log.owner.claims import Candidate, candidates_of
 from quire.log.publish.txns import txns_of
@@ -26,6 +28,9 @@ from quire.log.store.kept import Kept
 from quire.log.store.ledgers import LogLedgers
 from quire.log.store.metrics import LogMetrics
 from quire.log.store.names import log_names
+from quire.log.streams import leftovers, naming
+from quire.log.streams.compaction.compacting import Compaction
+from quire.log.streams.cursors import Cursors
 from quire.log.upkeep import ending, marking, tidying, trims
 from quire.log.upkeep.keeping import KeptOwner as Owner
 from quire.log.upkeep.orphans import GRACE_S, Orphan, Orphans
@@ -104,9 +109,11 @@ class KnownLogs:
         self._owns_client = owns_client
         self._ledgers = LogLedgers(client, self.options.password)
         self._ages = Ages(now, boottime)
+        self._rate = Rate()  # of all owners together
         self._owners: dict[Owner, None] = {}  # in the order in which they were asked for
         self._replicas: dict[Any, None] = {}  # likewise
         self._views = Views(client, self.options)
+        self._cursors = Cursors(self._views)
         self.metrics = LogMetrics(lambda: [(owner.name, *owner.under_way) for owner in self._owners])
         self._closed = False
 
@@ -128,14 +135,12 @@ class KnownLogs:
         """A new log.  `LogExists`; `ValueError` for a name or settings that can't be."""
         path = paths.name_path(name)
         made = LogSettings.made(**settings)
-        if made.lease_ms:
-            raise ValueError("leases (lease_ms) come with linearizable reads, which this version does not have")
         if begin_at < 0:
             raise ValueError(f"a log begins at a byte position of 0 or more, not {begin_at}")
         id_ = f"{self.bk.random.getrandbits(128):032x}"
         log = self._log(id_, name)
         manifest = new_manifest(name, id_, log.new_id(), made.model_dump(), begin_at)
-        lease = to_json({"epoch": 0, "token": "", "state": "off", "ms": 0, "edit": manifest.edit}).encode()
+        lease = new_lease(bool(made.lease_ms), manifest.edit).encode()
         try:
             await create_log(self._records, path, id_, edits.encoded(manifest), encode_name(id_), lease)
         except RecordExists:
@@ -195,13 +200,16 @@ class KnownLogs:
         return log_names(self._records)
 
     async def update(self, name: str, **settings: Any) -> LogInfo:
-        """Other settings; those of storage count from the next segment on.  `ValueError`, `NoSuchLog`."""
+        """
+        Other settings; those of storage count from the next segment on, and `lease_ms` once the former lease is over.
+        `ValueError`, `NoSuchLog`.
+        """
         log = await self._open(name)
         current = LogSettings.of((await log.read()).value.settings)
         changed = current.changed(**settings)
-        if changed.get("lease_ms"):
-            raise ValueError("leases (lease_ms) come with linearizable reads, which this version does not have")
-        return info_of((await log.edit(upkeep_edits.Update(changed))).manifest)
+        edit = upkeep_edits.Update(changed)
+        done = await (self._keep(log).leases if "lease_ms" in changed else log).edit(edit)
+        return info_of(done.manifest)
 
     async def rename(self, name: str, new: str) -> LogInfo:
         """`NoSuchLog`, `LogExists`."""
@@ -227,7 +235,7 @@ class KnownLogs:
         return self._keep(await self._open(name))
 
     def _keep(self, log: LogRecords) -> Kept:
-        return Kept(self.bk, log, self._ledgers, self.options, self._ages, self._reached)
+        return Kept(self.bk, log, self._ledgers, self.options, self._ages, self._reached, self._rate)
 
     async def trim(self, name: str, before: int) -> int:
         """
@@ -235,6 +243,17 @@ class KnownLogs:
         `ValueError` names what needs the log from a lower index on; `LogFull`, `NoSuchLog`.
         """
         return await trims.trim(await self._kept(name), before)
+
+    async def compact(self, name: str) -> Compacted | None:
+        """
+        The newest record of each key in the closed segments, written to ledgers of its own; None: nothing was closed
+        since the last time, or another one is at it.  `ValueError` unless `compaction` is on; `NoSuchLog`,
+        `SegmentLost`, `MetaStore`, the errors of ledgers.
+        """
+        kept = await self._kept(name)
+        if not (await kept.log.read()).value.settings.get("compaction"):
+            raise ValueError(f"the log {name!r} is not to be compacted: `quire log set {name} compaction=true`")
+        return (await kept.log.read()).value.compacted if await Compaction(kept).run() else None
 
     async def terminate(self, name: str) -> Position:
         """The log takes nothing more, whoever owns it; where it ends.  `NoSuchLog`, `SegmentLost`."""
@@ -278,6 +297,11 @@ class KnownLogs:
             kept = self._keep(self._uncounted(id_, id_))
             await tidying.tidy_log(kept, report, dry_run=dry_run, abandon=abandon)
         return report
+
+    async def delete_cursor(self, name: str, cursor: str) -> None:
+        """Its name is free when this returns, and who holds it is fenced.  `NoSuchCursor`, `NoSuchLog`."""
+        kept = await self._kept(name)
+        await leftovers.clear(kept, (await naming.unname(kept.log, cursor)).id)
 
     def orphans(
         self, delete: bool = False, *, really: bool = False, grace_s: float = GRACE_S

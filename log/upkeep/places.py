@@ -2,9 +2,10 @@
 Where a log begins when it is trimmed: in which segment, and at which byte position.
 
 Knows: that the last segment stays, and that the entry of a record says its position.
-Does not know: holds, edits.
+Does not know: what the holds are, edits.
 """
 
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
 from quire.log.core.manifest import Manifest, trimmed
@@ -12,10 +13,28 @@ from quire.log.core.upkeep_edits import TRIMMED_MAX
 from quire.log.core.values import Begin, Segment
 from quire.log.reader.reader import LogReader
 from quire.log.reader.view import LogView
+from quire.log.store.holds import check_holds
 from quire.log.store.kept import Kept
 from quire.metadata.records import NoRecord
 
 # SPDX-License-Identifier: Apache-2.0
+
+Choose = Callable[[Manifest], Awaitable[int]]  # upon a manifest: where the log is to begin; it has looked at the holds
+
+
+def up_to(kept: Kept, before: int | None) -> Choose:
+    """
+    At an index, or at the end of what is closed; None: where the log begins.  `ValueError` names a hold that is lower.
+    """
+
+    async def wanted(manifest: Manifest) -> int:
+        begin = manifest.begin.index
+        if before is None or before <= begin:
+            return begin if before is None else before
+        await check_holds(kept.log, manifest, before)
+        return min(before, manifest.closed_end[0])
+
+    return wanted
 
 
 async def place_of(kept: Kept, manifest: Manifest, index: int) -> Begin:

@@ -10,21 +10,27 @@ publisher's state is forgotten only with its empty folder of intents.
 
 from collections.abc import AsyncGenerator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from quire.log.core.manifest import DELETING, Chunk, Manifest
+from quire.log.core.streams.compaction import is_due
 from quire.log.publish.sink import Sink
 from quire.log.publish.txns import Txns
 from quire.log.store.holds import cursors
 from quire.log.store.kept import Kept
 from quire.log.store.ledgers import Deleted
 from quire.log.store.paths import chunk_path, decoded
+from quire.log.streams import leftovers
+from quire.log.streams.compaction.compacting import Compaction
+from quire.log.streams.expiring import begin_of
+from quire.log.streams.marks import expire
 from quire.log.upkeep.deleting import remove_log
-from quire.log.upkeep.doomed import clear_doomed, delete_ledgers
-from quire.log.upkeep.trims import trim
-from quire.metadata.records import Check, Delete, NoRecord, RecordChanged, RecordError, Records
+from quire.log.upkeep.doomed import clear_doomed
+from quire.log.upkeep.trims import trim, trim_to
+from quire.metadata.records import Check, Delete, NoRecord, RecordError, Records
 from quire.metadata.store import ANY
-from quire.protocol.log_errors import LogError, NoSuchLog
+from quire.protocol.errors import LedgerError, MetaStore
+from quire.protocol.log_errors import LogTrimmed, NoSuchLog
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -32,14 +38,16 @@ HOUR_MS = 3600_000
 DAY_MS = 24 * HOUR_MS
 TXN_DAYS = 90  # after which a publisher is forgotten; a day when there are very many
 TXNS_MAX = 10_000
+COMPACTION_RESTS = 4.0  # as long as it works
 
 
 @dataclass
 class TidyReport:
     """
     What was done, or would be: logs looked at, ledgers deleted, ledgers that stay and why, chunks without a line, parts
-    that can't be published, publishers that were forgotten, the ids of logs whose rest is gone, and those of logs that
-    could not be tidied and why.
+    that can't be published, publishers that were forgotten, the index at which each log begins now of which something
+    went by age or size, the ids of logs whose rest is gone, and those of logs that could not be tidied and why; how
+    many were compacted.
     """
 
     logs: int = 0
@@ -48,8 +56,10 @@ class TidyReport:
     chunks: int = 0
     parts: int = 0
     txns: int = 0
+    expired: dict[str, int] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
+    compacted: int = 0
 
     def add(self, done: Deleted) -> Deleted:
         """Ledgers."""
@@ -71,6 +81,8 @@ async def tidy_log(
         if dry_run:
             report.deleted += [each.ledger for each in manifest.doomed]
             report.removed += [manifest.id] if manifest.state == DELETING else []
+            if manifest.state != DELETING:
+                await _retain(kept, report, manifest, dry_run)
             return
         if manifest.state == DELETING:
             if not report.add(await remove_log(kept, abandon)).stayed:
@@ -80,15 +92,34 @@ async def tidy_log(
             report.add(await clear_doomed(kept, abandon))
         if _is_unfinished(manifest):
             await trim(kept)
+        await expire(kept, manifest)
+        await _retain(kept, report, manifest, dry_run)
         if not brief:
             await _tidy_cursors(kept, report, abandon)
             now_ms = await kept.ages.now_ms(kept.log.records, manifest.last_stamp)
             await _tidy_chunks(kept, report, now_ms)
             await _tidy_txns(kept, report, now_ms)
+        await _compact(kept, report)
     except NoSuchLog:  # it went meanwhile
         return
-    except LogError as error:  # the others are tidied nevertheless
+    except MetaStore:
+        raise
+    except LedgerError as error:  # the others are tidied nevertheless
         report.failed[kept.log.log] = f"{type(error).__name__}: {error}"
+
+
+async def _compact(kept: Kept, report: TidyReport) -> None:
+    """Slowly, so that appends go on."""
+    if is_due((await kept.log.read()).value):
+        report.compacted += await Compaction(kept, COMPACTION_RESTS).run()
+
+
+async def _retain(kept: Kept, report: TidyReport, manifest: Manifest, dry_run: bool) -> None:
+    """What is too old or too much goes, or would."""
+    with suppress(LogTrimmed):  # another process trims it: the next round
+        begin = await begin_of(kept, manifest)
+        if begin > manifest.begin.index:
+            report.expired[manifest.id] = begin if dry_run else await trim_to(kept, lambda newer: begin_of(kept, newer))
 
 
 def _is_unfinished(manifest: Manifest) -> bool:
@@ -115,20 +146,9 @@ async def log_ids(records: Records) -> AsyncGenerator[str, None]:
 
 async def _tidy_cursors(kept: Kept, report: TidyReport, abandon: bool) -> None:
     """Their doomed ledgers, and cursors that are being deleted."""
-    for cursor, (value, version) in await cursors(kept.log):
-        path = f"{kept.log.path}/cursor/{cursor}"
-        deleting = value.state == DELETING
-        ledgers = value.ledgers if deleting else [each.ledger for each in value.doomed]
-        if not ledgers and not deleting:
-            continue
-        done = report.add(await delete_ledgers(kept, ledgers, "trim.fenced", "trim.deleted", abandon))
-        left = tuple(each for each in value.doomed if each.ledger in done.stayed)
-        with suppress(NoRecord, RecordChanged):  # its holder has moved it: the next round
-            if not deleting:
-                moved = replace(value, doomed=left, edit=kept.log.new_id())
-                await kept.log.records.write(path, moved.encode(), version)
-            elif not done.stayed:
-                await kept.log.records.delete(path, version)
+    for cursor, (value, _version) in await cursors(kept.log):
+        if value.doomed or value.state == DELETING:
+            report.add(await leftovers.clear(kept, cursor, abandon))
 
 
 async def _tidy_chunks(kept: Kept, report: TidyReport, now_ms: int | None) -> None:

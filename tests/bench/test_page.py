@@ -56,6 +56,20 @@ def test_a_missed_row_has_its_reason() -> None:
     assert "missed**" not in met
 
 
+def test_rows_beside_dledger_have_a_section_of_their_own() -> None:
+    """After all others, with their bounds, reasons and sides; without such rows there is none."""
+    beside = row("dledger 1 KiB", 0.5, goal=1.0)
+    runs = {"log": beside["runs"]["quire"], "java dledger": beside["runs"]["java"]}
+    text = TEXT + "* **dledger 1 KiB**: its own reason.\n"
+    found = page.page(text, made(row("append 1 KiB", 3.0), beside | {"runs": runs}), "performance")
+    others, section = found.split(page.END)[0].split("## Beside DLedger")
+    assert "| **missed**: its own reason. |" in section
+    assert "| dledger 1 KiB | java dledger | 3 |" in section
+    assert "dledger" not in others
+    assert "append 1 KiB" not in section
+    assert "Beside DLedger" not in page.page(text, made(row("append 1 KiB", 3.0)), "performance")
+
+
 def test_only_what_is_between_the_marks_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Made twice it is the same; the figures and charts are beside the page."""
     file, figures = tmp_path / "performance.md", tmp_path / "new.json"

@@ -7,7 +7,7 @@ import pytest
 
 from bench import __main__ as bench
 from bench.machine import sync_ms
-from bench.rows import CHECKOUT_ROWS, JAVA, ROWS, Row, at_least, at_most, within
+from bench.rows import CHECKOUT_ROWS, JAVA, ROWS, Row, at_least, at_most, beside_dledger, within
 from bench.sides import Run
 
 # SPDX-License-Identifier: Apache-2.0
@@ -101,6 +101,21 @@ def test_without_java_its_sides_are_left_out_and_named(monkeypatch: pytest.Monke
     assert {line.split()[0] for line in log} == {"quire"}
     assert found.rows == []
     assert found.left_out == [f"{row.name}, beside Apache BookKeeper: --no-java" for row in rows]
+
+
+def test_without_java_a_log_is_measured_without_dledger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its module, which is told to leave it out; the reason names it."""
+    asked: list[tuple[str, ...]] = []
+
+    def module(name: str, *words: str) -> Any:
+        asked.append((name, *words))
+        return {"runs": {"log": [{"entries_per_second": 3.0}]}}
+
+    monkeypatch.setattr(bench, "measured", module)
+    found, _log = measured([beside_dledger("row", 1.5, size=100, sync="no")], monkeypatch)
+    assert asked == [("dledger", "--pairs=3", "--size=100", "--sync=no", "--alone")]
+    assert found.rows == []
+    assert found.left_out == ["dledger row, beside DLedger: --no-java"]
 
 
 def test_a_module_measures_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:

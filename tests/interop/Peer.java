@@ -65,9 +65,19 @@ public class Peer {
 
         /** The client of this metadata store and protocol; made at the first use. */
         BookKeeper client() throws Exception {
-            String key = text("metadata", "") + " " + text("protocol", "v2") + " " + text("explicit_lac_ms", "0") + text("delay_ensemble_change", "no") + text("other", "");
-            BookKeeper found = CLIENTS.get(key);
-            if (found == null) CLIENTS.put(key, found = connect());
+            BookKeeper found = CLIENTS.get(clientKey());
+            if (found == null) CLIENTS.put(clientKey(), found = connect());
+            return found;
+        }
+
+        String clientKey() {
+            return text("metadata", "") + " " + text("protocol", "v2") + " " + text("explicit_lac_ms", "0") + text("delay_ensemble_change", "no") + text("other", "") + configured();
+        }
+
+        /** What it is configured with besides: options `conf.KEY`. */
+        Map<String, String> configured() {
+            Map<String, String> found = new TreeMap<>();
+            options.forEach((key, value) -> { if (key.startsWith("conf.")) found.put(key.substring(5), value); });
             return found;
         }
 
@@ -82,6 +92,7 @@ public class Peer {
             conf.setNettyMaxFrameSizeBytes(5 * 1024 * 1024);
             conf.setExplictLacInterval(number("explicit_lac_ms", 0));
             conf.setDelayEnsembleChange(is("delay_ensemble_change", false));
+            configured().forEach(conf::setProperty);
             return new BookKeeper(conf);
         }
 
@@ -553,6 +564,17 @@ public class Peer {
         return state(task.held());
     }
 
+    /** leave: closes the client that these options name, with its connections. */
+    static Map<String, Object> leave(Task task) throws Exception {
+        BookKeeper client = CLIENTS.remove(task.clientKey());
+        if (client != null) {
+            Thread closing = new Thread(() -> { try { client.close(); } catch (Exception late) { late.printStackTrace(); } });  // Netty takes seconds for it
+            closing.setDaemon(true);
+            closing.start();
+        }
+        return answer("left", client != null);
+    }
+
     static Map<String, Object> run(Task task) {
         try {
             return switch (task.command()) {
@@ -563,6 +585,7 @@ public class Peer {
                 case "await" -> RUNNING.remove(task.ledger()).get();
                 case "close" -> close(task);
                 case "force" -> force(task);
+                case "leave" -> leave(task);
                 case "read" -> read(task);
                 case "random" -> random(task);
                 case "recover" -> recover(task);

@@ -32,7 +32,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 HERE = pathlib.Path(__file__).resolve().parent
 LOG4J = """status=error
@@ -82,16 +82,23 @@ def version() -> str:
 
 
 def class_path() -> str:
-    """The jars and the compiled driver, made once and kept in the cache."""
-    home, source = cache() / version(), HERE / "Peer.java"
+    """The jars and the compiled driver of Apache BookKeeper."""
+    return compiled(cache() / version(), HERE / "Peer.java", f"-Dbookkeeper.version={version()}")
+
+
+def compiled(home: pathlib.Path, source: pathlib.Path, *words: str) -> str:
+    """
+    The class path of a driver and of what the `pom.xml` beside it names, made once and kept in `home`; `words` are
+    Maven's.
+    """
     jars, classes = home / "lib", home / "classes"
     if not (home / "complete").exists():
         shutil.rmtree(jars, ignore_errors=True)
-        words = ["dependency:copy-dependencies", f"-DoutputDirectory={jars}", f"-Dbookkeeper.version={version()}"]
-        subprocess.run(["mvn", "-q", "-B", "-f", HERE / "pom.xml", *words], check=True, stdout=sys.stderr)
+        words = ("dependency:copy-dependencies", f"-DoutputDirectory={jars}", *words)
+        subprocess.run(["mvn", "-q", "-B", "-f", source.with_name("pom.xml"), *words], check=True, stdout=sys.stderr)
         (home / "complete").touch()
-    compiled = classes / "Peer.class"
-    if not compiled.exists() or compiled.stat().st_mtime < source.stat().st_mtime:
+    made = classes / source.with_suffix(".class").name
+    if not made.exists() or made.stat().st_mtime < source.stat().st_mtime:
         classes.mkdir(parents=True, exist_ok=True)
         subprocess.run(["javac", "-nowarn", "-cp", f"{jars}/*", "-d", classes, source], check=True, stdout=sys.stderr)
     return f"{classes}:{jars}/*"
@@ -114,9 +121,16 @@ def tail_of(log: pathlib.Path, size: int = 2000) -> str:
 
 
 def java_command(
-    options: Sequence[str], arguments: Sequence[str], folder: pathlib.Path, level: str = "warn"
+    options: Sequence[str],
+    arguments: Sequence[str],
+    folder: pathlib.Path,
+    level: str = "warn",
+    classes: str | None = None,
 ) -> list[str]:
-    """A Java process that dies with this one where `setpriv` can arrange that, its log4j set to `level`."""
+    """
+    A Java process that dies with this one where `setpriv` can arrange that, its log4j set to `level`; with another
+    class path than that of Apache BookKeeper, where one is given.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / f"log4j2-{level}.properties"
     if not config.exists():
@@ -129,7 +143,7 @@ def java_command(
         f"-Dlog4j2.configurationFile={config}",
         *options,
         "-cp",
-        class_path(),
+        classes or class_path(),
         *arguments,
     ]
 
@@ -305,32 +319,14 @@ def bookie_settings(folder: pathlib.Path, metadata: str, port: int) -> dict[str,
     }
 
 
-class JavaClient:
-    """
-    Apache's client in one long-lived Java process: `client.call("read", ledger=3)` -> dict, PeerError when the command
-    failed. The keyword arguments of the constructor are the defaults of every call.
-    """
+class Driver:
+    """A long-lived Java process that takes commands by lines, and answers each with a line of JSON."""
 
-    def __init__(
-        self, metadata: str, folder: pathlib.Path | None = None, heap: str = "512m", **defaults: object
-    ) -> None:
-        self.folder = folder or cache()
-        words = [f"{key}={value}" for key, value in ({"metadata": metadata} | defaults).items()]
-        options = [
-            f"-Xms{heap}",
-            f"-Xmx{heap}",
-            f"-XX:MaxDirectMemorySize={heap}",
-            "-XX:+UseG1GC",
-            "-Dio.netty.leakDetectionLevel=disabled",
-        ]
+    def __init__(self, command: Sequence[str]) -> None:
         self.lock = threading.Lock()
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed by close()
         self.child = subprocess.Popen(
-            java_command(options, ["Peer", "serve", *words], self.folder),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.errors,
-            text=True,
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True
         )
 
     def call(self, command: str, seconds: float = 120.0, **options: object) -> dict[str, Any]:
@@ -352,15 +348,15 @@ class JavaClient:
                 late.cancel()
         if not line:
             if time.monotonic() - begun >= seconds:
-                raise TimeoutError(f"the Java client gave no answer to {' '.join(words)!r} within {seconds:g} s")
-            raise RuntimeError(f"the Java client ended during {' '.join(words)!r}: {self.logged()}")
+                raise TimeoutError(f"the Java process gave no answer to {' '.join(words)!r} within {seconds:g} s")
+            raise RuntimeError(f"the Java process ended during {' '.join(words)!r}: {self.logged()}")
         found: dict[str, Any] = json.loads(line)
         if "error" in found:
             raise PeerError(found["error"], found["code"], found["message"])
         return found
 
     def logged(self, size: int = 2000) -> str:
-        """The end of what the Java process logged: errors of its client."""
+        """The end of what the Java process logged: its errors."""
         self.errors.seek(0)
         return self.errors.read()[-size:].decode(errors="replace")
 
@@ -377,13 +373,34 @@ class JavaClient:
             self.child.stdout.close()
         self.errors.close()
 
-    def __enter__(self) -> "JavaClient":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class JavaClient(Driver):
+    """
+    Apache's client in one long-lived Java process: `client.call("read", ledger=3)` -> dict, PeerError when the command
+    failed. The keyword arguments of the constructor are the defaults of every call.
+    """
+
+    def __init__(
+        self, metadata: str, folder: pathlib.Path | None = None, heap: str = "512m", **defaults: object
+    ) -> None:
+        self.folder = folder or cache()
+        words = [f"{key}={value}" for key, value in ({"metadata": metadata} | defaults).items()]
+        options = [
+            f"-Xms{heap}",
+            f"-Xmx{heap}",
+            f"-XX:MaxDirectMemorySize={heap}",
+            "-XX:+UseG1GC",
+            "-Dio.netty.leakDetectionLevel=disabled",
+        ]
+        super().__init__(java_command(options, ["Peer", "serve", *words], self.folder))
 
 
 def shell(metadata: str, *arguments: str) -> str:

@@ -10,11 +10,13 @@ from quire.log.core.publishing import PARTS_MAX
 from quire.log.core.values import Owner, Segment
 from quire.log.owner.encoder import Encoder
 from quire.log.store.editing import LogRecords
+from quire.metadata.clock import pause
 from quire.metadata.memory.cluster import Fault
 from quire.protocol import log_errors
 from quire.protocol.errors import MetaStore
 from quire.protocol.log_errors import (
     AppendUnknown,
+    BacklogQuota,
     BatchGap,
     LogDamaged,
     LogError,
@@ -30,12 +32,13 @@ from quire.protocol.log_errors import (
     UnknownFormat,
 )
 from tests.log.fakes.cluster import cluster, values
+from tests.log.streams.test_expiring import put_cursor
 from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
 
-# What nothing raises yet: quotas, state machines, proved reads and cursors are to come.
-TO_COME = {"BacklogQuota", "ApplyFailed", "SnapshotDamaged", "StaleRead", "NoSuchCursor"}
+# What nothing raises yet: state machines, proved reads and cursors are to come.
+TO_COME = {"ApplyFailed", "SnapshotDamaged", "StaleRead", "NoSuchCursor"}
 TABLE = []
 
 
@@ -94,6 +97,20 @@ async def lost_ledger(logs):
 
 
 # -- logs ------------------------------------------------------------------------------------------------------------
+
+
+@provokes(BacklogQuota, "'slow'", "quota_bytes is 0", "not sent", "quota=drop")
+async def a_slow_cursor(_world, logs):
+    """An append while a cursor is above the quota."""
+    owner = await logs.own("a")
+    await owner.append(b"x")
+    await owner.close()
+    await put_cursor(logs, "c", 0, name="slow")
+    await logs.update("a", quota_bytes=0)
+    owner = await logs.own("a")
+    while owner.window.refusal is None:
+        await pause(reactor, 0.01)
+    await owner.append(b"y")
 
 
 @provokes(NoSuchLog, "'b'", "quire log list")

@@ -17,6 +17,7 @@ CORE = {
     "Logs": api.Logs,
     "Owner": api.Owner,
     "LogReader": reader.LogReader,
+    "Cursor": api.Cursor,
     "Sink": sink.Sink,
     "PartWriter": parts.PartWriter,
     "Replica": replica.Replica,

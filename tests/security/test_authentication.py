@@ -3,14 +3,15 @@
 from pathlib import Path
 
 import pytest
+from twisted.internet.task import Clock
 from twisted.logger import LogEvent, capturedLogs, formatEvent
 
 from quire.conf.bookie import BookieOptions
 from quire.conf.client import ClientOptions
 from quire.conf.properties import ConfigurationError
-from quire.security.authentication import of_bookie, of_client
+from quire.security.authentication import of_bookie, of_client, watch
 from quire.security.digest_md5 import BookiesSide, ClientsSide, digest_of
-from quire.security.exchange import NotAuthenticated, Provider
+from quire.security.exchange import Exchange, NotAuthenticated, Provider
 from quire.security.jaas import MODULE
 from tests.security.wires import DIRECTORIES
 
@@ -112,3 +113,39 @@ def test_a_provider_shows_no_password(tmp_path: Path) -> None:
     client = ClientOptions(authentication="sasl", jaas_file=options.jaas_file)
     shown = (options, client, options.model_dump(), client.model_dump(), of_bookie(options), of_client(client))
     assert SECRET not in repr(shown)
+
+
+# -- a file that changes
+
+
+def test_users_come_and_go(tmp_path: Path) -> None:
+    """Of a new file that can be used; a broken one changes nothing, and whose proof still would do is said of each."""
+    options, clock = bookie(file(tmp_path), jaas_allowed=".*", access_refresh_s=60), Clock()
+    provider = of_bookie(options)
+    assert provider is not None
+    watched = watch(provider, options, clock.seconds)
+    sides = {user: come_in_as(provider, user) for user in ("hd", "bookkeeper")}
+    path = Path(file(tmp_path))
+    path.write_text("Bookie { half of a")
+    clock.advance(60)
+    assert not watched.refresh()
+    assert watched.broken is not None
+    assert SECRET not in watched.broken
+    assert come_in(provider, "hd")
+    path.write_text(f'Bookie {{ {MODULE} required user_bookkeeper="{SECRET}" user_new="{SECRET}"; }};')
+    clock.advance(60)
+    assert watched.refresh()
+    assert not come_in(provider, "hd")
+    assert come_in(provider, "new")
+    assert {user: side.stands for user, side in sides.items()} == {"hd": False, "bookkeeper": True}
+    path.write_text(f'Bookie {{ {MODULE} required user_bookkeeper="another"; }};')
+    assert watched.reload()
+    assert not sides["bookkeeper"].stands
+
+
+def come_in_as(provider: Provider, user: str) -> Exchange:
+    there, here = provider.begin(), ClientsSide(user, digest_of(user, SECRET))
+    here.step(there.step(here.step(there.step(here.step(b"")))))
+    assert there.complete
+    assert there.stands
+    return there

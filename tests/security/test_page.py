@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from quire.conf.shared_file import READERS
 from quire.metadata.store import ServiceInfo
 from quire.metadata.uri import open_store
 from quire.protocol.errors import MetaStoreRefused, Security, UnauthorizedAccess
+from quire.tools.daemons.front import Front
+from quire.tools.daemons.recovering import Recovering
 from quire.tools.daemons.settings import Settings
 from quire.tools.local_cluster.zookeeper import ZooKeeper, free_port
 from quire.tools.terminal.bookie_http import answer_of
@@ -198,6 +201,46 @@ def test_a_role_over_https(made: Path, tmp_path: Path) -> None:
                 found[name, role] = read, status(f"{page}/api/v1/bookie/gc", "", *shown, *change)
     assert found["judged", "Operator"] == found["roles", "Operator"] == found["roles", "Writer"] == ("200", "200")
     assert found["judged", "Writer"] == ("403", "403")
+
+
+def test_a_role_at_the_port_of_autorecovery(made: Path, tmp_path: Path) -> None:
+    """
+    Sections 8 and 9: a process of its own that has a bookie's file looks at the same rights as that, as they are at the
+    time of a request.
+    """
+    need("curl")
+    in_shell("cat bookie.key bookie.pem > http.pem", made)
+    file = tmp_path / "rights"
+    file.write_text((made / "rights").read_text() + "user somebody inspect\n")
+    https = BLOCKS["https"] + "httpServerTrustStorePath=/etc/quire/ca.pem\naccessFilesRefreshDurationSeconds=1\n"
+    base = BLOCKS["bookie"].replace("tlsRequired=false\n", "")
+    text = base + https + BLOCKS["judged"].replace("/etc/quire/rights", str(file))
+    (tmp_path / "bookie.conf").write_text(BASE + text.replace("/etc/quire", str(made)))
+    settings = Settings.load(str(tmp_path / "bookie.conf"), {}, [])[0]
+
+    async def begin() -> tuple[Front, int]:
+        front = Front(reactor, Recovering(reactor, settings), settings.options, "127.0.0.1")  # type: ignore[arg-type]
+        return front, front.listen("127.0.0.1", 0)
+
+    front, port = run(begin)
+    paths = ("/api/v1/autorecovery/status", "GET"), ("/api/v1/autorecovery/trigger_audit", "PUT")
+
+    def statuses(role: str) -> list[str]:
+        shown = ("--cacert", f"{made}/ca.pem", "--cert", f"{made}/{role}.pem", "--key", f"{made}/{role}.key")
+        return [status(f"https://127.0.0.1:{port}{path}", "", "--request", way, *shown) for path, way in paths]
+
+    try:
+        assert "403" not in statuses("Operator")
+        assert [found == "403" for found in statuses("System")] == [False, True]
+        assert statuses("Writer") == ["403", "403"]
+        file.write_text("role Writer inspect\n")
+        deadline = time.monotonic() + WAIT_S
+        while (found := statuses("Writer"))[0] == "403":
+            assert time.monotonic() < deadline
+        assert found[1] == "403"
+        assert statuses("Operator") == ["403", "403"]
+    finally:
+        run(front.close)
 
 
 def page_of(cluster: RealCluster, scheme: str = "http") -> dict[str, str]:

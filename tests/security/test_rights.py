@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.internet.task import Clock
 
+from quire.conf.autorecovery import AutoRecoveryOptions
 from quire.conf.bookie import BookieOptions
 from quire.conf.properties import ConfigurationError
 from quire.security.rights import (
@@ -21,6 +23,7 @@ from quire.security.rights import (
     Spans,
     parse,
     rights_of,
+    watch,
 )
 from tests.security.wires import DIRECTORIES, bookie_options
 
@@ -204,3 +207,36 @@ def test_roles_without_a_file() -> None:
     assert found.of("", "B") == Grant(ALL)
     assert not found.of("B", "C")
     assert rights_of(bookie_options(**MUTUAL)) is None
+
+
+def test_a_file_that_changes(tmp_path: Path) -> None:
+    """Its rights hold when they are read again; what can't be used, in any line, changes nothing."""
+    path, clock = file(tmp_path, "role A all\n"), Clock()
+    options = bookie_options(**MUTUAL, rights_file=path, access_refresh_s=60)
+    rights = rights_of(options)
+    assert rights is not None
+    watched = watch(rights, options, clock.seconds)
+    assert watched is not None
+    for text in ("role A add\nrole B alll\n", "role A add\nuser u all\n", ""):
+        Path(path).write_text(text)
+        clock.advance(60)
+        assert not watched.refresh()
+        assert watched.broken is not None
+        assert path in watched.broken
+        assert rights.of("", "A") == Grant(ALL)
+    Path(path).write_text("role A add\nrole B read\n")
+    clock.advance(60)
+    assert watched.refresh()
+    assert (rights.of("", "A"), rights.of("", "B")) == (Grant(ADD), Grant(READ))
+    plain = bookie_options(**MUTUAL, authentication="roles", authorized_roles=("A",))
+    assert watch(rights, plain, clock.seconds) is None
+
+
+def test_another_process_with_a_bookies_file(tmp_path: Path) -> None:
+    """Takes lines that only a bookie could refuse: of users, whom its port does not know."""
+    found = rights_of(
+        AutoRecoveryOptions(metadata_uri="memory://x", rights_file=file(tmp_path, "user u all\nrole A inspect\n"))
+    )
+    assert found is not None
+    assert found.of("", "A") == Grant(INSPECT)
+    assert rights_of(AutoRecoveryOptions(metadata_uri="memory://x")) is None

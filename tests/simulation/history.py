@@ -62,8 +62,10 @@ class Log:
 
     def _observe(self, event: Any) -> None:
         failure = event.get("log_failure")
-        # A process that died handles no failure: errors of the protocol are no bugs.
-        if failure is not None and not isinstance(failure.value, LedgerError):
+        # A process that died handles no failure: errors of the protocol are no bugs, nor is it one when Python frees a
+        # coroutine of it before the one that awaits it.
+        freed = isinstance(failure and failure.value, RuntimeError) and "already awaited" in str(failure.value)
+        if failure is not None and not freed and not isinstance(failure.value, LedgerError):
             self.failures.append(failure.getTraceback())
 
 

@@ -19,8 +19,9 @@ from tests.simulation.history import END_SECONDS, QUIET_SECONDS, TAIL_SECONDS, H
 from tests.simulation.log_endings import finish
 from tests.simulation.log_nodes import Job, LogProcess
 from tests.simulation.log_publishers import Publishers
+from tests.simulation.log_reads import Reads
 from tests.simulation.log_replicas import Replicas
-from tests.simulation.log_truth import LogTruth
+from tests.simulation.log_truth import LogTruth, key_of
 from tests.simulation.outcome import UNEXPECTED, Outcome
 from tests.simulation.plan import Plan
 from tests.simulation.timeline import EPOCH
@@ -29,7 +30,8 @@ from tests.simulation.truth import Violation
 NAME = "orders"
 LOG_OPTIONS = {
     "batch_bytes": 300, "part_bytes": 120, "append_ms": 1500, "takeover_ms": 4000, "window_records": 60,
-    "window_bytes": 6000, "poll_ms": 100, "tidy_ms": 1500, "snapshot_records": 25,
+    "window_bytes": 6000, "poll_ms": 100, "tidy_ms": 1500, "snapshot_records": 25, "read_ms": 2000,
+    "compaction_keys": 3,
 }  # fmt: skip
 ROLLS = (
     {"roll_records": 4},
@@ -48,7 +50,8 @@ FAR_S = 10 * 86_400.0  # further than any clock is set
 TRIMMED = -304
 NOT_FOR_READERS = {-301, -303, -304, -311, -312, -318}
 POINTS = (
-    "claim.registered", "claim.claimed", "claim.epoch", "settle.recovered", "settle.closed", "open.created",
+    "claim.registered", "claim.claimed", "claim.revoked", "claim.waited",
+    "claim.epoch", "settle.recovered", "settle.closed", "open.created",
     "open.named", "roll.drained", "roll.closed", "roll.named", "fence.recovered", "fence.released", "move.announced",
     "move.closed", "part.claimed", "part.intended", "part.created", "part.looked", "part.written", "part.closed",
     "publish.checked", "publish.settled", "publish.chunked", "publish.done", "adopt.looked", "adopt.done",
@@ -56,9 +59,11 @@ POINTS = (
     "janitor.cleared", "trim.held", "trim.doomed", "trim.fenced", "trim.deleted", "trim.cleared", "orphan.doomed",
     "orphan.deleted", "end.settled", "end.marked", "delete.unnamed", "delete.fenced", "delete.ledger",
     "delete.children", "delete.done", "snapshot.created", "snapshot.written", "snapshot.closed", "snapshot.named",
+    "compact.written", "compact.named",
 )  # fmt: skip
 PROCEDURES = tuple(dict.fromkeys(point.split(".")[0] for point in POINTS))
 AT_THE_END = {"end", "delete"}  # procedures that no step begins
+SELDOM = {"compact"}  # that only some logs have
 
 
 class Handle:
@@ -117,13 +122,15 @@ class LogHistory(History):
         self.deleted = False  # somebody began to delete the log
         self.publishers = Publishers(self)
         self.replicas = Replicas(self)
+        self.reads = Reads(self)
 
     def run(self) -> None:
         with small_manifests():
             super().run()
 
     def _do(self, kind: str) -> None:
-        step = getattr(self.publishers, f"do_{kind}", None) or getattr(self.replicas, f"do_{kind}", None)
+        actors = self.publishers, self.replicas, self.reads
+        step = next(filter(None, (getattr(actor, f"do_{kind}", None) for actor in actors)), None)
         if step is None:
             super()._do(kind)
         else:
@@ -186,6 +193,10 @@ class LogHistory(History):
             "compression": rng.choice(("none", "none", "zlib")),
             **rng.choice(ROLLS),
         }
+        if self.plan.profile.reads:
+            settings |= {"publish": False, "lease_ms": rng.choice((100, 400, 1500))}
+        if self.plan.profile.compacts:
+            settings["compaction"] = True
         job = made.ask(made.logs.create(NAME, **settings))
         self.let_pass(0.2)
         assert job.done, "the log is made before anything fails"
@@ -256,10 +267,12 @@ class LogHistory(History):
         owner, truth = handle.owner, self.log_truth
         assert owner is not None
         truth.appended(handle.name, values)
+        self.reads.begin(values)
         epoch = owner.epoch
 
         def told(job: Job) -> None:
             error = job.error
+            self.reads.end(values, error)
             if error is None:
                 indexes = list(job.value.indexes) if hasattr(job.value, "indexes") else [job.value.index]
                 self.world.tell(f"{handle.name} was told that {indexes} are acknowledged")
@@ -271,11 +284,22 @@ class LogHistory(History):
             if not isinstance(error, AppendUnknown):
                 truth.refused(values, error)
 
+        keys = [key_of(value) for value in values] if self.plan.profile.compacts else None
         if len(values) == 1 and not atomic:
-            asked = owner.append(values[0])
+            asked = owner.append(values[0], key=keys[0] if keys else None)
         else:
-            asked = owner.append_many(values, atomic=atomic)
+            asked = owner.append_many(values, keys=keys, atomic=atomic)
         handle.appends.append((values, handle.process.ask(asked, told)))
+
+    def handle_of(self, process: LogProcess, owner: Owner) -> Handle:
+        """That owns the log for a replica, which closes it."""
+        for handle in self.handles:
+            if handle.owner is owner:
+                return handle
+        handle = Handle(process, len(self.handles))
+        handle.owner = owner
+        self.handles.append(handle)
+        return handle
 
     def _do_barrier(self, rng: Random) -> None:
         handle = self.some_owner(rng)
@@ -329,12 +353,11 @@ class LogHistory(History):
         process.store.expire_session()
 
     def _do_crash_at(self, rng: Random) -> None:
-        self.doom_at(
-            rng.choice(self.plan.profile.points or [each for each in PROCEDURES if each not in AT_THE_END]), rng
-        )
-        procedure = self.doom[0]
-        if procedure in {"trim", "orphan"}:  # rare unless somebody begins it
-            self._do("orphans" if procedure == "orphan" else "cut" if self.replicas.runs else "trim")
+        any_ = [each for each in PROCEDURES if each not in AT_THE_END | SELDOM]
+        self.doom_at(rng.choice(self.plan.profile.points or any_), rng)
+        begun = {"trim": "cut" if self.replicas.runs else "trim", "orphan": "orphans", "compact": "compact"}
+        if self.doom[0] in begun:  # rare unless somebody begins it
+            self._do(begun[self.doom[0]])
 
     def doom_at(self, procedure: str, rng: Random) -> None:
         """Whoever comes to one of its next steps dies there."""
@@ -345,8 +368,15 @@ class LogHistory(History):
         if process.frozen:
             return
         before = rng.randint(0, max(self.log_truth.acked, default=0))
+        if self.plan.profile.compacts:  # what is above the horizon is held
+            before = min(before, self.log_truth.horizon + 1)
         self.log_truth.trimmed = max(self.log_truth.trimmed, before)
         process.ask(process.logs.trim(NAME, before), lambda job: self.check_error(job, "a trim"))
+
+    def _do_compact(self, rng: Random) -> None:
+        process = self.some_process(rng)
+        if not process.frozen:
+            process.ask(process.logs.compact(NAME), lambda job: self.check_error(job, "a compaction"))
 
     def _do_tidy(self, rng: Random) -> None:
         process = self.some_process(rng)
@@ -422,6 +452,7 @@ class LogHistory(History):
         self.doom = None
         self._calm()
         self.until("an append, a read or a commit hangs", self._all_answered)
+        self.reads.finish()
         rng = Random(self.plan.seed)
         last = self.new_process()
         for handle in self.handles:
@@ -448,6 +479,9 @@ class LogHistory(History):
         if reading.job.error is not None:
             raise Violation("ends", f"the log can't be read to its end: {reading.job.error!r}")
         self.log_truth.reckon(reading.values)
+        self.reads.judge(reading.values)
+        if self.plan.profile.compacts:
+            self._check_compacted(last)
         tidying = last.ask(last.logs.tidy(NAME))
         self.until("a tidy hangs", lambda: tidying.done)
         if tidying.error is not None or (self.log_truth.manifest or {})["doomed"]:
@@ -459,6 +493,28 @@ class LogHistory(History):
             raise Violation("no leak", f"nothing names the ledgers {sorted(leaked)}: {job.error!r}")
         if self.plan.profile.ends:
             finish(self, rng)
+
+    def _check_compacted(self, process: LogProcess) -> None:
+        """What is left with the log behind it is what a full replay leaves, before and after another compaction."""
+
+        async def story() -> None:
+            for again in (False, True):
+                if again:
+                    await process.logs.compact(NAME)
+                reader = await process.logs.read(NAME, compacted=True)
+                horizon = self.log_truth.horizon
+                found: list[tuple[int, bytes]] = []
+                async for batch in reader.batches():
+                    found += zip(batch.indexes, batch.values, strict=True)
+                begin, archive = self.log_truth.begin, self.log_truth.archive
+                rest = [each for each in sorted(archive.items()) if each[0] > horizon and each[0] >= begin]
+                if found != self.log_truth.newest(horizon) + rest:
+                    self.truth.break_("compacted", f"a reader was given {found}, left are {rest} behind {horizon}")
+
+        job = process.ask(story())
+        self.until("a compaction hangs", lambda: job.over)
+        if job.error is not None:
+            raise Violation("ends", f"the log can't be compacted: {job.error!r}")
 
     def _settle_orphaned(self, process: LogProcess) -> None:
         """

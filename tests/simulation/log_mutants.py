@@ -10,6 +10,8 @@ MACHINE, EDITS, CLAIMS = (
     "quire.log.core.edits",
     "quire.log.owner.claims:Claims",
 )
+LEASES, LEASE = "quire.log.store.leases:Leases", "quire.log.owner.lease:OwnerLease"
+PROOFS = "quire.log.machine.proofs:Proofs"
 SINK, PUBLISHING = "quire.log.publish.sink:Sink", "quire.log.core.publishing"
 
 LOG_MUTANTS = (
@@ -60,6 +62,26 @@ LOG_MUTANTS = (
     mutant("a plain ledger is taken in without a record of it", "logs.md, plain ledgers", "log publish",
            ("quire.log.publish.adopting:Adopting._beside",
             "return belonging.adopted(self._log.log, self._edit, published, n, first)", "return []")),
+    # Leases, and reads without an append
+    mutant("a takeover does not wait out the lease", "logs.md, linearizable reads", "log lease",
+           (f"{LEASES}.ended", "while (left := until - self.boottime()) > 0:", "while (left := 0) > 0:")),
+    mutant("the lease is not freed in the step that claims the log", "logs.md, linearizable reads", "log lease",
+           (f"{LEASE}.claimed", "await perform(edit, beside=self.leases.freed(ended))", "await perform(edit)")),
+    mutant("a claim leaves a free lease as it is", "logs.md, linearizable reads", "log lease",
+           (f"{LEASES}.freed", "if ended.lease.state == OFF and not on:", "if not ended.lease.lasts:")),
+    mutant("a lease is counted from the answer", "logs.md, linearizable reads", "log lease",
+           (f"{LEASE}._hold", "end_of(sent, ms)", "end_of(self.leases.boottime(), ms)")),
+    mutant("the lease is looked at before the value is taken", "logs.md, linearizable reads", "log lease",
+           (f"{PROOFS}.lease", "lambda: owner.lease.holds", "lambda: True")),
+    mutant("a lease counts for a segment of the time before", "logs.md, linearizable reads", "log lease",
+           (f"{LEASE}.holds", "segment is None or segment.leased", "True")),
+    mutant("readers of a leased segment end at their ledger's close", "logs.md, linearizable reads", "log lease",
+           ("quire.log.reader.one_segment:_last_of", "segment.is_open and segment.leased", "False"),
+           ("quire.log.reader.one_segment:SegmentReader.batches", "past_close=not segment.leased", "past_close=True")),
+    mutant("an owner's read by index does not look at its ledger", "logs.md, linearizable reads", "log lease",
+           (f"{PROOFS}._is_open", "state is LedgerState.OPEN", "state is not None")),
+    mutant("a read by index elsewhere goes by the last add confirmed", "logs.md, linearizable reads", "log lease",
+           (f"{PROOFS}._stored", "Stored(segment, reader, last)", "Stored(segment, reader, _confirmed)")),
     # Readers
     mutant("a reader judges before it looks at the manifest", "logs.md, safety", "log trim",
            ("quire.log.reader.judging:judged", "await view.fresh()", "await view.manifest()")),

@@ -8,6 +8,7 @@ of one session take effect and are answered in the order in which they were aske
 
 from collections.abc import Callable
 from functools import partial
+from random import Random
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail
@@ -25,6 +26,7 @@ from tests.simulation.nodes import NamedStore, SimClient, World
 from tests.simulation.outcome import Outcome
 from tests.simulation.timeline import Process
 
+BOOTED_S = 1000.0  # before the history
 STORE_S = 0.002  # most that an operation takes there, and back
 OVER_S = (0.0, 0.05, 0.5, 2.0)  # after which a dead process's session ends
 LATE_S = (0.02, 0.1, 0.5, 1.5)
@@ -122,8 +124,13 @@ class LogProcess(SimClient):
         super().__init__(world, name, options, seed)
         self.left = False  # its logs are being closed, and with them all handles
         self.late = 0.0  # the share of faults that let an operation land late
+        rate = 1 + Random(seed).uniform(-0.004, 0.004)  # of a clock that nobody sets
         self.logs = Logs(
-            self.client, log_options, reached=lambda point: on_point(self, point), now=self.process.seconds
+            self.client,
+            log_options,
+            reached=lambda point: on_point(self, point),
+            now=self.process.seconds,
+            boottime=lambda: BOOTED_S + rate * world.timeline.now,
         )
         self.store.on_chunk = lambda: on_point(self, "publish.chunked")
 

@@ -20,15 +20,16 @@ from tests.simulation.truth import LedgerTruth, Truth
 
 HEADER = struct.Struct(">4sBBBBQQQIIII")
 PART = struct.Struct(">IIQ")
-VALUES = 1
+VALUES, INDEXES = 1, 7
 
 
 class Content(NamedTuple):
-    """Of a ledger: its values and each one's stamp, how many entries it has."""
+    """Of a ledger: its values and each one's stamp, how many entries it has; of a compacted one original indexes."""
 
     values: list[bytes]
     stamps: list[int]
     entries: int
+    indexes: Sequence[int] = ()
 
     @property
     def bytes(self) -> int:
@@ -43,6 +44,7 @@ def content(entries: Sequence[bytes]) -> Content:
     """`NotALog`."""
     values: list[bytes] = []
     stamps: list[int] = []
+    indexes: list[int] = []
     group = b""
     size = 0
     for number, entry in enumerate(entries):
@@ -60,18 +62,20 @@ def content(entries: Sequence[bytes]) -> Content:
             body = group
         elif kind > 1:
             continue
-        found = batch(zlib.decompress(body) if packed else body, records)
+        found, original = batch(zlib.decompress(body) if packed else body, records)
         if sum(map(len, found)) != own or (stamps and stamp < stamps[-1]):
             raise NotALog(f"entry {number} has {own} bytes and the stamp {stamp} after {stamps[-1:]}")
         values += found
+        indexes += original
         stamps += [stamp] * records
         size += own
-    return Content(values, stamps, len(entries))
+    return Content(values, stamps, len(entries), indexes)
 
 
-def batch(body: bytes, records: int) -> list[bytes]:
-    """The values among its columns."""
+def batch(body: bytes, records: int) -> tuple[list[bytes], Sequence[int]]:
+    """The values among its columns, and the original indexes of a compacted one."""
     at = 1 + body[0] * 5
+    indexes: Sequence[int] = ()
     for column in range(body[0]):
         kind, length = struct.unpack_from(">BI", body, 1 + column * 5)
         if kind == VALUES:
@@ -82,7 +86,9 @@ def batch(body: bytes, records: int) -> list[bytes]:
                 ends += one
             if ends != at + length:
                 raise NotALog(f"a column of values has {length} bytes")
-            return found
+            return found, indexes
+        if kind == INDEXES:
+            indexes = struct.unpack_from(f">{records}Q", body, at)
         at += length
     raise NotALog("a batch without values")
 

@@ -7,6 +7,7 @@ and of what readers were given.  None of the code that is judged is asked whethe
 
 from collections.abc import Iterable, Sequence
 from typing import Any
+from zlib import crc32
 
 from quire.metadata.ledger import LedgerMetadata
 from tests.simulation.log_records import Change, Content, LogLedgers, NotALog, WatchedRecords, content
@@ -31,12 +32,14 @@ class LogTruth:
         self._plain: set[int] = set()  # ledgers that were there when this log began
         self.manifest: Json | None = None
         self.path = ""
+        self.archive: dict[int, bytes] = {}  # index -> value, of closed segments, trimmed ones, too
         self.begin_again()
 
     def begin_again(self) -> None:
         """A log of the same name, which has nothing of one that was deleted."""
         self.past.add(self.path)
         self._plain = set(self.ledgers)
+        self.archive = {}
         self.manifest, self.path = None, ""
         self._chunks: dict[str, list[Json]] = {}
         self.txns: dict[str, Json] = {}  # by path
@@ -161,6 +164,8 @@ class LogTruth:
         fresh = [segment for segment in segments if segment["n"] not in before]
         for segment in fresh:
             self._fresh(old, new, segment)
+        if new["compacted"] != old["compacted"]:
+            self._compacted(old, new)
         after = {segment["n"]: segment for segment in segments}
         doomed = {each["ledger"]: each for each in new["doomed"]}
         for each in {segment["ledger"] for segment in segments} & set(doomed):
@@ -265,6 +270,7 @@ class LogTruth:
             self.break_("counts", f"segment {segment['n']} is closed, its ledger {ledger} is {metadata}")
             return
         found = self.held(segment)
+        self.archive.update(enumerate(found.values, segment["first"]))
         if (len(found.values), found.bytes) != (counts["records"], counts["bytes"]) or (
             "entries" in counts and counts["entries"] != found.entries
         ):
@@ -273,6 +279,43 @@ class LogTruth:
                 f"segment {segment['n']} says {counts}, its ledger {ledger} holds {len(found.values)} records of "
                 f"{found.bytes} bytes in {found.entries} entries",
             )
+
+    def _compacted(self, old: Json, new: Json) -> None:
+        """A compaction is named: of what was closed up to its horizon it holds the newest record of each key."""
+        self.seen["log compacted"] += 1
+        was, now = old["compacted"], new["compacted"]
+        if now is None or (was is not None and now["horizon"] <= was["horizon"]):
+            self.break_("never back", f"the compaction {was} became {now}")
+            return
+        doomed = {each["ledger"] for each in new["doomed"]}
+        gone = [each["ledger"] for each in (was or {"ledgers": ()})["ledgers"] if each["ledger"] not in doomed]
+        if gone:
+            self.break_("named exists", f"the ledgers {gone} left the manifest and are not doomed")
+        found: list[tuple[int, bytes]] = []
+        for each in now["ledgers"]:
+            metadata = self.metadata(each["ledger"])
+            if metadata is None or not metadata.is_closed or each["ledger"] in doomed:
+                self.break_("named exists", f"the compacted ledger {each} is gone, open or doomed")
+                return
+            held = self.held(each)
+            found += zip(held.indexes, held.values, strict=True)
+        if found != self.newest(now["horizon"]):
+            self.break_("compacted", f"{found} are left, of the whole log {self.newest(now['horizon'])}")
+
+    @property
+    def horizon(self) -> int:
+        """The last index that was compacted; -1: none."""
+        compacted = None if self.manifest is None else self.manifest["compacted"]
+        return -1 if compacted is None else int(compacted["horizon"])
+
+    def newest(self, horizon: int) -> list[tuple[int, bytes]]:
+        """What a compaction leaves: the newest record of each key, and all without one."""
+        by_key = {key_of(value): index for index, value in sorted(self.archive.items()) if index <= horizon}
+        return [
+            (index, value)
+            for index, value in sorted(self.archive.items())
+            if index <= horizon and (key_of(value) is None or by_key[key_of(value)] == index)
+        ]
 
     def _txn(self, change: Change, named: Sequence[Json]) -> None:
         old, new = change.before, change.after
@@ -469,8 +512,15 @@ class LogTruth:
         assert self.manifest is not None
         named = {segment["ledger"] for segment in self.segments()}
         named |= {each["ledger"] for each in (*self.manifest["doomed"], *self.manifest["snapshots"])}
+        named |= {each["ledger"] for each in (self.manifest["compacted"] or {"ledgers": ()})["ledgers"]}
         named |= {ledger for intent in self.intents.values() for ledger in intent["ledgers"]}
         return {ledger for ledger in self.ledgers if self.ledgers.tags[ledger].get("quire/log")} - named
+
+
+def key_of(value: bytes) -> bytes | None:
+    """With which key a value is appended to a log that is compacted."""
+    number = crc32(b".".join(value.split(b".")[:2])) % 6
+    return b"k%d" % number if number else None
 
 
 def _holds(segment: Json, index: int) -> bool:

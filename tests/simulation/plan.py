@@ -63,7 +63,9 @@ class Profile:
     logs: bool = False  # a named log, and not ledgers alone
     txns: int = 0  # of publishers
     late: float = 0.0  # the share of the metadata's faults by which a change takes effect after it failed
+    compacts: bool = False  # the log is compacted by key
     ends: bool = False  # the log is terminated, deleted and made again, while it is used
+    reads: tuple[str, ...] = ()  # the modes in which replicas are read, under leases
     points: tuple[str, ...] = ()  # procedures at whose steps processes are killed; empty: all
 
 
@@ -369,8 +371,23 @@ log_profile(
     fault_rates=(0.0, 0.1, 0.3), points=("snapshot", "snapshot", "trim", "open", "roll"),
 )  # fmt: skip
 log_profile(
+    "log compact",
+    {**OWNERS, "append": 30, "compact": 12, "trim": 8, "tidy": 5, "orphans": 8, "read": 8, "crash_at": 6, "crash": 2},
+    compacts=True, late=0.1, chance_on=0.7, always=frozenset({"own", "append", "compact", "read"}),
+    fault_rates=(0.0, 0.15, 0.3), points=("compact", "compact", "trim", "orphan"),
+)  # fmt: skip
+log_profile(
     "log end", {**OWNERS, **PUBLISHERS}, txns=1, late=0.2, chance_on=0.5, steps=(6, 20), ends=True,
     always=frozenset({"own", "part", "commit"}), fault_rates=(0.0, 0.1, 0.3), points=("adopt", "publish", "roll"),
+)  # fmt: skip
+log_profile(
+    "log lease",
+    {"lead": 14, "replica": 5, "propose": 60, "ask": 80, "own": 2, "force": 5, "roll": 3, "stop_owner": 6,
+     "crash_owner": 3, "expire": 5, "repair": 6, "leases": 2, "jump": 3, "crash_at": 2, "transfer": 1, "read": 1,
+     "stop_link": 2, "heal": 5, "slow_host": 2, "kill": 1, "start": 4, "append": 10},
+    chance_on=0.7, always=frozenset({"lead", "replica", "propose", "ask"}), steps=(40, 160), gap=0.05, late=0.1,
+    points=("claim", "settle", "open", "roll", "fence", "move"), fault_rates=(0.0, 0.0, 0.1),
+    reads=("index", "index", "lease", "lease", "barrier", "bounded"),
 )  # fmt: skip
 log_profile(
     "log late", {**OWNERS, **PUBLISHERS}, txns=1, late=0.6, chance_on=0.7, always=frozenset({"own", "part", "commit"}),

@@ -52,6 +52,7 @@ def manifest(*segments: dict[str, Any], epoch: int = 1, edit: str = "e", **more:
         "recent": [edit],
         "chunks": [],
         "doomed": [],
+        "compacted": None,
         "epoch": epoch,
         "segments": list(segments),
     }

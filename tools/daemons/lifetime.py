@@ -45,8 +45,8 @@ class Lifetime(ABC):
         return stopping.addErrback(lambda failure: self.log.failure("stopping", failure))
 
     def reload(self) -> None:
-        """SIGHUP came: a bookie reads its files of TLS again."""
-        self.log.info("SIGHUP: {name} looks at its files of TLS by time only", name=self.name)
+        """SIGHUP came: a bookie reads its files of TLS, users and rights again."""
+        self.log.info("SIGHUP: {name} looks at its files by time only", name=self.name)
 
     @abstractmethod
     async def serve(self) -> None:

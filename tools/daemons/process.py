@@ -70,7 +70,7 @@ class Service(Protocol):
         ...
 
     def reload(self) -> None:
-        """Reads the files of TLS again."""
+        """Reads the files of TLS, users and rights again."""
         ...
 
 
@@ -108,11 +108,11 @@ def lived(
     log: str,
     warnings: Sequence[str],
     make: "Callable[[ProcessReactor], Service]",
-    tls: bool = False,
+    reloads: bool = False,
 ) -> int:
     """
-    The exit status of one run, from the pid file on.  `log`: of a detached process that was given none.  `tls`: some
-    connection of it is encrypted.
+    The exit status of one run, from the pid file on.  `log`: of a detached process that was given none.  `reloads`:
+    SIGHUP has it read files again.
     """
     try:
         check_pidfile(arguments.pidfile, kind)
@@ -126,7 +126,7 @@ def lived(
     except OSError as failure:
         return complain(FAILED, f"{failure.filename}: {failure.strerror}" if failure.filename else str(failure))
     try:
-        return run(arguments, warnings, make, tls)
+        return run(arguments, warnings, make, reloads)
     finally:
         if arguments.pidfile:
             Path(arguments.pidfile).unlink(missing_ok=True)
@@ -220,9 +220,9 @@ def run(
     arguments: argparse.Namespace,
     warnings: Sequence[str],
     make: "Callable[[ProcessReactor], Service]",
-    tls: bool = False,
+    reloads: bool = False,
 ) -> int:
-    """Serves until a signal, a fault, or the end of standard input.  With `tls`, SIGHUP has its files read again."""
+    """Serves until a signal, a fault, or the end of standard input.  With `reloads`, SIGHUP has files read again."""
     gc.set_threshold(*GC_THRESHOLDS)  # now, for the start makes most objects
     # Twisted loads OpenSSL wherever it is installed; a daemon without TLS does not need those 12 MB.
     cast(dict[str, Any], sys.modules).setdefault("OpenSSL", None)
@@ -243,7 +243,7 @@ def run(
     if arguments.stop_with_stdin:
         reactor.callWhenRunning(reactor.addReader, StandardInput(reactor))
     reactor.addSystemEventTrigger("before", "shutdown", service.stop)
-    if tls:
+    if reloads:
         signal.signal(signal.SIGHUP, lambda _number, _frame: reactor.callFromThread(service.reload))
     elif arguments.daemon:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)

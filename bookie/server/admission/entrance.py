@@ -12,18 +12,20 @@ Apache's bookies tell it, by a second answer to START_TLS, and is refused each r
 Safety: of a connection outside nothing but START_TLS and AUTH is done.  Whatever follows START_TLS in the clear was
 sent by nobody who is known, so one byte of it ends the connection, and nothing of it is served after the handshake.
 Each connection has one try to authenticate, and none after the first failure.
+Whoever was let in by a user or a right that is gone from its file is not served from then on.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from quire.bookie.server.admission.judge import Judge, Serve
 from quire.bookie.server.complaints import Complaints
-from quire.protocol import v3, wire
+from quire.protocol import wire
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun, Auth, AuthReply, Read, Request, StartTls
 from quire.security.exchange import Exchange, NotAuthenticated, Provider
+from quire.security.watched import Watched
 
 if TYPE_CHECKING:
     from quire.security.credentials import Credentials
@@ -31,14 +33,16 @@ if TYPE_CHECKING:
 # SPDX-License-Identifier: Apache-2.0
 
 OUTSIDE_S_MAX = 10.0  # a handshake takes milliseconds; also until START_TLS where TLS is required
+JUDGED_AT_ONCE = 500  # connections, after rights have changed: some 5 ms
 OUTSIDE_FRAME_BYTES_MAX = 4096  # START_TLS has 15, tokens some 300
 
 
 class Arriving(Protocol):
-    """A connection that is outside."""
+    """A connection that is outside, or was."""
 
     peer: str
     alive: bool
+    outside_since: float | None  # None: it was admitted
     started: StartTls | None  # with which TLS was put on, or is being put on
     exchange: Exchange | None  # the authentication that it has begun
 
@@ -72,18 +76,23 @@ class Arriving(Protocol):
 class Entrance:
     """
     That of one bookie, which has TLS, authentication or both.  `required`: of TLS, where it is on.  `judge`: of what
-    clients may do; None: whoever is let in may do everything.
+    clients may do; None: whoever is let in may do everything.  `files`: in which `provider` and `judge` have users and
+    rights; `later`: calls something after so many seconds.
     """
 
     def __init__(
         self,
+        later: Callable[..., object],
         credentials: "Credentials | None",
         required: bool,
         provider: Provider | None,
         judge: Judge | None,
         complaints: Complaints,
+        files: Sequence[Watched] = (),
     ) -> None:
         self.credentials = credentials
+        self._later = later
+        self._files = files
         self.handshakes = 0
         self.handshakes_failed = 0
         self.turned_away = 0  # they spoke without TLS where it is required
@@ -150,6 +159,38 @@ class Entrance:
         connection.admit(self._judge.serving(grant, " with ".join(said), connection.peer))
         return True
 
+    # files that change
+
+    def refresh(self, connections: Collection[Arriving]) -> None:
+        """Reads files again that have changed, where it is time to look; users and rights are for these, too."""
+        if self.credentials is not None:
+            self.credentials.refresh()
+        changed = [file.refresh() for file in self._files]
+        if any(changed):
+            self._judge_again(list(connections))
+
+    def reload(self, connections: Collection[Arriving]) -> None:
+        """Reads them now."""
+        if self.credentials is not None:
+            self.credentials.reload()
+        changed = [file.reload() for file in self._files]
+        if any(changed):
+            self._judge_again(list(connections))
+
+    def _judge_again(self, connections: Sequence[Arriving]) -> None:
+        """Who is gone from the files goes, the others may what they may now: so many a turn, that others are served."""
+        for connection in connections[:JUDGED_AT_ONCE]:
+            if not connection.alive or connection.outside_since is not None:
+                continue
+            if connection.exchange is not None and not connection.exchange.stands:
+                reason = f"its user {connection.exchange.user[:64]!r} is gone, or has another password"
+                self._complaints.report(connection.peer, "users who are gone", reason)
+                connection.close()
+            elif self._judge is not None and not self._admits(connection):
+                connection.admit(partial(self._refuse_all, connection))
+        if len(connections) > JUDGED_AT_ONCE:
+            self._later(0, self._judge_again, connections[JUDGED_AT_ONCE:])
+
     # TLS
 
     def _start_tls(self, connection: Arriving, request: StartTls, is_alone: bool) -> None:
@@ -178,7 +219,7 @@ class Entrance:
         reason = f"its certificate has {has}, to which no right belongs here (authorizedRoles, rightsFile)"
         self._complaints.report(connection.peer, "certificates without a right", reason, closing=False)
         assert connection.started is not None
-        connection.send(v3.bare(connection.started, Status.EIO))
+        connection.send(wire.bare(connection.started, Status.EIO))
         connection.admit(partial(self._refuse_all, connection))
 
     def _refuse_all(self, connection: Arriving, _peer: object, requests: Sequence[Request]) -> None:
@@ -230,7 +271,7 @@ class Entrance:
         if isinstance(request, StartTls):  # a bookie without TLS, or too late
             connection.send(wire.refusal(request, Status.EBADREQ))
         else:
-            connection.send(wire.not_authenticated(request))
+            connection.send(wire.bare(request, Status.EUA))
 
     # what is counted
 
@@ -262,14 +303,26 @@ class Entrance:
                 ("without_right", "connections with a good certificate that gives no right", self.without_right),
                 ("rights_refusals", "requests refused because their client lacks a right", self._judge.refusals),
             ]
+        if self._files:
+            reloads = sum(file.reloads for file in self._files)
+            found.append(("access_reloads", "times that files of users and rights were read again", reloads))
         return found
 
     def gauges(self) -> list[tuple[str, str, float]]:
         """The same of what is so now."""
+        found: list[tuple[str, str, float]] = []
         credentials = self.credentials
-        if credentials is None:
-            return []
-        return [
-            ("tls_files_broken", "1 while the files of TLS can't be used as they are", int(bool(credentials.broken))),
-            ("tls_certificate_expires", "when the certificate in use ends, seconds since 1970", credentials.expires),
-        ]
+        if credentials is not None:
+            broken = int(bool(credentials.broken))
+            found += [
+                ("tls_files_broken", "1 while the files of TLS can't be used as they are", broken),
+                (
+                    "tls_certificate_expires",
+                    "when the certificate in use ends, seconds since 1970",
+                    credentials.expires,
+                ),
+            ]
+        if self._files:
+            broken = sum(file.broken is not None for file in self._files)
+            found.append(("access_files_broken", "files of users and rights that can't be used as they are", broken))
+        return found

@@ -9,14 +9,15 @@ from quire.bookie.server.admission.entrance import OUTSIDE_FRAME_BYTES_MAX, OUTS
 from quire.bookie.server.listener import Listener
 from quire.protocol import schema, v2, v3
 from quire.protocol.errors import Status
-from quire.protocol.messages import BOOKIE_ID, AddAcks, Auth, AuthReply, BookieInfo, ReadReply, Reply, StartTls
+from quire.protocol.messages import BOOKIE_ID, AddAcks, Auth, AuthReply, BookieInfo, Read, ReadReply, Reply, StartTls
 from quire.security.authentication import SaslOfBookie
 from quire.security.context import load
 from quire.security.credentials import Credentials
 from quire.security.digest_md5 import ClientsSide, Users, digest_of
-from quire.security.rights import Rights, parse
+from quire.security.rights import Rights, parse, rights_of, watch
 from quire.security.stream import SecureStream
-from tests.bookie.fakes.wires import KEY, Scene, adds, adds3, batch_read, read, read3
+from quire.security.watched import Watched
+from tests.bookie.fakes.wires import KEY, Client, Scene, adds, adds3, batch_read, read, read3
 from tests.bookie.server.test_listener import log_lines
 from tests.security.authority import Authority
 from tests.security.wires import Side, client_options
@@ -233,3 +234,89 @@ def test_the_name_is_in_the_log() -> None:
         client.send(v3.pack_request(Auth("sasl", side.step(challenge.payload), 6)) + adds3(9, b"a") + adds3(10, b"b"))
     (line,) = lines
     assert "user 'hd' has no right to add" in line
+
+
+# -- files that change
+
+
+class Changing(Asking):
+    """Its rights are in a file that is looked at each minute."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        super().__init__(path)
+        self.file = path / "rights"
+        self.file.write_text(text)
+        keys = {"rights_file": str(self.file), "access_refresh_s": 60}
+        options = self.options.model_copy(update=keys)
+        rights = rights_of(options)
+        assert rights is not None
+        files = [watched for watched in [watch(rights, options, self.clock.seconds)] if watched is not None]
+        credentials = Credentials(self.options, self.clock.seconds)
+        self.listener = Listener(self.clock, self.options, self.service, credentials, None, rights, files)
+        self.listener.startFactory()
+
+    def gauge(self, name: str) -> float:
+        assert self.listener.entrance is not None
+        return {key: value for key, _meaning, value in self.listener.entrance.gauges()}[name]
+
+
+@pytest.mark.parametrize("how", ["time", "signal"])
+def test_rights_that_change_hold_for_open_connections(tmp_path: Path, how: str) -> None:
+    """Who lost a right is refused, who got one is served; a broken file changes nothing and is an alarm."""
+    scene = Changing(tmp_path, "role Writer add\nrole Reader read\nrole Maker all\n")
+
+    def look() -> None:
+        if how == "time":
+            scene.clock.pump([1.0] * 61)
+        else:
+            scene.listener.reload()
+
+    writer, reader, nobody, maker = (Shown(scene, f"0:{role}") for role in ("Writer", "Reader", "Nobody", "Maker"))
+    assert maker.statuses(adds3(3, b"a")) == writer.statuses(adds3(3, b"b", first=1)) == [Status.EOK]
+    assert nobody.heard() == v3.bare(START, Status.EIO)
+    scene.file.write_text("role Writer\n")
+    look()
+    assert scene.gauge("access_files_broken") == 1
+    assert writer.statuses(adds3(4, b"c", first=2)) == reader.statuses(read3(5, 0)) == [Status.EOK]
+    scene.file.write_text("role Writer read\nrole Nobody add\nrole Maker all\n")
+    look()
+    assert scene.gauge("access_files_broken") == 0
+    assert scene.counted()["access_reloads"] == 1
+    assert writer.statuses(adds3(4, b"d", first=3)) == [Status.EUA]
+    assert writer.statuses(read3(5, 0)) == [Status.EOK]
+    assert reader.send(read3(6, 0)) == v3.bare(Read(7, 0, txn=6, version=3), Status.EUA)
+    assert nobody.statuses(adds3(4, b"d", first=3)) == maker.statuses(read3(5, 3)) == [Status.EOK]
+    assert not any(shown.client.closed for shown in (writer, reader, nobody, maker))
+
+
+def test_users_that_are_gone_go() -> None:
+    """Whose name or password is another one now is closed after his answers; the others go on, with their rights."""
+    scene = Scene()
+    users = Users({"hd": "testpwd", "other": "testpwd"}, ["hd", "other"])
+    changed: dict[str, str] = {}
+
+    def take() -> None:
+        if changed:
+            users.become(changed, changed)
+
+    files = [Watched("users", [], take, 0, scene.clock.seconds)]
+    rights = Rights(parse("user hd add\nuser other add\n", "rights").values())
+    scene.listener = Listener(scene.clock, scene.options, scene.service, None, SaslOfBookie(users), rights, files)
+
+    def named(user: str) -> Client:
+        client, side = scene.connect(), ClientsSide(user, digest_of(user, "testpwd"))
+        challenge = client.ask(v3.pack_request(Auth("sasl", side.step(b""), 5)))
+        assert isinstance(challenge, AuthReply)
+        client.ask(v3.pack_request(Auth("sasl", side.step(challenge.payload), 6)))
+        return client
+
+    first, second = named("hd"), named("other")
+    outside = scene.connect()
+    changed |= {"hd": "a new one", "other": "testpwd"}
+    with log_lines() as lines:
+        scene.listener.reload()
+    assert "user 'hd' is gone" in lines[1]
+    assert first.closed
+    assert not second.closed
+    assert not outside.closed
+    assert second.send(adds3(9, b"a")).replies()[0].status is Status.EOK  # type: ignore[union-attr]

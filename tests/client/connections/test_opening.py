@@ -226,15 +226,26 @@ def test_what_a_proof_must_not_be_answered_with(answer: bytes, said: str) -> Non
     assert connection.bookie == "nobody"
 
 
-def test_a_certificate_without_a_right_is_heard_of_before_a_proof() -> None:
-    """Instead of the answer to it: the connection ends with -102, and nothing more is said."""
+def test_a_certificate_without_a_right_and_a_refused_proof() -> None:
+    """The connection ends with -102, which says more than that the proof was refused, and nothing more is said."""
     connection, _bookie = challenged()
     before = len(connection.said)
     connection.opening.received(wire.refusal(StartTls(0), Status.EIO))
+    assert connection.ended is None
+    connection.opening.received(v3.bare(Auth("sasl", b"", 5, version=3), Status.EUA))
     assert connection.ended is not None
     assert connection.ended[0] == UNAUTHORIZED
     assert len(connection.said) == before
     assert connection.bookie == "nobody"
+
+
+def test_a_late_answer_to_start_tls_is_not_the_end_of_authentication() -> None:
+    """Apache's bookies give it to each client that has not authenticated when the handshake is over."""
+    connection, bookie = challenged()
+    connection.opening.received(wire.refusal(StartTls(0), Status.EIO) + bookie.answer(connection))
+    assert connection.ended is None
+    connection.opening.received(TOLD)
+    assert connection.bookie != "nobody"
 
 
 def test_a_right_proof_behind_a_wrong_one_is_not_taken() -> None:

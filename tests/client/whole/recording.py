@@ -20,6 +20,7 @@ class Half(Protocol):
         self.name = name
         self.other = other
         self.early = b""
+        self.seen = b""
 
     def connectionMade(self) -> None:
         if self.other is None:  # the client's side: the bookie's is made now
@@ -35,6 +36,7 @@ class Half(Protocol):
             self.transport.write(self.early)  # type: ignore[union-attr,call-arg]
 
     def dataReceived(self, data: bytes) -> None:
+        self.seen += data
         self.proxy.seen[self.name] += data
         changed = self.proxy.change[self.name](data)
         other = self.other
@@ -52,18 +54,24 @@ class Half(Protocol):
 
 
 class Proxy(Factory):
-    """`seen`: all that came from each side; `change`: what passes of each piece.  Listens on `port`."""
+    """
+    `seen`: all that came from each side; `connections`: the clients' sides, each with what came of it; `change`: what
+    passes of each piece.  Listens on `port`.
+    """
 
     noisy = False
 
     def __init__(self, target: int) -> None:
         self.target = target
         self.seen = {"client": b"", "bookie": b""}
+        self.connections: list[Half] = []
         self.change: dict[str, Change] = {"client": same, "bookie": same}
         self.changed = 0
 
     def buildProtocol(self, addr: object) -> Half:
-        return Half(self, "client")
+        made = Half(self, "client")
+        self.connections.append(made)
+        return made
 
     async def start(self) -> int:
         self._listening = reactor.listenTCP(0, self, interface="127.0.0.1")  # type: ignore[attr-defined]

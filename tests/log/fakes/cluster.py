@@ -8,6 +8,7 @@ from quire.conf.log import LogOptions
 from quire.log.api import Logs
 from quire.metadata.clock import time_of_day
 from quire.metadata.memory.store import open_memory
+from quire.metadata.uri import boottime
 from tests.bookie.fakes.in_process import new_store, running
 from tests.reactor import reactor
 
@@ -22,13 +23,14 @@ class Cluster:
         self.bookies = bookies
         self._stack = stack
 
-    async def logs(self, reached=lambda _name: None, now=time_of_day, **options) -> Logs:
+    async def logs(self, reached=lambda _name: None, now=time_of_day, boottime=boottime, **options) -> Logs:
         store = open_memory(reactor, self.uri)
         made = Logs(
             Client(reactor, store, ClientOptions(placement="random")),
             LogOptions(poll_ms=50, **options),
             reached=reached,
             now=now,
+            boottime=boottime,
             owns_client=True,
         )
         self._stack.push_async_callback(made.close)

@@ -4,7 +4,8 @@ The formats of a log drawn a second time, by hand, and the vectors that are made
     python -m tests.log.fakes.drawn
 
 writes `tests/vectors/log/`: `entries.jsonl`, entries of one ledger beside what they say; `records.jsonl`, records of
-the metadata store and lines of a snapshot beside theirs.  In a line, `hex` are the bytes and `means` is what they say;
+the metadata store and lines of a snapshot beside theirs; `cursors.jsonl`, entries of cursors' ledgers.  In a line,
+`hex` are the bytes and `means` is what they say;
 with `again` the same bytes come of `means`, without it they hold what this version passes over; `refused` is the error
 where there is no meaning.
 
@@ -15,6 +16,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from tests.log.fakes import drawn_cursors as cursors
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -257,7 +260,8 @@ MANIFEST = """{"quire":"log","format":1,"needs":[],"name":"orders/eu","id":"6f1c
   {"ledger":4699,"why":"empty","since":1700000000000}],
  "snapshots":[
   {"index":2200000,"ledger":4702,"bytes":81920,"entries":3,"crc":123456,"machine":"kv/1","epoch":6}],
- "compacted":{"horizon":5,"ledgers":[{"ledger":4703}]}}"""
+ "compacted":{"horizon":2239999,"at":229376000,"ledgers":[{"ledger":4703,"first":7,"last":2239990,"records":10,\
+"bytes":90,"entries":1}]}}"""
 NEW = """{"quire":"log","format":1,"needs":[],"name":"ö","id":"6f1c0000000000000000000000000001","state":"open",\
 "edit":"1","recent":["1"],
  "settings":{},
@@ -281,7 +285,7 @@ OF_LATER = (
     .replace('"bookies":"kept"}', '"bookies":"kept","later":2}')
     .replace('"why":"empty","since":1700000000000}', '"why":"empty","since":1700000000000,"later":true}')
     .replace('"epoch":6}],\n "compacted"', '"epoch":6,"later":0.5}],\n "compacted"')
-    .replace('"ledger":4703}', '"ledger":4703,"later":3}')[:-1]
+    .replace('"bytes":90,"entries":1}]}', '"bytes":90,"entries":1,"later":3}],"later":"b"}')[:-1]
     + ',"later":[1,{"a":2}]}'
 )
 CHUNK = """{"quire":"chunk","format":1,"log":"6f1c0000000000000000000000000001","edit":"77aa",\
@@ -349,7 +353,7 @@ RECORDS: list[tuple[str, str, str, str]] = [
         "cursor",
         f"{AT}/cursor/c0ffee",
         '{"quire":"cursor","format":1,"name":"\u00f6","edit":"77aa","holder":"51be","ledger":null,"checkpoint":0,'
-        '"mark":2200000,"acks":"AgMFAQ==","doomed":[],"state":"open","properties":{},"touched":0}',
+        '"mark":2200000,"acks":"wqOGAQMFAQ==","doomed":[],"state":"open","properties":{},"touched":0}',
     ),
     ("that is being deleted", "cursor", f"{AT}/cursor/c0ffee", CURSOR.replace('"state":"open"', '"state":"deleting"')),
     (
@@ -410,7 +414,7 @@ def records() -> Iterator[Vector]:
         yield {"case": case, "record": record, "refused": error, "hex": written.encode().hex()}
 
 
-FILES = {"entries.jsonl": entries, "records.jsonl": records}
+FILES = {"entries.jsonl": entries, "records.jsonl": records, "cursors.jsonl": cursors.lines}
 
 
 def main() -> None:

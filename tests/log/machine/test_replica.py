@@ -7,7 +7,7 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import ClientClosed, MetaStore
-from quire.protocol.log_errors import ApplyFailed, NotOwner, SnapshotDamaged, StaleRead
+from quire.protocol.log_errors import ApplyFailed, NotOwner, SnapshotDamaged
 from tests.log.fakes.cluster import cluster
 from tests.log.fakes.killed import kill
 from tests.log.fakes.machines import Chain, Made
@@ -56,8 +56,8 @@ def test_a_replica_s_life(tmp_path):
             await made.last.reached(100)
             assert (made.last.hash, made.last.roles) == (machine.hash, [])
             assert (await refused(follower.propose(b"x"), NotOwner)).address == "one:1"
-            assert (await refused(follower.read(len), NotOwner)).address == "one:1"
-            answer = await first.read(lambda chain: chain.applied)
+            assert (await refused(follower.read(len, "barrier"), NotOwner)).address == "one:1"
+            answer = await first.read(lambda chain: chain.applied, "barrier")
             assert answer[:2] == (100, 100)
             assert 0 <= answer.age_ms < 60_000
             assert await follower.read(lambda chain: chain.applied, "unsafe") == (100, 100, -1)
@@ -289,16 +289,14 @@ def test_a_log_without_what_was_before(tmp_path):
     run(story)
 
 
-def test_a_read_without_a_proof_in_time(tmp_path):
-    """`StaleRead`; a mode that is none is `ValueError`, a wait that is none likewise."""
+def test_what_can_t_be_asked(tmp_path):
+    """A mode that is none, a wait that is none: `ValueError`; what a reader's function raises is the read's error."""
 
     async def story():
         async with cluster(tmp_path) as world:
             await created(world)
-            _logs, replica, _machine = await led(world, read_ms=200)
+            _logs, replica, _machine = await led(world)
             await replica.propose(b"x")
-            replica.proofs["never"] = Deferred
-            await refused(replica.read(len, "never"), StaleRead)
             await refused(replica.read(len, "eventually"), ValueError)
             await refused(replica.propose(b"x", wait="long"), ValueError)
             with pytest.raises(ZeroDivisionError):

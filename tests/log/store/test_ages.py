@@ -52,9 +52,28 @@ def test_clocks_that_differ():
         world.later(MINUTE)
         world.here = world.store = world.here + 2 * MINUTE
         assert await world.ages.now_ms(world) is None, "it was set"
+        world.later(59 * MINUTE)
+        assert await world.ages.now_ms(world) is None, "nothing goes for an hour, whichever log asks"
         world.later(MINUTE)
         assert await world.ages.now_ms(world) is not None, "it runs evenly since"
         assert await world.ages.now_ms(world, world.here + 2 * MINUTE) is None
         assert await world.ages.now_ms(world, world.here) is not None
+
+    run(story)
+
+
+def test_a_clock_that_was_set_before_anything_was_asked():
+    """It shows at the first question, however long ago that was; set back again it is doubted, too."""
+
+    async def story():
+        world = World()
+        world.here = world.store = world.here + 2 * MINUTE
+        world.later(5 * MINUTE)
+        assert await world.ages.now_ms(world) is None
+        world.here = world.store = world.here - 2 * MINUTE
+        world.later(60 * MINUTE)
+        assert await world.ages.now_ms(world) is None
+        world.later(60 * MINUTE)
+        assert await world.ages.now_ms(world) is not None
 
     run(story)

@@ -6,7 +6,7 @@ Knows: the order in which the help shows them.  Does not know: what they do.
 
 from collections.abc import Callable
 
-from quire.tools.commands.log import bench, naming, owning, publishing, records, replicas, upkeep
+from quire.tools.commands.log import bench, cursors, naming, owning, publishing, records, replicas, upkeep
 from quire.tools.terminal.options import group
 
 # SPDX-License-Identifier: Apache-2.0
@@ -31,6 +31,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "txns": publishing.txns,
     "janitor": publishing.janitor,
     "adopt": publishing.adopt,
+    "compact": upkeep.compact,
+    "cursors": cursors.cursors,
     "snapshots": replicas.snapshots,
     "trim": upkeep.trim,
     "truncate": upkeep.truncate,
@@ -44,3 +46,4 @@ COMMANDS: dict[str, Callable[..., None]] = {
 for word, command in COMMANDS.items():
     app.command(word)(command)
 app.add_typer(bench.app, name="bench")
+app.add_typer(cursors.app, name="cursor")

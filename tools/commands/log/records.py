@@ -38,6 +38,9 @@ From = Annotated[
     typer.Option("--from", metavar="N|TIME", help="an index, begin, end, or a time as 2024-05-31T18:00:00+02:00"),
 ]
 Values = Annotated[bool, typer.Option("--values", help="values only, one a line")]
+Compacted = Annotated[
+    bool, typer.Option("--compacted", help="of what was compacted the newest record of each key only")
+]
 OnLoss = Annotated[str, typer.Option("--on-loss", metavar="WHAT", help="where a segment is gone: raise, or skip it")]
 OnTrim = Annotated[str, typer.Option("--on-trim", metavar="WHAT", help="where records were trimmed: raise, or skip it")]
 
@@ -165,6 +168,7 @@ def read(
         int | None, typer.Option("--to", min=0, metavar="N", help="the last index; what is there now if not given")
     ] = None,
     values: Values = False,
+    compacted: Compacted = False,
     on_loss: OnLoss = "raise",
     on_trim: OnTrim = "raise",
     protocol: Protocol = None,
@@ -178,6 +182,7 @@ def read(
     Examples:
       quire log read orders --from 1000 --to 1099
       quire log read orders --values > copy
+      quire log read prices --compacted
     """
     log, start = name_of(name), start_of(first, "begin")
     printer = RecordPrinter(values, json_wanted)
@@ -186,7 +191,7 @@ def read(
         raise Usage(f"--to {last} is before --from {start}")
 
     async def work(_reactor: "ProcessReactor", logs: "Logs") -> None:
-        reader = await logs.read(log, start, on_loss=skip[0], on_trim=skip[1])
+        reader = await logs.read(log, start, compacted=compacted, on_loss=skip[0], on_trim=skip[1])
         if last is not None and last < reader.index:
             return
         async for batch in reader.batches():

@@ -1,5 +1,5 @@
 """
-`quire log trim, truncate, terminate, give-up, tidy, orphans, check, purge`: what goes, what is wrong.
+`quire log trim, compact, truncate, terminate, give-up, tidy, orphans, check, purge`: what goes, what is wrong.
 
 Knows: what an operator is shown and asked.  Does not know: how something is found or deleted.
 
@@ -16,7 +16,7 @@ from quire.tools.terminal import output
 from quire.tools.terminal.options import Json, Metadata, Usage
 
 if TYPE_CHECKING:
-    from quire.log.api import Logs, Position, TidyReport
+    from quire.log.api import Compacted, Logs, Position, TidyReport
     from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
@@ -47,6 +47,29 @@ def trim(
 
     begin = with_logs(metadata, work)
     output.document(json_wanted, {"log": log, "begin": begin}, f"{log} begins at index {begin}")
+
+
+def compact(name: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
+    """
+    Writes the newest record of each key in the closed segments of a log to ledgers of its own, for `read --compacted`.
+    The log must have the setting `compaction`; its owner does this by itself once enough has changed.
+
+    \b
+    Example:
+      quire log compact prices
+    """
+    log = name_of(name)
+
+    async def work(_reactor: "ProcessReactor", logs: "Logs") -> "Compacted | None":
+        return await logs.compact(log)
+
+    done = with_logs(metadata, work)
+    if done is None:
+        output.document(json_wanted, {"log": log, "horizon": None}, f"{log} has nothing new, or is being compacted")
+        return
+    records, size = sum(each.records for each in done.ledgers), sum(each.bytes for each in done.ledgers)
+    found = {"log": log, "horizon": done.horizon, "records": records, "bytes": size, "ledgers": len(done.ledgers)}
+    output.document(json_wanted, found, f"{log} has {records} records, {size} bytes, up to index {done.horizon}")
 
 
 def truncate(name: Name, yes: Yes = False, metadata: Metadata = None, json_wanted: Json = False) -> None:
@@ -150,7 +173,8 @@ def tidy(
     would = "would be " if dry_run else ""
     text = (
         f"{report.logs} logs: {len(report.deleted)} ledgers {would}deleted, {len(report.removed)} deleted logs "
-        f"{would}removed, {report.parts} parts, {report.txns} publishers, {report.chunks} chunks"
+        f"{would}removed, {report.parts} parts, {report.txns} publishers, {report.chunks} chunks, "
+        f"{len(report.expired)} logs begin later by their retention"
     )
     output.document(json_wanted, found, text)
     for ledger, why in report.stayed.items():

@@ -30,6 +30,7 @@ COMMANDS = {
     "txns": ["a"],
     "janitor": ["a"],
     "adopt": ["a", "5"],
+    "compact": ["a"],
     "trim": ["a", "--before", "1", "--yes"],
     "truncate": ["a", "--yes"],
     "terminate": ["a", "--yes"],

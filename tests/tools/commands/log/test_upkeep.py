@@ -1,4 +1,4 @@
-"""`quire log trim, truncate, terminate, give-up, tidy, orphans, check, purge` against four real bookies."""
+"""`quire log trim, compact, truncate, terminate, give-up, tidy, orphans, check, purge` against four real bookies."""
 
 import subprocess
 from collections.abc import Iterator
@@ -63,6 +63,28 @@ def test_records_go_from_the_beginning(uri: str) -> None:
     assert ok("log", "truncate", "trimmed", "--yes", "--json", metadata=uri).document == {"log": "trimmed", "begin": 3}
     assert ok("log", "read", "trimmed", metadata=uri).raw == b""
     assert ok("log", "append", "trimmed", metadata=uri, stdin=b"d").out == "3 to 3\n"
+
+
+def test_a_log_is_compacted(uri: str) -> None:
+    """The newest record of each key, in ledgers that stay when the log is trimmed; refused where it is not wanted."""
+    ok("log", "create", "prices", metadata=uri)
+    for value in (b"k 1\nl 2\n", b"k 3\n"):
+        ok("log", "append", "prices", "--lines", "--key-field", 1, metadata=uri, stdin=value)
+    assert "compaction=true" in refused(2, "log", "compact", "prices", metadata=uri)
+    ok("log", "set", "prices", "compaction=true", metadata=uri)
+    assert ok("log", "compact", "prices", "--json", metadata=uri).document == {
+        "log": "prices",
+        "horizon": 2,
+        "records": 2,
+        "bytes": 6,
+        "ledgers": 1,
+    }
+    assert "nothing new" in ok("log", "compact", "prices", metadata=uri).out
+    assert ok("log", "read", "prices", "--compacted", "--values", metadata=uri).raw == b"l 2\nk 3\n"
+    ok("log", "trim", "prices", "--before", 3, "--yes", metadata=uri)
+    ok("log", "append", "prices", metadata=uri, stdin=b"more")
+    rows = ok("log", "read", "prices", "--compacted", "--json", metadata=uri).rows
+    assert [(each["index"], each["at"], each["key"]) for each in rows] == [(1, -1, "l"), (2, -1, "k"), (3, 9, None)]
 
 
 def test_a_log_ends(uri: str) -> None:

@@ -1,0 +1,203 @@
+"""
+Named logs beside DLedger: three bookies with a ZooKeeper and an owner's process beside a group of three members, all on
+this machine.
+
+    python -m bench.dledger --size 100 --sync no                records in batches, as many bytes a call on both
+    python -m bench.dledger --size 100 --whole yes              a batch is one entry of DLedger's log
+    python -m bench.dledger --size 100 --batch 1 --calls 1000   one record a call
+    python -m bench.dledger --failover yes --session 4000       from SIGKILL of who appends to the next acknowledged one
+    python -m bench.dledger --size 100 --alone                  ours only, where no Maven is
+
+DLedger has its own settings, and acknowledges what is in the page cache of two members; the load calls its leader
+inside the leader's process.  Ours acknowledges what is on the disks of two bookies, or, with `--sync no`, what is in
+their page cache.  Prints one JSON line with every run.
+"""
+
+import argparse
+import contextlib
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+
+from bench.sides import ROOT, RUN_SECONDS_MAX, Run, Spent, arguments, rounds
+from quire.tools.local_cluster.cluster import STORES, LocalCluster
+from tests.interop.dledger.group import Group
+from tests.interop.peer import PeerError
+
+# SPDX-License-Identifier: Apache-2.0
+
+BOOKIES = 3
+TOLD = ("entries_per_second", "p50_ms", "p99_ms", "cpu_us_per_entry", "failover_s")
+WARM_UP = {"size": 100, "batch": 250, "calls": 16, "entries": 150_000}  # of DLedger, not counted
+WARM_UP_TRIES_MAX = 5  # the first calls of a cold group may be answered too late, and fail
+AHEAD = 5  # times as many records in a run of ours: one of DLedger takes many times as long
+Made = Iterator[Callable[[], Run]]
+
+
+@contextlib.contextmanager
+def cluster(words: argparse.Namespace) -> Iterator[LocalCluster]:
+    with tempfile.TemporaryDirectory(dir=words.directory, prefix="quire-beside-", ignore_cleanup_errors=True) as folder:
+        options = {"journalSyncData": "true" if words.sync == "yes" else "false"}
+        with LocalCluster(pathlib.Path(folder), BOOKIES, words.store, options) as found:
+            yield found
+
+
+def owned(*words: object) -> list[str]:
+    return [sys.executable, "-m", "bench.owned", *map(str, words)]
+
+
+def spent(pids: list[int], entries: int, run: Callable[[], Run]) -> Run:
+    """A run, with the CPU of these processes and of its client."""
+    with Spent(pids) as used:
+        found = run()
+    found |= used.figures(entries)
+    client = found.get("client_cpu_us_per_entry", 0.0)
+    return {**found, "cpu_us_per_entry": round(client + found["bookies_cpu_us_per_entry"], 2)}
+
+
+# -- appends -----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def our_appends(words: argparse.Namespace) -> Made:
+    with cluster(words) as bookies:
+        entries = AHEAD * words.entries
+        load = {"size": words.size, "batch": words.batch, "calls": words.calls, "entries": entries}
+
+        def run() -> Run:
+            done = subprocess.run(
+                owned("append", f"--metadata={bookies.uri}", *arguments(load)),
+                check=True,
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                text=True,
+                timeout=RUN_SECONDS_MAX,
+            )
+            found: Run = json.loads(done.stdout)
+            return found
+
+        pids = [pid for bookie in bookies.bookies if (pid := bookie.pid) is not None]
+        yield lambda: spent(pids, entries, run)
+
+
+@contextlib.contextmanager
+def their_appends(words: argparse.Namespace) -> Made:
+    """`--whole`: a call is one entry of as many bytes as the batch has."""
+    records = words.batch if words.whole == "yes" else 1  # of an entry
+
+    with Group(words.directory) as group:
+
+        def run() -> Run:
+            load = {"size": words.size * records, "batch": words.batch // records, "calls": words.calls}
+            load["entries"] = words.entries // records
+            found = group.leader().call("append", RUN_SECONDS_MAX, **load)
+            return {**found, "entries_per_second": found["entries_per_second"] * records}
+
+        for turn in range(WARM_UP_TRIES_MAX):
+            try:
+                group.leader().call("append", RUN_SECONDS_MAX, **WARM_UP)
+                break
+            except PeerError:
+                if turn == WARM_UP_TRIES_MAX - 1:
+                    raise
+        pids = [member.child.pid for member in group.members.values()]
+        yield lambda: spent(pids, words.entries, run)
+
+
+# -- failovers ---------------------------------------------------------------------------------------------------------
+
+
+class Owner:
+    """A process that owns the log, or waits for it, and has said which."""
+
+    def __init__(self, uri: str, session_ms: int, until: str) -> None:
+        words = owned("own", f"--metadata={uri}", "--log=failover", f"--session-ms={session_ms}")
+        self.child = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        self.said(until)
+
+    def said(self, word: str) -> None:
+        """Returns once it has said so."""
+        assert self.child.stdout is not None
+        if self.child.stdout.readline().strip() != word:
+            raise RuntimeError(f"an owner's process ended, or did not say {word!r}")
+
+    def kill(self) -> None:
+        self.child.kill()
+        self.child.wait()
+        if self.child.stdout is not None:
+            self.child.stdout.close()
+
+
+@contextlib.contextmanager
+def our_failovers(words: argparse.Namespace) -> Made:
+    with cluster(words) as bookies, contextlib.ExitStack() as stack:
+        owners: list[Owner] = []
+
+        def another(until: str) -> None:
+            owners.append(Owner(bookies.uri, words.session, until))
+            stack.callback(owners[-1].kill)
+
+        def run() -> Run:
+            another("waits")
+            killed, taker = owners[-2:]
+            begun = time.monotonic()
+            killed.kill()
+            taker.said("owns")
+            return {"failover_s": round(time.monotonic() - begun, 3)}
+
+        another("owns")
+        yield run
+
+
+@contextlib.contextmanager
+def their_failovers(words: argparse.Namespace) -> Made:
+    with Group(words.directory) as group:
+
+        def run() -> Run:
+            leader = group.leader()
+            leader.call("busy")
+            begun = time.monotonic()
+            group.kill(leader.id)
+            found = group.leads(leader.id)[1] - begun
+            group.start(leader.id)
+            return {"failover_s": round(found, 3)}
+
+        yield run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=int, default=100, help="bytes of a record")
+    parser.add_argument("--batch", type=int, default=250, help="records of a call")
+    parser.add_argument("--calls", type=int, default=16, help="under way")
+    parser.add_argument("--entries", type=int, default=50_000, help="records of a run of DLedger")
+    parser.add_argument("--whole", choices=("yes", "no"), default="no", help="a call is one entry of DLedger")
+    parser.add_argument("--sync", choices=("yes", "no"), default="yes", help="whether our bookies sync their journals")
+    parser.add_argument("--failover", choices=("yes", "no"), default="no", help="failovers and no rates")
+    parser.add_argument("--session", type=int, default=10_000, help="of our owners at the metadata store, ms")
+    parser.add_argument("--store", choices=STORES, default="zookeeper", help="our metadata")
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--alone", action="store_true")
+    parser.add_argument("--directory")
+    words = parser.parse_args()
+    ours, theirs = (our_failovers, their_failovers) if words.failover == "yes" else (our_appends, their_appends)
+    sides = {"log": ours} if words.alone else {"log": ours, "java dledger": theirs}
+    with contextlib.ExitStack() as stack:
+        runs = [stack.enter_context(side(words)) for side in sides.values()]
+        for run in runs if words.failover == "no" else ():
+            run()  # not counted
+        figures: dict[str, list[Run]] = {name: [] for name in sides}
+        for number, found in enumerate(rounds(words.pairs, *runs), 1):
+            for name, each in zip(sides, found, strict=True):
+                figures[name].append(each)
+                told = "  ".join(f"{key} {each[key]:,.6g}" for key in TOLD if key in each)
+                print(f"  {number}/{words.pairs}   {name}: {told}", file=sys.stderr)
+    print(json.dumps({"runs": figures}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""
+How fast a log may be appended to: buckets of tokens.
+
+Knows: rates, and what was taken when.  Does not know: clocks, what waits.
+
+A bucket fills by its rate up to what a second brings.  Something may be taken while it owes nothing; what is larger
+than it makes debt, for which the next one waits.  So over time a rate is kept whatever the sizes are.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+
+UNLIMITED = -1
+BURST_S = 1.0
+
+
+class Bucket:
+    """`wait_s` before `take`, both with the time in seconds and the rate of now."""
+
+    __slots__ = ("_at", "_level")
+
+    def __init__(self) -> None:
+        self._level = 0.0  # tokens; below 0: debt
+        self._at: float | None = None
+
+    def wait_s(self, now: float, rate: int) -> float:
+        """Seconds until something may be taken; infinite with a rate of 0."""
+        if rate == UNLIMITED:
+            self._level, self._at = 0.0, None
+            return 0.0
+        if rate == 0:
+            return float("inf")
+        if self._at is not None:
+            self._level = min(rate * BURST_S, self._level + max(0.0, now - self._at) * rate)
+        self._at = now
+        return max(0.0, -self._level / rate)
+
+    def take(self, amount: int) -> None:
+        """So much, whatever there is."""
+        if self._at is not None:
+            self._level -= amount
+
+
+class Rate:
+    """Two buckets: of records and of bytes a second."""
+
+    __slots__ = ("_bytes", "_records")
+
+    def __init__(self) -> None:
+        self._records, self._bytes = Bucket(), Bucket()
+
+    def wait_s(self, now: float, records: int, size: int) -> float:
+        """Seconds until something may be taken at these rates."""
+        return max(self._records.wait_s(now, records), self._bytes.wait_s(now, size))
+
+    def take(self, records: int, size: int) -> None:
+        """A batch of so many records and bytes."""
+        self._records.take(records)
+        self._bytes.take(size)

@@ -1,0 +1,137 @@
+"""
+An owner's window: what was taken and is not answered, and when of what waits the next entry may go.
+
+Knows: the limits of a window, the rates of the log and of the process, that a quota refuses or holds appends.
+Does not know: what is appended, why the quota says so.
+
+Nothing is dropped and nothing changes places: what may not go yet waits, as it does while much is under way.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+
+from twisted.internet.defer import Deferred
+
+from quire.conf.log import LogOptions, LogSettings
+from quire.log.core.streams.rates import Rate
+from quire.metadata.clock import Clock, Timer
+from quire.protocol.errors import LedgerError
+
+# SPDX-License-Identifier: Apache-2.0
+
+LOOK_S = 0.5  # at most, until rates are looked at again: others may be set meanwhile
+SOON_S = 0.001  # below which nothing waits: what goes early is debt
+ENTRY_S = 0.02  # of a rate: how much an entry has at most, so that it is kept over short times, too
+
+
+class Window:
+    """
+    Of one owner.  `settings` are those of now; `process` is shared by all owners; `go_on` is called when an entry may
+    go that might not.  `refusal`: what appends fail with; `held`: they wait.
+    """
+
+    def __init__(
+        self,
+        options: LogOptions,
+        clock: Clock,
+        random: Random,
+        settings: Callable[[], LogSettings],
+        process: Rate,
+        go_on: Callable[[], object],
+    ) -> None:
+        self.records = 0
+        self.bytes = 0
+        self.refusal: LedgerError | None = None
+        self._held = False
+        self._options = options
+        self._clock = clock
+        self._random = random
+        self._settings = settings
+        self._rate = Rate()
+        self._process = process
+        self._go_on = go_on
+        self._ready: deque[tuple[int, int, Deferred[None]]] = deque()  # records and bytes that each waits for
+        self._timer: Timer | None = None
+        self.waited = False  # whether what goes next had to wait for a rate or a quota
+
+    # -- room ------------------------------------------------------------------------------------------------------
+
+    def fits(self, count: int, size: int) -> bool:
+        """Whether it takes so many records and bytes; when nothing is under way it takes any append."""
+        records, most = self._options.window_records, self._options.window_bytes
+        return not self.records or (self.records + count <= records and self.bytes + size <= most)
+
+    def take(self, count: int, size: int) -> None:
+        """So much was taken."""
+        self.records += count
+        self.bytes += size
+
+    def ready(self, count: int, size: int) -> "Deferred[None]":
+        """Fires when it takes so much, in the order of the calls."""
+        ready: Deferred[None] = Deferred()
+        if not self._ready and self.fits(count, size):
+            ready.callback(None)
+        else:
+            self._ready.append((count, size, ready))
+        return ready
+
+    def wake(self, everyone: bool = False) -> None:
+        """Those for whom there is room now; `everyone`: for nothing more is taken."""
+        while self._ready and (everyone or self.fits(*self._ready[0][:2])):
+            self._ready.popleft()[2].callback(None)
+
+    # -- pace ------------------------------------------------------------------------------------------------------
+
+    @property
+    def entry_most(self) -> tuple[int, int] | None:
+        """Records and bytes that the next entry is to have at most; None: as many as an entry takes."""
+        settings, options = self._settings(), self._options
+        records = _lower(settings.rate_records, options.rate_records)
+        size = _lower(settings.rate_bytes, options.rate_bytes)
+        if records < 0 and size < 0:
+            return None
+        return (
+            max(1, int(records * ENTRY_S)) if records >= 0 else 1 << 30,
+            max(1, int(size * ENTRY_S)) if size >= 0 else 1 << 30,
+        )
+
+    def may_go(self) -> bool:
+        """Whether the next entry may go now; if not, `go_on` is called when to ask again."""
+        if self._held:
+            self.waited = True
+            return False
+        now, settings, options = self._clock.seconds(), self._settings(), self._options
+        wait_s = max(
+            self._rate.wait_s(now, settings.rate_records, settings.rate_bytes),
+            self._process.wait_s(now, options.rate_records, options.rate_bytes),
+        )
+        if wait_s < SOON_S:
+            return True
+        self.waited = True
+        if self._timer is None or not self._timer.active():
+            turn_s = self._random.uniform(0, ENTRY_S)  # of several owners each comes first at times
+            self._timer = self._clock.callLater(min(wait_s, LOOK_S) + turn_s, self._go_on)
+        return False
+
+    def went(self, count: int, size: int) -> None:
+        """An entry of so many records and bytes."""
+        self._rate.take(count, size)
+        self._process.take(count, size)
+
+    def hold(self, held: bool) -> None:
+        """Appends wait, or go on."""
+        before, self._held = self._held, held
+        if before and not held:
+            self._go_on()
+
+    def end(self) -> None:
+        """Nothing goes any more."""
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self.wake(everyone=True)
+
+
+def _lower(one: int, other: int) -> int:
+    """Of two rates, of which -1 is none."""
+    return max(one, other) if -1 in (one, other) else min(one, other)

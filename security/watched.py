@@ -1,0 +1,84 @@
+"""
+Files that may change while a process runs: certificates, users, rights.
+
+Knows: when they are looked at again, and that what can't be used changes nothing and is an alarm.
+Does not know: what is in them; who is told of a change.
+
+Safety: what was read before goes on to hold until all of the files can be used again.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+
+from twisted.logger import Logger
+
+from quire.conf.properties import ConfigurationError
+
+# SPDX-License-Identifier: Apache-2.0
+
+Signature = tuple[object, ...]
+
+
+class Watched:
+    """
+    Some files.  `take` reads and uses them, or raises `ConfigurationError` and changes nothing: now, and when they have
+    changed, which is looked at every `every_s` (0: never).  `what` they are, for the log; `seconds`: a clock that only
+    goes forward.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        what: str,
+        paths: Sequence[str],
+        take: Callable[[], None],
+        every_s: int,
+        seconds: Callable[[], float],
+    ) -> None:
+        self._what = what
+        self._paths = paths
+        self._take = take
+        self._every_s = every_s
+        self._seconds = seconds
+        self._signature = self._look()
+        self.reloads = 0
+        self.broken: str | None = None  # why the files as they are now can't be used
+        take()
+
+    def refresh(self) -> bool:
+        """Reads the files again if they have changed and it is time to look; whether new ones are in use."""
+        if not self._every_s or self._seconds() - self._looked < self._every_s:
+            return False
+        return self._look() != self._signature and self.reload()
+
+    def reload(self) -> bool:
+        """Reads the files now; whether they could be used."""
+        self._signature = self._look()
+        try:
+            self._take()
+        except ConfigurationError as failure:
+            self.broken = str(failure)
+            self.log.critical(
+                "{what} changed and can't be used; what was read before goes on to hold: {reason}",
+                what=self._what,
+                reason=self.broken,
+            )
+            return False
+        self.reloads += 1
+        self.broken = None
+        self.log.info("{what} were read again", what=self._what)
+        return True
+
+    def _look(self) -> Signature:
+        """Changes when a file does."""
+        self._looked = self._seconds()
+        return tuple(_state(path) for path in self._paths)
+
+
+def _state(path: str) -> object:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode

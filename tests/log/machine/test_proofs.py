@@ -1,0 +1,247 @@
+"""What a replica's reads know, in each mode, at the owner and elsewhere; what they cost, and when they fail."""
+
+import pytest
+from twisted.internet.defer import Deferred, gatherResults
+
+from quire.metadata.clock import pause
+from quire.metadata.memory.cluster import Fault
+from quire.metadata.uri import boottime
+from quire.protocol.errors import MetaStore
+from quire.protocol.log_errors import LogError, LogFenced, NotOwner, StaleRead
+from tests.log.fakes.cluster import cluster
+from tests.log.fakes.gate import Gate
+from tests.log.fakes.machines import Chain
+from tests.log.owner.test_lease import LEASED, MS, until
+from tests.metadata.stories import failing
+from tests.reactor import reactor, run
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def applied(machine):
+    return machine.applied
+
+
+def story_of(coroutine):
+    return Deferred.fromCoroutine(coroutine)
+
+
+async def leading(logs, name="a", **settings):
+    """A log and the replica that owns it."""
+    await logs.create(name, **settings)
+    replica = await logs.replica(name, Chain, stand=True)
+    assert await replica.leads(30)
+    return replica
+
+
+class Asked:
+    """Counts what a process asks the metadata store."""
+
+    def __init__(self, logs):
+        self.names = []
+        self._store = logs.bk.store
+        self._store.faults = lambda name, _arguments: self.names.append(name)
+
+    def end(self):
+        self._store.faults = None
+
+
+def test_every_record_that_was_acknowledged_is_in_the_next_read(tmp_path):
+    """By index at the owner and at a follower, with a writer that goes on meanwhile; by barrier at the owner."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(), await world.logs()
+            owner = await leading(logs)
+            follower = await other.replica("a", Chain)
+            assert (await follower.read(applied)).value == 0
+            for number in range(40):
+                await owner.propose(b"%d" % number, "ack")
+                some = [owner.read(applied), follower.read(applied), owner.read(applied, "barrier")]
+                for answer in await gatherResults(list(map(story_of, some))):
+                    assert answer.value == answer.index == number + 1
+                    assert answer.age_ms >= 0
+                if number % 10 == 7:
+                    owner.owner.roll()
+            with pytest.raises(NotOwner):
+                await follower.read(applied, "barrier")
+            assert (await follower.read(applied, "unsafe")).age_ms == -1
+
+    run(story)
+
+
+def test_a_lease_read_asks_nobody(tmp_path):
+    """While the owner holds its lease; without it, and elsewhere, it is a read by index."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(boottime=lambda: 100.0), await world.logs()
+            owner = await leading(logs, **LEASED)
+            follower = await other.replica("a", Chain)
+            await owner.propose(b"one")
+            await until(lambda: owner.owner.lease.holds)
+            asked = Asked(logs)
+            assert (await owner.read(applied, "lease")).value == 1
+            assert "record_sync" not in asked.names
+            asked.end()
+            assert (await follower.read(applied, "lease")).value == 1
+            metrics = {
+                sample.labels["mode"]: sample.value
+                for family in logs.metrics.collect()
+                for sample in family.samples
+                if sample.name == "quire_log_reads_total" and sample.labels["outcome"] == "answered"
+            }
+            assert metrics == {"lease": 1}
+
+    run(story)
+
+
+def test_a_lease_read_whose_lease_ran_out_meanwhile_is_proved_anew(tmp_path):
+    """The clock is read after the value: who was stopped in between does not answer by what it held before."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            now = [100.0]
+            logs = await world.logs(boottime=lambda: now[0])
+            owner = await leading(logs, **LEASED)
+            await owner.propose(b"one")
+            await until(lambda: owner.owner.lease.holds)
+            asked, calls = Asked(logs), []
+
+            def slow(machine):
+                calls.append(len([each for each in asked.names if each == "record_sync"]))
+                now[0] += 0.99 * MS / 1000
+                return machine.applied
+
+            assert (await owner.read(slow, "lease")).value == 1
+            assert len(calls) == 2
+            assert asked.names, "the second time somebody was asked"
+
+    run(story)
+
+
+def test_an_owner_that_was_deposed_without_hearing_of_it(tmp_path):
+    """Its reads by index know what its successor was acknowledged; by barrier they fail."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(), await world.logs()
+            owner = await leading(logs)
+            await owner.propose(b"one")
+            handle = owner.owner
+            after = await other.own("a", force=True)
+            await after.append(b"two")
+            assert (await owner.read(applied)).value == 2
+            assert handle.lost or owner.owner is None
+            error = await failing(story_of(owner.read(applied, "barrier")), LogError)
+            assert isinstance(error, NotOwner | LogFenced)
+
+    run(story)
+
+
+def test_an_owner_whose_ledger_was_ended_by_another_one_does_not_answer_by_what_it_knows(tmp_path):
+    """What it holds may be more than the owner was acknowledged: it is asked as elsewhere."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(), await world.logs()
+            owner = await leading(logs)
+            await owner.propose(b"one")
+            gate = Gate(owner.owner.records.records, "multi")  # the owner can't close its segment
+            handle = owner.owner
+            end = handle.end.index
+            await other.bk.recover_ledger((await other.info("a")).ledger)
+            stored = Gate(logs.bk.store, "read_ledger")
+            try:
+                reading = story_of(owner.read(applied))
+                await stored.reached
+                assert not reading.called, "it asked the ledger"
+            finally:
+                stored.open()
+                gate.open()
+            assert (await reading).value == end
+
+    run(story)
+
+
+def test_a_round_serves_all_that_was_asked_before_it(tmp_path):
+    """A hundred reads at once are two rounds: the first one's, and that of all that came while it was under way."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            owner = await leading(logs)
+            await owner.propose(b"one")
+            syncs = []
+            logs.bk.store.faults = lambda name, _arguments: syncs.append(1) if name == "record_sync" else None
+            gate = Gate(logs.bk.store.records, "sync")
+            reads = [story_of(owner.read(applied)) for _ in range(100)]
+            await gate.reached
+            gate.open()
+            assert {answer.value for answer in await gatherResults(reads)} == {1}
+            assert len(syncs) == 2
+
+    run(story)
+
+
+def test_a_read_without_a_proof_in_time_is_stale(tmp_path):
+    """While the store is away; without a proof none is needed."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs(read_ms=1000)
+            owner = await leading(logs)
+            await owner.propose(b"one")
+            logs.bk.store.faults = lambda *_: Fault(before=1.5)
+            error = await failing(story_of(owner.read(applied)), StaleRead)
+            assert "read_ms" in str(error)
+            logs.bk.store.faults = lambda *_: Fault(error=MetaStore("no answer"))
+            await failing(story_of(owner.read(applied)), MetaStore)
+            assert (await owner.read(applied, "unsafe")).value == 1
+            logs.bk.store.faults = None
+            assert (await owner.read(applied)).value == 1
+
+    run(story)
+
+
+def test_a_bounded_read_is_no_older_than_its_bound(tmp_path):
+    """One round serves reads until its age is above; the answer tells its age; a bound that can't be met is stale."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(), await world.logs(read_ms=300)
+            owner = await leading(logs)
+            follower = await other.replica("a", Chain)
+            await owner.propose(b"one")
+            begun = boottime()
+            first = await follower.read(applied, "bounded", bound_ms=60_000)
+            assert first.value == 1
+            assert first.age_ms <= (boottime() - begun) * 1000 + 1
+            other.bk.store.faults = lambda *_: Fault(error=MetaStore("no answer"))
+            again = await follower.read(applied, "bounded", bound_ms=60_000)
+            assert (again.value, again.age_ms >= first.age_ms) == (1, True)
+            await pause(reactor, 0.02)
+            await failing(story_of(follower.read(applied, "bounded", bound_ms=10)), MetaStore)
+            other.bk.store.faults = None
+            await failing(story_of(follower.read(applied, "bounded", bound_ms=0)), StaleRead)
+            assert (await follower.read(applied, "bounded", bound_ms=60_000)).value == 1
+            for arguments in (("bounded",), ("index", 5), ("none",)):
+                with pytest.raises(ValueError, match="a read is"):
+                    await follower.read(applied, *arguments)
+
+    run(story)
+
+
+def test_an_entry_above_the_last_add_confirmed_is_counted(tmp_path):
+    """The newest acknowledged record is above it until the owner says so: a follower waits for that, and has it."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(lac_ms=300), await world.logs()
+            owner = await leading(logs)
+            follower = await other.replica("a", Chain)
+            for number in range(5):
+                await owner.propose(b"%d" % number)
+                assert (await follower.read(applied)).value == number + 1
+
+    run(story)

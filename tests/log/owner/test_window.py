@@ -1,0 +1,158 @@
+"""What an owner's window takes, and when of it the next entry goes: rates, holds, who waits for room."""
+
+import math
+from random import Random
+
+from twisted.internet.defer import gatherResults
+from twisted.internet.task import Clock
+
+from quire.conf.log import LogOptions, LogSettings
+from quire.log.core.streams.rates import Rate
+from quire.log.owner.window import LOOK_S, Window
+from tests.log.fakes.cluster import cluster, values
+from tests.reactor import reactor, run
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+DICE = Random(7)
+
+
+class Sender:
+    """Always wants to send entries of so many records, a byte each."""
+
+    def __init__(self, clock, process=None, records=1, options=None, **settings):
+        self.clock, self.size = clock, records
+        self.settings = LogSettings(**settings)
+        self.sent = 0
+        self.window = Window(
+            LogOptions(**(options or {})), clock, DICE, lambda: self.settings, process or Rate(), self.go_on
+        )
+
+    def go_on(self):
+        for _ in range(10_000):
+            if not self.window.may_go():
+                return
+            self.window.went(self.size, self.size)
+            self.sent += self.size
+
+    def run(self, seconds, step=0.01):
+        before = self.sent
+        self.go_on()
+        for _ in range(round(seconds / step)):
+            self.clock.advance(step)
+        return self.sent - before
+
+
+def test_a_rate_of_records_and_of_bytes():
+    """Within 5 % over ten seconds, whichever is the lower; entries larger than the bucket make debt."""
+    for settings, records in (
+        ({"rate_records": 1000}, 7),
+        ({"rate_bytes": 1000}, 7),
+        ({"rate_records": 1000, "rate_bytes": 10**6}, 1),
+        ({"rate_records": 20}, 50),
+    ):
+        sender = Sender(Clock(), records=records, **settings)
+        rate = min(each for each in settings.values())
+        sender.run(3)
+        assert math.isclose(sender.run(10), 10 * rate, rel_tol=0.05, abs_tol=0 if records < rate else records)
+
+
+def test_all_owners_of_a_process_have_a_rate_together():
+    """Each gets some of it."""
+    clock, process, options = Clock(), Rate(), {"rate_records": 1000}
+    one, two = (Sender(clock, process, records=5, options=options) for _ in range(2))
+    two.go_on()
+    one.run(10)
+    assert math.isclose(one.sent + two.sent, 10_000, rel_tol=0.05)
+    assert min(one.sent, two.sent) > 1000
+
+
+def test_other_settings_act_within_a_second():
+    """However long the wait was to be."""
+    clock = Clock()
+    sender = Sender(clock, records=1000, rate_records=1)
+    assert sender.run(1) == 1000
+    sender.settings = LogSettings(rate_records=10_000)
+    sender.run(2 * LOOK_S)
+    assert sender.sent > 1000
+    sender.settings = LogSettings(rate_records=0)
+    assert sender.run(100, 0.5) <= 10_000
+    before = sender.sent
+    assert sender.run(100, 0.5) == 0
+    sender.settings = LogSettings()
+    clock.advance(2 * LOOK_S)
+    assert sender.sent > before
+
+
+def test_a_hold():
+    """Nothing goes until it is over, and then it goes by itself."""
+    sender = Sender(Clock(), rate_records=1000)
+    sender.window.hold(True)
+    assert sender.run(10) == 0
+    sender.window.hold(False)
+    assert sender.sent
+    assert sender.window.waited
+
+
+def test_entries_are_small_where_a_rate_is():
+    """So many records or bytes as a fiftieth of a second brings, one at least; without a rate there is no limit."""
+    assert Sender(Clock()).window.entry_most is None
+    assert Sender(Clock(), rate_records=1000).window.entry_most == (20, 1 << 30)
+    assert Sender(Clock(), rate_bytes=10).window.entry_most == (1 << 30, 1)
+    both = Sender(Clock(), options={"rate_records": 500}, rate_records=1000)
+    assert both.window.entry_most == (10, 1 << 30)
+
+
+def test_an_end():
+    """Who waits for room is told, and no timer is left."""
+    clock = Clock()
+    sender = Sender(clock, rate_records=1, records=100, options={"window_records": 1})
+    sender.go_on()
+    sender.window.take(1, 1)
+    ready = sender.window.ready(1, 1)
+    assert not ready.called
+    sender.window.end()
+    assert ready.called
+    assert not clock.getDelayedCalls()
+
+
+def test_a_throttled_log(tmp_path):
+    """Nothing is dropped or changes its place, another log of the client goes on, and settings let it go."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs(append_ms=500)
+            for name in ("slow", "other"):
+                await logs.create(name, rate_records=100 if name == "slow" else -1)
+            slow, other = await logs.own("slow"), await logs.own("other")
+            begun = reactor.seconds()
+            first = gatherResults([slow.append(b"%d" % number) for number in range(50)])
+            many = slow.append_many([b"many"] * 150)
+            last = slow.append(b"last")
+            for number in range(20):
+                await gatherResults([other.append(b"%d" % number) for _ in range(50)])
+            assert [each.index for each in await first] == list(range(50))
+            assert reactor.seconds() - begun > 0.4
+            assert (await many).indexes == range(50, 200)
+            assert not last.called
+            await logs.update("slow", rate_records=-1)
+            assert (await last).index == 200
+            assert (await values(await logs.read("slow"), 201))[:50] == [b"%d" % number for number in range(50)]
+
+    run(story)
+
+
+def test_a_close_stores_what_waits(tmp_path):
+    """At any rate."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a", rate_records=0)
+            owner = await logs.own("a")
+            waiting = [owner.append(b"x") for _ in range(10)]
+            await owner.close()
+            assert [(await each).index for each in waiting] == list(range(10))
+
+    run(story)

@@ -1,0 +1,165 @@
+"""What a holder stores: killed at each step, with answers that are lost, beside others."""
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from quire.log.streams import ledger
+from quire.metadata.memory.cluster import Fault
+from quire.protocol.errors import MetaStore
+from quire.protocol.log_errors import LogFenced
+from tests.log.fakes.cluster import cluster
+from tests.log.fakes.killed import Doomed
+from tests.log.streams.test_cursor import given, value_of
+from tests.log.upkeep.test_trims import filled
+from tests.metadata.stories import failing
+from tests.reactor import reactor, run
+
+# SPDX-License-Identifier: Apache-2.0
+
+POINTS = [f"cursor.{what}" for what in ("made", "created", "checkpoint", "named", "changed", "folded")]
+SLOW = 10**6
+
+
+def asked(coroutine):
+    return Deferred.fromCoroutine(coroutine)
+
+
+async def nothing_leaks(logs, expected):
+    """After a round of upkeep and a search for orphans there are the log's ledgers, and those that cursors name."""
+    await logs.tidy("a")
+    _found = [each async for each in logs.orphans(True, really=True, grace_s=0.0)]
+    value = await value_of(logs, "billing")
+    assert set(await logs.bk.ledger_ids()) == {*expected, *value.ledgers}
+    assert value.doomed == ()
+
+
+@pytest.mark.parametrize(("point", "nth"), [*((point, 1) for point in POINTS), *((point, 2) for point in POINTS[1:5])])
+def test_a_holder_that_is_killed_at_each_step(tmp_path, monkeypatch, point, nth):
+    """What `persist` had stored stays so; nothing that was not acknowledged is passed over; nothing leaks."""
+    monkeypatch.setattr(ledger, "LEDGER_BYTES_MAX", 60)
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            doomed = Doomed(point, nth)
+            logs, first = await world.logs(batch_bytes=1), await world.logs(doomed.reached, cursor_ms=SLOW)
+            await filled(logs)
+            ledgers = await logs.bk.ledger_ids()
+            doomed.logs = first
+            acked, stored = [], []
+
+            async def consume():
+                cursor = await first.cursor("a", "billing", start="begin")
+                for index in (3, 0, 5, 7, 9, 11):
+                    acked.append(index)
+                    cursor.ack(index)
+                    await cursor.persist()
+                    stored[:] = acked
+                await cursor.close()
+
+            asked(consume()).addErrback(lambda _failure: None)
+            await doomed.died.addTimeout(60, reactor)
+            second = await logs.cursor("a", "billing", start="begin")
+            found = await given(second)
+            assert set(range(20)) - set(found) <= set(acked)
+            assert not set(found) & set(stored)
+            await second.close()
+            await nothing_leaks(logs, ledgers)
+
+    run(story)
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_answers_that_are_lost(tmp_path, applied):
+    """`persist` says that it does not know; the next one goes on with the same ledger, and it is named once."""
+
+    async def story():
+        steps = []
+        async with cluster(tmp_path) as world:
+            logs = await world.logs(steps.append, batch_bytes=1, cursor_ms=SLOW)
+            await filled(logs)
+            ledgers = await logs.bk.ledger_ids()
+            cursor = await logs.cursor("a", "billing", start="begin")
+            store, lost = logs.bk.store, []
+
+            def fault(name, arguments):
+                if name == "record_multi" and any("/cursor/" in step.path for step in arguments) and not lost:
+                    lost.append(name)
+                    return Fault(error=MetaStore("lost"), applied=applied)
+                return None
+
+            store.faults = fault
+            cursor.ack(4)
+            await failing(asked(cursor.persist()), MetaStore)
+            assert lost
+            cursor.ack(6)
+            await cursor.persist()
+            assert steps.count("cursor.created") == 1
+            value = await value_of(logs, "billing")
+            assert (len(await logs.bk.ledger_ids()), value.doomed) == (len(ledgers) + 1, ())
+            again = await (await world.logs()).cursor("a", "billing")
+            assert await given(again, max_records=6) == [0, 1, 2, 3, 5, 7]
+
+    run(story)
+
+
+def test_orphans_are_deleted_beside_a_holder(tmp_path, monkeypatch):
+    """Between checkpoint and value: the holder meets another value, looks its ledger up, and makes another one."""
+
+    async def story():
+        at, go = Deferred(), Deferred()
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(batch_bytes=1, cursor_ms=SLOW), await world.logs()
+            await filled(logs)
+            ledgers = await logs.bk.ledger_ids()
+            cursor = await logs.cursor("a", "billing", start="begin")
+            begin = ledger.CursorLedger.write_checkpoint
+
+            async def paused(self, marks):
+                await begin(self, marks)
+                if not at.called:
+                    at.callback(None)
+                    await go
+
+            monkeypatch.setattr(ledger.CursorLedger, "write_checkpoint", paused)
+            cursor.ack(4)
+            storing = asked(cursor.persist())
+            await at
+            gone = [each async for each in other.orphans(True, really=True, grace_s=0.0)]
+            assert [(each.component, each.deleted) for each in gone] == [("log-cursor", True)]
+            go.callback(None)
+            await storing
+            value = await value_of(logs, "billing")
+            assert value.ledger is not None
+            assert value.ledger != gone[0].ledger
+            again = await other.cursor("a", "billing")
+            assert await given(again, max_records=5) == [0, 1, 2, 3, 5]
+            await again.close()
+            await nothing_leaks(other, ledgers)
+
+    run(story)
+
+
+def test_two_openers(tmp_path):
+    """Whoever is later has it, also while the other is about to name its ledger, whose rest upkeep deletes."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(batch_bytes=1, cursor_ms=SLOW), await world.logs()
+            await filled(logs)
+            ledgers = await logs.bk.ledger_ids()
+            third = await world.logs(cursor_ms=SLOW)
+            first = await third.cursor("a", "billing", start="begin")
+            first.ack(4)
+            both = [asked(first.persist()), asked(other.cursor("a", "billing"))]
+            outcomes = [await each.addErrback(lambda failure: failure.value) for each in both]
+            assert outcomes[0] is None or isinstance(outcomes[0], LogFenced)
+            second = outcomes[1]
+            found = await given(second)
+            assert set(range(20)) - set(found) <= {4}
+            assert outcomes[0] is not None or 4 not in found
+            await failing(asked(first.persist()), LogFenced)
+            second.ack(4)
+            await second.close()
+            await nothing_leaks(logs, ledgers)
+
+    run(story)

@@ -1,0 +1,88 @@
+"""What is given out of batches: only what is not done, from a place on."""
+
+from twisted.internet.defer import Deferred
+
+from quire.log.core.streams.marks import Marks
+from quire.log.core.values import Segment
+from quire.log.reader.batches import LogBatch, RawBatch
+from quire.log.streams.unread import Unread
+from quire.protocol.log_errors import SegmentLost
+
+# SPDX-License-Identifier: Apache-2.0
+
+SEGMENT = Segment(0, 1, 1, 0, 0, raw=True, records=20, bytes=20, entries=20, t=(7, 7))
+
+
+class Reader:
+    """Gives records 0 to `end` - 1 in batches of three."""
+
+    def __init__(self, end=20, lost=None):
+        self.index = 0
+        self.begun = 0
+        self.end = end
+        self.lost = lost
+
+    async def batches(self):
+        self.begun += 1
+        while self.index < self.end:
+            if self.index == self.lost:
+                raise SegmentLost("gone")
+            batch = RawBatch([b"v"] * min(3, self.end - self.index), self.index, self.index)
+            self.index += batch.count
+            yield LogBatch(SEGMENT, batch)
+
+    async def tail(self, timeout):
+        self.end += timeout
+        async for batch in self.batches():
+            yield batch
+
+
+def indexes(unread, marks, count, timeout=0):
+    """That are given out."""
+    found = []
+    reading = Deferred.fromCoroutine(unread.read(lambda: marks, count, timeout))
+    reading.addBoth(found.append)
+    (result,) = found
+    return [record.index for record in result] if isinstance(result, list) else result.type
+
+
+def test_what_is_not_done():
+    """In any pieces, without a batch being read twice."""
+    marks = Marks(2, 100)
+    marks.add_many([4, range(6, 12), 19])
+    unread = Unread(reader := Reader())
+    assert indexes(unread, marks, 2) == [2, 3]
+    assert indexes(unread, marks, 1) == [5]
+    marks.add(13)
+    assert indexes(unread, marks, 100) == [12, *range(14, 19)]
+    assert reader.begun == 1
+    assert indexes(unread, marks, 100) == []
+    assert indexes(unread, marks, 100, timeout=2) == [20, 21]
+
+
+def test_from_another_place():
+    """Back and ahead; a mark that moved over what is to come is followed."""
+    marks = Marks(0, 100)
+    unread = Unread(reader := Reader())
+    assert indexes(unread, marks, 4) == [0, 1, 2, 3]
+    unread.go(3)
+    assert indexes(unread, marks, 2) == [3, 4]
+    unread.go(1)
+    assert indexes(unread, marks, 2) == [1, 2]
+    marks.rise(10)
+    assert indexes(unread, marks, 2) == [10, 11]
+    unread.go(18)
+    assert indexes(unread, marks, 9) == [18, 19]
+    assert unread.index == 20
+    assert reader.index == 20
+
+
+def test_after_an_error():
+    """It is raised at each call, until the place is passed over."""
+    marks = Marks(0, 100)
+    unread = Unread(Reader(lost=3))
+    assert indexes(unread, marks, 3) == [0, 1, 2]
+    assert indexes(unread, marks, 1) is SegmentLost
+    assert indexes(unread, marks, 1) is SegmentLost
+    marks.rise(6)
+    assert indexes(unread, marks, 1) == [6]

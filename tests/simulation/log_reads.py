@@ -1,0 +1,207 @@
+"""
+Replicas of a named log in a history, the reads that clients ask of them, and whether any order explains the answers.
+
+Each record writes one of a few registers.  A read is judged by the mode's promise: what was acknowledged before it was
+asked is in its answer; a bounded one's before the age that it tells.
+"""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from quire.log.machine.replica import Replica
+from quire.log.reader.batches import Record
+from quire.protocol.log_errors import AppendUnknown
+from tests.linear import NEVER, Call, first_broken
+from tests.simulation.log_nodes import Job, LogProcess
+from tests.simulation.truth import Violation
+
+KEYS = 2
+READS_MAX = 40  # under way
+REPLICAS_MAX = 4
+BOUND_MS = (0, 100, 1000)
+
+
+def key_of(value: bytes) -> int:
+    """The register that a record writes: `handle.number.` and more."""
+    return int(value.split(b".")[1]) % KEYS
+
+
+class Registers:
+    """The newest value of each key."""
+
+    name = "registers"
+
+    def __init__(self) -> None:
+        self.values: dict[int, bytes] = {}
+
+    def apply(self, record: Record) -> None:
+        self.values[key_of(record.value)] = record.value
+
+    def save(self) -> list[bytes]:
+        raise AssertionError("no history here saves")
+
+    def load(self, data: object) -> None:
+        raise AssertionError("nor loads")
+
+
+class Standing:
+    """A replica in a process."""
+
+    def __init__(self, process: LogProcess) -> None:
+        self.process = process
+        self.replica: Replica | None = None
+        self.asked: Job | None = None
+
+    @property
+    def works(self) -> bool:
+        return self.replica is not None and self.process.alive and self.replica.error is None
+
+
+class Reads:
+    """Of one history."""
+
+    def __init__(self, history: Any) -> None:
+        self.history = history
+        self.standing: list[Standing] = []
+        self.calls: list[Call] = []  # that were answered
+        self.written: dict[bytes, float] = {}  # what was appended, and is not answered or not known to be in the log
+        self.jobs: list[Job] = []
+
+    @property
+    def now(self) -> float:
+        return float(self.history.world.timeline.now)
+
+    # -- writes ----------------------------------------------------------------------------------------------------
+
+    def begin(self, values: Sequence[bytes]) -> None:
+        """They are appended."""
+        self.written.update(dict.fromkeys(values, self.now))
+
+    def end(self, values: Sequence[bytes], error: Exception | None) -> None:
+        """They are acknowledged, or not in the log, or may be."""
+        if isinstance(error, AppendUnknown):
+            return
+        for value in values:
+            begun = self.written.pop(value)
+            if error is None:
+                self.calls.append(Call(begun, self.now, key_of(value), ("write", value)))
+
+    # -- steps -----------------------------------------------------------------------------------------------------
+
+    def do_lead(self, rng: Random) -> None:
+        """A replica that stands for the log."""
+        self._stand(rng, True)
+
+    def do_replica(self, rng: Random) -> None:
+        """One that only follows."""
+        self._stand(rng, False)
+
+    def _stand(self, rng: Random, stand: bool) -> None:
+        history = self.history
+        process = history.some_process(rng)
+        living = [each for each in self.standing if each.process.alive]
+        if process.frozen or len(living) >= REPLICAS_MAX:
+            return
+        made = Standing(process)
+        self.standing.append(made)
+        make = process.logs.replica("orders", Registers, stand=stand)
+
+        def told(job: Job) -> None:
+            made.replica = job.value
+            if job.error is not None:
+                history.check_error(job, "a replica")
+
+        made.asked = process.ask(make, told)
+
+    def do_propose(self, rng: Random) -> None:
+        """By a replica that leads: as an append of its own handle."""
+        history = self.history
+        leading = [each for each in self.standing if each.works and each.replica and each.replica.owner is not None]
+        leading = [each for each in leading if not each.process.frozen]
+        if not leading:
+            return
+        each = rng.choice(leading)
+        assert each.replica is not None
+        handle = history.handle_of(each.process, each.replica.owner)
+        history.append(handle, handle.values(rng, rng.randint(1, 3), 8))
+
+    def do_ask(self, rng: Random) -> None:
+        """A client reads, at one replica or at all."""
+        self.check_leases()
+        modes = self.history.plan.profile.reads
+        there = [each for each in self.standing if each.works and not each.process.frozen]
+        for each in there if rng.random() < 0.5 else there[-1:]:
+            if sum(not job.over for job in self.jobs) < READS_MAX:
+                self.read(each, rng.choice(modes), rng.randrange(KEYS), rng.choice(BOUND_MS))
+
+    def read(self, each: Standing, mode: str, key: int, bound_ms: int) -> Job:
+        """Of one register."""
+        begun, seen = self.now, self.history.seen
+        assert each.replica is not None
+        bound = bound_ms if mode == "bounded" else None
+
+        def told(job: Job) -> None:
+            error = job.error
+            if error is not None:
+                seen[f"{mode} read failed {type(error).__name__}"] += 1
+                self.history.check_error(job, f"a read by {mode}")
+                return
+            seen[f"{mode} read"] += 1
+            since = min(begun, self.now - job.value.age_ms / 1000) if mode == "bounded" else begun
+            self.calls.append(Call(since, self.now, key, ("read",), job.value.value))
+            self.history.world.tell(f"{each.process.name} read {key} by {mode}: {job.value.value!r}")
+
+        asked = each.replica.read(lambda machine: machine.values.get(key), mode, bound)
+        job = each.process.ask(asked, told)
+        self.jobs.append(job)
+        return job
+
+    def check_leases(self) -> None:
+        """At most one process could answer by a lease, frozen ones too."""
+        owners = {each.replica.owner for each in self.standing if each.works and each.replica}
+        owners |= {handle.owner for handle in self.history.handles if handle.process.alive}
+        holders = [owner.epoch for owner in owners if owner is not None and owner.lease.holds]
+        self.history.seen["lease held"] += len(holders)
+        if len(holders) > 1:
+            self.history.truth.break_("lease", f"the owners of epochs {sorted(holders)} hold a lease at once")
+
+    def do_leases(self, rng: Random) -> None:
+        """They are turned off, on, and given another time."""
+        process = self.history.some_process(rng)
+        if not process.frozen:
+            lease_ms = rng.choice((0, 100, 400, 1500))
+            process.ask(
+                process.logs.update("orders", lease_ms=lease_ms), lambda job: self.history.check_error(job, "update")
+            )
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Faults are over: reads are answered, and replicas end."""
+        history = self.history
+        history.until("a replica hangs", lambda: all(each.asked is None or each.asked.over for each in self.standing))
+        history.until("a read hangs", lambda: all(job.over for job in self.jobs))
+        for each in self.standing:
+            if each.works:
+                last = [self.read(each, "index", 0, 0)]
+
+                def read(each: Standing = each, last: list[Job] = last) -> bool:
+                    if last[0].done and last[0].error is not None and each.works:
+                        last[0] = self.read(each, "index", 0, 0)
+                    return last[0].over and (last[0].error is None or not each.works)
+
+                history.until("no read after the quiet has an answer", read)
+        closing = [each.process.ask(each.replica.close()) for each in self.standing if each.works and each.replica]
+        history.until("the close of a replica hangs", lambda: all(job.over for job in closing))
+
+    def judge(self, values: Sequence[bytes]) -> None:
+        """What the log holds in the end tells which appends without an answer took effect."""
+        there = set(values)
+        for value, begun in self.written.items():
+            if value in there:
+                self.calls.append(Call(begun, NEVER, key_of(value), ("write", value)))
+        broken = first_broken(self.calls)
+        if broken is not None:
+            text = "; ".join(f"{call.begin:.4f}-{call.end:.4f} {call.what} {call.answer!r}" for call in broken)
+            raise Violation("linearizable", f"no order explains the calls of key {broken[0].key}: {text}")
