@@ -10,7 +10,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.log.core.edits import terminated
+from quire.log.core.edits import Me, terminated
 from quire.log.owner.appends import Position
 from quire.log.owner.handle import Owner
 from quire.log.store.kept import Kept
@@ -40,6 +40,11 @@ class KeptOwner(Owner):
         self._random = kept.client.random
         self._tidy_no_more: Callable[[], None] = lambda: None
         self._all_at = 0.0
+
+    @property
+    def me(self) -> Me:
+        """As its edits name it."""
+        return Me(self.token, self.epoch)
 
     async def trim(self, before: int) -> int:
         """As `Logs.trim`."""

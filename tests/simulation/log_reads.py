@@ -5,7 +5,7 @@ Each record writes one of a few registers.  A read is judged by the mode's promi
 asked is in its answer; a bounded one's before the age that it tells.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from random import Random
 from typing import Any
 
@@ -25,6 +25,15 @@ BOUND_MS = (0, 100, 1000)
 def key_of(value: bytes) -> int:
     """The register that a record writes: `handle.number.` and more."""
     return int(value.split(b".")[1]) % KEYS
+
+
+def in_order(state: Hashable, what: tuple[Any, ...]) -> tuple[Hashable, Any]:
+    """A `Model` of a register whose writes are in a known order."""
+    match what:
+        case ("write", before, after):
+            return (after, True) if state == before else (state, False)
+        case _:
+            return state, state
 
 
 class Registers:
@@ -196,12 +205,29 @@ class Reads:
         history.until("the close of a replica hangs", lambda: all(job.over for job in closing))
 
     def judge(self, values: Sequence[bytes]) -> None:
-        """What the log holds in the end tells which appends without an answer took effect."""
-        there = set(values)
-        for value, begun in self.written.items():
-            if value in there:
-                self.calls.append(Call(begun, NEVER, key_of(value), ("write", value)))
-        broken = first_broken(self.calls)
+        """
+        What the log holds in the end tells which appends without an answer took effect, and in which order all of them
+        did: a register is the place of its newest value in the log.
+        """
+        places: dict[bytes | None, int] = {None: 0}
+        for value in values:
+            places[value] = len(places)
+        before = dict.fromkeys(values, 0)
+        newest = dict.fromkeys(range(KEYS), 0)
+        for value in values:
+            before[value], newest[key_of(value)] = newest[key_of(value)], places[value]
+        calls = [
+            Call(begun, NEVER, key_of(value), ("write", before[value], places[value]), True)
+            for value, begun in self.written.items()
+            if value in places
+        ]
+        for call in self.calls:
+            if call.what[0] == "read":
+                calls.append(call._replace(answer=places.get(call.answer, -1)))
+            else:
+                value = call.what[1]
+                calls.append(call._replace(what=("write", before[value], places[value]), answer=True))
+        broken = first_broken(calls, in_order, 0)
         if broken is not None:
             text = "; ".join(f"{call.begin:.4f}-{call.end:.4f} {call.what} {call.answer!r}" for call in broken)
             raise Violation("linearizable", f"no order explains the calls of key {broken[0].key}: {text}")
