@@ -20,6 +20,7 @@ from tests.simulation.log_endings import finish
 from tests.simulation.log_nodes import Job, LogProcess
 from tests.simulation.log_publishers import Publishers
 from tests.simulation.log_reads import Reads
+from tests.simulation.log_replicas import Replicas
 from tests.simulation.log_truth import LogTruth
 from tests.simulation.outcome import UNEXPECTED, Outcome
 from tests.simulation.plan import Plan
@@ -29,7 +30,7 @@ from tests.simulation.truth import Violation
 NAME = "orders"
 LOG_OPTIONS = {
     "batch_bytes": 300, "part_bytes": 120, "append_ms": 1500, "takeover_ms": 4000, "window_records": 60,
-    "window_bytes": 6000, "poll_ms": 100, "tidy_ms": 1500, "read_ms": 2000,
+    "window_bytes": 6000, "poll_ms": 100, "tidy_ms": 1500, "read_ms": 2000, "snapshot_records": 25,
 }  # fmt: skip
 ROLLS = (
     {"roll_records": 4},
@@ -56,7 +57,7 @@ POINTS = (
     "abort.moved", "abort.fenced", "abort.deleted", "abort.cleared", "janitor.fenced", "janitor.deleted",
     "janitor.cleared", "trim.held", "trim.doomed", "trim.fenced", "trim.deleted", "trim.cleared", "orphan.doomed",
     "orphan.deleted", "end.settled", "end.marked", "delete.unnamed", "delete.fenced", "delete.ledger",
-    "delete.children", "delete.done",
+    "delete.children", "delete.done", "snapshot.created", "snapshot.written", "snapshot.closed", "snapshot.named",
 )  # fmt: skip
 PROCEDURES = tuple(dict.fromkeys(point.split(".")[0] for point in POINTS))
 AT_THE_END = {"end", "delete"}  # procedures that no step begins
@@ -118,13 +119,15 @@ class LogHistory(History):
         self.deleted = False  # somebody began to delete the log
         self.publishers = Publishers(self)
         self.reads = Reads(self)
+        self.replicas = Replicas(self)
 
     def run(self) -> None:
         with small_manifests():
             super().run()
 
     def _do(self, kind: str) -> None:
-        step = getattr(self.publishers, f"do_{kind}", None) or getattr(self.reads, f"do_{kind}", None)
+        actors = (self.publishers, self.replicas, self.reads)
+        step = next((found for each in actors if (found := getattr(each, f"do_{kind}", None)) is not None), None)
         if step is None:
             super()._do(kind)
         else:
@@ -349,7 +352,7 @@ class LogHistory(History):
         )
         procedure = self.doom[0]
         if procedure in {"trim", "orphan"}:  # rare unless somebody begins it
-            (self._do_trim if procedure == "trim" else self._do_orphans)(rng)
+            self._do("orphans" if procedure == "orphan" else "cut" if self.replicas.runs else "trim")
 
     def doom_at(self, procedure: str, rng: Random) -> None:
         """Whoever comes to one of its next steps dies there."""
@@ -443,6 +446,7 @@ class LogHistory(History):
         for handle in self.handles:
             if not handle.over and (self.plan.seed % 3 or handle.owner is None):
                 self.close(handle, self.leave(handle))
+        self.replicas.stand_no_more()
         handle = self.take_over(last, force=self.plan.seed % 2 == 0)
         self.append(handle, handle.values(rng, 3, 20))
         self.until("an append after the quiet hangs", lambda: handle.appends[-1][1].done)
@@ -454,6 +458,7 @@ class LogHistory(History):
             if each.process.alive and not each.closing:
                 self.close(each, self.leave(each))
         self.until("a close hangs", lambda: all(job.over for each in self.handles for job in each.closing))
+        self.replicas.finish(last)
         self._settle_orphaned(last)
         self.publishers.finish(last)
         reading = self.read(last, "begin", follow=False)
@@ -507,6 +512,7 @@ class LogHistory(History):
         if handle.owner is not None:
             await handle.owner.close()
             return
+        handle.process.left = True
         await handle.process.logs.close()  # the handle of a candidate is not given out
 
     def take_over(self, process: LogProcess, force: bool) -> Handle:
@@ -532,7 +538,7 @@ class LogHistory(History):
 
     def _all_answered(self) -> bool:
         appends = all(job.over for handle in self.handles for _values, job in handle.appends)
-        return appends and self.publishers.all_answered()
+        return appends and self.publishers.all_answered() and self.replicas.all_answered()
 
     def _check_tails(self) -> None:
         end = max(self.log_truth.acked)

@@ -89,6 +89,13 @@ LOG_MUTANTS = (
     mutant("half a large batch at the end of a ledger is damage", "logs.md, entries", "log takeover",
            ("quire.log.reader.one_segment:SegmentReader.batches", "end = assembler.progress.ordinal,",
             "end = assembler.progress.ordinal + bool(assembler._group),")),
+    # Replicas
+    mutant("a trim goes up to the newest snapshot", "logs.md, replicas", "log replica",
+           ("quire.log.store.holds:holds", "kept = min((each.index", "kept = max((each.index")),
+    mutant("an older snapshot replaces a newer one", "logs.md, replicas", "log replica",
+           ("quire.log.core.machine.snapshot_edit:NameSnapshot.apply", "made.index <= newest(manifest)", "False"),
+           ("quire.log.machine.snapshots:Snapshots.write", "if manifest.snapshots and newest(manifest) >= index:",
+            "if False:")),
     # Publishers
     mutant("an abort does not move the txn", "logs.md, publishing", "log publish",
            (f"{SINK}.abort", "if await self._txns.write(marked, found.version):", "if True:"),

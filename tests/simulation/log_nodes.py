@@ -122,6 +122,7 @@ class LogProcess(SimClient):
         on_point: Callable[["LogProcess", str], None],
     ) -> None:
         super().__init__(world, name, options, seed)
+        self.left = False  # its logs are being closed, and with them all handles
         self.late = 0.0  # the share of faults that let an operation land late
         rate = 1 + Random(seed).uniform(-0.004, 0.004)  # of a clock that nobody sets
         self.logs = Logs(

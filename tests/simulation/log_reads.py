@@ -5,7 +5,7 @@ Each record writes one of a few registers.  A read is judged by the mode's promi
 asked is in its answer; a bounded one's before the age that it tells.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from random import Random
 from typing import Any
 
@@ -48,10 +48,11 @@ class Registers:
         self.values[key_of(record.value)] = record.value
 
     def save(self) -> list[bytes]:
-        raise AssertionError("no history here saves")
+        return [b"%d %s\n" % each for each in self.values.items()]
 
-    def load(self, data: object) -> None:
-        raise AssertionError("nor loads")
+    def load(self, data: Iterable[bytes]) -> None:
+        rows = (row.partition(b" ") for row in b"".join(data).splitlines())
+        self.values = {int(key): value for key, _space, value in rows}
 
 
 class Standing:
@@ -98,11 +99,11 @@ class Reads:
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
-    def do_lead(self, rng: Random) -> None:
+    def do_read_stand(self, rng: Random) -> None:
         """A replica that stands for the log."""
         self._stand(rng, True)
 
-    def do_replica(self, rng: Random) -> None:
+    def do_read_watch(self, rng: Random) -> None:
         """One that only follows."""
         self._stand(rng, False)
 
@@ -123,7 +124,7 @@ class Reads:
 
         made.asked = process.ask(make, told)
 
-    def do_propose(self, rng: Random) -> None:
+    def do_read_write(self, rng: Random) -> None:
         """By a replica that leads: as an append of its own handle."""
         history = self.history
         leading = [each for each in self.standing if each.works and each.replica and each.replica.owner is not None]
@@ -135,7 +136,7 @@ class Reads:
         handle = history.handle_of(each.process, each.replica.owner)
         history.append(handle, handle.values(rng, rng.randint(1, 3), 8))
 
-    def do_ask(self, rng: Random) -> None:
+    def do_read_ask(self, rng: Random) -> None:
         """A client reads, at one replica or at all."""
         self.check_leases()
         modes = self.history.plan.profile.reads
@@ -175,7 +176,7 @@ class Reads:
         if len(holders) > 1:
             self.history.truth.break_("lease", f"the owners of epochs {sorted(holders)} hold a lease at once")
 
-    def do_leases(self, rng: Random) -> None:
+    def do_read_leases(self, rng: Random) -> None:
         """They are turned off, on, and given another time."""
         process = self.history.some_process(rng)
         if not process.frozen:

@@ -171,7 +171,25 @@ class LogTruth:
         for number, segment in before.items():
             self._kept(segment, after.get(number), doomed, new)
         self.seen["chunk named"] += len(new["chunks"]) > len(old["chunks"])
+        self._snapshots(old, new, set(doomed))
         return fresh
+
+    def _snapshots(self, old: Json, new: Json, doomed: set[int]) -> None:
+        """Each kept one is whole, and has its tail; a newer one only is named; what is left out is doomed."""
+        was, now = ({each["ledger"]: each for each in manifest["snapshots"]} for manifest in (old, new))
+        newest = max((each["index"] for each in was.values()), default=-1)
+        for ledger, each in now.items():
+            metadata = self.metadata(ledger)
+            if metadata is None or not metadata.is_closed or metadata.last_entry != each["entries"] + 1:
+                self.break_("holds", f"the snapshot {each} is named, its ledger is {metadata}")
+            if each["index"] < new["begin"]["index"]:
+                self.break_("holds", f"the log begins at {new['begin']}, the snapshot {each} is kept")
+            if ledger not in was:
+                self.seen["snapshot named"] += 1
+                if each["index"] <= newest:
+                    self.break_("holds", f"the snapshot {each} is named after one at {newest}")
+        if len(now) > 3 or not was.keys() - now.keys() <= doomed:
+            self.break_("holds", f"the snapshots {list(was)} became {list(now)}, doomed are {sorted(doomed)}")
 
     def _one_sequence(self, manifest: Json, segments: Sequence[Json]) -> None:
         end: tuple[int, int] | None = None
@@ -311,8 +329,8 @@ class LogTruth:
             return
         if self.ledgers.tags[ledger].get("quire/log", self.log) != self.log:
             return
-        if any(segment["ledger"] == ledger for segment in self.segments()):
-            self.break_("named exists", f"ledger {ledger} is deleted, and a segment")
+        if any(each["ledger"] == ledger for each in (*self.segments(), *self.manifest["snapshots"])):
+            self.break_("named exists", f"ledger {ledger} is deleted, and a segment or a snapshot")
         intents = {path: intent for path, intent in self.intents.items() if ledger in intent["ledgers"]}
         for path, intent in intents.items():
             if ledger not in self.dropped and not self._is_dead(path, intent):
@@ -450,7 +468,7 @@ class LogTruth:
         """Ledgers of this layer that nothing names."""
         assert self.manifest is not None
         named = {segment["ledger"] for segment in self.segments()}
-        named |= {each["ledger"] for each in self.manifest["doomed"]}
+        named |= {each["ledger"] for each in (*self.manifest["doomed"], *self.manifest["snapshots"])}
         named |= {ledger for intent in self.intents.values() for ledger in intent["ledgers"]}
         return {ledger for ledger in self.ledgers if self.ledgers.tags[ledger].get("quire/log")} - named
 

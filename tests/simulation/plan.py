@@ -362,15 +362,23 @@ log_profile(
     fault_rates=(0.0, 0.15, 0.3), points=("open", "roll", "fence", "publish", "trim", "trim", "orphan"),
 )  # fmt: skip
 log_profile(
+    "log replica",
+    {"append": 2, "replica": 8, "propose": 40, "ask": 12, "snapshot": 9, "cut": 9, "close_replica": 3, "tidy": 5,
+     "orphans": 3, "repair": 4, "part": 5, "commit": 5, "own": 1, "force": 1, "stop_owner": 2, "crash": 3,
+     "expire": 2, "read": 2, "crash_at": 5, "kill": 2, "start": 6},
+    txns=1, late=0.1, chance_on=0.6, always=frozenset({"replica", "propose", "ask", "snapshot", "cut"}),
+    fault_rates=(0.0, 0.1, 0.3), points=("snapshot", "snapshot", "trim", "open", "roll"),
+)  # fmt: skip
+log_profile(
     "log end", {**OWNERS, **PUBLISHERS}, txns=1, late=0.2, chance_on=0.5, steps=(6, 20), ends=True,
     always=frozenset({"own", "part", "commit"}), fault_rates=(0.0, 0.1, 0.3), points=("adopt", "publish", "roll"),
 )  # fmt: skip
 log_profile(
     "log lease",
-    {"lead": 14, "replica": 5, "propose": 60, "ask": 80, "own": 2, "force": 5, "roll": 3, "stop_owner": 6,
-     "crash_owner": 3, "expire": 5, "repair": 6, "leases": 2, "jump": 3, "crash_at": 2, "transfer": 1, "read": 1,
+    {"read_stand": 14, "read_watch": 5, "read_write": 60, "read_ask": 80, "own": 2, "force": 5, "roll": 3, "stop_owner": 6,
+     "crash_owner": 3, "expire": 5, "repair": 6, "read_leases": 2, "jump": 3, "crash_at": 2, "transfer": 1, "read": 1,
      "stop_link": 2, "heal": 5, "slow_host": 2, "kill": 1, "start": 4, "append": 10},
-    chance_on=0.7, always=frozenset({"lead", "replica", "propose", "ask"}), steps=(40, 160), gap=0.05, late=0.1,
+    chance_on=0.7, always=frozenset({"read_stand", "read_watch", "read_write", "read_ask"}), steps=(40, 160), gap=0.05, late=0.1,
     points=("claim", "settle", "open", "roll", "fence", "move"), fault_rates=(0.0, 0.0, 0.1),
     reads=("index", "index", "lease", "lease", "barrier", "bounded"),
 )  # fmt: skip

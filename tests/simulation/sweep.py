@@ -54,6 +54,7 @@ MIXED = (
     "log late",
     "log end",
     "log trim",
+    "log replica",
 )
 ENOUGH = 10_000  # histories after which every rare case must have been met
 ENOUGH_FOR_POINTS = 100_000  # the same for a kill at each single step of a log's process
@@ -69,6 +70,7 @@ OF_LOGS = (
     "open ledger recovered from outside",
     "owner crashed", "ownership forced", "part failed -306", "part of several ledgers", "process frozen",
     "session expired",
+    "barrier read", "proposal answered", "snapshot loaded", "snapshot named", "trim refused by a hold",
     "session of a frozen process ended", "tail at the end of the log", "two handles of one process", "zombie task",
     *(f"killed in {procedure}" for procedure in PROCEDURES if procedure != "orphan"),
 )  # fmt: skip

@@ -1,0 +1,187 @@
+"""What is applied, in slices; who is answered, and when; what becomes of those who wait when it ends."""
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+
+from quire.log.core.batch import Records
+from quire.log.core.machine.applying_messages import Applied, ApplyRaised, Given
+from quire.log.machine.applier import LOOKED_AT, SLICE_S, Applier, records_of
+from quire.log.owner.appends import Batch, Call
+from quire.log.owner.encoder import Placed
+from quire.log.reader.batches import Record
+from quire.protocol.errors import ClientClosed
+from quire.protocol.log_errors import ApplyFailed
+from tests.log.fakes.machines import Chain
+
+# SPDX-License-Identifier: Apache-2.0
+
+CLOSED = ClientClosed("it was closed")
+
+
+def records(first, values):
+    return [Record(number, number, 5, value, None, None, ()) for number, value in enumerate(values, first)]
+
+
+def given(first, values):
+    return Given(first, len(values), sum(map(len, values)), lambda: records(first, values))
+
+
+class Story:
+    """An applier with a machine that holds nothing, and what it has told."""
+
+    def __init__(self, machine=None):
+        self.clock, self.told = Clock(), []
+        self.applier = Applier("orders", self.clock, self.told.append)
+        self.machine = machine or Chain()
+        self.applier.begin(self.machine, 0)
+
+    def asked(self, index):
+        """An answer for a record whose index is known once the Deferred fires."""
+        appended = index if isinstance(index, Deferred) else Deferred()
+        answer = Deferred.fromCoroutine(self.applier.answer(appended))
+        if appended is not index:
+            appended.callback(index)
+        return answer
+
+
+def outcome(deferred):
+    """What it fired with."""
+    found = []
+
+    def keep(result):
+        found.append(result)
+        return None if isinstance(result, Failure) else result
+
+    deferred.addBoth(keep)
+    return found[0] if found else None
+
+
+def test_records_are_applied_in_order_without_those_that_were():
+    """The first few of a batch may have been given before."""
+    story = Story()
+    story.applier.apply(given(0, [b"a", b"b"]), 0)
+    story.applier.apply(given(1, [b"b", b"c"]), 1)
+    assert (story.applier.applied, story.machine.applied) == (3, 3)
+    assert story.told == [Applied(2), Applied(3)]
+
+
+def test_long_work_is_done_in_slices():
+    """The reactor does other things between; what comes meanwhile waits behind it; reads are between two applies."""
+    clock = Clock()
+
+    class Slow(Chain):
+        def apply(self, record):
+            clock.advance(SLICE_S / LOOKED_AT)
+            return super().apply(record)
+
+    story = Story(Slow())
+    story.clock = clock
+    applier = Applier("orders", clock, story.told.append)
+    applier.begin(story.machine, 0)
+    applier.apply(given(0, [b"x"] * 300), 0)
+    assert 0 < applier.applied < 300
+    reached = applier.reached(300)
+    applier.apply(given(300, [b"y"]), 0)
+    assert outcome(reached) is None
+    while applier.applied < 301:
+        before = applier.applied
+        clock.advance(0)
+        assert before < applier.applied <= before + 4 * LOOKED_AT
+    assert reached.called
+    assert story.told[-1] == Applied(301)
+
+
+def test_a_proposal_is_answered_whenever_its_index_is_known():
+    """Before its record is applied, or after; what nobody can want any more is not kept."""
+    story = Story()
+    early, index = story.asked(0), Deferred()
+    late = story.asked(index)
+    story.applier.apply(given(0, [b"a", b"b"]), 0)
+    assert outcome(early) == (0, b"a")
+    assert outcome(late) is None
+    index.callback(1)
+    assert outcome(late) == (1, b"b")
+    failure = outcome(story.asked(1))
+    assert failure.check(ApplyFailed)
+    assert failure.value.index == 1
+
+
+def test_a_proposal_that_fails_is_told_why():
+    """Its append's error."""
+    story, index = Story(), Deferred()
+    answer = story.asked(index)
+    index.errback(CLOSED)
+    assert outcome(answer).value is CLOSED
+
+
+def test_whoever_waits_for_an_index():
+    """Fires when all below it is applied, in the order of indexes; at once when it is."""
+    story, fired = Story(), []
+    for index in (2, 1, 3, 0):
+        story.applier.reached(index).addCallback(lambda _none, index=index: fired.append(index))
+    assert fired == [0]
+    story.applier.apply(given(0, [b"a", b"b"]), 0)
+    assert fired == [0, 1, 2]
+    story.applier.forget()
+    waiting = story.applier.reached(0)
+    assert outcome(waiting) is None
+    story.applier.begin(Chain(), 5)
+    assert fired == [0, 1, 2, 3]
+    assert waiting.called
+
+
+def test_a_load_passes_over_proposals():
+    """Their records are in the snapshot; what the machine gave for them nobody knows."""
+    story = Story()
+    below, above = story.asked(3), story.asked(7)
+    story.applier.forget()
+    story.applier.begin(Chain(), 5)
+    assert outcome(below).check(ApplyFailed)
+    assert outcome(above) is None
+
+
+def test_a_machine_that_raises():
+    """Nothing behind that record is applied; the error names its index and the cause."""
+    story = Story()
+    story.applier.apply(given(0, [b"a", b"bad", b"c"]), 0)
+    assert (story.applier.applied, story.machine.applied) == (1, 1)
+    (raised,) = story.told
+    assert isinstance(raised, ApplyRaised)
+    assert (raised.index, raised.error.index) == (1, 1)
+    assert isinstance(raised.error.__cause__, ValueError)
+    story.applier.end(raised.error)
+    for waiting in (story.asked(1), story.applier.reached(9)):
+        assert outcome(waiting).value is raised.error
+
+
+def test_the_end_answers_all_who_wait():
+    """With its error; the machine stays."""
+    story = Story()
+    waiting = [story.asked(3), story.applier.reached(4)]
+    story.applier.end(CLOSED)
+    for each in waiting:
+        assert outcome(each).value is CLOSED
+    assert story.applier.machine is story.machine
+
+
+def test_what_is_proposed_while_records_are_applied():
+    """An answer's callback may give more to be applied: it comes behind."""
+    story = Story()
+    answer = story.asked(0)
+    answer.addCallback(lambda _answer: story.applier.apply(given(2, [b"c"]), 0))
+    story.applier.apply(given(0, [b"a", b"b"]), 0)
+    assert story.machine.applied == 3
+
+
+@pytest.mark.parametrize("columns", [{}, {"keys": [b"k", None], "times": [None, 7], "headers": [[("a", b"1")], []]}])
+def test_an_owner_s_batch_is_what_a_reader_gets(columns):
+    """Indexes, positions, stamp and all columns."""
+    batch = Batch(Records([b"ab", b"c"], **columns), [(Call(2, False, 9.0), 2)])
+    batch.placed = Placed(7, [20, 22], 23, 1700)
+    key, time, headers = (b"k", 7, (("a", b"1"),)) if columns else (None, None, ())
+    assert records_of(batch) == [
+        Record(7, 20, 1700, b"ab", key, None, headers),
+        Record(8, 22, 1700, b"c", None, time, ()),
+    ]
