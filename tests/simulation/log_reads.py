@@ -58,8 +58,9 @@ class Registers:
 class Standing:
     """A replica in a process."""
 
-    def __init__(self, process: LogProcess) -> None:
+    def __init__(self, process: LogProcess, stands: bool) -> None:
         self.process = process
+        self.stands = stands
         self.replica: Replica | None = None
         self.asked: Job | None = None
 
@@ -113,7 +114,7 @@ class Reads:
         living = [each for each in self.standing if each.process.alive]
         if process.frozen or len(living) >= REPLICAS_MAX:
             return
-        made = Standing(process)
+        made = Standing(process, stand)
         self.standing.append(made)
         make = process.logs.replica("orders", Registers, stand=stand)
 
@@ -187,13 +188,18 @@ class Reads:
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
-    def finish(self) -> None:
-        """Faults are over: reads are answered, and replicas end."""
+    def make_way(self) -> None:
+        """Faults are over: what was asked is answered, and nobody stands for the log any more."""
         history = self.history
         history.until("a replica hangs", lambda: all(each.asked is None or each.asked.over for each in self.standing))
         history.until("a read hangs", lambda: all(job.over for job in self.jobs))
+        self._close([each for each in self.standing if each.stands])
+
+    def finish(self) -> None:
+        """The log has an owner: every follower is read, and ends."""
+        history = self.history
         for each in self.standing:
-            if each.works:
+            if each.works and not each.stands:
                 last = [self.read(each, "index", 0, 0)]
 
                 def read(each: Standing = each, last: list[Job] = last) -> bool:
@@ -202,8 +208,11 @@ class Reads:
                     return last[0].over and (last[0].error is None or not each.works)
 
                 history.until("no read after the quiet has an answer", read)
-        closing = [each.process.ask(each.replica.close()) for each in self.standing if each.works and each.replica]
-        history.until("the close of a replica hangs", lambda: all(job.over for job in closing))
+        self._close([each for each in self.standing if not each.stands])
+
+    def _close(self, some: Sequence[Standing]) -> None:
+        closing = [each.process.ask(each.replica.close()) for each in some if each.works and each.replica]
+        self.history.until("the close of a replica hangs", lambda: all(job.over for job in closing))
 
     def judge(self, values: Sequence[bytes]) -> None:
         """
