@@ -329,9 +329,9 @@ class Replica(Handle):
         """What the machine gives for it; a cancelled task's record may be in the log all the same."""
         return await _proposed(self._thread, self._replica, value, wait)
 
-    async def read(self, fn: Callable[[Any], Any], mode: str = "barrier") -> Answer:
+    async def read(self, fn: Callable[[Any], Any], mode: str = "index", bound_ms: float | None = None) -> Answer:
         """`fn` is called on the reactor's thread."""
-        return await wait(self._thread, lambda: self._replica.read(fn, mode))
+        return await wait(self._thread, lambda: self._replica.read(fn, mode, bound_ms))
 
     async def snapshot(self) -> int:
         return await wait(self._thread, self._replica.snapshot)

@@ -395,13 +395,14 @@ class Replica(Handle):
         """
         return self._thread.wait(lambda: self._replica.propose(value, wait))
 
-    def read(self, fn: Callable[[Any], Any], mode: str = "barrier") -> Answer:
+    def read(self, fn: Callable[[Any], Any], mode: str = "index", bound_ms: float | None = None) -> Answer:
         """
-        What a function of the machine gives, called on the reactor's thread between two applies, so it must not block.
-        "barrier": all that was acknowledged before is applied, where this replica leads.  "unsafe": whatever is
-        applied.  `StaleRead`, `NotOwner`, `ValueError`.
+        What a function of the machine gives, called on the reactor's thread between two applies, perhaps more than
+        once, so it must not block.  What was acknowledged before is in it, proved by "index", by "lease" at the owner
+        without a message, or by "barrier", at the owner only; "bounded": what was acknowledged `bound_ms` before;
+        "unsafe": whatever is applied.  `StaleRead`, `NotOwner`, `MetaStore`, `ValueError`.
         """
-        return self._thread.wait(lambda: self._replica.read(fn, mode))
+        return self._thread.wait(lambda: self._replica.read(fn, mode, bound_ms))
 
     def snapshot(self) -> int:
         """

@@ -9,21 +9,17 @@ round asks the ledger and the manifest after a `sync` that was asked after the r
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import aclosing
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
 
-from quire.client.api import Entry, Reader
-from quire.log.core.edits import Me
-from quire.log.core.frame import unpack_header
 from quire.log.core.manifest import Manifest
 from quire.log.core.values import Segment
+from quire.log.machine.horizon import Horizon, Stored
 from quire.log.machine.machines import Proof
 from quire.log.store.kept import TRIES_MAX, Kept
 from quire.log.upkeep.keeping import KeptOwner
-from quire.metadata.ledger import LedgerState
-from quire.protocol.errors import ClientClosed, LedgerError, NoSuchLedger
+from quire.protocol.errors import ClientClosed, LedgerError
 from quire.protocol.log_errors import StaleRead
 
 # SPDX-License-Identifier: Apache-2.0
@@ -36,15 +32,14 @@ class Proofs:
     """`owner()` is this process's owner of the log, if it has one."""
 
     def __init__(self, kept: Kept, owner: Callable[[], KeptOwner | None]) -> None:
-        self._client = kept.client
+        self._ledgers = kept.ledgers
         self._log = kept.log
         self._owner = owner
         self._boottime = kept.ages.boottime
-        self._read_s = kept.options.read_ms / 1000
+        self._horizon = Horizon(kept.client, kept.options.read_ms / 1000)
         self._asked: list[Deferred[Proof]] = []  # of the next round
         self._asking = False
         self._last: Proof | None = None
-        self._reader: Reader | None = None  # of the open segment
 
     # -- modes -----------------------------------------------------------------------------------------------------
 
@@ -97,11 +92,11 @@ class Proofs:
                 Deferred.fromCoroutine(self._settle(asked, since, found))
         self._asking = False
 
-    async def _settle(self, asked: "list[Deferred[Proof]]", since: float, found: "int | Stored") -> None:
+    async def _settle(self, asked: "list[Deferred[Proof]]", since: float, found: int | Stored) -> None:
         try:
-            proof = Proof(found if isinstance(found, int) else await self._index_of(found), since)
+            proof = Proof(found if isinstance(found, int) else await self._horizon.index_of(found), since)
         except ClientClosed as error:
-            if self._reader is None:
+            if self._horizon.closed:
                 self._answer(asked, error)
             else:  # a later round has opened the next segment
                 self._ask(asked)
@@ -122,7 +117,7 @@ class Proofs:
             else:
                 each.callback(answer)
 
-    async def _round(self) -> "int | Stored":
+    async def _round(self) -> int | Stored:
         """The index, or the entry that tells it."""
         owner = self._owner()
         end = 0 if owner is None else owner.end.index
@@ -130,15 +125,15 @@ class Proofs:
         manifest = (self._log.known or await self._log.read()).value
         for _ in range(TRIES_MAX):
             before = manifest.open_segment
-            mine = owner is not None and Me(owner.token, owner.epoch).owns(manifest)
-            manifest, found = await self._with_manifest(self._is_open(before) if mine else self._stored(before))
+            mine = owner is not None and owner.me.owns(manifest)
+            manifest, found = await self._with_manifest(self._is_open(before) if mine else self._horizon.stored(before))
             if manifest.open_segment != before or (found is None and before is not None):
                 continue
             if before is None:
                 return max(end, manifest.closed_end[0])
             if isinstance(found, Stored):
                 return found
-            if found and owner is not None and Me(owner.token, owner.epoch).owns(manifest):
+            if found and owner is not None and owner.me.owns(manifest):
                 return max(end, manifest.closed_end[0])
             owner = None  # another one has ended its ledger
         raise StaleRead(f"the manifest of the log {self._log.name!r} changed {TRIES_MAX} times during one proof")
@@ -157,59 +152,8 @@ class Proofs:
         """Whether nobody has ended the owner's ledger; None: there is none."""
         if segment is None:
             return None
-        try:
-            return (await self._client.metadata(segment.ledger)).state is LedgerState.OPEN
-        except NoSuchLedger:
-            return False
-
-    async def _stored(self, segment: Segment | None) -> "Stored | None":
-        """How far it may be acknowledged; None where its ledger is gone: the manifest says what became of it."""
-        if segment is None:
-            return None
-        try:
-            reader = await self._opened(segment.ledger)
-            _confirmed, last = await reader.read_horizon()
-        except NoSuchLedger:
-            return None
-        return Stored(segment, reader, last)
-
-    async def _opened(self, ledger: int) -> Reader:
-        if self._reader is None or self._reader.id != ledger:
-            self.close()
-            metadata = await self._client.metadata(ledger)
-            self._reader = await self._client.open_ledger(ledger, metadata.password or b"", recover=False)
-        return self._reader
-
-    async def _index_of(self, stored: "Stored") -> int:
-        """Behind an entry, once it is confirmed; or behind the ledger's last, if it ended below that."""
-        segment, reader, last = stored
-        while last >= 0:
-            if last <= reader.last_entry_id:
-                return _end_of(segment, *await reader.read(last, last))
-            async with aclosing(reader.tail(self._read_s, last)) as lists:
-                async for some in lists:
-                    return _end_of(segment, some[0])
-            if not reader.closed:
-                raise StaleRead(f"entry {last} of ledger {reader.id} was not confirmed in {self._read_s} s (read_ms)")
-            last = min(last, reader.last_entry_id)
-        return segment.first
+        return await self._ledgers.is_open(segment.ledger)
 
     def close(self) -> None:
         """The ledger that it has open."""
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            reader.close()
-
-
-class Stored(NamedTuple):
-    """The highest entry of the open segment that may be acknowledged; -1: none."""
-
-    segment: Segment
-    reader: Reader
-    last: int
-
-
-def _end_of(segment: Segment, entry: Entry) -> int:
-    """The index behind an entry of a segment."""
-    header = unpack_header(entry.data)
-    return segment.first + header.ordinal + header.records
+        self._horizon.close()

@@ -19,7 +19,6 @@ from quire.log.core.machine.applying_messages import Role, SaveAsked
 from quire.log.machine.driver import ReplicaDriver
 from quire.log.machine.machines import Answer, Proof
 from quire.log.machine.proofs import Proofs, Prove
-from quire.log.owner.appends import Position
 from quire.log.upkeep.keeping import KeptOwner
 from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import StaleRead
@@ -110,11 +109,11 @@ class Replica:
             return await self._append(owner, value)
 
         async def index() -> int:
-            return (await self._append(owner, value)).index
+            return int((await self._append(owner, value)).index)
 
         return await self._driver.applier.answer(Deferred.fromCoroutine(index()))
 
-    async def _append(self, owner: KeptOwner, value: bytes) -> Position:
+    async def _append(self, owner: KeptOwner, value: bytes) -> Any:
         await owner.ready(1, len(value))
         return await owner.append(value)
 

@@ -42,7 +42,7 @@ from quire.metadata.clock import Clock, pause
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.metadata.records import NoRecord, RecordError
 from quire.metadata.store import Versioned, Watch
-from quire.protocol.errors import MetaStore, NoSuchLedger
+from quire.protocol.errors import MetaStore
 from quire.protocol.log_errors import LogError
 
 # SPDX-License-Identifier: Apache-2.0
@@ -92,7 +92,7 @@ class OwnerDriver:
         self.timers = OwnerTimers(self._clock, client.random, options)
         self.rolling = Rolling(records, self.timers, lambda: self.feed(m.RollDue()))
         self.patience = Patience(records, self._clock, self.timers, self.machine, self.feed)
-        self.lease: OwnerLease = OwnerLease(leases, records, self, self.timers)
+        self.lease: OwnerLease = OwnerLease(leases, records, self, self.timers.lease)
         self._claimed_at = 0.0
         self._manifest_watch: Watch | None = None
         self._ledger_watch: Watch | None = None
@@ -249,7 +249,7 @@ class OwnerDriver:
                     await self._records.records.sync()
                     await self._records.read()
                     value = OwnerValue(self.token, 0, self._address, self._host, self._records.now_ms())
-                    done = await self.lease.claimed(edits.Claim(value), self._edit)
+                    done = await self.lease.leases.edit(edits.Claim(value), self._edit)
                     break
                 except LogError as error:
                     self.feed(m.Refused(error))
@@ -288,10 +288,7 @@ class OwnerDriver:
 
         async def is_open(_manifest: Manifest) -> bool:
             """A ledger that is gone, or was fenced by another one, is not named."""
-            try:
-                return (await self._client.metadata(effect.ledger)).state is LedgerState.OPEN
-            except NoSuchLedger:
-                return False
+            return await self._ledgers.is_open(effect.ledger)
 
         async def work() -> None:
             edit = edits.OpenSegment(self.me, effect.ledger, ends=effect.ends)

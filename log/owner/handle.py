@@ -4,6 +4,8 @@ An owner as Twisted programs see it: appends, their window, and what becomes of 
 Knows: which calls one item answers, and where each record got its place.
 Does not know: claims, ledgers, edits (`driver`), how much may be under way (`window`), what a record means.
 
+Long: what a user asks, and what the driver answers, are a few lines each on the same window of appends.
+
 Batch first: what arrives while something is under way is gathered until the reactor's next turn and becomes one entry.
 """
 

@@ -14,28 +14,26 @@ from typing import Any, Protocol
 from twisted.logger import Logger
 
 from quire.log.core.edits import Edit, Me
-from quire.log.core.machine.lease import AGAIN, FREE, HELD, Lease, end_of
+from quire.log.core.machine.lease import AGAIN, FREE, HELD, end_of
 from quire.log.core.ownership import Ownership, State
-from quire.log.owner.claims import Claims
-from quire.log.owner.timers import OwnerTimers
-from quire.log.store.editing import Beside, Edited, LogRecords, nothing
-from quire.log.store.leases import Ended, Leases
-from quire.metadata.records import RecordChanged
-from quire.metadata.store import Versioned
+from quire.log.store.editing import Edited, LogRecords
+from quire.log.store.leases import Found, Leases, Perform
 from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
 
 log = Logger()
 
+Later = Callable[[float, Callable[[], None]], None]
 HOLDING = frozenset({State.IDLE, State.OPENING, State.WRITING, State.ROLLING, State.FENCED})
 FREED_TRIES_MAX = 3  # then it is left to whoever takes over, who waits for its end
 
 
-class Perform(Protocol):
-    """An edit of the owner's, tried until its outcome is known; None: refused."""
+class Claim(Protocol):
+    """What it needs of the handle's claim."""
 
-    def __call__(self, edit: Edit, /, *, beside: Beside = nothing) -> Awaitable[Edited | None]: ...
+    @property
+    def held(self) -> bool: ...
 
 
 class Driver(Protocol):
@@ -43,7 +41,9 @@ class Driver(Protocol):
 
     token: str
     machine: Ownership
-    claims: Claims
+
+    @property
+    def claims(self) -> Claim: ...
 
     @property
     def me(self) -> Me: ...
@@ -52,15 +52,17 @@ class Driver(Protocol):
 
 
 class OwnerLease:
-    """`ends` is the time of `leases.boottime` at which it ends."""
+    """`later(seconds, fn)` calls once.  `ends` is the time of `leases.boottime` at which it ends."""
 
-    def __init__(self, leases: Leases, log: LogRecords, driver: Driver, timers: OwnerTimers) -> None:
+    def __init__(
+        self, leases: Leases, log: LogRecords, driver: Driver, later: Callable[[float, Callable[[], None]], None]
+    ) -> None:
         self.leases = leases
         self.ends = 0.0
         self._log = log
         self._driver = driver
-        self._timers = timers
-        self._known: Versioned[Lease] | None = None
+        self._later = later
+        self._known: Found | None = None
         self._busy = False
         self._over = False
 
@@ -114,7 +116,7 @@ class OwnerLease:
         finally:
             self._busy = False
         if self._ms and not self._over:
-            self._timers.lease(self._ms / 3000, self.look)
+            self._later(self._ms / 3000, self.look)
 
     async def _read(self) -> None:
         self._known = await self.leases.read()
@@ -133,18 +135,9 @@ class OwnerLease:
             await self._log.read()
         sent = self.leases.boottime()
         version = await self.leases.write(after, version)
-        self._known = Versioned(after, version)
+        self._known = Found(after, version)
         self.ends = end_of(sent, ms)
         self._log.counters.lease = lambda: self.seconds_left
-
-    async def claimed(self, edit: Edit, perform: Perform) -> Edited | None:
-        """The edit that makes this handle the owner, once nobody else may answer by a lease.  `MetaStore`."""
-        while True:
-            ended = await self.leases.ended()
-            try:
-                return await perform(edit, beside=self.leases.freed(ended))
-            except RecordChanged:  # the lease was, meanwhile
-                continue
 
     async def resigned(self, edit: Edit, perform: Perform) -> Edited | None:
         """The owner's last edit: its lease counts no more, and the next owner need not wait for its end."""
@@ -154,7 +147,7 @@ class OwnerLease:
                 lease, version = await self.leases.read()
                 if lease.state != HELD or lease.token != self._driver.token:
                     break
-                return await perform(edit, beside=self.leases.freed(Ended(lease, version)))
+                return await perform(edit, beside=self.leases.freed(Found(lease, version)))
             except LedgerError as error:
                 log.debug("the lease of the log {name}: {error}", name=self._log.name, error=str(error))
         return await perform(edit)

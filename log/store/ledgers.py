@@ -18,7 +18,7 @@ from quire.client.api import Client, Writer
 from quire.conf.log import LogSettings
 from quire.log.core.frame import unpack_header
 from quire.log.core.values import Counts
-from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.metadata.store import at_once
 from quire.protocol.errors import LedgerError, MetaStore, NoSuchLedger
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
@@ -120,6 +120,13 @@ class LogLedgers:
         return Ended(
             last, Counts(header.ordinal + header.records, header.offset + header.bytes, last + 1, header.stamp)
         )
+
+    async def is_open(self, ledger: int) -> bool:
+        """Whether nobody has ended it, nor deleted it.  `MetaStore`."""
+        try:
+            return (await self._client.metadata(ledger)).state is LedgerState.OPEN
+        except NoSuchLedger:
+            return False
 
     async def delete(self, ledger: int, fenced: Callable[[], object] = lambda: None, abandon: bool = False) -> None:
         """

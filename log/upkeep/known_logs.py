@@ -208,7 +208,8 @@ class KnownLogs:
         current = LogSettings.of((await log.read()).value.settings)
         changed = current.changed(**settings)
         edit = upkeep_edits.Update(changed)
-        done = await (self._keep(log).leases if "lease_ms" in changed else log).edit(edit)
+        done = await (self._keep(log).leases.edit(edit, log.edit) if "lease_ms" in changed else log.edit(edit))
+        assert done is not None
         return info_of(done.manifest)
 
     async def rename(self, name: str, new: str) -> LogInfo:

@@ -29,6 +29,7 @@ from quire.client.placement.place_sources import parse_places
 from quire.conf import properties
 from quire.log.core import frame, manifest, publishing
 from quire.log.core.machine import snapshot_ledger
+from quire.log.core.machine.lease import Lease
 from quire.log.core.streams import cursor_entries as acks
 from quire.log.core.streams.cursor_value import CursorValue
 from quire.log.store import paths
@@ -186,10 +187,11 @@ def registration(data: bytes) -> None:
 @target("log.core.manifest.Manifest.decode", "log.core.manifest.Chunk.decode", "log.core.manifest.Adopted.decode",
         "log.core.manifest.decode_name", "log.core.streams.cursor_value.CursorValue.decode",
         "log.core.publishing.Txn.decode", "log.core.publishing.Intent.decode", "log.core.values.from_json",
-        "log.core.machine.snapshot_ledger.Head.decode", "log.core.machine.snapshot_ledger.End.decode")  # fmt: skip
+        "log.core.machine.snapshot_ledger.Head.decode", "log.core.machine.snapshot_ledger.End.decode",
+        "log.core.machine.lease.Lease.decode")  # fmt: skip
 def log_records(data: bytes) -> None:
     kinds = manifest.Manifest, manifest.Chunk, manifest.Adopted, CursorValue, publishing.Txn, publishing.Intent
-    for kind in (*kinds, snapshot_ledger.Head, snapshot_ledger.End):
+    for kind in (*kinds, snapshot_ledger.Head, snapshot_ledger.End, Lease):
         with refused_as(LogDamaged, UnknownFormat):
             found = kind.decode(data)
             assert kind.decode(found.encode()) == found

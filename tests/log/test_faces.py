@@ -24,7 +24,21 @@ CORE = {
 }
 # What only the Twisted face has: an append there never waits, and what the layer below calls is public in Python.
 TWISTED = {
-    "Owner": {"ready", "start", "owner", "opened", "counts", "send", "released", "failed", "over", "tidy"},
+    "Owner": {
+        "ready",
+        "start",
+        "owner",
+        "opened",
+        "counts",
+        "send",
+        "released",
+        "failed",
+        "over",
+        "tidy",
+        "learnt",
+        "lease",
+        "me",
+    },
     "Replica": {"begin", "owner"},
 }
 FACES = {"Owner": {"append_async"}}

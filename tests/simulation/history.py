@@ -64,7 +64,8 @@ class Log:
         failure = event.get("log_failure")
         # A process that died handles no failure: errors of the protocol are no bugs, nor is it one when Python frees a
         # coroutine of it before the one that awaits it.
-        freed = isinstance(failure and failure.value, RuntimeError) and "already awaited" in str(failure.value)
+        said = "" if failure is None else str(failure.value)
+        freed = "already awaited coroutine" in said or "coroutine already executing" in said
         if failure is not None and not freed and not isinstance(failure.value, LedgerError):
             self.failures.append(failure.getTraceback())
 

@@ -452,7 +452,7 @@ class LogHistory(History):
         self.doom = None
         self._calm()
         self.until("an append, a read or a commit hangs", self._all_answered)
-        self.reads.finish()
+        self.reads.make_way()
         rng = Random(self.plan.seed)
         last = self.new_process()
         for handle in self.handles:
@@ -464,6 +464,7 @@ class LogHistory(History):
         self.until("an append after the quiet hangs", lambda: handle.appends[-1][1].done)
         if handle.appends[-1][1].error is not None:
             raise Violation("ends", f"the log is owned, and an append fails: {handle.appends[-1][1].error!r}")
+        self.reads.finish()
         self.let_pass(QUIET_SECONDS)
         self._check_tails()
         for each in self.handles:

@@ -5,7 +5,7 @@ Each record writes one of a few registers.  A read is judged by the mode's promi
 asked is in its answer; a bounded one's before the age that it tells.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from random import Random
 from typing import Any
 
@@ -27,6 +27,15 @@ def key_of(value: bytes) -> int:
     return int(value.split(b".")[1]) % KEYS
 
 
+def in_order(state: Hashable, what: tuple[Any, ...]) -> tuple[Hashable, Any]:
+    """A `Model` of a register whose writes are in a known order."""
+    match what:
+        case ("write", before, after):
+            return (after, True) if state == before else (state, False)
+        case _:
+            return state, state
+
+
 class Registers:
     """The newest value of each key."""
 
@@ -39,17 +48,19 @@ class Registers:
         self.values[key_of(record.value)] = record.value
 
     def save(self) -> list[bytes]:
-        raise AssertionError("no history here saves")
+        return [b"%d %s\n" % each for each in self.values.items()]
 
-    def load(self, data: object) -> None:
-        raise AssertionError("nor loads")
+    def load(self, data: Iterable[bytes]) -> None:
+        rows = (row.partition(b" ") for row in b"".join(data).splitlines())
+        self.values = {int(key): value for key, _space, value in rows}
 
 
 class Standing:
     """A replica in a process."""
 
-    def __init__(self, process: LogProcess) -> None:
+    def __init__(self, process: LogProcess, stands: bool) -> None:
         self.process = process
+        self.stands = stands
         self.replica: Replica | None = None
         self.asked: Job | None = None
 
@@ -89,11 +100,11 @@ class Reads:
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
-    def do_lead(self, rng: Random) -> None:
+    def do_read_stand(self, rng: Random) -> None:
         """A replica that stands for the log."""
         self._stand(rng, True)
 
-    def do_replica(self, rng: Random) -> None:
+    def do_read_watch(self, rng: Random) -> None:
         """One that only follows."""
         self._stand(rng, False)
 
@@ -103,7 +114,7 @@ class Reads:
         living = [each for each in self.standing if each.process.alive]
         if process.frozen or len(living) >= REPLICAS_MAX:
             return
-        made = Standing(process)
+        made = Standing(process, stand)
         self.standing.append(made)
         make = process.logs.replica("orders", Registers, stand=stand)
 
@@ -114,7 +125,7 @@ class Reads:
 
         made.asked = process.ask(make, told)
 
-    def do_propose(self, rng: Random) -> None:
+    def do_read_write(self, rng: Random) -> None:
         """By a replica that leads: as an append of its own handle."""
         history = self.history
         leading = [each for each in self.standing if each.works and each.replica and each.replica.owner is not None]
@@ -126,7 +137,7 @@ class Reads:
         handle = history.handle_of(each.process, each.replica.owner)
         history.append(handle, handle.values(rng, rng.randint(1, 3), 8))
 
-    def do_ask(self, rng: Random) -> None:
+    def do_read_ask(self, rng: Random) -> None:
         """A client reads, at one replica or at all."""
         self.check_leases()
         modes = self.history.plan.profile.reads
@@ -166,7 +177,7 @@ class Reads:
         if len(holders) > 1:
             self.history.truth.break_("lease", f"the owners of epochs {sorted(holders)} hold a lease at once")
 
-    def do_leases(self, rng: Random) -> None:
+    def do_read_leases(self, rng: Random) -> None:
         """They are turned off, on, and given another time."""
         process = self.history.some_process(rng)
         if not process.frozen:
@@ -177,13 +188,18 @@ class Reads:
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
-    def finish(self) -> None:
-        """Faults are over: reads are answered, and replicas end."""
+    def make_way(self) -> None:
+        """Faults are over: what was asked is answered, and nobody stands for the log any more."""
         history = self.history
         history.until("a replica hangs", lambda: all(each.asked is None or each.asked.over for each in self.standing))
         history.until("a read hangs", lambda: all(job.over for job in self.jobs))
+        self._close([each for each in self.standing if each.stands])
+
+    def finish(self) -> None:
+        """The log has an owner: every follower is read, and ends."""
+        history = self.history
         for each in self.standing:
-            if each.works:
+            if each.works and not each.stands:
                 last = [self.read(each, "index", 0, 0)]
 
                 def read(each: Standing = each, last: list[Job] = last) -> bool:
@@ -192,16 +208,36 @@ class Reads:
                     return last[0].over and (last[0].error is None or not each.works)
 
                 history.until("no read after the quiet has an answer", read)
-        closing = [each.process.ask(each.replica.close()) for each in self.standing if each.works and each.replica]
-        history.until("the close of a replica hangs", lambda: all(job.over for job in closing))
+        self._close([each for each in self.standing if not each.stands])
+
+    def _close(self, some: Sequence[Standing]) -> None:
+        closing = [each.process.ask(each.replica.close()) for each in some if each.works and each.replica]
+        self.history.until("the close of a replica hangs", lambda: all(job.over for job in closing))
 
     def judge(self, values: Sequence[bytes]) -> None:
-        """What the log holds in the end tells which appends without an answer took effect."""
-        there = set(values)
-        for value, begun in self.written.items():
-            if value in there:
-                self.calls.append(Call(begun, NEVER, key_of(value), ("write", value)))
-        broken = first_broken(self.calls)
+        """
+        What the log holds in the end tells which appends without an answer took effect, and in which order all of them
+        did: a register is the place of its newest value in the log.
+        """
+        places: dict[bytes | None, int] = {None: 0}
+        for value in values:
+            places[value] = len(places)
+        before = dict.fromkeys(values, 0)
+        newest = dict.fromkeys(range(KEYS), 0)
+        for value in values:
+            before[value], newest[key_of(value)] = newest[key_of(value)], places[value]
+        calls = [
+            Call(begun, NEVER, key_of(value), ("write", before[value], places[value]), True)
+            for value, begun in self.written.items()
+            if value in places
+        ]
+        for call in self.calls:
+            if call.what[0] == "read":
+                calls.append(call._replace(answer=places.get(call.answer, -1)))
+            else:
+                value = call.what[1]
+                calls.append(call._replace(what=("write", before[value], places[value]), answer=True))
+        broken = first_broken(calls, in_order, 0)
         if broken is not None:
             text = "; ".join(f"{call.begin:.4f}-{call.end:.4f} {call.what} {call.answer!r}" for call in broken)
             raise Violation("linearizable", f"no order explains the calls of key {broken[0].key}: {text}")

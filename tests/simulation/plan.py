@@ -382,10 +382,11 @@ log_profile(
 )  # fmt: skip
 log_profile(
     "log lease",
-    {"lead": 14, "replica": 5, "propose": 60, "ask": 80, "own": 2, "force": 5, "roll": 3, "stop_owner": 6,
-     "crash_owner": 3, "expire": 5, "repair": 6, "leases": 2, "jump": 3, "crash_at": 2, "transfer": 1, "read": 1,
-     "stop_link": 2, "heal": 5, "slow_host": 2, "kill": 1, "start": 4, "append": 10},
-    chance_on=0.7, always=frozenset({"lead", "replica", "propose", "ask"}), steps=(40, 160), gap=0.05, late=0.1,
+    {"read_stand": 14, "read_watch": 5, "read_write": 60, "read_ask": 80, "own": 2, "force": 5, "roll": 3,
+     "stop_owner": 6, "crash_owner": 3, "expire": 5, "repair": 6, "read_leases": 2, "jump": 3, "crash_at": 2,
+     "transfer": 1, "read": 1, "stop_link": 2, "heal": 5, "slow_host": 2, "kill": 1, "start": 4, "append": 10},
+    chance_on=0.7, always=frozenset({"read_stand", "read_watch", "read_write", "read_ask"}), steps=(40, 160),
+    gap=0.05, late=0.1,
     points=("claim", "settle", "open", "roll", "fence", "move"), fault_rates=(0.0, 0.0, 0.1),
     reads=("index", "index", "lease", "lease", "barrier", "bounded"),
 )  # fmt: skip

@@ -5,7 +5,7 @@ import json
 import pytest
 from twisted.internet.defer import Deferred
 
-from quire.log.store.paths import lease_path
+from quire.log.store.paths import log_path
 from quire.metadata.clock import pause
 from quire.metadata.memory.cluster import Fault
 from quire.metadata.uri import boottime
@@ -34,7 +34,7 @@ class Watch:
 
 async def lease_of(logs, name="a"):
     info = await logs.info(name)
-    return json.loads((await logs.bk.store.records.read(lease_path(info.id))).value)
+    return json.loads((await logs.bk.store.records.read(f"{log_path(info.id)}/lease")).value)
 
 
 async def until(condition):
@@ -147,7 +147,7 @@ def test_a_waiting_candidate_has_waited_when_the_owner_is_dead(tmp_path):
             await logs.create("a", **LEASED)
             owner = await logs.own("a")
             await until(lambda: owner.lease.holds)
-            path = lease_path((await other.info("a")).id)
+            path = f"{log_path((await other.info('a')).id)}/lease"
             waiting = Deferred.fromCoroutine(other.own("a"))
             logs.bk.store.faults = lambda *_: Fault(error=MetaStore("no answer"))
             looks = []

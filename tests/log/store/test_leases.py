@@ -9,7 +9,7 @@ from quire.log.core.machine.lease import Lease
 from quire.log.core.upkeep_edits import Hold
 from quire.log.store.editing import LogRecords
 from quire.log.store.leases import Leases
-from quire.log.store.paths import lease_path
+from quire.log.store.paths import log_path
 from quire.metadata.records import RecordChanged
 from quire.metadata.uri import boottime
 from quire.protocol.log_errors import NoSuchLog
@@ -61,7 +61,7 @@ def test_a_held_one_is_revoked_and_waited_out(tmp_path):
             ended = await one.ended()
             assert boottime() - begun >= 1.01 * MS / 1000
             assert (ended.lease.state, ended.lease.ms, points) == ("revoked", MS, ["claim.revoked", "claim.waited"])
-            await failing(Deferred.fromCoroutine(other.write(held.value, held.version)), RecordChanged)
+            await failing(Deferred.fromCoroutine(other.write(held.lease, held.version)), RecordChanged)
 
     run(story)
 
@@ -108,7 +108,7 @@ def test_the_value_is_replaced_with_the_manifest_or_all_begins_anew(tmp_path):
                 return found
 
             one.ended = ended
-            done = await one.edit(Hold())
+            done = await one.edit(Hold(), one.log.edit)
             assert points == ["claim.waited", "claim.revoked", "claim.waited"]
             lease, _version = await one.read()
             assert (lease.state, lease.edit, lease.token) == ("free", done.manifest.edit, "")
@@ -124,7 +124,7 @@ def test_a_log_that_is_gone(tmp_path):
             logs = await world.logs()
             info = await logs.create("a")
             found = Leases(records_of(logs, info), reactor, boottime, lambda _name: None)
-            await logs.bk.store.records.delete(lease_path(info.id), 0)
+            await logs.bk.store.records.delete(f"{log_path(info.id)}/lease", 0)
             await failing(Deferred.fromCoroutine(found.read()), NoSuchLog)
 
     run(story)
