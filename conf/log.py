@@ -128,7 +128,12 @@ class LogOptions(BaseModel):
     read_ahead_bytes: int = Field(default=4 * MIB, ge=1, description="that a reader asks for before they are wanted")
     poll_ms: int = Field(default=1_000, ge=1, description="how often what is awaited is looked for, beside a watch")
     lac_ms: int = Field(default=10, ge=1, description="after which an idle owner says what is confirmed")
+    cursor_ms: int = Field(default=1_000, ge=1, description="how often a cursor stores what was acknowledged")
+    cursor_pages_max: int = Field(
+        default=1 << 20, ge=1, description="pages of 256 records in which a cursor has acknowledgements out of order"
+    )
     tidy_ms: int = Field(default=60_000, ge=100, description="how often an owner tidies its log")
+    snapshot_records: int = Field(default=100_000, ge=1, description="records between two snapshots of a replica")
     openers: Mapping[str, Opener] = Field(
         default={}, description="of the copies of offloaded segments, by the scheme of their URI"
     )

@@ -17,13 +17,17 @@ the Twisted one below both.  Errors are `LedgerError`s, those of logs `LogError`
 
 from quire.conf.log import LogOptions
 from quire.log.api import (
+    Answer,
     Appended,
+    Backlog,
     Candidate,
+    CursorInfo,
     Finding,
     Found,
     Hold,
     LogBatch,
     LogInfo,
+    Machine,
     Orphan,
     Part,
     Piece,
@@ -31,13 +35,15 @@ from quire.log.api import (
     Prepared,
     Receipt,
     Record,
+    Role,
     Seek,
     Segment,
+    Snapshot,
     TidyReport,
     Txn,
 )
 from quire.log.blocking import Logs, connect
-from quire.log.handles.blocking import LogReader, Owner, PartWriter, Sink
+from quire.log.handles.blocking import Cursor, LogReader, Owner, PartWriter, Replica, Sink
 from quire.protocol.log_errors import (
     AppendUnknown,
     ApplyFailed,
@@ -63,12 +69,16 @@ from quire.protocol.log_errors import (
 # SPDX-License-Identifier: Apache-2.0
 
 __all__ = [
+    "Answer",
     "AppendUnknown",
     "Appended",
     "ApplyFailed",
+    "Backlog",
     "BacklogQuota",
     "BatchGap",
     "Candidate",
+    "Cursor",
+    "CursorInfo",
     "Finding",
     "Found",
     "Hold",
@@ -84,6 +94,7 @@ __all__ = [
     "LogTerminated",
     "LogTrimmed",
     "Logs",
+    "Machine",
     "NoSuchCursor",
     "NoSuchLog",
     "NotOwner",
@@ -97,10 +108,13 @@ __all__ = [
     "PublishRefused",
     "Receipt",
     "Record",
+    "Replica",
+    "Role",
     "Seek",
     "Segment",
     "SegmentLost",
     "Sink",
+    "Snapshot",
     "SnapshotDamaged",
     "StaleRead",
     "TidyReport",

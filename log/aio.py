@@ -32,17 +32,20 @@ from quire.conf.log import LogOptions
 from quire.log.api import (
     GRACE_S,
     Candidate,
+    CursorInfo,
     Finding,
     Found,
     Hold,
     Hook,
     LogInfo,
+    Machine,
     Orphan,
     OrSkip,
     Position,
     Receipt,
     Seek,
     Segment,
+    Snapshot,
     Start,
     TidyReport,
     Txn,
@@ -50,7 +53,7 @@ from quire.log.api import (
 from quire.log.api import Logs as CoreLogs
 from quire.log.api import Owner as CoreOwner
 from quire.log.api import connect as open_logs
-from quire.log.handles.aio import LogReader, Owner, Sink
+from quire.log.handles.aio import Cursor, LogReader, Owner, Replica, Sink
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -120,6 +123,9 @@ class Logs(Handle):
     async def holds(self, name: str) -> list[Hold]:
         return await wait(self._thread, lambda: self._logs.holds(name))
 
+    async def snapshots(self, name: str) -> list[Snapshot]:
+        return await wait(self._thread, lambda: self._logs.snapshots(name))
+
     def segments(self, name: str) -> AsyncIterator[Segment]:
         return self._each(lambda: self._logs.segments(name))
 
@@ -168,6 +174,17 @@ class Logs(Handle):
         )
         return Owner(self._thread, owner, self.options, before_append is not None)
 
+    async def replica(
+        self, name: str, make: Callable[[], Machine], *, stand: bool = False, address: str = "", priority: int = 0
+    ) -> Replica:
+        """A replica, once it is near the log's end.  The machine works on the reactor's thread."""
+        replica = await wait(
+            self._thread,
+            lambda: self._logs.replica(name, make, stand=stand, address=address, priority=priority),
+            lambda made: Deferred.fromCoroutine(made.close()),
+        )
+        return Replica(self._thread, replica)
+
     async def read(
         self,
         name: str,
@@ -186,6 +203,20 @@ class Logs(Handle):
 
     async def find(self, name: str, position: int) -> Found:
         return await wait(self._thread, lambda: self._logs.find(name, position))
+
+    async def cursor(self, name: str, cursor: str, *, start: Start = "end", create: bool = True) -> Cursor:
+        opened = await wait(
+            self._thread,
+            lambda: self._logs.cursor(name, cursor, start=start, create=create),
+            lambda made: Deferred.fromCoroutine(made.close()),
+        )
+        return Cursor(self._thread, opened)
+
+    def cursors(self, name: str) -> AsyncIterator[CursorInfo]:
+        return self._each(lambda: self._logs.cursors(name))
+
+    async def delete_cursor(self, name: str, cursor: str) -> None:
+        await wait(self._thread, lambda: self._logs.delete_cursor(name, cursor))
 
     async def sink(self, name: str, txn: str, run: str, *, first_batch: int = 0) -> Sink:
         return Sink(

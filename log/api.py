@@ -7,9 +7,10 @@ Does not know: what any of them does.
 
 import socket
 from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import partial
 from typing import Any
 
-from twisted.internet.defer import CancelledError, gatherResults
+from twisted.internet.defer import CancelledError, Deferred, gatherResults
 
 from quire.client.api import connect as connect_client
 from quire.conf.client import ClientOptions
@@ -18,8 +19,13 @@ from quire.log.checks.checking import Checking, Finding
 from quire.log.checks.held import SegmentLedgers
 from quire.log.checks.segments import segments_of
 from quire.log.core.batch import Headers
+from quire.log.core.machine.applying_messages import Role
 from quire.log.core.publishing import Part, Txn
-from quire.log.core.values import Segment
+from quire.log.core.upkeep_edits import Update
+from quire.log.core.values import Segment, Snapshot
+from quire.log.machine.driver import ReplicaDriver
+from quire.log.machine.machines import Answer, Machine
+from quire.log.machine.replica import Replica
 from quire.log.owner.appends import Appended, Position
 from quire.log.owner.claims import Candidate
 from quire.log.owner.encoder import Hook, Prepared
@@ -36,6 +42,8 @@ from quire.log.reader.view import OrSkip
 from quire.log.reader.views import Start
 from quire.log.reader.watching import follow
 from quire.log.store.holds import Hold
+from quire.log.streams.cursor import Backlog, Cursor
+from quire.log.streams.cursors import CursorInfo
 from quire.log.upkeep.keeping import KeptOwner as Owner
 from quire.log.upkeep.known_logs import KnownLogs, LogInfo, info_of
 from quire.log.upkeep.orphans import GRACE_S, Orphan
@@ -46,8 +54,12 @@ from quire.metadata.store import Watch
 
 __all__ = [
     "GRACE_S",
+    "Answer",
     "Appended",
+    "Backlog",
     "Candidate",
+    "Cursor",
+    "CursorInfo",
     "Finding",
     "Found",
     "Headers",
@@ -57,6 +69,7 @@ __all__ = [
     "LogInfo",
     "LogReader",
     "Logs",
+    "Machine",
     "OrSkip",
     "Orphan",
     "Owner",
@@ -67,9 +80,12 @@ __all__ = [
     "Prepared",
     "Receipt",
     "Record",
+    "Replica",
+    "Role",
     "Seek",
     "Segment",
     "Sink",
+    "Snapshot",
     "Start",
     "TidyReport",
     "Txn",
@@ -93,7 +109,8 @@ class Logs(KnownLogs):
         """
         The log's owner, once this handle is.  `wait_s`: `NotOwner` when others have had the claim for so long,
         `MetaStore` when the store fails to answer after it, None: waits on.  `LogFenced` when another took over before
-        that; `LogTerminated`, `NoSuchLog`, `NotEnoughBookies`, `SegmentLost`.
+        that; `LogTerminated`, `NoSuchLog`, `NotEnoughBookies`, `SegmentLost`; `ValueError` when `lease_ms` is more than
+        half of the session's time-out.
         """
         with told(name):
             owner = Owner(
@@ -112,6 +129,33 @@ class Logs(KnownLogs):
                 owner.close()
                 raise
             return owner
+
+    async def replica(
+        self, name: str, make: Callable[[], Machine], *, stand: bool = False, address: str = "", priority: int = 0
+    ) -> Replica:
+        """
+        A machine of the user's to which the log is applied, once it is near the log's end; from then on trims keep what
+        its snapshots need.  `stand`: it also waits to own the log, again whenever it lost it; `address` is what others
+        are told then.  `NoSuchLog`, `SnapshotDamaged`, `ApplyFailed`, `SegmentLost`, `LogDamaged`.
+        """
+        kept = await self._kept(name)
+        if not (await kept.log.read()).value.settings.get("needs_snapshot"):
+            await kept.log.edit(Update({"needs_snapshot": True}))
+        view = self._views.take(kept.log)
+
+        def closed(replica: Replica) -> None:
+            self._replicas.pop(replica, None)
+            self._views.give_back(view)
+
+        own = partial(self.own, name, address=address, priority=priority)
+        replica = Replica(ReplicaDriver(kept, name, view, make, own if stand else None), closed)
+        self._replicas[replica] = None
+        try:
+            await replica.begin()
+        except BaseException:
+            await replica.close()
+            raise
+        return replica
 
     async def read(
         self, name: str, start: Start = "begin", *, on_trim: OrSkip = "raise", on_loss: OrSkip = "raise"
@@ -150,6 +194,19 @@ class Logs(KnownLogs):
         settling = Settling(self.bk.reactor, log, self._ledgers, self._reached)
         return await Adopting(log, settling, PlainLedgers(self.bk, self._records, ledgers), self._reached).run()
 
+    async def cursor(self, name: str, cursor: str, *, start: Start = "end", create: bool = True) -> Cursor:
+        """
+        A durable cursor, held by this handle from now on; who held it before is fenced.  One that is not there is made
+        at `start`, as a reader begins there, or with `create` False is `NoSuchCursor`.  `LogTrimmed` for a start below
+        the first record, `LogFull`, `NoSuchLog`, `ValueError`.
+        """
+        return await self._cursors.open(await self._kept(name), cursor, start, create)
+
+    async def cursors(self, name: str) -> AsyncGenerator[CursorInfo, None]:
+        """What there is to say about each, by name.  `NoSuchLog`, the errors of reading."""
+        async for info in self._cursors.infos(await self._kept(name)):
+            yield info
+
     async def segments(self, name: str) -> AsyncGenerator[Segment, None]:
         """In order, from the first that the log still has.  `NoSuchLog`, `LogDamaged`."""
         async for some in segments_of(await self._open(name)):
@@ -170,6 +227,8 @@ class Logs(KnownLogs):
     async def close(self) -> None:
         """Ends every handle: owners store what was appended and resign."""
         self._closed = True
+        await self._cursors.close()
+        await gatherResults([Deferred.fromCoroutine(replica.close()) for replica in list(self._replicas)])
         await self._views.close()
         await gatherResults([owner.close() for owner in list(self._owners)])
         if self._owns_client:

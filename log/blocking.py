@@ -23,17 +23,20 @@ from quire.conf.log import LogOptions
 from quire.log.api import (
     GRACE_S,
     Candidate,
+    CursorInfo,
     Finding,
     Found,
     Hold,
     Hook,
     LogInfo,
+    Machine,
     Orphan,
     OrSkip,
     Position,
     Receipt,
     Seek,
     Segment,
+    Snapshot,
     Start,
     TidyReport,
     Txn,
@@ -41,7 +44,7 @@ from quire.log.api import (
 from quire.log.api import Logs as CoreLogs
 from quire.log.api import Owner as CoreOwner
 from quire.log.api import connect as open_logs
-from quire.log.handles.blocking import LogReader, Owner, Sink
+from quire.log.handles.blocking import Cursor, LogReader, Owner, Replica, Sink
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -90,6 +93,10 @@ class Logs(Handle):
     def holds(self, name: str) -> list[Hold]:
         """What keeps the log from being trimmed.  `NoSuchLog`, `LogDamaged`."""
         return self._thread.wait(lambda: self._logs.holds(name))
+
+    def snapshots(self, name: str) -> list[Snapshot]:
+        """That are kept of replicas of the log, the oldest first.  `NoSuchLog`."""
+        return self._thread.wait(lambda: self._logs.snapshots(name))
 
     def segments(self, name: str) -> Iterator[Segment]:
         """Of the log, from the first that it has.  `NoSuchLog`."""
@@ -146,6 +153,21 @@ class Logs(Handle):
         )
         return Owner(self._thread, owner, self.options, before_append is not None)
 
+    def replica(
+        self, name: str, make: Callable[[], Machine], *, stand: bool = False, address: str = "", priority: int = 0
+    ) -> Replica:
+        """
+        A machine of the user's to which the log is applied, on the reactor's thread, so it must not block; returned
+        once it is at the log's end.  From then on trims keep what its snapshots need.  `stand`: it also waits to own
+        the log, again whenever it lost it; `address` is what others are told then.  `NoSuchLog`, `SnapshotDamaged`,
+        `ApplyFailed`, `SegmentLost`, `LogDamaged`.
+        """
+        replica = self._thread.wait(
+            lambda: self._logs.replica(name, make, stand=stand, address=address, priority=priority),
+            lambda made: Deferred.fromCoroutine(made.close()),
+        )
+        return Replica(self._thread, replica)
+
     def read(
         self,
         name: str,
@@ -176,6 +198,26 @@ class Logs(Handle):
         `NoSuchLog`, `LogTrimmed`, `SegmentLost`.
         """
         return self._thread.wait(lambda: self._logs.find(name, position))
+
+    def cursor(self, name: str, cursor: str, *, start: Start = "end", create: bool = True) -> Cursor:
+        """
+        A durable cursor, held by this handle from now on; who held it before is fenced.  One that is not there is made
+        at `start`, as a reader begins there, or with `create` False is `NoSuchCursor`.  `LogTrimmed` for a start below
+        the first record, `LogFull`, `NoSuchLog`, `ValueError`.
+        """
+        opened = self._thread.wait(
+            lambda: self._logs.cursor(name, cursor, start=start, create=create),
+            lambda made: Deferred.fromCoroutine(made.close()),
+        )
+        return Cursor(self._thread, opened)
+
+    def cursors(self, name: str) -> Iterator[CursorInfo]:
+        """What there is to say about each, by name.  `NoSuchLog`, the errors of reading."""
+        return self._each(lambda: self._logs.cursors(name))
+
+    def delete_cursor(self, name: str, cursor: str) -> None:
+        """Its name is free when this returns, and who holds it is fenced.  `NoSuchCursor`, `NoSuchLog`."""
+        self._thread.wait(lambda: self._logs.delete_cursor(name, cursor))
 
     def sink(self, name: str, txn: str, run: str, *, first_batch: int = 0) -> Sink:
         """A publisher of closed ledgers, exactly once by (txn, batch).  `NoSuchLog`, `ValueError`."""

@@ -1,13 +1,15 @@
 """
 Asking a whole ensemble how far a ledger is confirmed, with or without fencing it (protocol-rules.md 1.4, 3.5, 4.1
-R3, R4).
+R3, R4), and how far entries are stored.
 
-Knows: which indexes were heard, the highest LAC that a digest vouches for, and when the answers suffice.
+Knows: which indexes were heard, the highest LAC that a digest vouches for, the highest entry, and when the answers
+suffice.
 Does not know: who asks, fences or waits.
 
 Safety: an answer counts as heard when the bookie holds the ledger fenced, whatever it could read; but only bytes whose
 digest is right bring a LAC (never a header's hint, D14), and a bad digest alone completes nothing.  Silence and errors
-are not heard.
+are not heard.  How far entries are stored only those tell who hold none, or gave their last one whole: what a bookie
+with a damaged one holds is not known.
 """
 
 from collections.abc import Callable, Sequence
@@ -62,6 +64,8 @@ class Coverage:
         self.heard: set[int] = set()
         self.answered: dict[int, int] = {}  # index -> code
         self.lac = -1
+        self.told: set[int] = set()  # whose last entry is known
+        self.highest = -1  # the id of the highest entry of any of them
         self.length = 0  # the longest that any entry seen says the ledger was; it may count entries above the LAC
         self._valid = False
 
@@ -69,6 +73,16 @@ class Coverage:
     def complete(self) -> bool:
         """Whether no entry above `lac` can be confirmed by those not heard."""
         return self._valid and self.quorums.covered(self.heard)
+
+    @property
+    def reaches(self) -> bool:
+        """Whether no entry above `highest` can be acknowledged by those whose last entry is not known."""
+        return self.quorums.covered(self.told)
+
+    @property
+    def refused(self) -> bool:
+        """Whether a bookie refused the password, or the right to ask."""
+        return UnauthorizedAccess.code in self.answered.values()
 
     @property
     def exhausted(self) -> bool:
@@ -88,8 +102,9 @@ class Coverage:
 
     def _of_entry(self, body: bytes) -> int:
         self.digest.open(self.ledger, -1, body)
-        _ledger, _entry, lac, length = HEADER.unpack_from(body)
+        _ledger, entry, lac, length = HEADER.unpack_from(body)
         self.length = max(self.length, length)
+        self.highest = max(self.highest, entry)
         return int(lac)
 
     def _of_lac(self, body: bytes) -> int:
@@ -100,13 +115,15 @@ class Coverage:
             return
         if code == OK or code in NEGATIVE:
             self.heard.add(index)
-            bad = 0
+            bad = []
             for body, read in bodies:
                 try:
                     self.lac = max(self.lac, read(body))
                 except DigestMatch:
-                    bad += 1
-            if bad and bad == len(bodies):
+                    bad.append(read)
+            if self._of_entry not in bad:
+                self.told.add(index)
+            if bad and len(bad) == len(bodies):
                 code = DigestMatch.code
             else:
                 self._valid = True
@@ -118,6 +135,11 @@ class Coverage:
             describe(bookies[index], code)
             for index, code in sorted(self.answered.items())
             if code != OK and code not in NEGATIVE
+        ]
+        failed += [
+            f"{describe(bookies[index], DigestMatch.code)} of its last entry"
+            for index in sorted(self.heard - self.told)
+            if self.answered[index] == OK
         ]
         heard = f"{len(self.heard)} of {len(bookies)} bookies answered for ledger {self.ledger}"
         if self.quorums.covered(self.heard):

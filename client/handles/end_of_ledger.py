@@ -10,7 +10,7 @@ Safety: nothing here fences.  `lac` never shrinks, and it moves only by bytes wh
 a bookie's unsigned hint only leads to another question (D14).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, gatherResults
@@ -60,8 +60,8 @@ class LastConfirmedPool(ReadPool, Protocol):
 
 class EndOfLedger:
     """
-    `lac`: the last entry of a closed ledger, else the last add confirmed that is known, -1 for none; `gone`: the ledger
-    was deleted.
+    `lac`: the last entry of a closed ledger, else the last add confirmed that is known, -1 for none; `confirmed`: the
+    last add confirmed that was known while it was not closed; `gone`: the ledger was deleted.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class EndOfLedger:
         reads: RangeReads,
     ) -> None:
         self.id = record.ledger
-        self.lac = -1
+        self.lac = self.confirmed = -1
         self.length = 0
         self.gone = False
         self._clock = clock
@@ -114,7 +114,7 @@ class EndOfLedger:
             self.lac = metadata.last_entry
             self.length = metadata.length
         else:  # a writer's new fragment begins behind what was confirmed (protocol-rules.md 4.1 R4)
-            self.lac = max(self.lac, metadata.last_fragment.first - 1)
+            self._confirm(metadata.last_fragment.first - 1)
 
     def _seen(self, seen: Versioned[LedgerMetadata] | None) -> None:
         if seen is None:
@@ -151,52 +151,62 @@ class EndOfLedger:
     def _confirm(self, lac: int) -> None:
         """Bytes whose digest is right say so."""
         if not self.closed:
-            self.lac = max(self.lac, lac)
+            self.lac = self.confirmed = max(self.lac, lac)
 
     async def read_last_confirmed(self) -> int:
         self._reads.check_open()
         if self.closed:
             return self.lac
-        bookies = self._record.metadata.last_fragment.bookies
+        coverage = await self._asked(lambda coverage: coverage.complete or coverage.refused)
+        if self.closed or coverage.complete:
+            return self.lac
+        raise self._unknown("the last add confirmed is not known: ", coverage)
+
+    async def read_horizon(self) -> tuple[int, int]:
+        """The last add confirmed, and the highest entry that may have been acknowledged before this was asked."""
+        self._reads.check_open()
+        self._seen(await self._record.store.read_ledger(self.id))
+        highest = -1 if self.closed else await self._highest()
+        return self.lac, self.lac if self.closed else max(self.lac, highest)
+
+    async def _highest(self) -> int:
+        """The highest entry that may be acknowledged; nothing where the ledger is closed meanwhile."""
+        before = self._record.metadata.last_fragment.first - 1
+        coverage = await self._asked(lambda coverage: coverage.reaches or coverage.refused)
+        if coverage.reaches or self.closed:
+            return max(coverage.highest, before)
+        raise self._unknown("how far it is stored is not known: ", coverage)
+
+    async def _asked(self, suffices: Callable[[Coverage], bool]) -> Coverage:
+        """What the bookies of the last ensemble answered until it sufficed, or all had."""
         coverage = Coverage(self.id, self._record.quorums, self._digest)
         done: Deferred[None] = Deferred()
 
         def answered(answer: LacAnswer, index: int) -> None:
             coverage.lac_and_entry(index, answer.code, answer.lac_body, answer.last_body)
             self._confirmed(coverage)
-            if not done.called and (coverage.complete or coverage.exhausted or answer.code == UnauthorizedAccess.code):
+            if not done.called and (suffices(coverage) or coverage.exhausted):
                 done.callback(None)
 
-        for index, bookie in enumerate(bookies):
+        for index, bookie in enumerate(self._record.metadata.last_fragment.bookies):
             self._pool.read_lac(bookie, self.id).addCallback(answered, index)
         await done
-        if self.closed or coverage.complete:
-            return self.lac
-        codes = list(coverage.answered.values())
-        if UnauthorizedAccess.code in codes:
-            raise UnauthorizedAccess(f"ledger {self.id}: a bookie refused the request")
-        text = "the last add confirmed is not known: " + coverage.failure(bookies)
-        bad = [code for code in codes if code != OK and code not in NEGATIVE]
+        return coverage
+
+    def _unknown(self, what: str, coverage: Coverage) -> LedgerError:
+        if coverage.refused:
+            return UnauthorizedAccess(f"ledger {self.id}: a bookie refused the request")
+        bad = [code for code in coverage.answered.values() if code != OK and code not in NEGATIVE]
         otherwise = Timeout if bad and bad[-1] == Timeout.code else Read
-        raise error_of(shortage(bad, otherwise.code), text)
+        text = what + coverage.failure(self._record.metadata.last_fragment.bookies)
+        return error_of(shortage(bad, otherwise.code), text)
 
     async def try_read_last_confirmed(self) -> int:
         self._reads.check_open()
         if self.closed:
             return self.lac
         bookies, before = self._record.metadata.last_fragment.bookies, self.lac
-        coverage = Coverage(self.id, self._record.quorums, self._digest)
-        done: Deferred[None] = Deferred()
-
-        def answered(answer: LacAnswer, index: int) -> None:
-            coverage.lac_and_entry(index, answer.code, answer.lac_body, answer.last_body)
-            self._confirmed(coverage)
-            if not done.called and (coverage.lac > before or coverage.exhausted):
-                done.callback(None)
-
-        for index, bookie in enumerate(bookies):
-            self._pool.read_lac(bookie, self.id).addCallback(answered, index)
-        await done
+        coverage = await self._asked(lambda coverage: coverage.lac > before)
         if not self.closed and not any(code == OK or code in NEGATIVE for code in coverage.answered.values()):
             raise LedgerRecovery("the last add confirmed is not known: " + coverage.failure(bookies))
         return self.lac

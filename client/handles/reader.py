@@ -85,6 +85,13 @@ class Reader:
         return self._end.lac
 
     @property
+    def confirmed_entry_id(self) -> int:
+        """
+        The last add confirmed that was seen while the ledger was not closed; -1: none.  A close may confirm more.
+        """
+        return self._end.confirmed
+
+    @property
     def length(self) -> int:
         """
         Payload bytes: exact once the ledger is closed; before, what bookies reported last, which may count entries not
@@ -121,6 +128,14 @@ class Reader:
         """
         return Deferred.fromCoroutine(self._end.try_read_last_confirmed())
 
+    def read_horizon(self) -> Deferred[tuple[int, int]]:
+        """
+        The last add confirmed, and an entry that none is above which was acknowledged before this was asked; of a
+        closed ledger its end, twice.  Fences nothing.  Fails as `read_last_confirmed`, also where a bookie whose last
+        entry is damaged would have to be counted on; `NoSuchLedger`, `MetaStore`.
+        """
+        return Deferred.fromCoroutine(self._end.read_horizon())
+
     def read_last_entry(self) -> Deferred[Entry]:
         """
         The last entry that is confirmed, asked for again while the ledger is open.  `NoSuchEntry` when there is none.
@@ -140,17 +155,20 @@ class Reader:
         async for run in self._runs(first, end):
             yield run
 
-    async def tail(self, timeout: float, first: int = 0) -> AsyncGenerator[list[Entry], None]:
+    async def tail(
+        self, timeout: float, first: int = 0, *, past_close: bool = True
+    ) -> AsyncGenerator[list[Entry], None]:
         """
         Entries from `first` on, following the writer; ends at the close, at the deletion, or after `timeout` seconds in
-        which nothing came.
+        which nothing came.  Not `past_close`: without the entries that only the close confirmed.
         """
         self.watch()
         following = first
         silent_since = self._clock.seconds()
         while True:
-            if following <= self._end.lac:
-                async for run in self._runs(following, self._end.lac):
+            end = self._end.lac if past_close else self._end.confirmed
+            if following <= end:
+                async for run in self._runs(following, end):
                     following = run.first + len(run.payloads)
                     yield entries_of(self.id, run)
                 silent_since = self._clock.seconds()
@@ -160,8 +178,9 @@ class Reader:
             if self.closed or self._end.gone or left <= 0:
                 return
             news = await self._end.await_news(left)
-            if news is not None and following <= self._end.lac:
-                payloads = news.payloads[max(0, following - news.first) :]
+            end = self._end.lac if past_close else self._end.confirmed
+            if news is not None and following <= end:
+                payloads = news.payloads[max(0, following - news.first) : end + 1 - news.first]
                 if news.first <= following and payloads:
                     run = PayloadRun(following, payloads)
                     following += len(payloads)

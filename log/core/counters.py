@@ -60,8 +60,12 @@ class LogCounters:
         self.published_ledgers = 0
         self.janitor_ledgers = 0
         self.read_records = 0
+        self.cursor_persist_bytes = 0
+        self.cursor_backlogs: dict[str, tuple[int, int]] = {}  # by cursor: records and bytes
         self.tail_lag_records = 0
         self.tail_lag_seconds = 0.0
+        self.applied_index = 0
+        self.snapshot_seconds = Histogram(SECONDS)
 
     def appended(self, records: int, size: int, seconds: float) -> None:
         """An entry of an owner is acknowledged."""
@@ -88,6 +92,16 @@ class LogCounters:
         """A commit is `done`, `again`, `refused`, or its outcome `unknown`."""
         self.publishes[(outcome,)] = self.publishes.get((outcome,), 0) + 1
         self.published_ledgers += ledgers
+
+    @property
+    def cursor_backlog_records(self) -> int:
+        """Of the slowest cursor that is held here."""
+        return max((records for records, _bytes in self.cursor_backlogs.values()), default=0)
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Of the slowest cursor that is held here."""
+        return max((size for _records, size in self.cursor_backlogs.values()), default=0)
 
     def tailed(self, records: int, seconds: float) -> None:
         """A tail gave out a batch: how far it is behind the closed segments, and how old the batch is."""

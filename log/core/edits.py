@@ -119,12 +119,12 @@ class Claim:
 @dataclass(frozen=True, slots=True)
 class OpenSegment:
     """
-    The owner's next segment.  `ends`: the number and counts of its segment before, where that is not closed yet.
+    The owner's next segment, which is leased while leases are on.  `ends`: the number and counts of its segment before,
+    where that is not closed yet.
     """
 
     me: Me
     ledger: int
-    leased: bool = False
     ends: tuple[int, Counts] | None = None
 
     @property
@@ -144,7 +144,8 @@ class OpenSegment:
                 f"segment {found.n} of the log {manifest.name!r} is open, and not by this owner's doing: own it again"
             )
         index, at = manifest.closed_end
-        segment = Segment(manifest.next, self.ledger, manifest.epoch, index, at, leased=self.leased)
+        leased = bool(manifest.settings.get("lease_ms", 0))
+        segment = Segment(manifest.next, self.ledger, manifest.epoch, index, at, leased=leased)
         return replace(manifest, segments=(*manifest.segments, segment), next=manifest.next + 1)
 
 

@@ -1,5 +1,5 @@
 """
-Handles of the asyncio face: an owner, a reader, a publisher and its parts.
+Handles of the asyncio face: an owner, a reader, a cursor, a publisher and its parts, a replica.
 
 Knows: how results of the Twisted ones get to the loop, and where an iteration was left.
 Does not know: segments, claims, intents; every decision is made below.
@@ -8,18 +8,24 @@ Does not know: segments, claims, intents; every decision is made below.
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing
-from typing import Literal, TypeVar
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+from twisted.internet.defer import maybeDeferred
 
 from quire.client.aio import Handle
 from quire.client.background import ReactorThread
 from quire.client.loops import appended, appended_when_room, pulled, soon, wait
 from quire.conf.log import LogOptions
-from quire.log.api import Appended, Headers, LogBatch, Part, Piece, Position, Receipt, Record
+from quire.log.api import Answer, Appended, Backlog, Headers, LogBatch, Part, Piece, Position, Receipt, Record, Role
+from quire.log.api import Cursor as CoreCursor
 from quire.log.api import LogReader as CoreReader
 from quire.log.api import Owner as CoreOwner
 from quire.log.api import PartWriter as CorePartWriter
+from quire.log.api import Replica as CoreReplica
 from quire.log.api import Sink as CoreSink
 from quire.log.handles.appending import WaitingAppends, gathering, item_of, records_of
+from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -201,6 +207,49 @@ class LogReader(Handle):
         return pulled(self._thread, begin_here)
 
 
+class Cursor(Handle):
+    """A durable cursor, held by this handle; see `quire.log.Cursor`."""
+
+    def __init__(self, thread: ReactorThread, cursor: CoreCursor) -> None:
+        self._thread = thread
+        self._cursor = cursor
+
+    @property
+    def name(self) -> str:
+        return self._cursor.name
+
+    @property
+    def mark(self) -> int:
+        """The first index that is not done."""
+        return self._cursor.mark
+
+    async def backlog(self) -> Backlog:
+        return await wait(self._thread, self._cursor.backlog)
+
+    async def read(self, max_records: int = 1000, timeout: float = 0.0) -> list[Record]:
+        return await wait(self._thread, lambda: self._cursor.read(max_records, timeout))
+
+    async def rewind(self) -> None:
+        await wait(self._thread, partial(maybeDeferred, self._cursor.rewind))
+
+    async def ack(self, index: int) -> None:
+        await self.ack_many((index,))
+
+    async def ack_many(self, indexes: Iterable[int | range]) -> None:
+        given = list(indexes)
+        await wait(self._thread, partial(maybeDeferred, self._cursor.ack_many, given))
+
+    async def seek(self, to: int | Literal["begin", "end"]) -> None:
+        await wait(self._thread, lambda: self._cursor.seek(to))
+
+    async def persist(self) -> None:
+        await wait(self._thread, self._cursor.persist)
+
+    async def close(self) -> None:
+        """Stores what was acknowledged, and ends the handle."""
+        await wait(self._thread, self._cursor.close)
+
+
 class Sink:
     """One run of a txn; see `quire.log.Sink`."""
 
@@ -248,3 +297,49 @@ class PartWriter:
 
     async def discard(self) -> None:
         await wait(self._thread, self._part.discard)
+
+
+class Replica(Handle):
+    """A machine to which a log is applied, on the reactor's thread; see `quire.log.Replica`."""
+
+    def __init__(self, thread: ReactorThread, replica: CoreReplica) -> None:
+        self._thread = thread
+        self._replica = replica
+
+    @property
+    def name(self) -> str:
+        return self._replica.name
+
+    @property
+    def applied(self) -> int:
+        return self._replica.applied
+
+    @property
+    def role(self) -> Role:
+        return self._replica.role
+
+    @property
+    def error(self) -> LedgerError | None:
+        return self._replica.error
+
+    async def leads(self, wait_s: float = 0.0) -> bool:
+        return await wait(self._thread, lambda: self._replica.leads(wait_s))
+
+    async def propose(self, value: bytes, wait: Literal["ack", "apply"] = "apply") -> Any:
+        """What the machine gives for it; a cancelled task's record may be in the log all the same."""
+        return await _proposed(self._thread, self._replica, value, wait)
+
+    async def read(self, fn: Callable[[Any], Any], mode: str = "barrier") -> Answer:
+        """`fn` is called on the reactor's thread."""
+        return await wait(self._thread, lambda: self._replica.read(fn, mode))
+
+    async def snapshot(self) -> int:
+        return await wait(self._thread, self._replica.snapshot)
+
+    async def close(self) -> None:
+        """Applies no more; where it leads, what was proposed is stored, and the log given back."""
+        await wait(self._thread, self._replica.close)
+
+
+async def _proposed(thread: ReactorThread, replica: CoreReplica, value: bytes, until: Literal["ack", "apply"]) -> Any:
+    return await wait(thread, lambda: replica.propose(value, until))

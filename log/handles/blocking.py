@@ -1,5 +1,5 @@
 """
-Handles of the blocking face: an owner, a reader, a publisher and its parts.
+Handles of the blocking face: an owner, a reader, a cursor, a publisher and its parts, a replica.
 
 Knows: how to wait for the Twisted ones that run on the background reactor, and where an iteration was left.
 Does not know: segments, claims, intents; every decision is made below.
@@ -7,18 +7,24 @@ Does not know: segments, claims, intents; every decision is made below.
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Literal, TypeVar
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+from twisted.internet.defer import maybeDeferred
 
 from quire.client.background import ReactorThread
 from quire.client.blocking import Handle
 from quire.client.gathering import pulled
 from quire.conf.log import LogOptions
-from quire.log.api import Appended, Headers, LogBatch, Part, Piece, Position, Receipt, Record
+from quire.log.api import Answer, Appended, Backlog, Headers, LogBatch, Part, Piece, Position, Receipt, Record, Role
+from quire.log.api import Cursor as CoreCursor
 from quire.log.api import LogReader as CoreReader
 from quire.log.api import Owner as CoreOwner
 from quire.log.api import PartWriter as CorePartWriter
+from quire.log.api import Replica as CoreReplica
 from quire.log.api import Sink as CoreSink
 from quire.log.handles.appending import WaitingAppends, gathering, item_of, records_of
+from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -228,6 +234,68 @@ class LogReader(Handle):
         return pulled(self._thread, begin_here)
 
 
+class Cursor(Handle):
+    """
+    A durable cursor, held by this handle; `with` stores what was acknowledged and ends it.  Made by `Logs.cursor`.
+    Every call fails with `LogFenced` once another one has opened the cursor.
+    """
+
+    def __init__(self, thread: ReactorThread, cursor: CoreCursor) -> None:
+        self._thread = thread
+        self._cursor = cursor
+
+    @property
+    def name(self) -> str:
+        return self._cursor.name
+
+    @property
+    def mark(self) -> int:
+        """The first index that is not done."""
+        return self._cursor.mark
+
+    def backlog(self) -> Backlog:
+        """What is not done, up to the end of the log as it is now."""
+        return self._thread.wait(self._cursor.backlog)
+
+    def read(self, max_records: int = 1000, timeout: float = 0.0) -> list[Record]:
+        """
+        The next records that are not acknowledged, behind those that were read last: those that are there, else the
+        first that come within `timeout` seconds.
+        """
+        return self._thread.wait(lambda: self._cursor.read(max_records, timeout))
+
+    def rewind(self) -> None:
+        """The next read begins at the mark again."""
+        self._thread.wait(partial(maybeDeferred, self._cursor.rewind))
+
+    def ack(self, index: int) -> None:
+        """This record is done; it is stored within `cursor_ms`.  As `ack_many`, which is much cheaper for many."""
+        self.ack_many((index,))
+
+    def ack_many(self, indexes: Iterable[int | range]) -> None:
+        """
+        These records are done.  `ValueError` for what is not known here to be in the log; `TooManyRequests` when too
+        much is acknowledged out of order: then those before are taken.
+        """
+        given = list(indexes)
+        self._thread.wait(partial(maybeDeferred, self._cursor.ack_many, given))
+
+    def seek(self, to: int | Literal["begin", "end"]) -> None:
+        """
+        All records below an index are done and none from it on, also where they were acknowledged.  `LogTrimmed`,
+        `ValueError` above the end of the log.
+        """
+        self._thread.wait(lambda: self._cursor.seek(to))
+
+    def persist(self) -> None:
+        """What was acknowledged is stored when it returns.  `MetaStore`, errors of a writer: it is tried again."""
+        self._thread.wait(self._cursor.persist)
+
+    def close(self) -> None:
+        """Stores what was acknowledged, and ends the handle."""
+        self._thread.wait(self._cursor.close)
+
+
 class Sink:
     """One run of a txn.  Made by `Logs.sink`."""
 
@@ -285,3 +353,63 @@ class PartWriter:
     def discard(self) -> None:
         """Deletes what was written.  `ValueError` after `close`: the part may be published at any moment."""
         self._thread.wait(self._part.discard)
+
+
+class Replica(Handle):
+    """
+    A machine to which a log is applied, on the reactor's thread.  Made by `Logs.replica`; `with` closes it.
+    """
+
+    def __init__(self, thread: ReactorThread, replica: CoreReplica) -> None:
+        self._thread = thread
+        self._replica = replica
+
+    @property
+    def name(self) -> str:
+        return self._replica.name
+
+    @property
+    def applied(self) -> int:
+        """The first index that is not applied."""
+        return self._replica.applied
+
+    @property
+    def role(self) -> Role:
+        """Whether it owns the log and has applied what was there before."""
+        return self._replica.role
+
+    @property
+    def error(self) -> LedgerError | None:
+        """Why it applies no more."""
+        return self._replica.error
+
+    def leads(self, wait_s: float = 0.0) -> bool:
+        """Whether it leads, once it does or so many seconds are over."""
+        return self._thread.wait(lambda: self._replica.leads(wait_s))
+
+    def propose(self, value: bytes, wait: Literal["ack", "apply"] = "apply") -> Any:
+        """
+        Appends a record: what the machine gives for it once it is applied here, or with "ack" its `Position` once it is
+        durable.  `NotOwner` with the owner's address where another replica leads, or none does; `LogFenced` (not in the
+        log), `AppendUnknown`; `ApplyFailed`.
+        """
+        return self._thread.wait(lambda: self._replica.propose(value, wait))
+
+    def read(self, fn: Callable[[Any], Any], mode: str = "barrier") -> Answer:
+        """
+        What a function of the machine gives, called on the reactor's thread between two applies, so it must not block.
+        "barrier": all that was acknowledged before is applied, where this replica leads.  "unsafe": whatever is
+        applied.  `StaleRead`, `NotOwner`, `ValueError`.
+        """
+        return self._thread.wait(lambda: self._replica.read(fn, mode))
+
+    def snapshot(self) -> int:
+        """
+        Writes a snapshot of what is applied: its index, the first that is not in it; that of a newer one, where there
+        is one.
+        """
+        return self._thread.wait(self._replica.snapshot)
+
+    def close(self) -> None:
+        """Applies no more; where it leads, what was proposed is stored, and the log given back."""
+        self._thread.wait(self._replica.close)

@@ -104,7 +104,7 @@ class Batch(Item):
 
     def acknowledged(self) -> None:
         """Each call learns where its records are; a barrier's, where the next one will be."""
-        first, positions, _ = self.placed
+        first, positions = self.placed.first, self.placed.positions
         if len(self.calls) == 1:
             ((call, count),) = self.calls
             call.stored(range(first, first + count), positions)

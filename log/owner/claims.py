@@ -81,6 +81,11 @@ class Claims:
         self._making = False
         self._unanswered = False  # whether something that was asked may still take effect
 
+    @property
+    def held(self) -> bool:
+        """Whether the claim was this handle's when it was seen last."""
+        return self._held
+
     async def register(self) -> None:
         """Joins the candidates and begins to look at the claim, unless the handle has left meanwhile."""
         if not self._ended:

@@ -29,12 +29,14 @@ from quire.log.core.values import Counts, Segment
 from quire.log.core.values import Owner as OwnerValue
 from quire.log.core.values import Transfer as TransferValue
 from quire.log.owner.claims import Claims
+from quire.log.owner.lease import OwnerLease
 from quire.log.owner.ledger_effects import LedgerEffects
 from quire.log.owner.news import news
 from quire.log.owner.patience import Patience
 from quire.log.owner.rolling import Rolling
 from quire.log.owner.timers import OwnerTimers
-from quire.log.store.editing import Edited, LogRecords, LookUp
+from quire.log.store.editing import Beside, Edited, LogRecords, LookUp, nothing
+from quire.log.store.leases import Leases
 from quire.log.store.ledgers import LogLedgers, Tags
 from quire.metadata.clock import Clock, pause
 from quire.metadata.ledger import LedgerMetadata, LedgerState
@@ -67,6 +69,7 @@ class OwnerDriver:
         priority: int,
         address: str,
         host: str,
+        leases: Leases,
         events: Any,
         reached: Callable[[str], None],
     ) -> None:
@@ -89,11 +92,12 @@ class OwnerDriver:
         self.timers = OwnerTimers(self._clock, client.random, options)
         self.rolling = Rolling(records, self.timers, lambda: self.feed(m.RollDue()))
         self.patience = Patience(records, self._clock, self.timers, self.machine, self.feed)
+        self.lease: OwnerLease = OwnerLease(leases, records, self, self.timers)
         self._claimed_at = 0.0
         self._manifest_watch: Watch | None = None
         self._ledger_watch: Watch | None = None
-        self.ledger_effects = LedgerEffects(self, client, records, ledgers, reached)
-        self.claims = Claims(
+        self.ledger_effects: LedgerEffects = LedgerEffects(self, client, records, ledgers, reached)
+        self.claims: Claims = Claims(
             records.records,
             self._clock,
             client.random,
@@ -114,10 +118,6 @@ class OwnerDriver:
         return Me(self.token, self.machine.epoch)
 
     @property
-    def epoch(self) -> int:
-        return self.machine.epoch
-
-    @property
     def settling(self) -> bool:
         """Whether what another one left open is brought to its end."""
         return self.machine.state is State.SETTLING
@@ -132,9 +132,9 @@ class OwnerDriver:
         return await self._ledgers.create(self.rolling.making(), tags)
 
     async def start(self, force: bool, wait_s: float | None = None) -> None:
-        """Becomes a candidate, for so long as `Patience` has it.  `NoSuchLog`, `LogTerminated`."""
-        manifest = (await self._records.read()).value
-        edits.check_open(manifest)
+        """Becomes a candidate, for so long as `Patience` has it.  `NoSuchLog`, `LogTerminated`, `ValueError`."""
+        edits.check_open((await self._records.read()).value)
+        self.lease.check(self._client.options.session_timeout_ms)
         if self.ended:
             return
         self._manifest_watch = self._records.records.watch(self._records.path, self._seen)
@@ -147,6 +147,7 @@ class OwnerDriver:
             raise self._records.gone() from None
         if not self.ended:
             self._reached("claim.registered")
+            self.lease.look()
             self._tick()
 
     # -- the machine -----------------------------------------------------------------------------------------------
@@ -177,12 +178,14 @@ class OwnerDriver:
 
         return Deferred.fromCoroutine(work).addErrback(failed)
 
-    async def _edit(self, edit: Edit, look_up: LookUp | None = None, looked: int | None = None) -> Edited | None:
+    async def _edit(
+        self, edit: Edit, look_up: LookUp | None = None, looked: int | None = None, beside: Beside = nothing
+    ) -> Edited | None:
         """The outcome of an edit, tried until it is known; None: refused, which was fed."""
         id_ = self._records.new_id()
         while not self.ended:
             try:
-                return await self._records.edit(edit, id_, look_up=look_up, looked=looked)
+                return await self._records.edit(edit, id_, beside, look_up=look_up, looked=looked)
             except LogError as error:
                 self.feed(m.Refused(error))
                 return None
@@ -210,6 +213,7 @@ class OwnerDriver:
         try:
             manifest = self._records.learn(found.value, found.version).value
             self.rolling.look()
+            self.lease.look()
         except LogError as error:
             self.feed(m.Deposed(error))
             return
@@ -239,10 +243,13 @@ class OwnerDriver:
         async def work() -> None:
             self._claimed_at = self._clock.seconds()
             self._reached("claim.claimed")
+            done: Edited | None = None
             while not self.ended:
                 try:
                     await self._records.records.sync()
                     await self._records.read()
+                    value = OwnerValue(self.token, 0, self._address, self._host, self._records.now_ms())
+                    done = await self.lease.claimed(edits.Claim(value), self._edit)
                     break
                 except LogError as error:
                     self.feed(m.Refused(error))
@@ -250,10 +257,6 @@ class OwnerDriver:
                 except MetaStore as error:
                     self.patience.unanswered(error)
                     await pause(self._clock, self._poll_s)
-            if self.ended:
-                return
-            value = OwnerValue(self.token, 0, self._address, self._host, self._records.now_ms())
-            done = await self._edit(edits.Claim(value))
             if done is None:
                 return
             self._reached("claim.epoch")
@@ -267,6 +270,7 @@ class OwnerDriver:
         counters.takeovers += 1
         counters.takeover_seconds.observe(self._clock.seconds() - self._claimed_at)
         self.events.owner(self.machine.epoch)
+        self.lease.look()
 
     # -- edits -----------------------------------------------------------------------------------------------------
 
@@ -332,7 +336,7 @@ class OwnerDriver:
                 edit = edits.CloseSegment(
                     effect.ends[0], effect.ends[1], self.me, resign=True, now_ms=self._records.now_ms()
                 )
-            if await self._edit(edit) is not None:
+            if await self.lease.resigned(edit, self._edit) is not None:
                 self._reached("move.closed")
                 self.feed(m.Resigned())
 
@@ -353,7 +357,8 @@ class OwnerDriver:
         def acked(_range: range) -> None:
             if n == self.machine.segment:
                 self.feed(m.Acked(n, last))
-                self._write_lac_later()
+                if self.machine.sent == 0:
+                    self.timers.idle(self._write_lac)
 
         def failed(_failure: Any) -> None:
             self.feed(m.WriterEnded(n))
@@ -379,10 +384,6 @@ class OwnerDriver:
             self._records.counters.fences += 1
         self.timers.again(effect.why, lambda: self.feed(m.Again()))
 
-    def _write_lac_later(self) -> None:
-        if self.machine.sent == 0 and self.machine.state is State.WRITING:
-            self.timers.idle(self._write_lac)
-
     def _write_lac(self) -> None:
         if self.writer is not None and self.machine.state is State.WRITING:
             self.writer.write_lac().addErrback(lambda _failure: None)  # the next append says it, too
@@ -391,6 +392,7 @@ class OwnerDriver:
 
     def _end(self, effect: m.End) -> None:
         self.ended = True
+        self.lease.end()
         self.forget_ledger()
         self.timers.stop()
         if self._manifest_watch is not None:

@@ -34,11 +34,14 @@ Hook = Callable[[int, int, int, Sequence[bytes]], Sequence[bytes] | Prepared]
 
 
 class Placed(NamedTuple):
-    """Where an append is: the index of its first record, the byte position of each, and that after the last."""
+    """
+    Where an append is: the index of its first record, the byte position of each, and that after the last; its stamp.
+    """
 
     first: int
     positions: list[int]
     end: int
+    stamp: int = 0
 
 
 def compressor(name: str) -> tuple[Compression, Compress | None]:
@@ -137,7 +140,7 @@ class Encoder:
         self.ordinal += len(lengths)
         self.offset += size
         self.entries += len(entries)
-        return entries, Placed(first, positions, at + size)
+        return entries, Placed(first, positions, at + size, stamp)
 
     def nothing(self) -> list[bytes]:
         """An entry that completes no record."""

@@ -25,9 +25,13 @@ from quire.log.core.values import Counts, Segment
 from quire.log.owner.appends import Appended, Batch, Call, Position, check, cut, gather
 from quire.log.owner.driver import OwnerDriver
 from quire.log.owner.encoder import Encoder, Hook, Placed
+from quire.log.owner.lease import OwnerLease
 from quire.log.owner.preparing import prepare, timed
 from quire.log.store.editing import LogRecords
+from quire.log.store.leases import Leases
 from quire.log.store.ledgers import LogLedgers
+from quire.metadata.clock import Boottime
+from quire.metadata.uri import boottime
 from quire.protocol.errors import LedgerError, TooManyRequests
 from quire.protocol.log_errors import NotOwner
 
@@ -54,6 +58,7 @@ class Owner:
         priority: int = 0,
         address: str = "",
         host: str = "",
+        boottime: Boottime = boottime,
         before_append: Hook | None = None,
         reached: Callable[[str], None] = lambda _name: None,
         on_end: Callable[["Owner"], None] = lambda _owner: None,
@@ -69,6 +74,7 @@ class Owner:
         self._hook = before_append and timed(before_append, self._clock, records.counters)
         self._on_end = on_end
         self._encoder: Encoder | None = None
+        self._begin: tuple[int, int] = (0, 0)  # of the present segment
         self._end: tuple[int, int] = (0, 0)  # index and position after the last that was acknowledged
         self._owned: Deferred[None] = Deferred()
         self._gathered: deque[tuple[Records, Call]] = deque()
@@ -88,6 +94,7 @@ class Owner:
             priority=priority,
             address=address,
             host=host,
+            leases=Leases(records, client.reactor, boottime, reached),
             events=self,
             reached=reached,
         )
@@ -109,6 +116,11 @@ class Owner:
     def token(self) -> str:
         """Of this handle, by which others may hand the log over to it."""
         return self._driver.token
+
+    @property
+    def lease(self) -> OwnerLease:
+        """By which it reads without a message, while it holds it."""
+        return self._driver.lease
 
     @property
     def end(self) -> Position:
@@ -287,7 +299,12 @@ class Owner:
         assert known is not None
         compression = str(known.value.settings.get("compression", "none"))
         self._encoder = Encoder(segment, stamp, self._options.part_bytes, compression)
-        self._end = segment.first, segment.at
+        self._begin = self._end = segment.first, segment.at
+
+    def learnt(self, counts: Counts) -> None:
+        """What the segment holds that another one ended: also what was sent, and whose outcome came too late."""
+        index, position = self._begin
+        self._end = max(self._end, (index + counts.records, position + counts.bytes))
 
     def counts(self) -> Counts:
         """What the present segment holds once all that was sent is acknowledged."""

@@ -15,6 +15,7 @@ from twisted.logger import Logger
 
 from quire.client.api import Client, Writer
 from quire.log.core import ownership_messages as m
+from quire.log.core.edits import Me
 from quire.log.core.values import Counts
 from quire.log.owner.patience import Patience
 from quire.log.owner.timers import OwnerTimers
@@ -36,11 +37,12 @@ class Driver(Protocol):
 
     writer: Writer | None
     ended: bool
+    events: Any
     timers: OwnerTimers
     patience: Patience
 
     @property
-    def epoch(self) -> int: ...
+    def me(self) -> Me: ...
 
     @property
     def settling(self) -> bool: ...
@@ -90,7 +92,7 @@ class LedgerEffects:
             known = self._records.known
             assert known is not None
             manifest = known.value
-            epoch = {"epoch": str(self._driver.epoch)}
+            epoch = {"epoch": str(self._driver.me.epoch)}
             tags = Tags("log-segment", manifest.id, manifest.name, self._records.new_id(), epoch)
             try:
                 writer = await self._driver.new_ledger(tags)
@@ -156,6 +158,8 @@ class LedgerEffects:
             else:
                 self._driver.timers.calm("recover")
                 self._reached("settle.recovered" if self._driver.settling else "fence.recovered")
+                if not self._driver.settling:
+                    self._driver.events.learnt(ended.counts)
                 self._driver.feed(m.Recovered(effect.n, ended.last, ended.counts))
 
         self._driver.run(work())

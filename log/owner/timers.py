@@ -72,6 +72,10 @@ class OwnerTimers:
         """When a candidate that heard nothing asks the store."""
         self._set("ask", seconds, fn)
 
+    def lease(self, seconds: float, fn: Callable[[], object]) -> None:
+        """When the lease is to be renewed, or looked at."""
+        self._set("lease", seconds, fn)
+
     def deadlines(self, fn: Callable[[], object]) -> None:
         """When appends may be too old the next time."""
         self._set("deadlines", self._options.append_ms / 1000 / CHECKS_PER_APPEND_TIME, fn)

@@ -5,7 +5,9 @@ Knows: its ledger's entries, where to begin, that each entry continues the one b
 hold; a raw ledger, whose entries are a record each.
 Does not know: other segments, what becomes of an error.
 
-Safety: nothing above the last add confirmed of an open ledger, or above the end of a closed one, is given out.
+Safety: nothing above the last add confirmed of an open ledger, or above the end of a closed one, is given out.  An open
+segment that is leased ends only when the manifest says so: what its ledger's close confirms beyond what was confirmed
+before, its owner may not know yet.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -50,7 +52,7 @@ class SegmentReader:
         metadata = await client.metadata(segment.ledger)
         ledger = await client.open_ledger(segment.ledger, metadata.password or b"", recover=False)
         ledger.read_ahead(read_ahead_bytes)
-        entries = ledger.last_entry_id + 1
+        entries = _last_of(segment, ledger) + 1
         if segment.entries is not None and entries < segment.entries:
             await ledger.close()
             raise LogDamaged(
@@ -81,7 +83,7 @@ class SegmentReader:
         lists = (
             ledger.stream(first, self.entries - 1)
             if follow_s is None or not isinstance(ledger, Reader)
-            else ledger.tail(follow_s, first)
+            else ledger.tail(follow_s, first, past_close=not segment.leased)
         )
         async with aclosing(lists):
             if segment.raw:
@@ -157,12 +159,12 @@ class SegmentReader:
         _part, parts, size = part_header(first.data)
         last = first.entry_id + parts - 1
         ledger = self._ledger
-        if last <= (ledger.last_entry_id if isinstance(ledger, Reader) else self.entries - 1):
+        if last <= (_last_of(self.segment, ledger) if isinstance(ledger, Reader) else self.entries - 1):
             header = await self._header(last)
         elif timeout is None or not isinstance(ledger, Reader):
             return None
         else:
-            async with aclosing(ledger.tail(timeout, last)) as lists:
+            async with aclosing(ledger.tail(timeout, last, past_close=not self.segment.leased)) as lists:
                 async for some in lists:
                     header = self._unpacked(some[0])
                     break
@@ -268,3 +270,8 @@ class SegmentReader:
             return unpack_header(entry.data)
         except (LogDamaged, UnknownFormat) as error:
             raise self._named(entry.entry_id, error) from None
+
+
+def _last_of(segment: Segment, ledger: Reader) -> int:
+    """The last entry that may be read now."""
+    return ledger.confirmed_entry_id if segment.is_open and segment.leased else ledger.last_entry_id

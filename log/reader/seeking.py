@@ -11,8 +11,9 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, TypeVar
 
 from quire.client.api import Client
-from quire.log.core.manifest import Holds, Manifest, lost, to_position, to_time
+from quire.log.core.manifest import Holds, Manifest, lost, to_index, to_position, to_time
 from quire.log.core.values import Segment
+from quire.log.reader.batches import LogBatch
 from quire.log.reader.judging import check_there, judged
 from quire.log.reader.one_segment import SegmentReader
 from quire.log.reader.view import LogView
@@ -41,6 +42,15 @@ class Found(NamedTuple):
 
     index: int  # type: ignore[assignment]  # tuple has a method of that name, which nobody needs here
     position: int
+
+
+class Rest(NamedTuple):
+    """From the record at `first` to before `end`: bytes of values, and the first one's stamp, if it is known."""
+
+    first: int
+    end: int
+    bytes: int
+    stamp_ms: int | None
 
 
 def stamp_of(time: datetime) -> int:
@@ -91,16 +101,39 @@ async def find(client: Client, view: LogView, position: int) -> Found:
     return await _looked(client, view, to_position(position), within)
 
 
-async def end(client: Client, view: LogView) -> int:
-    """The index after the last record that can be read now."""
+async def end(client: Client, view: LogView) -> Found:
+    """Where the next record that can't be read now will be."""
 
-    async def within(manifest: Manifest, segment: Segment | None) -> int:
+    async def within(manifest: Manifest, segment: Segment | None) -> Found:
         if segment is None:
-            return manifest.closed_end[0]
+            return Found(*manifest.closed_end)
         async with aclosing(await SegmentReader.opened(client, segment, READ_AHEAD_BYTES, view.openers)) as reader:
-            return (await reader.end())[0]
+            return Found(*await reader.end())
 
     return await _looked(client, view, lambda part: part.is_open, within)
+
+
+async def rest(client: Client, view: LogView, index: int) -> Rest:
+    """What can be read from that index on, or from the first record that is left."""
+    behind = await end(client, view)
+
+    async def within(manifest: Manifest, segment: Segment | None) -> Rest:
+        first = max(index, manifest.begin.index)
+        if segment is None or first >= behind.index:
+            return Rest(first, behind.index, 0, None)
+        at, stamp = segment.at, segment.t[0] if segment.t is not None else None
+        if not segment.lost:
+            async with (
+                aclosing(await SegmentReader.opened(client, segment, READ_AHEAD_BYTES, view.openers)) as reader,
+                aclosing(reader.batches(first, None)) as batches,
+            ):
+                async for batch in batches:
+                    assert isinstance(batch, LogBatch)
+                    at, stamp = batch.positions[0], batch.stamp_ms
+                    break
+        return Rest(first, behind.index, max(0, behind.position - at), stamp)
+
+    return await _looked(client, view, to_index(index), within)
 
 
 async def _looked(

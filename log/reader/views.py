@@ -14,7 +14,7 @@ from quire.client.api import Client
 from quire.conf.log import LogOptions
 from quire.log.reader import seeking
 from quire.log.reader.reader import LogReader
-from quire.log.reader.seeking import Found, Seek
+from quire.log.reader.seeking import Found, Rest, Seek
 from quire.log.reader.view import LogView, OrSkip
 from quire.log.store.editing import LogRecords
 
@@ -36,16 +36,16 @@ class Views:
         self, log: LogRecords, start: Start, on_trim: OrSkip = "raise", on_loss: OrSkip = "raise"
     ) -> LogReader:
         """A reader from an index, a time, the first record or the end on.  `NoSuchLog`, `ValueError`."""
-        view = self._take(log)
+        view = self.take(log)
 
         def closed(reader: LogReader) -> None:
             self._readers.pop(reader, None)
-            self._give_back(view)
+            self.give_back(view)
 
         try:
             index = await self._index(view, start)
         except BaseException:
-            self._give_back(view)
+            self.give_back(view)
             raise
         reader = LogReader(self._client, view, index, self._options.read_ahead_bytes, on_trim, on_loss, closed)
         self._readers[reader] = None
@@ -61,6 +61,16 @@ class Views:
         async with self._using(log) as view:
             return await seeking.find(self._client, view, position)
 
+    async def index(self, log: LogRecords, start: Start) -> int:
+        """Where a reader from there on would begin.  `NoSuchLog`, `ValueError`."""
+        async with self._using(log) as view:
+            return await self._index(view, start)
+
+    async def rest(self, log: LogRecords, index: int) -> Rest:
+        """What can be read from an index on.  `NoSuchLog`, the errors of reading."""
+        async with self._using(log) as view:
+            return await seeking.rest(self._client, view, index)
+
     async def close(self) -> None:
         """Ends all readers."""
         for reader in list(self._readers):
@@ -72,7 +82,7 @@ class Views:
         if start == "begin":
             return (await view.fresh()).begin.index
         if start == "end":
-            return await seeking.end(self._client, view)
+            return (await seeking.end(self._client, view)).index
         if isinstance(start, int) and not isinstance(start, bool) and start >= 0:
             await view.fresh()
             return start
@@ -80,13 +90,14 @@ class Views:
 
     @asynccontextmanager
     async def _using(self, log: LogRecords) -> AsyncGenerator[LogView, None]:
-        view = self._take(log)
+        view = self.take(log)
         try:
             yield view
         finally:
-            self._give_back(view)
+            self.give_back(view)
 
-    def _take(self, log: LogRecords) -> LogView:
+    def take(self, log: LogRecords) -> LogView:
+        """The view of a log, for one user more."""
         view = self._views.get(log.log)
         if view is None:
             client, options = self._client, self._options
@@ -95,7 +106,8 @@ class Views:
         view.users += 1
         return view
 
-    def _give_back(self, view: LogView) -> None:
+    def give_back(self, view: LogView) -> None:
+        """The user has done."""
         view.users -= 1
         if view.users == 0:
             view.close()

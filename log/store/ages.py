@@ -20,11 +20,14 @@ APART_MS = 60_000
 
 
 class Ages:
-    """`now` is the time of day in seconds.  One for all rounds of a process, for a jump shows between two of them."""
+    """
+    `now` is the time of day in seconds, `boottime` a clock that is never set.  One for all rounds of a process, for a
+    jump shows between two of them.
+    """
 
     def __init__(self, now: Callable[[], float], boottime: Boottime) -> None:
         self._now = now
-        self._boottime = boottime
+        self.boottime = boottime
         self._before: float | None = None  # time of day less the time since the machine was started, in ms
 
     async def now_ms(self, records: Records, newest_ms: int = 0) -> int | None:
@@ -33,7 +36,7 @@ class Ages:
         or when `newest_ms`, a stamp that is there, lies in the future.
         """
         here = self._now() * 1000
-        apart = here - self._boottime() * 1000
+        apart = here - self.boottime() * 1000
         before, self._before = self._before, apart
         store = await records.clock()
         lower = min(int(here), store)

@@ -11,6 +11,7 @@ from quire.client.api import Client
 from quire.conf.log import LogOptions
 from quire.log.store.ages import Ages
 from quire.log.store.editing import LogRecords
+from quire.log.store.leases import Leases
 from quire.log.store.ledgers import LogLedgers
 from quire.protocol.errors import MetaStore
 
@@ -28,6 +29,11 @@ class Kept(NamedTuple):
     options: LogOptions
     ages: Ages
     reached: Callable[[str], None]
+
+    @property
+    def leases(self) -> Leases:
+        """Its lease, for who ends it."""
+        return Leases(self.log, self.client.reactor, self.ages.boottime, self.reached)
 
     def beaten(self) -> MetaStore:
         """The error of work during which the manifest changed too often."""

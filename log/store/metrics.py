@@ -33,6 +33,7 @@ COUNTERS = {
     "published_ledgers": "ledgers that were published",
     "janitor_ledgers": "ledgers that were written to be published and can't be any more, deleted",
     "read_records": "records that readers were given",
+    "cursor_persist_bytes": "bytes of acknowledgements that cursors stored",
 }
 LABELLED = {
     "rolls": (("why",), "segments that owners ended"),
@@ -43,13 +44,17 @@ HISTOGRAMS = {
     "append_seconds": "of an entry of an owner, until it was acknowledged",
     "batch_records": "records of an entry of an owner",
     "takeover_seconds": "from the claim until the handle owned the log",
+    "snapshot_seconds": "from what a replica's machine saved until the snapshot was named",
 }
 GAUGES = {
     "manifest_bytes": "size of the newest manifest that is known",
     "segments": "segments that it names",
     "doomed": "ledgers that were taken out and are not deleted yet",
+    "cursor_backlog_records": "records that the slowest cursor held here is not done with",
+    "backlog_bytes": "bytes of values from its mark on",
     "tail_lag_records": "by which the tail that delivered last was behind the closed segments",
     "tail_lag_seconds": "age of the batch that a tail delivered last",
+    "applied_index": "the first index that the replica has not applied",
 }
 WINDOW = {
     "window_records": "records that owners have taken and not answered",

@@ -67,6 +67,11 @@ def chunk_path(log: str, chunk: str) -> str:
     return f"{log_path(log)}/chunk/{chunk}"
 
 
+def lease_path(log: str) -> str:
+    """Of what says who may read without a message."""
+    return f"{log_path(log)}/lease"
+
+
 def adopted_path(ledger: int) -> str:
     """Of the record that says which log took a plain ledger in."""
     return f"adopted/{ledger & 0xFF:02x}/{ledger}"

@@ -6,14 +6,18 @@ Knows: the order of settling, ending, moving cursors and trimming.  Does not kno
 Safety: an open segment is closed only with the counts of its CLOSED ledger; a log is terminated in the same step.
 """
 
-from quire.log.core.edits import CloseSegment, check_exists
-from quire.log.core.manifest import TERMINATED
+from collections.abc import Callable
+
+from quire.log.core.edits import CloseSegment, Edit, check_exists
+from quire.log.core.manifest import TERMINATED, Manifest
 from quire.log.core.upkeep_edits import Terminate
+from quire.log.core.values import Counts
 from quire.log.owner.appends import Position
 from quire.log.store.holds import move_cursors
 from quire.log.store.kept import TRIES_MAX, Kept
 from quire.log.store.settling import settled
 from quire.log.upkeep.trims import trim
+from quire.metadata.records import RecordChanged
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -27,9 +31,7 @@ async def terminate(kept: Kept) -> Position:
         manifest = (await kept.log.read()).value
         check_exists(manifest)
         if manifest.state != TERMINATED:
-            ended = await settled(kept.log, kept.ledgers, manifest)
-            kept.reached("end.settled")
-            manifest = (await kept.log.edit(Terminate(ended, kept.log.now_ms()))).manifest
+            manifest = await _ended(kept, manifest, lambda ended: Terminate(ended, kept.log.now_ms()))
         if manifest.state == TERMINATED:
             kept.reached("end.marked")
             return Position(*manifest.closed_end)
@@ -43,10 +45,28 @@ async def truncate(kept: Kept) -> int:
     """
     manifest = (await kept.log.read()).value
     check_exists(manifest)
-    ended = await settled(kept.log, kept.ledgers, manifest)
-    kept.reached("end.settled")
-    if ended is not None:
-        await kept.log.edit(CloseSegment(*ended, now_ms=kept.log.now_ms()))
+    if manifest.open_segment is not None:
+        await _ended(kept, manifest, lambda ended: ended and CloseSegment(*ended, now_ms=kept.log.now_ms()))
     end = (await kept.log.read()).value.closed_end[0]
     await move_cursors(kept.log, end)
     return await trim(kept, end)
+
+
+async def _ended(kept: Kept, manifest: Manifest, edit: Callable[[tuple[int, Counts] | None], Edit | None]) -> Manifest:
+    """
+    The manifest with the edit that ends the open segment, whose number and counts it is made from.  Until then its
+    owner may answer by a lease, so that is ended before the ledger is.
+    """
+    leases = kept.leases
+    for _ in range(TRIES_MAX):
+        lease = await leases.ended()
+        ended = await settled(kept.log, kept.ledgers, manifest)
+        kept.reached("end.settled")
+        wanted = edit(ended)
+        if wanted is None:
+            return manifest
+        try:
+            return (await kept.log.edit(wanted, beside=leases.freed(lease))).manifest
+        except RecordChanged:  # the lease was, meanwhile
+            manifest = (await kept.log.read()).value
+    raise kept.beaten()

@@ -4,7 +4,7 @@ An owner that keeps its log: it tidies it now and then, and can trim and end it.
 Knows: how often.  Does not know: what a round does.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -28,11 +28,14 @@ ALL_MS = 3600_000  # between two rounds with all steps
 
 class KeptOwner(Owner):
     """
-    A log that this process owns, and keeps in order.  It ends for good when the ownership is lost.
+    A log that this process owns, and keeps in order.  It ends for good when the ownership is lost.  `on_acknowledged`,
+    if set, is given what was acknowledged, in order, after those were answered who appended it.
     """
 
     def __init__(self, kept: Kept, name: str, **options: Any) -> None:
-        super().__init__(kept.client, kept.log, kept.ledgers, kept.options, name, reached=kept.reached, **options)
+        found = kept.client, kept.log, kept.ledgers, kept.options, name
+        super().__init__(*found, reached=kept.reached, boottime=kept.ages.boottime, **options)
+        self.on_acknowledged: Callable[[Sequence[Any]], None] | None = None
         self._kept = kept
         self._random = kept.client.random
         self._tidy_no_more: Callable[[], None] = lambda: None
@@ -55,6 +58,11 @@ class KeptOwner(Owner):
         super().owner(epoch)
         self._all_at = self._clock.seconds() + ALL_MS / 1000
         self._tidy_later()
+
+    def released(self, items: Sequence[Any]) -> None:
+        super().released(items)
+        if self.on_acknowledged is not None:
+            self.on_acknowledged(items)
 
     def over(self, error: LedgerError | None) -> None:
         self._tidy_no_more()

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 from quire.client.api import Client
 from quire.conf.log import LogOptions, LogSettings
 from quire.log.core import edits, upkeep_edits
+from quire.log.core.machine.lease import new_lease
 from quire.log.core.manifest import Manifest, decode_name, encode_name, new_manifest
 from quire.log.core.publishing import Txn
-from quire.log.core.values import to_json
+from quire.log.core.values import Snapshot
 from quire.log.owner.appends import Position
 from quire.log.owner.claims import Candidate, candidates_of
 from quire.log.publish.txns import txns_of
@@ -26,6 +27,8 @@ from quire.log.store.kept import Kept
 from quire.log.store.ledgers import LogLedgers
 from quire.log.store.metrics import LogMetrics
 from quire.log.store.names import log_names
+from quire.log.streams import leftovers, naming
+from quire.log.streams.cursors import Cursors
 from quire.log.upkeep import ending, marking, tidying, trims
 from quire.log.upkeep.keeping import KeptOwner as Owner
 from quire.log.upkeep.orphans import GRACE_S, Orphan, Orphans
@@ -105,7 +108,9 @@ class KnownLogs:
         self._ledgers = LogLedgers(client, self.options.password)
         self._ages = Ages(now, boottime)
         self._owners: dict[Owner, None] = {}  # in the order in which they were asked for
+        self._replicas: dict[Any, None] = {}  # likewise
         self._views = Views(client, self.options)
+        self._cursors = Cursors(self._views)
         self.metrics = LogMetrics(lambda: [(owner.name, *owner.under_way) for owner in self._owners])
         self._closed = False
 
@@ -127,14 +132,12 @@ class KnownLogs:
         """A new log.  `LogExists`; `ValueError` for a name or settings that can't be."""
         path = paths.name_path(name)
         made = LogSettings.made(**settings)
-        if made.lease_ms:
-            raise ValueError("leases (lease_ms) come with linearizable reads, which this version does not have")
         if begin_at < 0:
             raise ValueError(f"a log begins at a byte position of 0 or more, not {begin_at}")
         id_ = f"{self.bk.random.getrandbits(128):032x}"
         log = self._log(id_, name)
         manifest = new_manifest(name, id_, log.new_id(), made.model_dump(), begin_at)
-        lease = to_json({"epoch": 0, "token": "", "state": "off", "ms": 0, "edit": manifest.edit}).encode()
+        lease = new_lease(bool(made.lease_ms), manifest.edit).encode()
         try:
             await create_log(self._records, path, id_, edits.encoded(manifest), encode_name(id_), lease)
         except RecordExists:
@@ -169,6 +172,10 @@ class KnownLogs:
         except NoRecord:
             raise log.gone() from None
 
+    async def snapshots(self, name: str) -> list[Snapshot]:
+        """That are kept, the oldest first.  `NoSuchLog`."""
+        return list((await (await self._open(name)).read()).value.snapshots)
+
     async def holds(self, name: str) -> list[Hold]:
         """What keeps the log from being trimmed.  `NoSuchLog`, `LogDamaged`."""
         log = await self._open(name)
@@ -190,13 +197,16 @@ class KnownLogs:
         return log_names(self._records)
 
     async def update(self, name: str, **settings: Any) -> LogInfo:
-        """Other settings; those of storage count from the next segment on.  `ValueError`, `NoSuchLog`."""
+        """
+        Other settings; those of storage count from the next segment on, and `lease_ms` once the former lease is over.
+        `ValueError`, `NoSuchLog`.
+        """
         log = await self._open(name)
         current = LogSettings.of((await log.read()).value.settings)
         changed = current.changed(**settings)
-        if changed.get("lease_ms"):
-            raise ValueError("leases (lease_ms) come with linearizable reads, which this version does not have")
-        return info_of((await log.edit(upkeep_edits.Update(changed))).manifest)
+        edit = upkeep_edits.Update(changed)
+        done = await (self._keep(log).leases if "lease_ms" in changed else log).edit(edit)
+        return info_of(done.manifest)
 
     async def rename(self, name: str, new: str) -> LogInfo:
         """`NoSuchLog`, `LogExists`."""
@@ -273,6 +283,11 @@ class KnownLogs:
             kept = self._keep(self._uncounted(id_, id_))
             await tidying.tidy_log(kept, report, dry_run=dry_run, abandon=abandon)
         return report
+
+    async def delete_cursor(self, name: str, cursor: str) -> None:
+        """Its name is free when this returns, and who holds it is fenced.  `NoSuchCursor`, `NoSuchLog`."""
+        kept = await self._kept(name)
+        await leftovers.clear(kept, (await naming.unname(kept.log, cursor)).id)
 
     def orphans(
         self, delete: bool = False, *, really: bool = False, grace_s: float = GRACE_S

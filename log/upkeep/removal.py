@@ -15,6 +15,7 @@ from quire.log.core.manifest import Manifest
 from quire.log.core.upkeep_edits import Clear, Doom
 from quire.log.store.editing import LogRecords
 from quire.log.store.ledgers import LogLedgers
+from quire.log.streams import leftovers
 from quire.log.upkeep.named import NamedLedgers, named_by
 from quire.log.upkeep.tagged import Tagged
 from quire.protocol.log_errors import NoSuchLog
@@ -33,14 +34,20 @@ class Removal:
         self._reached = reached
 
     async def remove(self, orphans: Iterable[Tagged]) -> set[int]:
-        """Which are gone now.  What a living cursor made is left to the cursor: no manifest guards that."""
+        """Which are gone now.  What a living cursor made goes through the cursor's value: no manifest guards that."""
         named = await named_by(self._records)
-        ledgers = [
-            each.ledger for each in orphans if each.ledger not in named.ledgers and each.cursor not in named.cursors
-        ]
+        of_cursors: dict[str, list[int]] = {}
+        ledgers: list[int] = []
+        for each in orphans:
+            if each.ledger not in named.ledgers:
+                (of_cursors.setdefault(each.cursor, []) if each.cursor in named.cursors else ledgers).append(
+                    each.ledger
+                )
         if named.gone:
             return (await self._ledgers.delete_all(ledgers)).gone
         gone: set[int] = set()
+        for cursor, made in of_cursors.items():
+            gone |= await leftovers.remove(self._records, self._ledgers, cursor, made)
         for start in range(0, len(ledgers), DOOMED_AT_ONCE):
             gone |= await self.through_doomed(named, ledgers[start : start + DOOMED_AT_ONCE])
         return gone

@@ -10,7 +10,7 @@ publisher's state is forgotten only with its empty folder of intents.
 
 from collections.abc import AsyncGenerator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from quire.log.core.manifest import DELETING, Chunk, Manifest
 from quire.log.publish.sink import Sink
@@ -19,10 +19,11 @@ from quire.log.store.holds import cursors
 from quire.log.store.kept import Kept
 from quire.log.store.ledgers import Deleted
 from quire.log.store.paths import chunk_path, decoded
+from quire.log.streams import leftovers
 from quire.log.upkeep.deleting import remove_log
-from quire.log.upkeep.doomed import clear_doomed, delete_ledgers
+from quire.log.upkeep.doomed import clear_doomed
 from quire.log.upkeep.trims import trim
-from quire.metadata.records import Check, Delete, NoRecord, RecordChanged, RecordError, Records
+from quire.metadata.records import Check, Delete, NoRecord, RecordError, Records
 from quire.metadata.store import ANY
 from quire.protocol.log_errors import LogError, NoSuchLog
 
@@ -115,20 +116,9 @@ async def log_ids(records: Records) -> AsyncGenerator[str, None]:
 
 async def _tidy_cursors(kept: Kept, report: TidyReport, abandon: bool) -> None:
     """Their doomed ledgers, and cursors that are being deleted."""
-    for cursor, (value, version) in await cursors(kept.log):
-        path = f"{kept.log.path}/cursor/{cursor}"
-        deleting = value.state == DELETING
-        ledgers = value.ledgers if deleting else [each.ledger for each in value.doomed]
-        if not ledgers and not deleting:
-            continue
-        done = report.add(await delete_ledgers(kept, ledgers, "trim.fenced", "trim.deleted", abandon))
-        left = tuple(each for each in value.doomed if each.ledger in done.stayed)
-        with suppress(NoRecord, RecordChanged):  # its holder has moved it: the next round
-            if not deleting:
-                moved = replace(value, doomed=left, edit=kept.log.new_id())
-                await kept.log.records.write(path, moved.encode(), version)
-            elif not done.stayed:
-                await kept.log.records.delete(path, version)
+    for cursor, (value, _version) in await cursors(kept.log):
+        if value.doomed or value.state == DELETING:
+            report.add(await leftovers.clear(kept, cursor, abandon))
 
 
 async def _tidy_chunks(kept: Kept, report: TidyReport, now_ms: int | None) -> None:

@@ -28,8 +28,11 @@ from quire.bookie.upkeep.store_notes import Seen
 from quire.client.placement.place_sources import parse_places
 from quire.conf import properties
 from quire.log.core import frame, manifest, publishing
+from quire.log.core.machine import snapshot_ledger
+from quire.log.core.streams import cursor_entries as acks
 from quire.log.core.streams.cursor_value import CursorValue
 from quire.log.store import paths
+from quire.log.streams.naming import decode_pointer
 from quire.metadata import address
 from quire.metadata.formats import ledger_codec, repair_text, service_info
 from quire.metadata.zk.layout import parse_layout
@@ -182,10 +185,11 @@ def registration(data: bytes) -> None:
 
 @target("log.core.manifest.Manifest.decode", "log.core.manifest.Chunk.decode", "log.core.manifest.Adopted.decode",
         "log.core.manifest.decode_name", "log.core.streams.cursor_value.CursorValue.decode",
-        "log.core.publishing.Txn.decode", "log.core.publishing.Intent.decode", "log.core.values.from_json")  # fmt: skip
+        "log.core.publishing.Txn.decode", "log.core.publishing.Intent.decode", "log.core.values.from_json",
+        "log.core.machine.snapshot_ledger.Head.decode", "log.core.machine.snapshot_ledger.End.decode")  # fmt: skip
 def log_records(data: bytes) -> None:
     kinds = manifest.Manifest, manifest.Chunk, manifest.Adopted, CursorValue, publishing.Txn, publishing.Intent
-    for kind in kinds:
+    for kind in (*kinds, snapshot_ledger.Head, snapshot_ledger.End):
         with refused_as(LogDamaged, UnknownFormat):
             found = kind.decode(data)
             assert kind.decode(found.encode()) == found
@@ -206,6 +210,19 @@ def log_entries(data: bytes) -> None:
     with refused_as(LogDamaged, UnknownFormat):
         for piece in cut(data):
             assembler.feed(piece)
+
+
+@target("log.core.streams.cursor_entries.unpack_entry", "log.core.streams.cursor_entries.unpack_runs",
+        "log.core.streams.cursor_entries.decode_acks", "log.streams.naming.decode_pointer")  # fmt: skip
+def cursor_entries(data: bytes) -> None:
+    with refused_as(LogDamaged, UnknownFormat):
+        found = acks.unpack_entry(data)
+        again = acks.pack_change(found.mark, b"".join(acks.bodies(found.mark, found.runs, 1 << 30)))
+        assert acks.unpack_entry(again).runs == found.runs
+    with refused_as(LogDamaged):
+        acks.decode_acks(data.decode("utf-8", "replace"))
+    with refused_as(LogDamaged):
+        decode_pointer(data)
 
 
 @target("log.core.publishing.IntentName.parse", "log.store.paths.decoded", "pipeline.core.selection.Selection.parse")

@@ -7,6 +7,7 @@ import pytest
 from quire.log import aio, api, blocking
 from quire.log.handles import aio as aio_handles
 from quire.log.handles import blocking as blocking_handles
+from quire.log.machine import replica
 from quire.log.publish import parts, sink
 from quire.log.reader import reader
 
@@ -16,11 +17,16 @@ CORE = {
     "Logs": api.Logs,
     "Owner": api.Owner,
     "LogReader": reader.LogReader,
+    "Cursor": api.Cursor,
     "Sink": sink.Sink,
     "PartWriter": parts.PartWriter,
+    "Replica": replica.Replica,
 }
 # What only the Twisted face has: an append there never waits, and what the layer below calls is public in Python.
-TWISTED = {"Owner": {"ready", "start", "owner", "opened", "counts", "send", "released", "failed", "over", "tidy"}}
+TWISTED = {
+    "Owner": {"ready", "start", "owner", "opened", "counts", "send", "released", "failed", "over", "tidy"},
+    "Replica": {"begin", "owner"},
+}
 FACES = {"Owner": {"append_async"}}
 ASYNC = {"__aiter__": "__iter__", "__aenter__": "__enter__", "__aexit__": "__exit__"}
 

@@ -1,5 +1,5 @@
 """
 Cursors, producers, retention and compaction, as values and pure functions.
 
-In reading order: `cursor_value` (face).
+In reading order: `marks` (face), `cursor_entries` (face), `cursor_value` (face).
 """

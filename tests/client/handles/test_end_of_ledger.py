@@ -527,3 +527,115 @@ def test_what_comes_along_with_news_is_shown_only_up_to_what_is_verified():
     cluster.spin(5.0)
     assert payloads(got) == [b"0", b"1"]
     assert reader.last_entry_id == 1
+
+
+# How far it is stored.
+
+
+def unfinished(cluster, count=3):
+    """A ledger with confirmed entries, and one more that only one bookie has: it is not acknowledged."""
+    client, writer = written(cluster, count, close=False)
+    cluster.judge = lambda request: "drop" if request.op == "add" and request.bookie != "b0" else "pass"
+    cluster.outcome(writer.append(b"only on b0"))
+    cluster.spin(0.1)
+    return client, writer
+
+
+def test_the_horizon_is_what_is_stored_and_disturbs_nobody():
+    """An acknowledged entry is above the last add confirmed until the next one: the horizon counts it."""
+    cluster = FakeCluster()
+    client, writer = written(cluster, 3, close=False)
+    assert cluster.succeed(writer.append(b"more")) == 3
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    lac, horizon = cluster.succeed(reader.read_horizon())
+    assert (lac, horizon) == (2, 3)
+    assert not any(bookie.ledgers[writer.id].fenced for bookie in cluster.bookies.values())
+    assert cluster.succeed(writer.append(b"on")) == 4
+
+
+def test_the_horizon_counts_what_a_single_bookie_has_where_it_is_heard():
+    """It may have been acknowledged; without that bookie it can't have been."""
+    cluster = FakeCluster()
+    client, writer = unfinished(cluster)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    cluster.judge = lambda request: "drop" if request.op == "lac" and request.bookie == "b2" else "pass"
+    assert cluster.succeed(reader.read_horizon())[1] == 3
+    cluster.judge = lambda request: "drop" if request.op == "lac" and request.bookie == "b0" else "pass"
+    assert cluster.succeed(reader.read_horizon())[1] == 2
+
+
+def test_a_bookie_whose_last_entry_is_damaged_is_not_heard():
+    """What it holds is not known; the error names it."""
+    cluster = FakeCluster()
+    client, writer = written(cluster, 4, close=False)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    entries = cluster.bookies["b0"].ledgers[writer.id].entries
+    entries[3] = entries[3][:-1] + b"X"
+    assert cluster.succeed(reader.read_horizon())[1] == 3, "the others say it"
+    cluster.judge = lambda request: "drop" if request.op == "lac" and request.bookie == "b1" else "pass"
+    error = cluster.fails(reader.read_horizon())
+    assert "b0 sent bytes whose digest is wrong" in str(error)
+    cluster.succeed(reader.read_last_confirmed())  # which what it says of that is enough for
+
+
+def test_the_horizon_of_a_closed_ledger_is_its_end():
+    """Its metadata is read anew, and no bookie is asked."""
+    cluster = FakeCluster()
+    client, writer = written(cluster, 4, close=False)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    cluster.succeed(writer.close())
+    cluster.judge = lambda request: "drop"
+    assert cluster.succeed(reader.read_horizon()) == (3, 3)
+
+
+def test_the_horizon_is_not_below_the_last_fragment():
+    """A fragment begins behind what was confirmed, and the new ensemble may hold nothing yet."""
+    cluster = FakeCluster(4)
+    client, writer = written(cluster, 4, close=False)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    cluster.kill(writer.metadata.last_fragment.bookies[0])
+    cluster.judge = lambda request: "drop" if request.op == "add" and request.entry >= 4 else "pass"
+    cluster.outcome(writer.append(b"x"))
+    cluster.spin(0.5)
+    metadata = cluster.metadata(writer.id)
+    assert metadata.last_fragment.first == 4
+    for bookie in metadata.last_fragment.bookies:
+        cluster.bookies[bookie].ledgers.pop(writer.id, None)
+    assert cluster.succeed(reader.read_horizon())[1] == 3
+
+
+def test_a_horizon_without_enough_answers_fails():
+    """With an error of their kind."""
+    cluster = FakeCluster()
+    client, writer = written(cluster, 4, close=False)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    cluster.judge = lambda request: "drop" if request.op == "lac" and request.bookie != "b0" else "pass"
+    assert isinstance(cluster.fails(reader.read_horizon()), Timeout)
+    cluster.judge = lambda request: -102 if request.op == "lac" else "pass"
+    assert isinstance(cluster.fails(reader.read_horizon()), UnauthorizedAccess)
+
+
+# A close that confirms more.
+
+
+def test_what_only_a_close_confirms_is_told_apart():
+    """A tail that does not go past the close ends at the last add confirmed that was seen before it."""
+    cluster = FakeCluster()
+    client, writer = written(cluster, 3, close=False)
+    cluster.succeed(writer.write_lac())
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    assert cluster.succeed(writer.append(b"last")) == 3
+    got = []
+
+    async def run():
+        async for some in reader.tail(30, 0, past_close=False):
+            got.extend(some)
+
+    ended = cluster.outcome(run())
+    cluster.spin(0.1)
+    cluster.succeed(writer.close())
+    cluster.spin(5)
+    assert (ended.error, len(got)) == (None, 3)
+    assert (reader.last_entry_id, reader.confirmed_entry_id) == (3, 2)
+    again = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    assert (again.last_entry_id, again.confirmed_entry_id) == (3, -1), "nothing was seen before the close"

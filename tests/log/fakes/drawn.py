@@ -4,7 +4,8 @@ The formats of a log drawn a second time, by hand, and the vectors that are made
     python -m tests.log.fakes.drawn
 
 writes `tests/vectors/log/`: `entries.jsonl`, entries of one ledger beside what they say; `records.jsonl`, records of
-the metadata store and lines of a snapshot beside theirs.  In a line, `hex` are the bytes and `means` is what they say;
+the metadata store and lines of a snapshot beside theirs; `cursors.jsonl`, entries of cursors' ledgers.  In a line,
+`hex` are the bytes and `means` is what they say;
 with `again` the same bytes come of `means`, without it they hold what this version passes over; `refused` is the error
 where there is no meaning.
 
@@ -15,6 +16,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from tests.log.fakes import drawn_cursors as cursors
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -349,7 +352,7 @@ RECORDS: list[tuple[str, str, str, str]] = [
         "cursor",
         f"{AT}/cursor/c0ffee",
         '{"quire":"cursor","format":1,"name":"\u00f6","edit":"77aa","holder":"51be","ledger":null,"checkpoint":0,'
-        '"mark":2200000,"acks":"AgMFAQ==","doomed":[],"state":"open","properties":{},"touched":0}',
+        '"mark":2200000,"acks":"wqOGAQMFAQ==","doomed":[],"state":"open","properties":{},"touched":0}',
     ),
     ("that is being deleted", "cursor", f"{AT}/cursor/c0ffee", CURSOR.replace('"state":"open"', '"state":"deleting"')),
     (
@@ -410,7 +413,7 @@ def records() -> Iterator[Vector]:
         yield {"case": case, "record": record, "refused": error, "hex": written.encode().hex()}
 
 
-FILES = {"entries.jsonl": entries, "records.jsonl": records}
+FILES = {"entries.jsonl": entries, "records.jsonl": records, "cursors.jsonl": cursors.lines}
 
 
 def main() -> None:

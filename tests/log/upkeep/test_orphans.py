@@ -1,5 +1,7 @@
 """Ledgers that no log names: found, left alone for a day, deleted; and what races with that."""
 
+import json
+
 import pytest
 
 from quire.conf.log import LogSettings
@@ -122,7 +124,7 @@ def test_suspiciously_many(tmp_path, monkeypatch):
 
 
 def test_cursors(tmp_path):
-    """What a cursor names is none; what it made and does not name is left to it; that of one that is gone goes."""
+    """What a cursor names is none; what it made and does not name goes, and what a cursor made that is gone."""
 
     async def story():
         async with cluster(tmp_path) as world:
@@ -137,7 +139,9 @@ def test_cursors(tmp_path):
             )
             await logs.bk.store.records.create(f"logs/{id_[:2]}/{id_}/cursor/c1", value.encode())
             gone = await found(logs, True, really=True, grace_s=0)
-            assert {ledger: each.deleted for ledger, each in gone.items()} == {left: False, of_gone: True}
+            assert {ledger: each.deleted for ledger, each in gone.items()} == {left: True, of_gone: True}
+            value = json.loads((await logs.bk.store.records.read(f"logs/{id_[:2]}/{id_}/cursor/c1")).value)
+            assert (value["ledger"], [each["ledger"] for each in value["doomed"]]) == (kept, [doomed])
 
     run(story)
 

@@ -6,7 +6,7 @@ Knows: the order in which the help shows them.  Does not know: what they do.
 
 from collections.abc import Callable
 
-from quire.tools.commands.log import bench, naming, owning, publishing, records, upkeep
+from quire.tools.commands.log import bench, cursors, naming, owning, publishing, records, upkeep
 from quire.tools.terminal.options import group
 
 # SPDX-License-Identifier: Apache-2.0
@@ -31,6 +31,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "txns": publishing.txns,
     "janitor": publishing.janitor,
     "adopt": publishing.adopt,
+    "cursors": cursors.cursors,
     "trim": upkeep.trim,
     "truncate": upkeep.truncate,
     "terminate": upkeep.terminate,
@@ -43,3 +44,4 @@ COMMANDS: dict[str, Callable[..., None]] = {
 for word, command in COMMANDS.items():
     app.command(word)(command)
 app.add_typer(bench.app, name="bench")
+app.add_typer(cursors.app, name="cursor")

@@ -9,7 +9,7 @@ from tests.tools.command import ok, quire
 def test_each_command_is_in_the_help() -> None:
     """With a line about it, in the order of the table."""
     listed = [line.split()[0] for line in ok("log", "--help").out.partition("Commands:\n")[2].splitlines()]
-    assert listed == [*COMMANDS, "bench"]
+    assert listed == [*COMMANDS, "bench", "cursor"]
 
 
 def test_a_word_that_is_none() -> None:

@@ -1,0 +1,413 @@
+"""
+A replica of a state machine: which snapshot it begins from, which records it applies, and when it makes a snapshot.
+
+Knows: the states of a replica (docs/logs.md, "Replicas"), up to which index records were given to be applied and are
+applied.
+Does not know: ledgers, time, what a record is, what the user's machine computes.  `machine.replica` performs the
+effects and feeds what comes of them back in.
+
+Safety: records are given to be applied in the order of their indexes, each once for each load, none is passed over; a
+snapshot is loaded only when the log still has all from its index on.
+
+Records come in two ways, from a reader and, while this process owns the log, from the owner as they are acknowledged.
+Both overlap, and the owner's have gaps where others publish: what was given is dropped, what comes too early waits for
+the reader.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Any, get_args
+
+from quire.log.core.machine.applying_messages import (
+    Again,
+    Applied,
+    Apply,
+    ApplyRaised,
+    Close,
+    Complain,
+    Effect,
+    Ends,
+    Follows,
+    Given,
+    Grown,
+    Input,
+    Leads,
+    Listed,
+    Load,
+    Loaded,
+    LoadFailed,
+    Look,
+    Own,
+    Play,
+    Read,
+    ReadFailed,
+    ReadFrom,
+    Rest,
+    Role,
+    Save,
+    SaveAsked,
+    Saved,
+    SaveFailed,
+    Stop,
+    Trimmed,
+    Wait,
+)
+from quire.log.core.values import Snapshot
+from quire.protocol.errors import LedgerError
+from quire.protocol.log_errors import SnapshotDamaged
+
+# SPDX-License-Identifier: Apache-2.0
+
+NEAR = 1000  # records before the end at which a replica is live
+UNAPPLIED_BYTES_MAX = 8 << 20  # of records that were given and are not applied; as much may wait for the reader
+DROPPED_MAX = 3  # snapshots that went while they were loaded, before the operator is told
+RETRY_PARTS = 10  # a snapshot that failed is tried again after this part of the records between two
+
+
+class State(Enum):
+    LOADING = auto()  # from a snapshot, or from nothing
+    REPLAYING = auto()
+    LIVE = auto()  # near the end of the log
+    STOPPED = auto()  # by an error, for good; the machine is as it was
+    OUT = auto()  # closed
+
+
+class IllegalInput(AssertionError):
+    """An input that can't come in this state: a bug."""
+
+
+class Applying:
+    """One replica from its beginning to its end.  `begin` gives the first effects."""
+
+    def __init__(self, log: str = "", snapshot_records: int = 100_000) -> None:
+        self._log = log  # its name, for errors
+        self._snapshot_records = snapshot_records
+        self.state = State.LOADING
+        self.role = Role.FOLLOWING
+        self.error: LedgerError | None = None
+        self.applied = 0  # the first index that is not applied
+        self.given = 0  # the first that was not given to be applied
+        self.unapplied = 0  # bytes of what was given and is not applied
+        self.resting = False  # the owner gives what comes, nothing is read
+        self.saving = False
+        self._applying: deque[tuple[int, int]] = deque()  # ends and bytes of what was given
+        self._early: deque[Given] = deque()  # of the owner, above `given`
+        self._early_bytes = 0
+        self._leads: tuple[int, int] | None = None  # epoch, and the index at which it begins
+        self._end: int | None = None  # of the log, when reading began; None until that is known
+        self.end = 0  # the same, or what it was the last time
+        self._saved = 0  # the index of the newest snapshot that is known
+        self._save_from = 0  # none is made by itself before this index
+        self._asked = False  # for a snapshot
+        self._again = False  # whether `Again` is waited for
+        self._unloadable: dict[int, tuple[str, bool]] = {}  # by ledger: why, and whether it is damaged
+        self._dropped = 0  # snapshots that went while they were loaded
+        self._effects: list[Effect] = []
+
+    def begin(self) -> list[Effect]:
+        """What is to be done first."""
+        return [Look()]
+
+    def handle(self, given: Input) -> list[Effect]:
+        """The effects of an input.  `IllegalInput` when it can't come now."""
+        pair = self.state, type(given)
+        step = TRANSITIONS.get(pair)
+        if step is not None:
+            step(self, given)
+        elif pair in ILLEGAL:
+            raise IllegalInput(f"{type(given).__name__} in {self.state.name}")
+        effects, self._effects = self._effects, []
+        return effects
+
+    # -- loading ---------------------------------------------------------------------------------------------------
+
+    def _listed(self, given: Listed) -> None:
+        kept = [each for each in given.snapshots if each.index >= given.begin]
+        gone = self._unloadable.keys() - {each.ledger for each in kept}
+        for ledger in gone:
+            del self._unloadable[ledger]
+        self._dropped += len(gone)
+        if gone and self._dropped == DROPPED_MAX:
+            self._do(
+                Complain(
+                    f"{DROPPED_MAX} snapshots of the log {self._log!r} were replaced while they were loaded here: with "
+                    "a larger snapshot_records at its owner they stay longer"
+                )
+            )
+        left = [each for each in kept if each.ledger not in self._unloadable]
+        if left:
+            self._do(Load(max(left, key=lambda each: each.index)))
+        elif given.begin == 0:
+            self._do(Load(None))
+        elif any(not damaged for _reason, damaged in self._unloadable.values()):
+            self._wait("the bookies of its snapshots can't be asked")
+        else:
+            self._stop(self._damaged(kept, given.begin))
+
+    def _damaged(self, kept: list[Snapshot], begin: int) -> SnapshotDamaged:
+        each = [f"at index {each.index}, ledger {each.ledger}: {self._unloadable[each.ledger][0]}" for each in kept]
+        return SnapshotDamaged(
+            f"the log {self._log!r} begins at index {begin}, and no snapshot that covers what was before can be loaded "
+            f"({'; '.join(each) or 'there is none'}): `quire log snapshots {self._log}` lists them"
+        )
+
+    def _loaded(self, given: Loaded) -> None:
+        self._unloadable, self._dropped = {}, 0
+        self.applied = self.given = given.index
+        self._saved = max(self._saved, given.index)
+        self.state = State.REPLAYING
+        self._read_on()
+
+    def _load_failed(self, given: LoadFailed) -> None:
+        self._unloadable[given.ledger] = given.reason, given.damaged
+        self._do(Look())
+
+    def _load_again(self, given: Again) -> None:
+        if self._again:
+            self._again = False
+            self._unloadable = {ledger: why for ledger, why in self._unloadable.items() if why[1]}
+            self._do(Look())
+
+    # -- applying --------------------------------------------------------------------------------------------------
+
+    def _read(self, given: Read) -> None:
+        self._give(given.given)
+        while self._early and self._early[0].first <= self.given:
+            early = self._early.popleft()
+            self._early_bytes -= early.bytes
+            self._own_next(early)
+
+    def _own(self, given: Own) -> None:
+        if given.given.first <= self.given:
+            self._own_next(given.given)
+            return
+        self._early.append(given.given)
+        self._early_bytes += given.given.bytes
+        while self._early_bytes > UNAPPLIED_BYTES_MAX:  # they are read
+            self._early_bytes -= self._early.popleft().bytes
+        if self.resting:
+            self._read_on()
+
+    def _own_next(self, given: Given) -> None:
+        """The reader is behind the owner no more, unless there is too much to be applied."""
+        if self.unapplied > UNAPPLIED_BYTES_MAX:
+            if self.resting:
+                self._read_on()
+            return
+        self._give(given)
+        if not self.resting and given.end == self.given and self._leads is not None:
+            self.resting = True
+            self._do(Rest())
+
+    def _give(self, given: Given) -> None:
+        assert given.first <= self.given, f"{given.first} comes behind {self.given}"
+        if given.end > self.given:
+            self._do(Apply(given, self.given - given.first))
+            self.given = given.end
+            self.unapplied += given.bytes
+            self._applying.append((given.end, given.bytes))
+
+    def _applied(self, given: Applied) -> None:
+        self.applied = given.index
+        while self._applying and self._applying[0][0] <= given.index:
+            self.unapplied -= self._applying.popleft()[1]
+        self._go_on()
+
+    def _ends_at(self, given: Ends) -> None:
+        self._end = self.end = given.end
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """What the index up to which all is applied allows."""
+        if self.state is State.REPLAYING and self._end is not None and self.applied + NEAR >= self._end:
+            self.state = State.LIVE
+        if self.state is State.LIVE and self._leads is not None and self.applied >= self._leads[1]:
+            self._play(Role.LEADING)
+        is_due = self.role is Role.LEADING and self.applied >= max(
+            self._save_from, self._saved + self._snapshot_records
+        )
+        if (is_due or self._asked) and not self.saving:
+            self.saving, self._asked = True, False
+            self._do(Save())
+
+    def _grown(self, given: Grown) -> None:
+        if self.resting and given.end > self.given:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        self.resting = False
+        self._do(ReadFrom(self.given))
+
+    def _read_failed(self, given: ReadFailed) -> None:
+        if given.final:
+            self._stop(given.error)
+        else:
+            self._wait(str(given.error))
+
+    def _read_again(self, given: Again) -> None:
+        if self._again:
+            self._again = False
+            self._read_on()
+
+    def _trimmed(self, given: Trimmed) -> None:
+        """The newest snapshot covers what is gone."""
+        self._play(Role.FOLLOWING)
+        self._forget()
+        self.state = State.LOADING
+        self._do(Look())
+
+    def _raised(self, given: ApplyRaised) -> None:
+        self.applied = given.index
+        self._stop(given.error)
+
+    # -- roles -----------------------------------------------------------------------------------------------------
+
+    def _lead(self, given: Leads) -> None:
+        self._leads = given.epoch, given.first
+        self._saved = max(self._saved, given.newest)
+        if self.state is not State.LOADING:
+            self._go_on()
+
+    def _follow(self, given: Follows) -> None:
+        self._play(Role.FOLLOWING)
+        self._leads = None
+        self._early.clear()
+        self._early_bytes = 0
+        if self.resting:
+            self._read_on()
+
+    def _play(self, role: Role) -> None:
+        if role is not self.role:
+            assert self._leads is not None
+            self.role = role
+            self._do(Play(role, self._leads[0]))
+
+    # -- snapshots -------------------------------------------------------------------------------------------------
+
+    def _ask(self, given: SaveAsked) -> None:
+        self._asked = True
+        if self.state is not State.LOADING:
+            self._go_on()
+
+    def _save_done(self, given: Saved) -> None:
+        self._saved = max(self._saved, given.index)
+        self._save_over()
+
+    def _save_failed(self, given: SaveFailed) -> None:
+        self._save_from = self.applied + max(1, self._snapshot_records // RETRY_PARTS)
+        self._save_over()
+
+    def _save_over(self) -> None:
+        self.saving = False
+        if self.state is not State.LOADING:
+            self._go_on()
+
+    # -- the rest --------------------------------------------------------------------------------------------------
+
+    def _stop(self, error: LedgerError | None) -> None:
+        self.state, self.error = State.STOPPED, error
+        self._play(Role.FOLLOWING)
+        self._forget()
+        self._do(Stop(error))
+
+    def _close(self, given: Close) -> None:
+        was_stopped = self.state is State.STOPPED
+        if not was_stopped:
+            self._stop(None)
+        self.state = State.OUT
+
+    def _forget(self) -> None:
+        """What was given and is not applied."""
+        self._applying.clear()
+        self._early.clear()
+        self.unapplied = self._early_bytes = 0
+        self.given = self.applied
+        self.resting = self._again = False
+        self._end = None
+
+    def _wait(self, reason: str) -> None:
+        self._again = True
+        self._do(Wait(reason))
+
+    def _do(self, *effects: Effect) -> None:
+        self._effects += effects
+
+
+Step = Callable[[Applying, Any], None]
+M = Applying
+
+RUNNING: dict[type[Any], Step] = {
+    Ends: M._ends_at,
+    Read: M._read,
+    Own: M._own,
+    Applied: M._applied,
+    ApplyRaised: M._raised,
+    Trimmed: M._trimmed,
+    ReadFailed: M._read_failed,
+    Grown: M._grown,
+    Leads: M._lead,
+    Follows: M._follow,
+    SaveAsked: M._ask,
+    Saved: M._save_done,
+    SaveFailed: M._save_failed,
+    Again: M._read_again,
+    Close: M._close,
+}
+
+# What happens.
+BY_STATE: dict[State, dict[type[Any], Step]] = {
+    State.LOADING: {
+        Listed: M._listed,
+        Loaded: M._loaded,
+        LoadFailed: M._load_failed,
+        ReadFailed: M._read_failed,
+        Leads: M._lead,
+        Follows: M._follow,
+        SaveAsked: M._ask,
+        Saved: M._save_done,
+        SaveFailed: M._save_failed,
+        Again: M._load_again,
+        Close: M._close,
+    },
+    State.REPLAYING: RUNNING,
+    State.LIVE: RUNNING,
+    State.STOPPED: {Close: M._close},
+}
+TRANSITIONS: dict[tuple[State, type[Any]], Step] = {
+    (state, kind): step for state, rows in BY_STATE.items() for kind, step in rows.items()
+}
+
+ENDED = (State.STOPPED, State.OUT)
+NOT_RUNNING = (State.LOADING, *ENDED)
+
+# Nothing happens: what was asked for before is answered yet, or what comes is read later.
+IGNORED: dict[type[Any], tuple[State, ...]] = {
+    Listed: ENDED,
+    Loaded: ENDED,
+    LoadFailed: ENDED,
+    Own: NOT_RUNNING,
+    Read: ENDED,
+    Applied: ENDED,  # the rest of a slice in which the user has closed it
+    ApplyRaised: ENDED,
+    Trimmed: ENDED,
+    ReadFailed: ENDED,
+    Ends: ENDED,
+    Grown: ENDED,
+    Leads: ENDED,
+    Follows: ENDED,
+    SaveAsked: ENDED,
+    Saved: ENDED,
+    SaveFailed: ENDED,
+    Again: ENDED,
+    Close: (State.OUT,),
+}
+
+# Each other pair is an answer to an effect that was not asked for in this state, nor before it: the shell stops its
+# reader and what it applies before it looks for a snapshot, and when the replica ends.
+ILLEGAL = frozenset(
+    (state, kind)
+    for state in State
+    for kind in get_args(Input)
+    if (state, kind) not in TRANSITIONS and state not in IGNORED.get(kind, ())
+)

@@ -1,0 +1,118 @@
+"""
+The ledger of a snapshot: what its entries say, written and read.
+
+    entry 0         JSON {"quire":"snapshot","format":1,"log","index","epoch","machine"}
+    entry 1 to n    data, at most 1 MiB each
+    entry n + 1     JSON {"entries","bytes","crc"}: n, their bytes, CRC-32C over them
+
+Knows: this layout, and that a ledger which does not end so was not completed.
+Does not know: what the data mean, how entries are stored.
+"""
+
+from __future__ import annotations  # `Value.parse` goes by the types of fields as they are written
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from quire.log.core.values import FORMAT, Extra, Snapshot, Value, from_json, to_json
+from quire.protocol.log_errors import LogDamaged
+
+# SPDX-License-Identifier: Apache-2.0
+
+SLICE_BYTES_MAX = 1 << 20
+Data = bytes  # by another name, for a class that has a member `bytes`
+Sum = Callable[[bytes, int], int]  # CRC-32C of bytes behind those of which a sum is given
+
+
+@dataclass(frozen=True, slots=True)
+class Head(Value):
+    """The first entry: of which log, the first index that is not in it, by whom."""
+
+    what = "snapshot"
+    log: str
+    index: int
+    epoch: int
+    machine: str
+    extra: Extra = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Head:
+        """`LogDamaged`, `UnknownFormat`."""
+        found = from_json(data, "snapshot")
+        del found["quire"], found["format"]
+        return cls.parse(found)
+
+    def encode(self) -> bytes:
+        """Its entry."""
+        return to_json({"quire": "snapshot", "format": FORMAT, **self.members()}).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class End(Value):
+    """The last entry: how much data is before it."""
+
+    what = "end of a snapshot"
+    entries: int
+    bytes: int
+    crc: int
+    extra: Extra = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def decode(cls, data: Data) -> End:
+        """`LogDamaged`."""
+        try:
+            found = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise LogDamaged(f"the end of a snapshot can't be decoded: {error}") from None
+        return cls.parse(found)
+
+    def encode(self) -> Data:
+        """Its entry."""
+        return to_json(self.members()).encode()
+
+
+def slices(data: Iterable[bytes], size: int = SLICE_BYTES_MAX) -> Iterator[bytes]:
+    """The same bytes in pieces of that size, the last one smaller; one piece of the data at a time is asked for."""
+    waiting = bytearray()
+    for piece in data:
+        waiting += piece
+        while len(waiting) >= size:
+            yield bytes(waiting[:size])
+            del waiting[:size]
+    if waiting:
+        yield bytes(waiting)
+
+
+class Content:
+    """What the entries of one snapshot add up to, as they are written or read."""
+
+    def __init__(self, sum_of: Sum) -> None:
+        self._sum_of = sum_of
+        self.end = End(0, 0, 0)
+
+    def add(self, data: bytes) -> bytes:
+        """One more entry of data."""
+        entries, size, crc = self.end.entries, self.end.bytes, self.end.crc
+        self.end = End(entries + 1, size + len(data), self._sum_of(data, crc))
+        return data
+
+
+def check_head(head: Head, log: str, snapshot: Snapshot) -> None:
+    """`LogDamaged` when the ledger is not what the manifest says."""
+    if (head.log, head.index, head.epoch) != (log, snapshot.index, snapshot.epoch):
+        raise LogDamaged(
+            f"ledger {snapshot.ledger} has the snapshot of the log {head.log} at index {head.index}, epoch "
+            f"{head.epoch}, not that of {log} at index {snapshot.index}, epoch {snapshot.epoch}"
+        )
+
+
+def check_end(end: End, content: Content, snapshot: Snapshot) -> None:
+    """`LogDamaged` when the data are not what its last entry or the manifest says."""
+    found = content.end.entries, content.end.bytes, content.end.crc
+    for who, says in (("its last entry", end), ("the manifest", snapshot)):
+        if found != (says.entries, says.bytes, says.crc):
+            raise LogDamaged(
+                f"ledger {snapshot.ledger} holds {found[0]} entries of {found[1]} bytes with the sum {found[2]}, "
+                f"{who} says {says.entries} of {says.bytes} with {says.crc}"
+            )

@@ -1,0 +1,189 @@
+"""
+Records are applied, in slices between which the reactor does other things; and who waits for that.
+
+Knows: the user's machine, what waits to be applied, who waits for the answer of a record or for an index.
+Does not know: where records come from, snapshots, who leads.
+
+Safety: a record is applied once, all of those before it were, and nothing else touches the machine meanwhile.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from quire.log.core.machine.applying_messages import Applied, ApplyRaised, Given, Input
+from quire.log.machine.machines import Machine
+from quire.log.owner.appends import Batch
+from quire.log.reader.batches import Record
+from quire.metadata.clock import Clock
+from quire.protocol.errors import LedgerError
+from quire.protocol.log_errors import ApplyFailed
+
+# SPDX-License-Identifier: Apache-2.0
+
+SLICE_S = 0.01  # after which the reactor does something else
+LOOKED_AT = 64  # records between two looks at the clock
+ANSWERS_MAX = 100_000  # kept for proposals that do not know their index yet
+
+Content = Callable[[], list[Record]]
+
+
+def records_of(batch: Batch) -> list[Record]:
+    """What an owner was acknowledged, as a reader gets it."""
+    records, placed = batch.records, batch.placed
+    count = len(records.lengths)
+    columns = zip(
+        range(placed.first, placed.first + count),
+        placed.positions,
+        records.values,
+        records.keys or (None,) * count,
+        records.times or (None,) * count,
+        records.headers or ((),) * count,
+        strict=True,
+    )
+    return [
+        Record(index, at, placed.stamp, value, key, time, tuple(headers))
+        for index, at, value, key, time, headers in columns
+    ]
+
+
+class Applier:
+    """`feed` hears of each slice.  `machine`: None while there is none; `applied`: the first index that is not."""
+
+    def __init__(self, name: str, clock: Clock, feed: Callable[[Input], None]) -> None:
+        self.machine: Machine | None = None
+        self.applied = 0
+        self.error: LedgerError | None = None  # of all who wait from now on
+        self._name = name
+        self._clock = clock
+        self._feed = feed
+        self._queue: deque[tuple[list[Record], int]] = deque()  # records, and how many of them are done
+        self._is_due = False
+        self._unplaced = 0  # proposals that do not know their index yet
+        self._answers: dict[int, object] = {}  # of what was applied meanwhile
+        self._proposed: dict[int, Deferred[Any]] = {}  # by index
+        self._waiting: list[tuple[int, int, Deferred[None]]] = []  # a heap by index
+        self._number = 0
+
+    def begin(self, machine: Machine, index: int) -> None:
+        """A fresh machine that holds all below that index."""
+        self.machine, self.applied = machine, index
+        for skipped in sorted(each for each in self._proposed if each < index):
+            self._proposed.pop(skipped).errback(self._unknown(skipped))
+        self._wake()
+
+    def forget(self) -> None:
+        """The machine, and what waits to be applied."""
+        self.machine = None
+        self._queue.clear()
+
+    def end(self, error: LedgerError) -> None:
+        """Nothing more is applied, and whoever waits fails so; the machine stays as it is."""
+        self.error = error
+        self._queue.clear()
+        proposed, self._proposed = self._proposed, {}
+        waiting, self._waiting = self._waiting, []
+        for each in [*proposed.values(), *(each for _index, _number, each in waiting)]:
+            if not each.called:
+                each.errback(error)
+
+    def apply(self, given: Given, skip: int) -> None:
+        """These too, behind what waits."""
+        content: Any = given.content
+        self._queue.append((content(), skip))
+        if not self._is_due:
+            self._run()
+
+    def _run(self) -> None:
+        self._is_due = True  # what comes meanwhile is not begun beside it
+        until = self._clock.seconds() + SLICE_S
+        while self._queue:
+            records, done = self._queue.popleft()
+            end = min(len(records), done + LOOKED_AT)
+            if not self._apply(records[done:end] if done or end < len(records) else records):
+                self._is_due = False
+                return
+            if end < len(records):
+                self._queue.appendleft((records, end))
+            if self._queue and self._clock.seconds() > until:
+                self._clock.callLater(0, self._run)
+                break
+        else:
+            self._is_due = False
+        self._wake()
+        self._feed(Applied(self.applied))
+
+    def _apply(self, records: list[Record]) -> bool:
+        assert self.machine is not None
+        apply, proposed = self.machine.apply, self._proposed
+        for record in records:
+            try:
+                answer = apply(record)
+            except Exception as error:
+                self._raised(record.index, error)
+                return False
+            self.applied = record.index + 1
+            if proposed and record.index in proposed:
+                proposed.pop(record.index).callback(answer)
+            elif self._unplaced and len(self._answers) < ANSWERS_MAX:
+                self._answers[record.index] = answer
+        return True
+
+    def _raised(self, index: int, error: Exception) -> None:
+        failed = ApplyFailed(
+            f"the state machine of the log {self._name!r} raised {type(error).__name__} at index {index}, so this "
+            f"replica stops there: {error}"
+        )
+        failed.index = index
+        failed.__cause__ = error
+        self._queue.clear()
+        self._feed(ApplyRaised(index, failed))
+
+    def _wake(self) -> None:
+        while self._waiting and self.machine is not None and self._waiting[0][0] <= self.applied:
+            waiting = heapq.heappop(self._waiting)[2]
+            if not waiting.called:
+                waiting.callback(None)
+
+    # -- who waits -------------------------------------------------------------------------------------------------
+
+    def reached(self, index: int) -> "Deferred[None]":
+        """Fires between two applies when all below that index is applied."""
+        waiting: Deferred[None] = Deferred()
+        if self.error is not None:
+            waiting.errback(self.error)
+        elif self.machine is not None and self.applied >= index:
+            waiting.callback(None)
+        else:
+            self._number += 1
+            heapq.heappush(self._waiting, (index, self._number, waiting))
+        return waiting
+
+    async def answer(self, appended: "Deferred[int]") -> object:
+        """What the machine gave for the record that has this index once it is acknowledged.  Errors of both."""
+        self._unplaced += 1
+        try:
+            index = await appended
+            if index in self._answers:
+                return self._answers[index]
+            if self.error is not None:
+                raise self.error
+            if self.machine is not None and index < self.applied:
+                raise self._unknown(index)
+            answered: Deferred[Any] = Deferred()
+            self._proposed[index] = answered
+        finally:
+            self._unplaced -= 1
+            if not self._unplaced:
+                self._answers.clear()
+        return await answered
+
+    def _unknown(self, index: int) -> ApplyFailed:
+        error = ApplyFailed(
+            f"index {index} of the log {self._name!r} is applied; what the machine gave for it is not known here"
+        )
+        error.index = index
+        return error

@@ -1,0 +1,296 @@
+"""
+The driver of a replica's machine: performs its effects on the log, its snapshots and the user's machine, and feeds it
+what comes of them.
+
+Knows: which operation answers which effect of `core.machine.applying`.
+Does not know: what that machine decides, what the user's computes; who proposes and reads (`replica`).
+
+Safety: what is applied was readable, or was acknowledged to this process's owner.
+"""
+
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, cast
+
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError, succeed
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from quire.log.core.machine import applying_messages as m
+from quire.log.core.machine.applying import UNAPPLIED_BYTES_MAX, Applying, State
+from quire.log.core.machine.snapshot_edit import newest
+from quire.log.machine.applier import Applier, records_of
+from quire.log.machine.following import Following
+from quire.log.machine.machines import Machine
+from quire.log.machine.snapshots import DAMAGE, Snapshots
+from quire.log.machine.standing import Own, Standing
+from quire.log.owner.appends import Batch
+from quire.log.reader.view import LogView
+from quire.log.store.kept import Kept
+from quire.log.upkeep.keeping import KeptOwner
+from quire.protocol.errors import ClientClosed, LedgerError
+from quire.protocol.log_errors import LogError
+
+# SPDX-License-Identifier: Apache-2.0
+
+log = Logger()
+
+RETRY_S = 1.0
+CLOSE_S = 2.0  # that the end of a snapshot under way may take
+
+
+class ReplicaDriver:
+    """One replica's machine, from `begin` to `close`.  `changed` fires at its next state or role."""
+
+    def __init__(self, kept: Kept, name: str, view: LogView, make: Callable[[], Machine], own: Own | None) -> None:
+        self.machine = Applying(name, kept.options.snapshot_records)
+        self.applier = Applier(name, kept.client.reactor, self.feed)
+        self.standing = own and Standing(kept.client.reactor, own, self._led, self._lost, self._acknowledged)
+        self.asked: list[Deferred[int]] = []  # for a snapshot, the next one
+        self.name = name
+        self.kept = kept
+        self.view = view
+        self._clock = kept.client.reactor
+        self._make = make
+        self._queue: deque[m.Input] = deque()
+        self._feeding = False
+        self._snapshots = Snapshots(kept)
+        self._following = self._new_following()
+        self._timer: Any = None
+        self._saving: Deferred[None] = succeed(None)
+        self._awaited: list[Deferred[None]] = []  # another state or role
+        self._room: Deferred[None] | None = None  # fires when the reader may go on
+
+    async def live(self) -> None:
+        """Begins; over when all is applied that the log had when reading began, or with the error of the machine."""
+        self._perform(self.machine.begin())
+        if self.standing is not None:
+            self._run(self.standing.run())
+        while self.machine.state in (State.LOADING, State.REPLAYING):
+            await self.changed()
+        if self.machine.error is not None:
+            raise self.machine.error
+        await self.applier.reached(self.machine.end)
+
+    async def close(self) -> None:
+        """Where it leads, what was proposed is stored and applied, and the log given back."""
+        await self._leave()
+        self.feed(m.Close())
+        self._snapshots.close()
+        with suppress(TimeoutError):  # the orphan finder knows what is left
+            await self._saving.addTimeout(CLOSE_S, cast(IReactorTime, self._clock))
+
+    async def _leave(self) -> None:
+        if self.standing is not None:
+            await self.standing.close()
+
+    def changed(self) -> "Deferred[None]":
+        """Fires when the state or the role is another one; not if it is cancelled."""
+        changed: Deferred[None] = Deferred(self._awaited.remove)
+        self._awaited.append(changed)
+        return changed
+
+    def closed(self) -> ClientClosed:
+        """The error of whoever still waits at the close."""
+        return ClientClosed(f"this replica of the log {self.name!r} was closed")
+
+    # -- the machine -----------------------------------------------------------------------------------------------
+
+    def feed(self, given: m.Input) -> None:
+        """Hands an input to the machine and performs what follows."""
+        self._queue.append(given)
+        if self._feeding:
+            return
+        self._feeding = True
+        try:
+            while self._queue:
+                before = self.machine.state, self.machine.role
+                self._perform(self.machine.handle(self._queue.popleft()))
+                if before != (self.machine.state, self.machine.role):
+                    awaited, self._awaited = self._awaited, []
+                    for each in awaited:
+                        each.callback(None)
+        finally:
+            self._feeding = False
+        self.kept.log.counters.applied_index = self.applier.applied
+        if self._room is not None and self.machine.unapplied <= UNAPPLIED_BYTES_MAX:
+            room, self._room = self._room, None
+            room.callback(None)
+
+    def _perform(self, effects: Iterable[m.Effect]) -> None:
+        for effect in effects:
+            PERFORM[type(effect)](self, effect)
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> Deferred[None]:
+        """Fires when it has ended; what it raises is a bug, which ends the replica."""
+
+        def failed(failure: Any) -> None:
+            log.failure("a replica failed", failure)
+            self._end(f"a bug: {failure.getErrorMessage()}")
+
+        return Deferred.fromCoroutine(work).addErrback(failed)
+
+    def _end(self, reason: str) -> None:
+        self.feed(m.ReadFailed(LogError(f"this replica of the log {self.name!r} has ended: {reason}"), final=True))
+
+    # -- loading ---------------------------------------------------------------------------------------------------
+
+    def _look(self, _effect: m.Look) -> None:
+        self._follow_anew()
+        self.applier.forget()
+
+        async def work() -> None:
+            try:
+                manifest = await self.view.fresh()
+            except LedgerError as error:
+                self.feed(m.ReadFailed(error, isinstance(error, LogError)))
+                return
+            self.feed(m.Listed(manifest.snapshots, manifest.begin.index))
+
+        self._run(work())
+
+    def _load(self, effect: m.Load) -> None:
+        snapshot = effect.snapshot
+
+        async def work() -> None:
+            if snapshot is None:
+                self._begin(self._make(), 0)
+                return
+            try:
+                data = await self._snapshots.read(snapshot)
+                machine = self._make()
+                machine.load(data)
+            except Exception as error:
+                known = isinstance(error, LedgerError)
+                reason = str(error) if known else f"{type(error).__name__}: {error}"
+                log.warn("a snapshot of the log {name} can't be loaded: {reason}", name=self.name, reason=reason)
+                self.feed(m.LoadFailed(snapshot.ledger, reason, not known or isinstance(error, DAMAGE)))
+                return
+            self._begin(machine, snapshot.index)
+
+        self._run(work())
+
+    def _begin(self, machine: Machine, index: int) -> None:
+        if self.machine.state is State.LOADING:
+            self.applier.begin(machine, index)
+            self.feed(m.Loaded(index))
+
+    # -- following -------------------------------------------------------------------------------------------------
+
+    def _new_following(self) -> Following:
+        return Following(self.kept.client, self.view, self.kept.options.read_ahead_bytes)
+
+    def _follow_anew(self) -> Following:
+        self._following.stop()
+        self._following = self._new_following()
+        return self._following
+
+    def _read_from(self, effect: m.ReadFrom) -> None:
+        self._run(self._follow_anew().read(effect.index, self.feed, self._has_room))
+
+    def _rest(self, _effect: m.Rest) -> None:
+        self._run(self._follow_anew().rest(self.feed))
+
+    def _has_room(self) -> "Deferred[None]":
+        if self.machine.unapplied <= UNAPPLIED_BYTES_MAX:
+            return succeed(None)
+        self._room = Deferred()
+        return self._room
+
+    def _apply(self, effect: m.Apply) -> None:
+        self.applier.apply(effect.given, effect.skip)
+
+    # -- leading ---------------------------------------------------------------------------------------------------
+
+    def _led(self, owner: KeptOwner) -> None:
+        known = owner.records.known
+        assert known is not None
+        self.feed(m.Leads(owner.epoch, owner.end.index, newest(known.value)))
+
+    def _lost(self) -> None:
+        self.feed(m.Follows())
+
+    def _acknowledged(self, batches: Sequence[Batch]) -> None:
+        for batch in batches:
+            count = len(batch.records.lengths)
+            if count and not batch.barrier:
+                self.feed(m.Own(m.Given(batch.placed.first, count, batch.records.size, partial(records_of, batch))))
+
+    def _play(self, effect: m.Play) -> None:
+        hear = getattr(self.applier.machine, "role", None)
+        if hear is not None:
+            try:
+                hear(effect.role, effect.epoch)
+            except Exception as error:
+                self._end(f"its state machine raised {type(error).__name__} at its role: {error}")
+
+    # -- the rest --------------------------------------------------------------------------------------------------
+
+    def _save(self, _effect: m.Save) -> None:
+        asked, self.asked = self.asked, []
+        machine, index, began = self.applier.machine, self.applier.applied, self._clock.seconds()
+        assert machine is not None
+
+        async def work() -> None:
+            try:
+                known = await self.view.manifest()
+                name = str(getattr(machine, "name", type(machine).__name__))
+                found = await self._snapshots.write(data, index, known.epoch, name)
+            except Exception as error:
+                self._save_failed(asked, error)
+                return
+            self.kept.log.counters.snapshot_seconds.observe(self._clock.seconds() - began)
+            for each in asked:
+                each.callback(found)
+            self.feed(m.Saved(found))
+
+        try:
+            data = iter(machine.save())
+        except Exception as error:
+            self._save_failed(asked, error)
+            return
+        self._saving = self._run(work())
+
+    def _save_failed(self, asked: list[Deferred[int]], error: Exception) -> None:
+        if not isinstance(error, (ClientClosed, CancelledError)):
+            log.warn("no snapshot of the log {name} was made: {error!r}", name=self.name, error=error)
+        for each in asked:
+            each.errback(error)
+        self.feed(m.SaveFailed())
+
+    def _wait(self, effect: m.Wait) -> None:
+        log.warn("the replica of the log {name} waits: {reason}", name=self.name, reason=effect.reason)
+        seconds = RETRY_S * self.kept.client.random.uniform(0.5, 1.5)
+        self._timer = self._clock.callLater(seconds, lambda: self.feed(m.Again()))
+
+    def _complain(self, effect: m.Complain) -> None:
+        log.warn("{text}", text=effect.text)
+
+    def _stop(self, effect: m.Stop) -> None:
+        self._following.stop()
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        error = effect.error or self.closed()
+        self.applier.end(error)
+        asked, self.asked = self.asked, []
+        for each in asked:
+            each.errback(error)
+        if effect.error is not None:
+            log.error("{error}", error=str(error))
+            self._run(self._leave())
+
+
+PERFORM: dict[type[Any], Callable[[ReplicaDriver, Any], None]] = {
+    m.Look: ReplicaDriver._look,
+    m.Load: ReplicaDriver._load,
+    m.ReadFrom: ReplicaDriver._read_from,
+    m.Rest: ReplicaDriver._rest,
+    m.Apply: ReplicaDriver._apply,
+    m.Save: ReplicaDriver._save,
+    m.Play: ReplicaDriver._play,
+    m.Wait: ReplicaDriver._wait,
+    m.Complain: ReplicaDriver._complain,
+    m.Stop: ReplicaDriver._stop,
+}

@@ -1,0 +1,50 @@
+"""
+What a replica runs, and what its readers are given.
+
+Knows: what is asked of a user's machine.  Does not know: logs, snapshots, who asks.
+"""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Protocol
+
+from quire.log.reader.batches import Record
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Machine(Protocol):
+    """
+    A state that follows from the records of a log alone: neither the time of day, nor chance, nor this process may
+    change what `apply` does.  All methods are called on the reactor's thread, so they must not block.  `role(role,
+    epoch)` is called, where there is such a method, when the replica begins or ceases to lead.
+    """
+
+    def apply(self, record: Record) -> object:
+        """The next record; what it gives is the answer of whoever proposed it.  If it raises, the replica stops."""
+
+    def save(self) -> Iterable[bytes]:
+        """
+        The state of now, in any pieces.  They are asked for while `apply` goes on: an iterator has to be one over a
+        copy, and a list is safe always.
+        """
+
+    def load(self, data: Iterable[bytes]) -> None:
+        """Takes over the state that these bytes hold; they may be cut in other places than `save` had cut them."""
+
+
+class Answer(NamedTuple):
+    """
+    What a function of the machine gave; the first index that was not applied then; how old the state may have been, in
+    ms: the answer knows all that was acknowledged so long before.  -1: nobody looked.
+    """
+
+    value: Any
+    index: int  # type: ignore[assignment]  # tuple has a method of that name, which nobody needs here
+    age_ms: int
+
+
+class Proof(NamedTuple):
+    """Whoever has applied all below `index` knows all that was acknowledged before `since`, by the reactor's clock."""
+
+    index: int  # type: ignore[assignment]  # tuple has a method of that name, which nobody needs here
+    since: float

@@ -1,0 +1,173 @@
+"""
+A replica as Twisted programs see it: what is proposed to it and read from it.
+
+Knows: who may propose, and that a read waits until all is applied that its proof asks for.
+Does not know: how the log is applied (`driver`), what the user's machine computes, ledgers, claims.
+
+Safety: a reader's function is called between two applies, when all below the index of its proof is applied.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, cast
+
+from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.interfaces import IReactorTime
+
+from quire.log.core import edits
+from quire.log.core.machine.applying_messages import Role, SaveAsked
+from quire.log.machine.driver import ReplicaDriver
+from quire.log.machine.machines import Answer, Proof
+from quire.log.owner.appends import Position
+from quire.log.upkeep.keeping import KeptOwner
+from quire.protocol.errors import LedgerError
+from quire.protocol.log_errors import StaleRead
+
+# SPDX-License-Identifier: Apache-2.0
+
+Prove = Callable[[], Awaitable[Proof]]
+
+
+class Replica:
+    """
+    Applies the log to what `make()` gives, from the newest snapshot on.  `begin` starts it, `close` ends it.  `proofs`:
+    by the mode of a read, what tells up to which index all must be applied.
+    """
+
+    def __init__(self, driver: ReplicaDriver, on_close: Callable[["Replica"], None] = lambda _replica: None) -> None:
+        kept = driver.kept
+        self.name = driver.name
+        self._driver = driver
+        self._records = kept.log
+        self._clock = kept.client.reactor
+        self._reactor = cast(IReactorTime, kept.client.reactor)  # by the name that Deferreds know
+        self._on_close = on_close
+        self._read_s = kept.options.read_ms / 1000
+        self._closed = False
+        self.proofs: dict[str, Prove] = {"unsafe": self._no_proof, "barrier": self._barrier}
+
+    # -- what a user does ------------------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """
+        Loads and replays; over when all is applied that the log had when reading began.  `SnapshotDamaged`,
+        `ApplyFailed`, `NoSuchLog`, `SegmentLost`, `LogDamaged`.
+        """
+        await self._driver.live()
+
+    @property
+    def applied(self) -> int:
+        """The first index that is not applied."""
+        return self._driver.applier.applied
+
+    @property
+    def role(self) -> Role:
+        """Whether it owns the log and has applied what was there before."""
+        return self._driver.machine.role
+
+    @property
+    def owner(self) -> KeptOwner | None:
+        """Of the log, while it is this replica."""
+        return None if self._driver.standing is None else self._driver.standing.owner
+
+    @property
+    def error(self) -> LedgerError | None:
+        """Why it applies no more."""
+        return self._driver.machine.error
+
+    async def leads(self, wait_s: float = 0.0) -> bool:
+        """Whether it leads, once it does or so many seconds are over."""
+        until = self._clock.seconds() + wait_s
+        while self.role is not Role.LEADING and self._driver.machine.error is None and not self._closed:
+            left = until - self._clock.seconds()
+            if left <= 0:
+                break
+            try:
+                await self._driver.changed().addTimeout(left, self._reactor)
+            except TimeoutError:
+                continue
+        return self.role is Role.LEADING
+
+    async def propose(self, value: bytes, wait: Literal["ack", "apply"] = "apply") -> Any:
+        """
+        Appends a record: what the machine gives for it once it is applied here, or with "ack" its `Position` once it is
+        durable.  `NotOwner` with the owner's address where another replica leads, or none does; `LogFenced`,
+        `AppendUnknown`; `ApplyFailed`.
+        """
+        if wait not in {"ack", "apply"}:
+            raise ValueError(f"a proposal waits for its 'ack' or until 'apply', not for {wait!r}")
+        self._check_runs()
+        owner = self.owner
+        if owner is None:
+            raise edits.not_owned(self.name, (await self._records.read()).value)
+        if wait == "ack":
+            return await self._append(owner, value)
+
+        async def index() -> int:
+            return (await self._append(owner, value)).index
+
+        return await self._driver.applier.answer(Deferred.fromCoroutine(index()))
+
+    async def _append(self, owner: KeptOwner, value: bytes) -> Position:
+        await owner.ready(1, len(value))
+        return await owner.append(value)
+
+    async def read(self, fn: Callable[[Any], Any], mode: str = "barrier") -> Answer:
+        """
+        What a function of the machine gives, called between two applies on the reactor's thread.  "barrier": on the
+        owner, all that was acknowledged before is applied; an append's time.  "unsafe": whatever is applied.
+        `StaleRead` when there is no proof in `read_ms`; `NotOwner`, `ValueError`.
+        """
+        prove = self.proofs.get(mode)
+        if prove is None:
+            raise ValueError(f"a read is {', '.join(sorted(self.proofs))}, not {mode!r}")
+        self._check_runs()
+
+        async def proved() -> Proof:
+            proof = await prove()
+            await self._driver.applier.reached(proof.index)
+            return proof
+
+        try:
+            proof = await Deferred.fromCoroutine(proved()).addTimeout(self._read_s, self._reactor)
+        except TimeoutError:
+            raise StaleRead(
+                f"the replica of the log {self.name!r} could not be proved new enough in {self._read_s} s (read_ms)"
+            ) from None
+        index = self._driver.applier.applied
+        age_ms = -1 if mode == "unsafe" else int((self._clock.seconds() - proof.since) * 1000)
+        return Answer(fn(self._driver.applier.machine), index, age_ms)
+
+    async def snapshot(self) -> int:
+        """
+        Writes a snapshot of what is applied: its index, the first that is not in it; that of a newer one, where there
+        is one.  The errors of writing a ledger.
+        """
+        self._check_runs()
+        asked: Deferred[int] = Deferred()
+        self._driver.asked.append(asked)
+        self._driver.feed(SaveAsked())
+        return await asked
+
+    async def close(self) -> None:
+        """Applies no more; where it leads, what was proposed is stored, and the log given back.  Never fails."""
+        if not self._closed:
+            self._closed = True
+            await self._driver.close()
+            self._on_close(self)
+
+    def _check_runs(self) -> None:
+        if self._closed:
+            raise self._driver.closed()
+        if self._driver.machine.error is not None:
+            raise self._driver.machine.error
+
+    # -- proofs ----------------------------------------------------------------------------------------------------
+
+    async def _no_proof(self) -> Proof:
+        return Proof(0, self._clock.seconds())
+
+    async def _barrier(self) -> Proof:
+        since, owner = self._clock.seconds(), self.owner
+        if owner is None:
+            raise edits.not_owned(self.name, (await self._records.read()).value)
+        return Proof((await owner.barrier()).index, since)

@@ -1,0 +1,97 @@
+"""
+A replica that stands: it is a candidate, or owns the log, until it is closed.
+
+Knows: that whoever lost the log waits for it again.  Does not know: claims, what is appended.
+"""
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import Logger
+
+from quire.log.owner.appends import Batch
+from quire.log.upkeep.keeping import KeptOwner
+from quire.metadata.clock import Clock, pause
+from quire.protocol.errors import LedgerError
+from quire.protocol.log_errors import LogTerminated, NoSuchLog
+
+# SPDX-License-Identifier: Apache-2.0
+
+log = Logger()
+
+RETRY_S = 1.0
+
+Own = Callable[[], Coroutine[Any, Any, KeptOwner]]
+
+
+class Standing:
+    """
+    `own` gives the log, once it is this process's.  `led(owner)` and `lost()` hear of it, `acknowledged` of what this
+    owner was acknowledged, in order.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        own: Own,
+        led: Callable[[KeptOwner], None],
+        lost: Callable[[], None],
+        acknowledged: Callable[[Sequence[Batch]], None],
+    ) -> None:
+        self.owner: KeptOwner | None = None
+        self._clock = clock
+        self._own = own
+        self._led = led
+        self._lost = lost
+        self._acknowledged = acknowledged
+        self._ended = False
+        self._waiting: Deferred[Any] | None = None  # cancelled at the end
+
+    async def run(self) -> None:
+        """Until it is closed, or the log can't be owned any more."""
+        while not self._ended:
+            try:
+                owner = await self._wait_for(Deferred.fromCoroutine(self._own()))
+            except (CancelledError, LogTerminated, NoSuchLog):
+                return
+            except LedgerError as error:
+                log.warn("a replica can't own its log, and tries it again: {error}", error=str(error))
+                await self._rest()
+                continue
+            lost: Deferred[None] = Deferred()
+            owner.on_lost = lambda lost=lost: lost.callback(None)
+            owner.on_acknowledged = self._acknowledged
+            self.owner = owner
+            self._led(owner)
+            if owner.lost and not lost.called:
+                lost.callback(None)
+            try:
+                await self._wait_for(lost)
+            except CancelledError:
+                return
+            self.owner = None
+            self._lost()
+
+    async def _wait_for(self, waiting: "Deferred[Any]") -> Any:
+        self._waiting = waiting
+        try:
+            return await waiting
+        finally:
+            self._waiting = None
+
+    async def _rest(self) -> None:
+        try:
+            await self._wait_for(pause(self._clock, RETRY_S))
+        except CancelledError:
+            return
+
+    async def close(self) -> None:
+        """Stands no more; what was appended is stored, and the claim given back."""
+        self._ended = True
+        owner, self.owner = self.owner, None
+        if self._waiting is not None:
+            self._waiting.cancel()
+        if owner is not None:
+            owner.on_lost = None
+            await owner.close()

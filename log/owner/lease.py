@@ -1,0 +1,163 @@
+"""
+The lease of one owner: held and renewed while it owns the log, and ended before another one takes over.
+
+Knows: when it is renewed, and until when it counts.
+Does not know: what is read by it; how a lease is waited out (`store.leases`).
+
+Safety: a lease counts only once its write was answered, and from when that was sent; it counts for a segment only that
+was opened under leases, whose end no reader learns before the manifest says it.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol
+
+from twisted.logger import Logger
+
+from quire.log.core.edits import Edit, Me
+from quire.log.core.machine.lease import AGAIN, FREE, HELD, Lease, end_of
+from quire.log.core.ownership import Ownership, State
+from quire.log.owner.claims import Claims
+from quire.log.owner.timers import OwnerTimers
+from quire.log.store.editing import Beside, Edited, LogRecords, nothing
+from quire.log.store.leases import Ended, Leases
+from quire.metadata.records import RecordChanged
+from quire.metadata.store import Versioned
+from quire.protocol.errors import LedgerError
+
+# SPDX-License-Identifier: Apache-2.0
+
+log = Logger()
+
+HOLDING = frozenset({State.IDLE, State.OPENING, State.WRITING, State.ROLLING, State.FENCED})
+FREED_TRIES_MAX = 3  # then it is left to whoever takes over, who waits for its end
+
+
+class Perform(Protocol):
+    """An edit of the owner's, tried until its outcome is known; None: refused."""
+
+    def __call__(self, edit: Edit, /, *, beside: Beside = nothing) -> Awaitable[Edited | None]: ...
+
+
+class Driver(Protocol):
+    """What the lease needs of the owner's driver."""
+
+    token: str
+    machine: Ownership
+    claims: Claims
+
+    @property
+    def me(self) -> Me: ...
+
+    def run(self, work: Coroutine[Any, Any, None], /) -> object: ...
+
+
+class OwnerLease:
+    """`ends` is the time of `leases.boottime` at which it ends."""
+
+    def __init__(self, leases: Leases, log: LogRecords, driver: Driver, timers: OwnerTimers) -> None:
+        self.leases = leases
+        self.ends = 0.0
+        self._log = log
+        self._driver = driver
+        self._timers = timers
+        self._known: Versioned[Lease] | None = None
+        self._busy = False
+        self._over = False
+
+    @property
+    def _may(self) -> bool:
+        return self._driver.machine.state in HOLDING
+
+    @property
+    def _ms(self) -> int:
+        known = self._log.known
+        return 0 if known is None else int(known.value.settings.get("lease_ms", 0))
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing is readable now beyond what this owner knows to be acknowledged, or knows to be closed."""
+        known = self._log.known
+        if self._over or known is None or not self._may or not self._driver.me.owns(known.value):
+            return False
+        segment = known.value.open_segment
+        return (segment is None or segment.leased) and self.leases.boottime() < self.ends
+
+    @property
+    def seconds_left(self) -> float:
+        """How long it counts without being renewed; 0: it does not."""
+        return max(0.0, self.ends - self.leases.boottime()) if self.holds else 0.0
+
+    def check(self, session_ms: int) -> None:
+        """`ValueError` when a dead owner's lease could outlast its session by far."""
+        if self._ms > session_ms / 2:
+            raise ValueError(
+                f"the log {self._log.name!r} has lease_ms={self._ms}, and this session a time-out of {session_ms} ms: "
+                "a lease may last half of that, so set lease_ms lower, or connect with a longer session_timeout_ms"
+            )
+
+    def look(self) -> None:
+        """The manifest, or this handle's part in the log, is another one, or it is time to renew the lease."""
+        if self._ms and not self._busy and not self._over:
+            if self._may:
+                self._busy = True
+                self._driver.run(self._look(self._hold))
+            elif self._driver.machine.state is State.WAITING:  # so that the wait is over when the claim is free
+                self._busy = True
+                self._driver.run(self._look(self._read))
+
+    async def _look(self, does: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await does()
+        except LedgerError as error:
+            self._known = None
+            log.debug("the lease of the log {name}: {error}", name=self._log.name, error=str(error))
+        finally:
+            self._busy = False
+        if self._ms and not self._over:
+            self._timers.lease(self._ms / 3000, self.look)
+
+    async def _read(self) -> None:
+        self._known = await self.leases.read()
+
+    async def _hold(self) -> None:
+        ms, now = self._ms, self.leases.boottime()
+        if self._known is None:
+            await self._read()
+        assert self._known is not None
+        (lease, version), self._known = self._known, None
+        again = self._driver.claims.held and now >= self.leases.since(version) + AGAIN * ms / 1000
+        after = lease.held(self._driver.machine.epoch, self._driver.token, ms, self._log.new_id(), again)
+        if after is None:
+            return
+        if lease.state == FREE:  # somebody may have ended a segment when it was freed, which the manifest says since
+            await self._log.read()
+        sent = self.leases.boottime()
+        version = await self.leases.write(after, version)
+        self._known = Versioned(after, version)
+        self.ends = end_of(sent, ms)
+
+    async def claimed(self, edit: Edit, perform: Perform) -> Edited | None:
+        """The edit that makes this handle the owner, once nobody else may answer by a lease.  `MetaStore`."""
+        while True:
+            ended = await self.leases.ended()
+            try:
+                return await perform(edit, beside=self.leases.freed(ended))
+            except RecordChanged:  # the lease was, meanwhile
+                continue
+
+    async def resigned(self, edit: Edit, perform: Perform) -> Edited | None:
+        """The owner's last edit: its lease counts no more, and the next owner need not wait for its end."""
+        held, self._over = self.ends > 0, True
+        for _ in range(FREED_TRIES_MAX if held else 0):
+            try:
+                lease, version = await self.leases.read()
+                if lease.state != HELD or lease.token != self._driver.token:
+                    break
+                return await perform(edit, beside=self.leases.freed(Ended(lease, version)))
+            except LedgerError as error:
+                log.debug("the lease of the log {name}: {error}", name=self._log.name, error=str(error))
+        return await perform(edit)
+
+    def end(self) -> None:
+        """It counts no more."""
+        self._over = True

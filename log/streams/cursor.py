@@ -1,0 +1,288 @@
+"""
+A durable cursor, held: gives out what is not acknowledged, and stores what is.
+
+Knows: when what is acknowledged is stored, that the value is watched and looked at, when the handle ends.
+Does not know: how it is stored (`holding`), how a log is read (`unread`).
+
+Safety: a record that was not acknowledged is given out again after any failure, unless a policy moved the mark over it.
+One handle holds a cursor, the newest one; the others end with `LogFenced`.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from twisted.internet.defer import Deferred, DeferredLock
+from twisted.logger import Logger
+
+from quire.log.reader.batches import Record
+from quire.log.reader.reader import LogReader
+from quire.log.reader.views import Views
+from quire.log.store.kept import Kept
+from quire.log.streams.holding import Holding
+from quire.log.streams.record import CursorRecord
+from quire.log.streams.unread import Unread
+from quire.metadata.clock import Timer
+from quire.metadata.store import Versioned, Watch
+from quire.protocol.errors import ClientClosed, LedgerError
+from quire.protocol.log_errors import LogFenced, LogTrimmed, NoSuchCursor, NoSuchLog
+
+# SPDX-License-Identifier: Apache-2.0
+
+log = Logger()
+
+LOOK_S = 30.0  # plus or minus half: the value is looked at, and its mark written
+RETRY_S_MAX = 30.0
+T = TypeVar("T")
+
+
+class Backlog(NamedTuple):
+    """
+    What a cursor is not done with: records, bytes of values from its mark on, and how long ago in ms the log took the
+    first of them.
+    """
+
+    records: int
+    bytes: int
+    ms: int
+
+
+class Cursor:
+    """Made by `Logs.cursor`.  Every call fails with `LogFenced` once another one has opened the cursor."""
+
+    def __init__(
+        self,
+        kept: Kept,
+        views: Views,
+        record: CursorRecord,
+        holding: Holding,
+        reader: LogReader,
+        end: int,
+        on_end: Callable[["Cursor"], object],
+    ) -> None:
+        self.name = record.name
+        self._kept = kept
+        self._clock = kept.client.reactor
+        self._views = views
+        self._record = record
+        self._holding = holding
+        self._reader = reader
+        self._unread = Unread(reader)
+        self._end_known = end
+        self._on_end = on_end
+        self._reading, self._storing = DeferredLock(), DeferredLock()
+        self._error: LedgerError | None = None
+        self._closing = False
+        self._store_timer: Timer | None = None
+        self._look_timer: Timer | None = None
+        self._retry_s = 0.0
+        self._watch: Watch | None = kept.log.records.watch(record.path, self._seen)
+        self._look_later()
+
+    # -- what a user sees ------------------------------------------------------------------------------------------
+
+    @property
+    def mark(self) -> int:
+        """The first index that is not done."""
+        return self._holding.marks.mark
+
+    async def backlog(self) -> Backlog:
+        """What is not done, up to the end of the log as it is now.  The errors of reading."""
+        self._check()
+        rest = await self._views.rest(self._kept.log, self.mark)
+        marks = self._holding.marks
+        self._end_known = max(self._end_known, rest.end)
+        records = max(0, rest.end - max(rest.first, marks.mark) - marks.count())
+        ms = 0 if rest.stamp_ms is None or not records else max(0, self._kept.log.now_ms() - rest.stamp_ms)
+        found = Backlog(records, rest.bytes, ms)
+        self._kept.log.counters.cursor_backlogs[self._record.id] = found[:2]
+        return found
+
+    async def read(self, max_records: int = 1000, timeout: float = 0.0) -> list[Record]:
+        """
+        The next records that are not acknowledged, behind those that were read last: those that are there, else the
+        first that come within `timeout` seconds.  The errors of a reader.
+        """
+        if type(max_records) is not int or max_records < 1:
+            raise ValueError(f"at least one record is read, not {max_records!r}")
+        async with _Locked(self._reading):
+            self._check()
+            found = await self._unread.read(lambda: self._holding.marks, max_records, timeout)
+            self._check()
+            return found
+
+    def rewind(self) -> None:
+        """The next read begins at the mark again."""
+        self._check()
+        self._unread.go(self.mark)
+
+    def ack(self, index: int) -> None:
+        """This record is done; it is stored within `cursor_ms`.  As `ack_many`."""
+        self.ack_many((index,))
+
+    def ack_many(self, indexes: Iterable[int | range]) -> None:
+        """
+        These records are done.  `ValueError` for what is not known here to be in the log; `TooManyRequests` when too
+        much is acknowledged out of order: then those before are taken.
+        """
+        self._check()
+        given = list(indexes)
+        self._check_known(given)
+        try:
+            self._holding.marks.add_many(given)
+        finally:
+            self._store_later()
+
+    async def seek(self, to: int | Literal["begin", "end"]) -> None:
+        """
+        All records below an index are done and none from it on, also where they were acknowledged.  `LogTrimmed`,
+        `ValueError` above the end of the log.
+        """
+        async with _Locked(self._storing):
+            self._check()
+            await self._ending(self._seek(to))
+
+    async def persist(self) -> None:
+        """
+        What was acknowledged is stored.  `LogFenced`, `NoSuchCursor`; `MetaStore`, or the errors of a writer: it is
+        tried again.
+        """
+        async with _Locked(self._storing):
+            self._check()
+            await self._ending(self._holding.store())
+
+    async def close(self) -> None:
+        """Stores what was acknowledged, and ends the handle.  As `persist`, but it is not tried again."""
+        if self._closing:
+            return
+        self._closing = True
+        try:
+            async with _Locked(self._storing):
+                if self._error is None:
+                    await self._ending(self._holding.fold())
+        finally:
+            self._end(ClientClosed(f"this handle of the cursor {self.name!r} was closed"))
+
+    # -- how -------------------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise type(self._error)(str(self._error))
+
+    def _check_known(self, indexes: list[int | range]) -> None:
+        end = max(self._end_known, self._reader.end_known)
+        for each in indexes:
+            if isinstance(each, range):
+                known = not each or (each.step == 1 and each.start >= 0 and each.stop <= end)
+            else:
+                known = type(each) is int and 0 <= each < end
+            if not known:
+                raise ValueError(f"{each!r} is no record that is known here: those from index 0 to {end - 1} are")
+
+    async def _ending(self, work: Awaitable[T]) -> T:
+        """What ends the handle does so."""
+        try:
+            return await work
+        except (LogFenced, NoSuchCursor, NoSuchLog) as error:
+            self._end(error)
+            raise
+
+    async def _seek(self, to: int | Literal["begin", "end"]) -> None:
+        index = await self._views.index(self._kept.log, to)
+        end = (await self._views.rest(self._kept.log, index)).end
+        self._end_known = max(self._end_known, end)
+        if index > end:
+            raise ValueError(f"the log {self._kept.log.name!r} ends at index {end}: a cursor can't be at {index}")
+        try:
+            await self._holding.seek(index)
+        except LogTrimmed:
+            if to != "begin":
+                raise
+            await self._seek(to)
+        else:
+            self._unread.go(index)
+
+    def _seen(self, found: Versioned[bytes] | None) -> None:
+        """The value changed."""
+        try:
+            if found is None:
+                raise self._record.gone()
+            self._holding.follow(self._record.learn(*found).value)
+        except (LogFenced, NoSuchCursor) as error:
+            self._end(error)
+        except LedgerError as error:
+            log.warn("a cursor's value can't be read: {error}", error=str(error))
+
+    def _store_later(self) -> None:
+        if self._store_timer is None and self._error is None and not self._holding.is_stored:
+            wait_s = max(self._retry_s, self._kept.options.cursor_ms / 1000)
+            self._store_timer = self._clock.callLater(wait_s, self._store_now)
+
+    def _store_now(self) -> None:
+        self._store_timer = None
+        self._begin(self._store())
+
+    async def _store(self) -> None:
+        try:
+            await self.persist()
+            self._retry_s = 0.0
+        except LedgerError as error:
+            if self._error is None:
+                self._retry_s = min(RETRY_S_MAX, max(2 * self._retry_s, self._kept.options.cursor_ms / 1000))
+                log.warn(
+                    "what was acknowledged with the cursor {cursor} can't be stored now: {error}",
+                    cursor=self.name,
+                    error=str(error),
+                )
+        self._store_later()
+
+    def _look_later(self) -> None:
+        wait_s = LOOK_S * self._kept.client.random.uniform(0.5, 1.5)
+        self._look_timer = self._clock.callLater(wait_s, lambda: self._begin(self._look()))
+
+    async def _look(self) -> None:
+        try:
+            async with _Locked(self._storing):
+                self._check()
+                self._holding.follow((await self._record.read()).value)
+                await self._ending(self._holding.write_mark())
+            await self.backlog()
+        except (LogFenced, NoSuchCursor) as error:
+            self._end(error)
+        except LedgerError as error:
+            log.debug("a cursor can't be looked after now: {error}", error=str(error))
+        if self._error is None:
+            self._look_later()
+
+    def _begin(self, work: Any) -> None:
+        def failed(failure: Any) -> None:
+            log.failure("a bug in the cursor {cursor}", failure, cursor=self.name)
+
+        Deferred.fromCoroutine(work).addErrback(failed)
+
+    def _end(self, error: LedgerError) -> None:
+        """Nothing is given out or stored any more."""
+        if self._error is not None:
+            return
+        self._error = error
+        for timer in (self._store_timer, self._look_timer):
+            if timer is not None and timer.active():
+                timer.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
+        self._holding.leave()
+        self._kept.log.counters.cursor_backlogs.pop(self._record.id, None)
+        self._begin(self._reader.close())
+        self._on_end(self)
+
+
+class _Locked:
+    """One after the other; who is cancelled while it waits does not come."""
+
+    def __init__(self, lock: DeferredLock) -> None:
+        self._lock = lock
+
+    async def __aenter__(self) -> None:
+        await self._lock.acquire()
+
+    async def __aexit__(self, *_error: object) -> None:
+        self._lock.release()

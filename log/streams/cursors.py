@@ -1,0 +1,108 @@
+"""
+The cursors of a process's logs: opened, listed, deleted.
+
+Knows: which handles are open, what a cursor's value says to those that do not hold it.
+Does not know: how a cursor is stored, how it is held.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, Literal, NamedTuple
+
+from twisted.logger import Logger
+
+from quire.log.reader.views import Start, Views
+from quire.log.store.kept import Kept
+from quire.log.streams import naming
+from quire.log.streams.cursor import Backlog, Cursor
+from quire.log.streams.holding import Holding
+from quire.log.streams.record import CursorRecord
+from quire.protocol.errors import LedgerError
+from quire.protocol.log_errors import NoSuchCursor
+
+# SPDX-License-Identifier: Apache-2.0
+
+log = Logger()
+
+TRIES_MAX = 5  # each upon a cursor that was deleted meanwhile
+
+
+class CursorInfo(NamedTuple):
+    """
+    What a cursor is like for others than its holder.  `mark` is at most half a minute old, and the backlog counts from
+    it, so the holder may be further.  `touched_ms`: when its holder wrote it last, ms since 1970.
+    """
+
+    name: str
+    id: str
+    mark: int
+    backlog: Backlog
+    touched_ms: int
+    properties: Mapping[str, Any]
+
+
+class Cursors:
+    """`close` ends all handles."""
+
+    def __init__(self, views: Views) -> None:
+        self._views = views
+        self._open: dict[Cursor, None] = {}  # in the order in which they were opened
+
+    async def open(self, kept: Kept, name: str, start: Start, create: bool) -> Cursor:
+        """
+        The cursor, held by this handle; a former holder is fenced.  One that is not there is made at `start`, if it is
+        to be.  `NoSuchCursor`, `LogTrimmed`, `LogFull`, `NoSuchLog`, `ValueError`; the errors of a recovery.
+        """
+        holding, record = await self._held(kept, name, start, create)
+        await holding.load()
+        end = (await self._views.rest(kept.log, holding.marks.mark)).end
+        reader = await self._views.read(kept.log, holding.marks.mark, "skip")
+        cursor = Cursor(kept, self._views, record, holding, reader, end, lambda cursor: self._open.pop(cursor, None))
+        self._open[cursor] = None
+        return cursor
+
+    async def _held(self, kept: Kept, name: str, start: Start, create: bool) -> tuple[Holding, CursorRecord]:
+        left = TRIES_MAX
+        while True:
+            left -= 1
+            try:
+                record = await self._found(kept, name, start, create)
+                holding = Holding(kept, record)
+                await holding.hold()
+            except NoSuchCursor:
+                if not create or not left:
+                    raise
+            else:
+                return holding, record
+
+    async def _found(self, kept: Kept, name: str, start: Start, create: bool) -> CursorRecord:
+        try:
+            return await naming.find(kept.log, name)
+        except NoSuchCursor:
+            if not create:
+                raise
+        at: int | Literal["begin"] = "begin"
+        if start != "begin":
+            at = await self._views.index(kept.log, start)
+            end = (await self._views.rest(kept.log, at)).end
+            if at > end:
+                raise ValueError(f"the log {kept.log.name!r} ends at index {end}: a cursor can't begin at {at}")
+        record = await naming.make(kept.log, name, at)
+        kept.reached("cursor.made")
+        return record
+
+    async def infos(self, kept: Kept) -> AsyncGenerator[CursorInfo, None]:
+        """Of all cursors of a log, by name.  The errors of reading."""
+        async for record in naming.listed(kept.log):
+            value = (await record.read()).value
+            rest = await self._views.rest(kept.log, value.mark)
+            age = 0 if rest.stamp_ms is None else max(0, kept.log.now_ms() - rest.stamp_ms)
+            backlog = Backlog(max(0, rest.end - rest.first), rest.bytes, age)
+            yield CursorInfo(value.name, record.id, value.mark, backlog, value.touched or 0, value.properties or {})
+
+    async def close(self) -> None:
+        """Stores what was acknowledged with each, where that is possible, and ends them."""
+        for cursor in list(self._open):
+            try:
+                await cursor.close()
+            except LedgerError as error:
+                log.warn("a cursor is not closed in order: {error}", error=str(error))

@@ -1,0 +1,140 @@
+"""
+The ledger in which a cursor's holder stores what is acknowledged.
+
+Knows: that it begins with a checkpoint, that changes follow, and after many of them another checkpoint; that one which
+can't be read to its end still says what it can.
+Does not know: the cursor's value, who names the ledger, when it is written.
+
+Safety: what is read is what somebody acknowledged; acknowledgements that can't be read come again.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from quire.client.api import Client, Writer
+from quire.conf.log import LogSettings
+from quire.log.core.streams.cursor_entries import CursorEntry, Kind, bodies, pack_change, pack_checkpoint, unpack_entry
+from quire.log.core.streams.marks import Marks
+from quire.log.store.kept import Kept
+from quire.log.store.ledgers import Tags
+from quire.metadata.clock import pause
+from quire.protocol.errors import DigestMatch, NoSuchEntry, NoSuchLedger
+from quire.protocol.log_errors import LogDamaged, LogError
+
+# SPDX-License-Identifier: Apache-2.0
+
+log = Logger()
+
+CHANGES_BYTES_MAX = 64 << 20  # behind a checkpoint; then the next one
+LEDGER_BYTES_MAX = 1 << 30
+AT_ONCE = 32  # entries, for a writer's window has an end
+UNREADABLE = (NoSuchLedger, NoSuchEntry, DigestMatch, LogDamaged)  # not for a while only
+
+
+class CursorLedger:
+    """Being written.  `checkpoint` is the entry at which the last one begins, `mark` that of the last one."""
+
+    def __init__(self, kept: Kept, writer: Writer) -> None:
+        self.id = writer.id
+        self.checkpoint = 0
+        self.mark = 0
+        self._clock = kept.client.reactor
+        self._counters = kept.log.counters
+        self._writer = writer
+        self._bytes = 0
+        self._changes_bytes = 0
+
+    @classmethod
+    async def made(cls, kept: Kept, cursor: str) -> "CursorLedger":
+        """A new one of that cursor; nothing is in it.  The errors of `Client.create_ledger`."""
+        records = kept.log
+        settings = LogSettings.of((await records.read()).value.settings)
+        tags = Tags("log-cursor", records.log, records.name, records.new_id(), {"cursor": cursor})
+        return cls(kept, await kept.ledgers.create(settings, tags))
+
+    @property
+    def needs_checkpoint(self) -> bool:
+        """Whether so much was written since the last one that reading it all would take long."""
+        return self._changes_bytes >= CHANGES_BYTES_MAX
+
+    @property
+    def is_full(self) -> bool:
+        """Whether another ledger is to follow."""
+        return self._bytes >= LEDGER_BYTES_MAX
+
+    async def write_checkpoint(self, marks: Marks) -> None:
+        """All of it, as it is now.  The errors of a writer."""
+        taken = marks.take_all()
+        parts = []
+        for body in bodies(taken.mark, taken.runs()):
+            parts.append(body)
+            await pause(self._clock, 0)  # others have their turn
+        first = await self._append(pack_checkpoint(taken.mark, parts))
+        self.checkpoint, self.mark, self._changes_bytes = first, taken.mark, 0
+
+    async def write_change(self, marks: Marks) -> None:
+        """What is new.  The errors of a writer."""
+        taken = marks.take()
+        entries = [pack_change(taken.mark, body) for body in bodies(taken.mark, taken.runs())]
+        await self._append(entries)
+        self._changes_bytes += sum(map(len, entries))
+
+    async def _append(self, entries: list[bytes]) -> int:
+        first = self._writer.last_add_pushed + 1
+        for start in range(0, len(entries), AT_ONCE):
+            await self._writer.append_many(entries[start : start + AT_ONCE])
+        size = sum(map(len, entries))
+        self._bytes += size
+        self._counters.cursor_persist_bytes += size
+        return first
+
+    def close(self) -> Deferred[None]:
+        """Ends the ledger."""
+        return self._writer.close()
+
+    def leave(self) -> None:
+        """Nothing is written any more; upkeep ends the ledger."""
+        self._writer.shut_down()
+
+
+async def load(client: Client, ledger: int, checkpoint: int, marks: Marks, told: Callable[[str], object]) -> None:
+    """
+    Adds what a ledger says, which is brought to its end first: its writer loses it.  What can't be read for good is
+    left out, and `told` why.  The errors of a recovery; `TooManyRequests`, `UnknownFormat`.
+    """
+    try:
+        async with aclosing(_entries(client, ledger, checkpoint)) as entries:
+            async for entry in entries:
+                marks.rise(entry.mark)
+                for start, stop in entry.runs:
+                    marks.add_run(start, stop)
+    except UNREADABLE as error:
+        told(f"{type(error).__name__}: {error}")
+    marks.take_all()
+
+
+async def _entries(client: Client, ledger: int, checkpoint: int) -> AsyncGenerator[CursorEntry, None]:
+    """From the checkpoint on, which has to be whole."""
+    metadata = await client.recover_ledger(ledger)
+    reader = await client.open_ledger(ledger, metadata.password or b"", recover=False)
+    count, parts = 0, 1
+    try:
+        async for some in reader.stream(checkpoint):
+            for each in some:
+                try:
+                    entry = unpack_entry(each.data)
+                except LogError as error:
+                    raise type(error)(f"ledger {ledger}, entry {each.entry_id}: {error}") from None
+                if count < parts:
+                    if (entry.kind, entry.part) != (Kind.CHECKPOINT, count):
+                        break
+                    parts = entry.parts
+                count += 1
+                yield entry
+    finally:
+        await reader.close()
+    if count < parts:
+        raise LogDamaged(f"ledger {ledger} has {count} of the {parts} parts of the checkpoint at entry {checkpoint}")

@@ -1,0 +1,133 @@
+"""
+The value of one cursor, read and changed by compare-and-set.
+
+Knows: that a change keeps its id over all tries, that one whose answer was lost is recognised by that id, and which
+changes move the manifest in the same step.
+Does not know: what a change is about, who holds the cursor.
+
+Safety: a change is applied to the very value whose version is replaced.  What lets the log be needed from a lower index
+on moves the manifest in the same step, which still has that index: so a trim that has read the holds before is refused.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from quire.log.core.manifest import Manifest, trimmed
+from quire.log.core.streams.cursor_value import DELETING, CursorValue
+from quire.log.core.upkeep_edits import Hold
+from quire.log.store.editing import CONFLICTS_MAX, SYNC_FROM, LogRecords
+from quire.metadata.records import NoRecord, RecordChanged, Step, Write
+from quire.metadata.store import Versioned
+from quire.protocol.errors import MetaStore
+from quire.protocol.log_errors import LogDamaged, NoSuchCursor, UnknownFormat
+
+# SPDX-License-Identifier: Apache-2.0
+
+Change = Callable[[CursorValue], Awaitable[CursorValue | None]]  # None: it is as it should be
+
+
+def no_cursor(log: str, name: str) -> NoSuchCursor:
+    """The error of a cursor that is not there."""
+    return NoSuchCursor(f"the log {log!r} has no cursor {name!r}: `quire log cursors {log}` shows those that there are")
+
+
+class CursorRecord:
+    """Of the cursor with that id; `known` is the newest value that was read or written through this."""
+
+    def __init__(self, log: LogRecords, id_: str, name: str) -> None:
+        self.log = log
+        self.id = id_
+        self.name = name
+        self.path = f"{log.path}/cursor/{id_}"
+        self.known: Versioned[CursorValue] | None = None
+
+    def gone(self) -> NoSuchCursor:
+        """The error of one that is not there, or is being deleted."""
+        return no_cursor(self.log.name, self.name)
+
+    async def read(self) -> Versioned[CursorValue]:
+        """The value of now.  `NoSuchCursor`, `LogDamaged`, `UnknownFormat`."""
+        try:
+            data, version = await self.log.records.read(self.path)
+        except NoRecord:
+            raise self.gone() from None
+        return self.learn(data, version)
+
+    def learn(self, data: bytes, version: int) -> Versioned[CursorValue]:
+        """What was read or heard; the one that is known stays when it is newer.  The errors of `read`."""
+        if self.known is None or self.known.version < version:
+            try:
+                self.known = Versioned(CursorValue.decode(data), version)
+            except (LogDamaged, UnknownFormat) as error:
+                raise type(error)(
+                    f"{error} (the cursor {self.name!r} of the log {self.log.name!r}, record {self.path})"
+                ) from None
+        if self.known.value.state == DELETING:
+            raise self.gone()
+        return self.known
+
+    async def change(self, change: Change, id_: str = "") -> CursorValue:
+        """
+        Carries a change out; the value then.  What `change` raises; `NoSuchCursor`; `MetaStore` when the outcome is
+        unknown: call it again with the same id.
+        """
+        id_ = id_ or self.log.new_id()
+
+        async def write(current: Versioned[CursorValue], after: CursorValue) -> int:
+            return await self.log.records.write(self.path, after.encode(), current.version)
+
+        return await self._tried(change, id_, write)
+
+    async def change_held(self, change: Change, id_: str = "") -> CursorValue:
+        """The same for what moves the mark back, in one step with the manifest.  `LogTrimmed`, `NoSuchLog`, too."""
+        id_ = id_ or self.log.new_id()
+
+        async def write(current: Versioned[CursorValue], after: CursorValue) -> None:
+            def beside(before: Manifest, _after: Manifest) -> Sequence[Step]:
+                if after.mark < before.begin.index:
+                    raise trimmed(before, after.mark)
+                return [Write(self.path, after.encode(), current.version)]
+
+            await self.log.edit(Hold(), id_, beside)
+
+        return await self._tried(change, id_, write)
+
+    async def _tried(
+        self,
+        change: Change,
+        id_: str,
+        write: Callable[[Versioned[CursorValue], CursorValue], Awaitable[int | None]],
+    ) -> CursorValue:
+        """`write` gives the new version, or None where that is not told."""
+        is_fresh = self.known is None
+        current = self.known or await self.read()
+        for conflicts in range(CONFLICTS_MAX):
+            if current.value.edit == id_:
+                return current.value
+            after = await change(current.value)
+            if after is None and not is_fresh:  # an old value may say no to what a new one wants
+                is_fresh, current = True, await self.read()
+                continue
+            if after is None:
+                return current.value
+            after = replace(after, edit=id_)
+            try:
+                version = await write(current, after)
+            except RecordChanged:
+                if conflicts + 1 >= SYNC_FROM:
+                    await self.log.records.sync()
+                is_fresh, current = True, await self.read()
+            except NoRecord:
+                raise self.gone() from None
+            else:
+                if version is None:
+                    return (await self.read()).value
+                self._learn_own(after, version)
+                return after
+        raise MetaStore(
+            f"the cursor {self.name!r} of the log {self.log.name!r} changed {CONFLICTS_MAX} times meanwhile"
+        )
+
+    def _learn_own(self, value: CursorValue, version: int) -> None:
+        if self.known is None or self.known.version < version:
+            self.known = Versioned(value, version)

@@ -1,0 +1,332 @@
+"""Replicas over three real bookies: the same log applied in each, proposals and reads answered, roles and snapshots."""
+
+from random import Random
+
+import pytest
+from twisted.internet.defer import Deferred, gatherResults
+
+from quire.metadata.memory.cluster import Fault
+from quire.protocol.errors import ClientClosed, MetaStore
+from quire.protocol.log_errors import ApplyFailed, NotOwner, SnapshotDamaged, StaleRead
+from tests.log.fakes.cluster import cluster
+from tests.log.fakes.killed import kill
+from tests.log.fakes.machines import Chain, Made
+from tests.metadata.stories import failing
+from tests.reactor import run
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+async def refused(story, *kinds):
+    """The error of a coroutine that must fail."""
+    return await failing(Deferred.fromCoroutine(story), *kinds)
+
+
+async def proposed(replica, values):
+    """What the machine gave for each, all of them under way at once."""
+    return await gatherResults([Deferred.fromCoroutine(replica.propose(value)) for value in values])
+
+
+async def led(world, name="a", address="", reached=lambda _name: None, kind=Chain, **options):
+    """Logs, a replica that leads, and its machine."""
+    logs = await world.logs(reached, **options)
+    made = Made(kind)
+    replica = await logs.replica(name, made, stand=True, address=address)
+    assert await replica.leads(60)
+    return logs, replica, made.last
+
+
+async def created(world, **settings):
+    await (await world.logs()).create("a", **settings)
+
+
+def test_a_replica_s_life(tmp_path):
+    """One leads and answers; another follows, and says where to go; both have the same state; the next one goes on."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            await created(world)
+            _logs, first, machine = await led(world, address="one:1")
+            assert await proposed(first, [b"%d" % each for each in range(100)]) == [
+                (each, b"%d" % each) for each in range(100)
+            ]
+            assert machine.roles == [("leading", 1)]
+            made = Made()
+            follower = await (await world.logs()).replica("a", made, stand=True, address="two:2")
+            await made.last.reached(100)
+            assert (made.last.hash, made.last.roles) == (machine.hash, [])
+            assert (await refused(follower.propose(b"x"), NotOwner)).address == "one:1"
+            assert (await refused(follower.read(len), NotOwner)).address == "one:1"
+            answer = await first.read(lambda chain: chain.applied)
+            assert answer[:2] == (100, 100)
+            assert 0 <= answer.age_ms < 60_000
+            assert await follower.read(lambda chain: chain.applied, "unsafe") == (100, 100, -1)
+            assert (first.applied, follower.applied) == (100, 100)
+            assert await first.propose(b"acknowledged", wait="ack") == (100, sum(len(b"%d" % n) for n in range(100)))
+            await made.last.reached(101)
+            await first.close()
+            assert machine.roles[1:] == [("following", 1)]
+            await refused(first.propose(b"late"), ClientClosed)
+            assert await follower.leads(60)
+            assert await follower.propose(b"mine") == (101, b"mine")
+            assert made.last.roles == [("leading", 2)]
+            assert not await first.leads(60)
+
+    run(story)
+
+
+def test_what_leads_is_applied_without_reading_it(tmp_path):
+    """From the first proposal on; a publisher's records come in between, where they are."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            await created(world, roll_records=30)
+            logs, replica, machine = await led(world)
+            await proposed(replica, [b"%d" % each for each in range(100)])
+            read = logs.metrics.of("a").read_records
+            await proposed(replica, [b"%d" % each for each in range(100)])
+            assert logs.metrics.of("a").read_records == read
+            other = await world.logs()
+            sink = await other.sink("a", "t", "r")
+            for batch in range(3):
+                part = await sink.part(batch, 0, 0)
+                await part.append_many([b"p1", b"p2"])
+                await sink.commit(batch, [await part.close()])
+                end = (batch + 1) * 2 + 200 + batch * 10
+                await machine.reached(end)
+                answers = await proposed(replica, [b"%d" % each for each in range(10)])
+                assert [index for index, _value in answers] == list(range(end, end + 10))
+            follower = Made()
+            await other.replica("a", follower)
+            await follower.last.reached(236)
+            assert (follower.last.applied, follower.last.hash) == (236, machine.hash)
+
+    run(story)
+
+
+def test_proposals_survive_a_fence(tmp_path):
+    """Somebody recovers the open ledger: each proposal has its answer, at the index where it is."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            await created(world)
+            _logs, replica, machine = await led(world, batch_bytes=100)
+            other = await world.logs()
+            for _ in range(3):
+                under_way = [
+                    Deferred.fromCoroutine(replica.propose(b"%d" % each)) for each in range(machine.applied, 100)
+                ]
+                found = await other.info("a")
+                if found.ledger is not None:
+                    await other.bk.recover_ledger(found.ledger)
+                answers = await gatherResults(under_way)
+                assert sorted(index for index, _value in answers) == [index for index, _value in answers]
+                assert len({index for index, _value in answers}) == len(answers)
+            follower = Made()
+            await other.replica("a", follower)
+            await follower.last.reached(machine.applied)
+            assert (follower.last.applied, follower.last.hash) == (machine.applied, machine.hash)
+
+    run(story)
+
+
+def test_equal_states_after_many_restarts(tmp_path):
+    """Replicas that are closed, killed and begun again at any time: the same chain, whoever led, with snapshots."""
+
+    async def story():
+        rng = Random(5)
+        async with cluster(tmp_path) as world:
+            await created(world, roll_records=20)
+            running, number = [], 0
+            for _ in range(20):
+                while len(running) < 3:
+                    logs, made = await world.logs(snapshot_records=15, tidy_ms=100), Made()
+                    running.append((logs, await logs.replica("a", made, stand=True), made))
+                leader = await led_among(running)
+                for _ in range(3):
+                    values = [b"%d" % each for each in range(number, number + 9)]
+                    number += 9
+                    await proposed(leader, values)
+                logs, replica, made = running.pop(rng.randrange(len(running)))
+                if rng.random() < 0.5:
+                    kill(logs)
+                else:
+                    await replica.close()
+            leader = await led_among(running)
+            end = (await leader.read(lambda chain: chain.applied)).index
+            for _logs, _replica, made in running:
+                await made.last.reached(end)
+            fresh = Made()
+            await (await world.logs()).replica("a", fresh)
+            await fresh.last.reached(end)
+            assert {made.last.hash for _logs, _replica, made in running} == {fresh.last.hash}
+            assert fresh.last.loaded
+            assert end == number
+
+    run(story)
+
+
+async def led_among(running):
+    """The one that leads, once one does."""
+    while True:
+        for _logs, replica, _made in running:
+            if await replica.leads(0.1):
+                return replica
+
+
+def test_an_apply_that_raises_stops_that_replica(tmp_path):
+    """At that index: it resigns, and whoever waits is told which; so does the next one, for all apply the same."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            await created(world)
+            _logs, first, machine = await led(world)
+            answers = [Deferred.fromCoroutine(first.propose(each)) for each in (b"one", b"bad", b"two")]
+            assert await answers[0] == (0, b"one")
+            for answer in answers[1:]:
+                assert (await failing(answer, ApplyFailed)).index == 1
+            assert (first.applied, machine.applied, first.error.index) == (1, 1, 1)
+            await refused(first.propose(b"three"), ApplyFailed)
+            await refused(first.read(len, "unsafe"), ApplyFailed)
+            await refused(first.snapshot(), ApplyFailed)
+            assert not await first.leads(60)
+            logs = await world.logs()
+            assert (await refused(logs.replica("a", Chain), ApplyFailed)).index == 1
+            owner = await logs.own("a")  # it has resigned
+            assert owner.epoch == 2
+
+    run(story)
+
+
+def test_snapshots_are_made_where_it_leads(tmp_path):
+    """Every so many records, three are kept; a new replica loads the newest and applies each later record once."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            await created(world)
+            logs, replica, machine = await led(world, snapshot_records=10, tidy_ms=100)
+            for _ in range(6):
+                await proposed(replica, [b"x"] * 10)
+                await replica.snapshot()
+            kept = await logs.snapshots("a")
+            assert len(kept) == 3
+            assert (kept[-1].index, kept[-1].machine, kept[-1].epoch) == (60, "chain/1", 1)
+            assert await replica.snapshot() == 60
+            assert logs.metrics.of("a").applied_index == 60
+            await proposed(replica, [b"y"] * 5)
+            follower = Made()
+            other = await world.logs()
+            await other.replica("a", follower)
+            await follower.last.reached(65)
+            assert (follower.last.loaded, follower.last.applied, follower.last.hash) == (60, 65, machine.hash)
+            report = await other.tidy("a")
+            assert not report.stayed
+            ledgers = {each.ledger for each in kept} | {each.ledger async for each in other.segments("a")}
+            assert set(await other.bk.ledger_ids()) == ledgers
+
+    run(story)
+
+
+def test_anybody_may_make_a_snapshot(tmp_path):
+    """A follower too; one that is behind does not replace a newer one."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            await created(world)
+            _logs, replica, _machine = await led(world)
+            other, made = await world.logs(), Made()
+            follower = await other.replica("a", made)
+            assert await follower.snapshot() == 0
+            await proposed(replica, [b"x"] * 10)
+            await made.last.reached(10)
+            assert await follower.snapshot() == 10
+            assert await replica.snapshot() == 10
+            assert [each.index for each in await other.snapshots("a")] == [0, 10]
+
+    run(story)
+
+
+def test_trims_keep_what_snapshots_need(tmp_path):
+    """Nothing before the first one, never above the oldest kept; a replica that is behind begins from a snapshot."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            await created(world, roll_records=5)
+            logs, replica, machine = await led(world, batch_bytes=1)
+            for _ in range(20):
+                await replica.propose(b"x")
+            with pytest.raises(ValueError, match="first snapshot, which is not there yet"):
+                await logs.trim("a", 5)
+            for _ in range(4):
+                await replica.snapshot()
+                for _ in range(20):
+                    await replica.propose(b"y")
+            assert [each.index for each in await logs.snapshots("a")] == [40, 60, 80]
+            with pytest.raises(ValueError, match="oldest kept snapshot needs it from index 40"):
+                await logs.trim("a", 41)
+            assert await logs.trim("a", 40) == 40
+            follower = Made()
+            await (await world.logs()).replica("a", follower)
+            await follower.last.reached(100)
+            assert (follower.last.loaded, follower.last.hash) == (80, machine.hash)
+
+    run(story)
+
+
+def test_a_log_without_what_was_before(tmp_path):
+    """Trimmed before it had replicas: there is no state to begin from."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            await created(world, roll_records=5)
+            logs = await world.logs(batch_bytes=1)
+            owner = await logs.own("a")
+            await owner.append_many([b"x"] * 20)
+            await owner.close()
+            await logs.trim("a", 10)
+            await refused(logs.replica("a", Chain), SnapshotDamaged)
+
+    run(story)
+
+
+def test_a_read_without_a_proof_in_time(tmp_path):
+    """`StaleRead`; a mode that is none is `ValueError`, a wait that is none likewise."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            await created(world)
+            _logs, replica, _machine = await led(world, read_ms=200)
+            await replica.propose(b"x")
+            replica.proofs["never"] = Deferred
+            await refused(replica.read(len, "never"), StaleRead)
+            await refused(replica.read(len, "eventually"), ValueError)
+            await refused(replica.propose(b"x", wait="long"), ValueError)
+            with pytest.raises(ZeroDivisionError):
+                await replica.read(lambda _machine: 1 // 0)
+            assert await replica.propose(b"y") == (1, b"y")
+
+    run(story)
+
+
+def test_a_store_that_is_away_when_a_snapshot_is_named(tmp_path):
+    """Its edit is tried again with the same id until the answer is known."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            await created(world)
+            logs, replica, _machine = await led(world)
+            await proposed(replica, [b"x"] * 10)
+            fails = [2]
+
+            def faults(operation, arguments):
+                if operation == "record_multi" and fails[0]:
+                    fails[0] -= 1
+                    return Fault(error=MetaStore("no answer"), applied=fails[0] == 1)
+                return None
+
+            logs.bk.store.faults = faults
+            assert await replica.snapshot() == 10
+            assert fails == [0]
+            assert [each.index for each in await logs.snapshots("a")] == [10]
+
+    run(story)
