@@ -38,7 +38,7 @@ HOUR_MS = 3600_000
 DAY_MS = 24 * HOUR_MS
 TXN_DAYS = 90  # after which a publisher is forgotten; a day when there are very many
 TXNS_MAX = 10_000
-COMPACTION_RESTS = 4.0  # as long as it works
+COMPACTION_RESTS = 6.0  # as long as it works
 
 
 @dataclass

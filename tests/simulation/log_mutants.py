@@ -12,6 +12,7 @@ MACHINE, EDITS, CLAIMS = (
 )
 LEASES, LEASE = "quire.log.store.leases:Leases", "quire.log.owner.lease:OwnerLease"
 PROOFS = "quire.log.machine.proofs:Proofs"
+COMPACTION = "quire.log.core.streams.compaction"
 SINK, PUBLISHING = "quire.log.publish.sink:Sink", "quire.log.core.publishing"
 
 LOG_MUTANTS = (
@@ -122,4 +123,16 @@ LOG_MUTANTS = (
             "await self._client.metadata(ledger)")),
     mutant("a later abort forgets an earlier one's mark", "logs.md, publishing", "log publish",
            (f"{PUBLISHING}:aborting", "min(batch, before.batch)", "batch")),
+    # Compaction
+    mutant("a compaction forgets which keys were looked at", "logs.md, compaction by key", "log compact",
+           (f"{COMPACTION}:Newest.end_pass", "self._low, self._bound = self._bound, ABOVE_ALL",
+            "self._low, self._bound = ABOVE_ALL, ABOVE_ALL")),
+    mutant("a lower horizon takes the place of a higher one", "logs.md, compaction by key", "log compact",
+           (f"{COMPACTION}:Compact.apply", "before.horizon >= self.done.horizon", "before == self.done")),
+    mutant("a compacted ledger is named without a look", "logs.md, compaction by key", "log compact",
+           ("quire.log.streams.compacting:Compaction._named", "id_, look_up=are_closed)", "id_)"),
+           (f"{COMPACTION}:Compact.apply", "if any(is_doomed(manifest, each.ledger) for each in self.done.ledgers):",
+            "if False:")),
+    mutant("the former compaction's ledgers are forgotten", "logs.md, compaction by key", "log compact",
+           (f"{COMPACTION}:Compact.apply", "doomed=(*manifest.doomed, *doomed)", "doomed=manifest.doomed")),
 )  # fmt: skip

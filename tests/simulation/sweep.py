@@ -55,6 +55,7 @@ MIXED = (
     "log end",
     "log trim",
     "log replica",
+    "log compact",
 )
 ENOUGH = 10_000  # histories after which every rare case must have been met
 ENOUGH_FOR_POINTS = 100_000  # the same for a kill at each single step of a log's process
@@ -65,7 +66,7 @@ OF_LOGS = (
     "append failed: NotOwner", "batch aborted", "batch published", "batch published again",
     "batch published beside an owner", "chunk named", "clock jumped", "commit failed -306", "commit failed -309",
     "commit failed -310", "empty segment doomed", "handed over", "janitor took a part", "large append",
-    "ledger taken in", "log deleted", "log made again", "log read", "log terminated",
+    "ledger taken in", "log compacted", "log deleted", "log made again", "log read", "log terminated",
     "log taken over", "log trimmed", "metadata answer lost", "new run", "orphan deleted",
     "open ledger recovered from outside",
     "owner crashed", "ownership forced", "part failed -306", "part of several ledgers", "process frozen",
