@@ -1,5 +1,6 @@
 """
-What a log does for its streams of records beside keeping them: records go by age and size, slow cursors are passed by.
+What a log does for its streams of records beside keeping them: records go by age and size, slow cursors are passed by,
+producers are remembered.
 
-In reading order: `expiring` (face), `quota` (face), `marks` (face).
+In reading order: `expiring` (face), `quota` (face), `marks` (face), `replaying` (face).
 """

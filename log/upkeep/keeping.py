@@ -33,13 +33,20 @@ class KeptOwner(Owner):
 
     def __init__(self, kept: Kept, name: str, **options: Any) -> None:
         super().__init__(
-            kept.client, kept.log, kept.ledgers, kept.options, name, rate=kept.rate, reached=kept.reached, **options
+            kept.client,
+            kept.log,
+            kept.ledgers,
+            kept.options,
+            name,
+            rate=kept.rate,
+            reached=kept.reached,
+            **options,
         )
         self._kept = kept
         self._random = kept.client.random
         self._tidy_no_more: Callable[[], None] = lambda: None
         self._all_at = 0.0
-        self._quota = Quota(kept, self.window, lambda: self.end)
+        self._quota = Quota(kept, self.window, lambda: self.end[:2])
 
     async def trim(self, before: int) -> int:
         """As `Logs.trim`."""

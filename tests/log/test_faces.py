@@ -20,7 +20,22 @@ CORE = {
     "PartWriter": parts.PartWriter,
 }
 # What only the Twisted face has: an append there never waits, and what the layer below calls is public in Python.
-TWISTED = {"Owner": {"ready", "start", "owner", "opened", "counts", "send", "released", "failed", "over", "tidy"}}
+TWISTED = {
+    "Owner": {
+        "ready",
+        "start",
+        "begin",
+        "settle",
+        "owner",
+        "opened",
+        "counts",
+        "send",
+        "released",
+        "failed",
+        "over",
+        "tidy",
+    }
+}
 FACES = {"Owner": {"append_async"}}
 ASYNC = {"__aiter__": "__iter__", "__aenter__": "__enter__", "__aexit__": "__exit__"}
 

@@ -1,5 +1,5 @@
 """
 Cursors, producers, retention and compaction, as values and pure functions.
 
-In reading order: `cursor_value` (face), `retention` (face), `rates` (face).
+In reading order: `cursor_value` (face), `retention` (face), `rates` (face), `producers` (face).
 """

@@ -191,7 +191,7 @@ def test_logs_beyond_the_first_share_a_label():
 
 def test_docs_name_every_metric():
     """docs/logs.md lists what is served."""
-    text = Path(__file__).parents[2].joinpath("docs/logs.md").read_text()
+    text = Path(__file__).parents[3].joinpath("docs/logs.md").read_text()
     names = {family.name for family in LogMetrics().collect()}
     assert len(names) > 15
     assert [name for name in names if name not in text] == []
