@@ -60,6 +60,8 @@ LOG_MUTANTS = (
     mutant("a plain ledger is taken in without a record of it", "logs.md, plain ledgers", "log publish",
            ("quire.log.publish.adopting:Adopting._beside",
             "return belonging.adopted(self._log.log, self._edit, published, n, first)", "return []")),
+    mutant("the producers' table is not replayed", "logs.md, producers", "log producers",
+           ("quire.log.streams.replaying:replayed", "found.load(_table(entry.data))", "pass")),
     # Readers
     mutant("a reader judges before it looks at the manifest", "logs.md, safety", "log trim",
            ("quire.log.reader.judging:judged", "await view.fresh()", "await view.manifest()")),

@@ -53,6 +53,7 @@ MIXED = (
     "log publish",
     "log late",
     "log end",
+    "log producers",
     "log trim",
 )
 ENOUGH = 10_000  # histories after which every rare case must have been met
