@@ -44,6 +44,7 @@ from quire.log.reader.watching import follow
 from quire.log.store.holds import Hold
 from quire.log.streams.cursor import Backlog, Cursor
 from quire.log.streams.cursors import CursorInfo
+from quire.log.streams.replaying import replayed
 from quire.log.upkeep.keeping import KeptOwner as Owner
 from quire.log.upkeep.known_logs import KnownLogs, LogInfo, info_of
 from quire.log.upkeep.orphans import GRACE_S, Orphan
@@ -114,9 +115,11 @@ class Logs(KnownLogs):
         half of the session's time-out.
         """
         with told(name):
+            kept = await self._kept(name)
             owner = Owner(
-                await self._kept(name),
+                kept,
                 name,
+                load=lambda: replayed(kept),
                 priority=priority,
                 address=address,
                 host=f"{socket.gethostname()}",

@@ -49,6 +49,7 @@ class LogCounters:
         self.batch_records = Histogram(RECORDS)
         self.rolls: dict[tuple[str, ...], int] = {}  # by why
         self.hook_slow = 0
+        self.duplicates = 0
         self.fences = 0
         self.takeovers = 0
         self.takeover_seconds = Histogram(SECONDS)

@@ -207,7 +207,10 @@ def is_doomed(manifest: Manifest, ledger: int) -> bool:
 
 
 def closed(manifest: Manifest, counts: Counts, now_ms: int = 0) -> Manifest:
-    """With its open segment closed; an empty one is doomed, and its number does not come again."""
+    """
+    With its open segment closed; an empty one is doomed, and its number does not come again.  With `dedup` it is the
+    one that holds the newest table of producers.
+    """
     found = manifest.segments[-1]
     if counts.records == 0:
         return replace(
@@ -215,7 +218,9 @@ def closed(manifest: Manifest, counts: Counts, now_ms: int = 0) -> Manifest:
             segments=manifest.segments[:-1],
             doomed=(*manifest.doomed, Doomed(found.ledger, "empty", now_ms)),
         )
-    return replace(manifest, segments=(*manifest.segments[:-1], found.closed(counts, manifest.last_stamp)))
+    table = found.n if manifest.settings.get("dedup") else manifest.table
+    segments = (*manifest.segments[:-1], found.closed(counts, manifest.last_stamp))
+    return replace(manifest, segments=segments, table=table)
 
 
 # -- publishing ------------------------------------------------------------------------------------------------------

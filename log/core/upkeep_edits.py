@@ -288,7 +288,9 @@ class Update:
     def apply(self, manifest: Manifest) -> Manifest | None:
         check_exists(manifest)
         settings = {**manifest.settings, **self.settings}
-        return None if settings == manifest.settings else replace(manifest, settings=settings)
+        if settings == manifest.settings:
+            return None
+        return replace(manifest, settings=settings, table=manifest.table if settings.get("dedup") else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,11 +85,13 @@ class Owner(Handle):
         key: bytes | None = None,
         time_ms: int | None = None,
         headers: Headers | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
     ) -> Position:
         """
         The record's place, once it is durable.  Appends of tasks that run at the same time travel as one batch.
         """
-        return await appended_when_room(self._gathering, item_of(value, key, time_ms, headers))
+        return await appended_when_room(self._gathering, item_of(value, key, time_ms, headers, producer, sequence))
 
     async def append_many(
         self,
@@ -98,9 +100,11 @@ class Owner(Handle):
         keys: Sequence[bytes | None] | None = None,
         times_ms: Sequence[int | None] | None = None,
         headers: Sequence[Headers] | None = None,
+        producer: str | None = None,
+        first_sequence: int | None = None,
         atomic: bool = False,
     ) -> Appended:
-        records, size = records_of(values, keys, times_ms, headers)
+        records, size = records_of(values, keys, times_ms, headers, producer, first_sequence)
         return await wait(self._thread, lambda: self._appends.append_records(records, size, atomic))
 
     def append_async(
@@ -110,11 +114,13 @@ class Owner(Handle):
         key: bytes | None = None,
         time_ms: int | None = None,
         headers: Headers | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
     ) -> "asyncio.Future[Position]":
         """
         The place later.  Never waits: `append` does, when more than the options' window is under way.
         """
-        return appended(self._gathering, item_of(value, key, time_ms, headers))
+        return appended(self._gathering, item_of(value, key, time_ms, headers, producer, sequence))
 
     async def barrier(self) -> Position:
         return await wait(self._thread, self._appends.barrier)

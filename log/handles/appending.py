@@ -10,6 +10,7 @@ entries share an answer.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from twisted.internet.defer import Deferred, succeed
 
@@ -17,18 +18,28 @@ from quire.client.background import ReactorThread
 from quire.client.gathering import Gathering
 from quire.conf.log import LogOptions
 from quire.log.api import Owner
-from quire.log.core.batch import Headers, Records
+from quire.log.core.batch import Headers, ProducerRun, Records
+from quire.log.core.streams.producers import check_producer
 from quire.log.owner.appends import Appended, Position, check, cut_places
 
 # SPDX-License-Identifier: Apache-2.0
 
-Item = tuple[bytes, bytes | None, int | None, Headers | None]  # value, key, event time, headers
+# value, key, event time, headers, producer and sequence
+Item = tuple[bytes, bytes | None, int | None, Headers | None, str | None, int]
 
 
-def item_of(value: bytes, key: bytes | None, time_ms: int | None, headers: Headers | None) -> Item:
+def item_of(
+    value: bytes,
+    key: bytes | None,
+    time_ms: int | None,
+    headers: Headers | None,
+    producer: str | None = None,
+    sequence: int | None = None,
+) -> Item:
     """One record, looked at by who appends it: `TypeError`, `ValueError`."""
     check(Records([value], None if key is None else [key], [time_ms], None if headers is None else [headers]))
-    return value, key, time_ms, headers
+    check_producer(producer, sequence)
+    return value, key, time_ms, headers, producer, sequence or 0
 
 
 def records_of(
@@ -36,10 +47,16 @@ def records_of(
     keys: Sequence[bytes | None] | None,
     times_ms: Sequence[int | None] | None,
     headers: Sequence[Headers] | None,
+    producer: str | None,
+    first_sequence: int | None,
 ) -> tuple[Records, int]:
     """Those of one call, looked at likewise, and their bytes."""
     records = Records(list(values), keys, times_ms, headers)
-    return records, check(records)
+    size = check(records)
+    check_producer(producer, first_sequence)
+    if producer is not None and first_sequence is not None:
+        records.producers = (ProducerRun(producer, 0, len(records.lengths), first_sequence),)
+    return records, size
 
 
 class WaitingAppends:
@@ -54,21 +71,31 @@ class WaitingAppends:
 
     async def append_many(self, items: Sequence[Item], /) -> list[Position]:
         """Those of one entry."""
-        values, keys, times, headers = zip(*items, strict=True)
+        values, keys, times, headers, producers, sequences = zip(*items, strict=True)
         records = Records(
             values,
             keys if any(key is not None for key in keys) else None,
             times if any(time is not None for time in times) else None,
             [each or () for each in headers] if any(headers) else None,
+            () if producers[0] is None else (ProducerRun(producers[0], 0, len(items), sequences[0]),),
         )
         done = await self.append_records(records, sum(map(len, values)), False)
+        if done.duplicates:  # they come first
+            flags = [number < done.duplicates for number in range(len(items))]
+            return list(map(Position, done.indexes, done.positions, flags))
         return list(map(Position, done.indexes, done.positions))
 
     async def append_records(self, records: Records, size: int, atomic: bool) -> Appended:
         """Those of one call, of so many bytes, however many entries they become."""
         await self._owner.ready(len(records.values), size)
         return await self._owner.append_many(
-            records.values, keys=records.keys, times_ms=records.times, headers=records.headers, atomic=atomic
+            records.values,
+            keys=records.keys,
+            times_ms=records.times,
+            headers=records.headers,
+            producer=records.producers[0].producer if records.producers else None,
+            first_sequence=records.producers[0].sequence if records.producers else None,
+            atomic=atomic,
         )
 
     async def barrier(self) -> Position:
@@ -87,6 +114,19 @@ class WaitingAppends:
         await self._owner.close()
 
 
+def runs_of(items: list[Item]) -> list[list[Item]]:
+    """Cut where another producer begins, or a sequence does not rise by one."""
+    if not any(item[4] is not None for item in items):
+        return [items]
+    found = [[items[0]]]
+    for before, item in pairwise(items):
+        if item[4] == before[4] and (item[4] is None or item[5] == before[5] + 1):
+            found[-1].append(item)
+        else:
+            found.append([item])
+    return found
+
+
 def gathering(
     thread: ReactorThread, appends: WaitingAppends, options: LogOptions, asked: bool
 ) -> Gathering[Item, Position]:
@@ -99,6 +139,6 @@ def gathering(
         if asked:
             return [[item] for item in items]
         places = cut_places([len(item[0]) for item in items], options.batch_bytes)
-        return [items[start:end] for start, end in places]
+        return [run for start, end in places for run in runs_of(items[start:end])]
 
     return Gathering(thread, appends, options.window_records, options.window_bytes, lambda item: len(item[0]), cut)

@@ -89,13 +89,18 @@ class Owner(Handle):
         key: bytes | None = None,
         time_ms: int | None = None,
         headers: Headers | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
     ) -> Position:
         """
-        The record's place, once it is durable on the ack quorum.  `NotOwner` (never sent), `LogFenced` (not in the
-        log), `AppendUnknown`.
+        The record's place, once it is durable on the ack quorum.  A `sequence` of a `producer` that is in the log
+        already is not stored again.  `NotOwner`, `BacklogQuota` (never sent), `LogFenced` (not in the log),
+        `AppendUnknown`.
         """
         self._thread.check_may_wait()
-        return self.append_async(value, key=key, time_ms=time_ms, headers=headers).result()
+        return self.append_async(
+            value, key=key, time_ms=time_ms, headers=headers, producer=producer, sequence=sequence
+        ).result()
 
     def append_many(
         self,
@@ -104,13 +109,15 @@ class Owner(Handle):
         keys: Sequence[bytes | None] | None = None,
         times_ms: Sequence[int | None] | None = None,
         headers: Sequence[Headers] | None = None,
+        producer: str | None = None,
+        first_sequence: int | None = None,
         atomic: bool = False,
     ) -> Appended:
         """
-        As `append`, in order; one batch is much cheaper than as many single appends.  `atomic`: all in one entry of at
-        most 64 MiB, or `ValueError`.
+        As `append`, in order; one batch is much cheaper than as many single appends.  Sequences rise by one from
+        `first_sequence` on.  `atomic`: all in one entry of at most 64 MiB, or `ValueError`.
         """
-        records, size = records_of(values, keys, times_ms, headers)
+        records, size = records_of(values, keys, times_ms, headers, producer, first_sequence)
         return self._thread.wait(lambda: self._appends.append_records(records, size, atomic))
 
     def append_async(
@@ -120,12 +127,14 @@ class Owner(Handle):
         key: bytes | None = None,
         time_ms: int | None = None,
         headers: Headers | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
     ) -> "Future[Position]":
         """
         The place later.  Calls that come close together travel as one batch.  Waits for room while more than the
         options' window is under way.
         """
-        return self._gathering.future(item_of(value, key, time_ms, headers))
+        return self._gathering.future(item_of(value, key, time_ms, headers, producer, sequence))
 
     def barrier(self) -> Position:
         """The end of the log, once all that was appended before is durable."""

@@ -7,7 +7,7 @@ Does not know: when something is sent, what becomes of it.
 
 import operator
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from quire.log.core.batch import (
     HEADERS_BYTES_MAX,
     KEY_BYTES_MAX,
     Headers,
+    ProducerRun,
     Records,
 )
 from quire.log.core.ownership_messages import Item
@@ -38,6 +39,7 @@ class Position(NamedTuple):
 
     index: int  # type: ignore[assignment]  # tuple has a method of that name, which nobody needs here
     at: int
+    duplicate: bool = False  # it was in the log already; index -1: where is not known any more, at -1 likewise
 
 
 class Appended(NamedTuple):
@@ -45,6 +47,7 @@ class Appended(NamedTuple):
 
     indexes: Sequence[int]
     positions: list[int]
+    duplicates: int = 0  # records that were in the log already
 
 
 class Call:
@@ -182,7 +185,16 @@ def part(records: Records, start: int, end: int) -> Records:
         None if records.keys is None else records.keys[start:end],
         None if records.times is None else records.times[start:end],
         None if records.headers is None else records.headers[start:end],
+        tuple(_runs(records.producers, start, end)),
     )
+
+
+def _runs(runs: Sequence[ProducerRun], start: int, end: int) -> Iterator[ProducerRun]:
+    """Those of some records of a batch, as they are in a batch of their own."""
+    for name, first, records, sequence in runs:
+        low, high = max(first, start), min(first + records, end)
+        if low < high:
+            yield ProducerRun(name, low - start, high - low, sequence + low - first)
 
 
 def alike(one: Records, other: Records) -> bool:
@@ -207,8 +219,18 @@ def joined(taken: Sequence[Records]) -> Records:
         None if first.keys is None else [key for records in taken for key in records.keys or ()],
         None if first.times is None else [time for records in taken for time in records.times or ()],
         None if first.headers is None else [each for records in taken for each in records.headers or ()],
+        tuple(_shifted(taken)),
         skips=skips,
     )
+
+
+def _shifted(taken: Sequence[Records]) -> Iterator[ProducerRun]:
+    """The runs of several batches, as they are in one."""
+    start = 0
+    for records in taken:
+        for name, first, count, sequence in records.producers:
+            yield ProducerRun(name, start + first, count, sequence)
+        start += len(records.lengths)
 
 
 def drop_failed(batch: Batch) -> list[Records]:

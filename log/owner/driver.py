@@ -9,10 +9,12 @@ Does not know: what the machine decides; what is appended and who waits for it (
 Safety: a ledger that an edit names was made, or is looked up, after the value that the edit replaces was read; what a
 closed segment holds is said by the last entry of its CLOSED ledger, or by this handle's own writer when its close ended
 where it should.
+
+Long: each effect of the machine is a method of a few lines, and all of them share one handle's ledger and machine.
 """
 
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
@@ -42,7 +44,7 @@ from quire.metadata.clock import Clock, pause
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.metadata.records import NoRecord, RecordError
 from quire.metadata.store import Versioned, Watch
-from quire.protocol.errors import MetaStore
+from quire.protocol.errors import LedgerError, MetaStore
 from quire.protocol.log_errors import LogError
 
 # SPDX-License-Identifier: Apache-2.0
@@ -50,13 +52,14 @@ from quire.protocol.log_errors import LogError
 log = Logger()
 
 TRANSFER_WAIT_MS = 500
+READ_AGAIN_S = 0.2
 
 
 class OwnerDriver:
     """
     One handle's machine, from `start` to its end.  `send(items, writer)` encodes and appends; `opened(segment, stamp)`
-    comes before the first of a segment; `counts()` is what the segment holds by now; `released`, `failed`, `owner` and
-    `over` hear what comes of it.
+    comes before the first of a segment, `settle()` before that; `counts()` is what the segment holds by now; `begin()`
+    comes before `owner`; `released`, `failed`, `owner` and `over` hear what comes of it.
     """
 
     def __init__(
@@ -269,8 +272,28 @@ class OwnerDriver:
         counters = self._records.counters
         counters.takeovers += 1
         counters.takeover_seconds.observe(self._clock.seconds() - self._claimed_at)
-        self.events.owner(self.machine.epoch)
-        self.lease.look()
+        self.run(self._begin())
+
+    async def _begin(self) -> None:
+        """The log is this handle's for others once it can tell what is stored."""
+        if await self._until_read(self.events.begin) and self.machine.epoch:
+            self.events.owner(self.machine.epoch)
+            self.lease.look()
+
+    async def _until_read(self, read: Callable[[], Awaitable[None]]) -> bool:
+        """Tries for as long as a takeover may last; False: the handle has ended, or ends."""
+        until = self._clock.seconds() + self._options.takeover_ms / 1000
+        while not self.ended:
+            try:
+                await read()
+                return not self.ended
+            except LedgerError as error:
+                if self._clock.seconds() >= until:
+                    self.feed(m.Deposed(error))
+                    return False
+                log.warn("producers of a log can't be read yet: {error}", error=str(error))
+                await pause(self._clock, READ_AGAIN_S)
+        return False
 
     # -- edits -----------------------------------------------------------------------------------------------------
 
@@ -301,7 +324,8 @@ class OwnerDriver:
                 self.feed(m.NewLedgerVanished())
                 return
             self._reached("open.named" if effect.ends is None else "roll.named")
-            self._begin_segment(found, done.manifest)
+            if await self._until_read(self.events.settle):
+                self._begin_segment(found, done.manifest)
 
         self.run(work())
 

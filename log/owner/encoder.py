@@ -8,14 +8,14 @@ Safety: stamps never fall; an index is what the records of closed segments and o
 """
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import add, sub
 from typing import NamedTuple
 
 from quire.log.core.batch import Records, encode_body
-from quire.log.core.frame import Compress, Compression, Kind, pack_entries
+from quire.log.core.frame import Compress, Compression, Kind, TableRow, encode_table, pack_entries
 from quire.log.core.values import Counts, Segment
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
 
@@ -79,7 +79,18 @@ def decompress(compression: int, stored: bytes, size: int) -> bytes:
 class Encoder:
     """The next entry of one segment."""
 
-    __slots__ = ("_at", "_compress", "_compression", "_first", "entries", "offset", "ordinal", "part_bytes", "stamp")
+    __slots__ = (
+        "_at",
+        "_compress",
+        "_compression",
+        "_first",
+        "entries",
+        "offset",
+        "ordinal",
+        "part_bytes",
+        "stamp",
+        "table_at",
+    )
 
     def __init__(self, segment: Segment, stamp: int, part_bytes: int, compression: str) -> None:
         """`stamp`: no record gets a lower one."""
@@ -88,6 +99,7 @@ class Encoder:
         self.entries = 0
         self.stamp = stamp
         self.part_bytes = part_bytes
+        self.table_at: int | None = None  # the entry of the newest table of producers
         self._first = segment.first
         self._at = segment.at
         self._compression, self._compress = compressor(compression)
@@ -124,6 +136,7 @@ class Encoder:
             stamp=stamp,
             records=len(records.lengths),
             value_bytes=size,
+            table=self._back,
             part_bytes=self.part_bytes,
             compression=self._compression,
             compress=self._compress,
@@ -145,4 +158,27 @@ class Encoder:
     def nothing(self) -> list[bytes]:
         """An entry that completes no record."""
         self.entries += 1
-        return pack_entries(Kind.BARRIER, b"", ordinal=self.ordinal, offset=self.offset, stamp=self.stamp)
+        return self._packed(Kind.BARRIER, b"")
+
+    def table(self, rows: Mapping[str, TableRow]) -> list[bytes]:
+        """The entry of a table of producers."""
+        self.table_at, self.entries = self.entries, self.entries + 1
+        return self._packed(Kind.TABLE, encode_table(rows))
+
+    @property
+    def _back(self) -> int:
+        """How many entries the next one is behind the newest table."""
+        return 0 if self.table_at is None else self.entries - self.table_at
+
+    def _packed(self, kind: Kind, body: bytes) -> list[bytes]:
+        """An entry without records, which is counted already."""
+        return pack_entries(
+            kind,
+            body,
+            ordinal=self.ordinal,
+            offset=self.offset,
+            stamp=self.stamp,
+            table=max(0, self._back - 1),
+            compression=self._compression,
+            compress=self._compress if body else None,
+        )

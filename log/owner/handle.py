@@ -4,9 +4,9 @@ An owner as Twisted programs see it: appends, their window, and what becomes of 
 Knows: which calls one item answers, and where each record got its place.
 Does not know: claims, ledgers, edits (`driver`), how much may be under way (`window`), what a record means.
 
-Long: what a user asks, and what the driver answers, are a few lines each on the same window of appends.
-
 Batch first: what arrives while something is under way is gathered until the reactor's next turn and becomes one entry.
+
+Long: what a user does and what the driver says of it meet here, and both change the same few fields.
 """
 
 import sys
@@ -20,6 +20,7 @@ from quire.client.api import Client, Writer
 from quire.conf.log import LogOptions
 from quire.log.core import ownership_messages as m
 from quire.log.core.batch import Headers, Records
+from quire.log.core.streams.producers import check_producer
 from quire.log.core.streams.rates import Rate
 from quire.log.core.values import Counts, Segment
 from quire.log.owner.appends import Appended, Batch, Call, Position, check, cut, drop_failed, gather
@@ -27,6 +28,7 @@ from quire.log.owner.driver import OwnerDriver
 from quire.log.owner.encoder import Encoder, Hook, Placed
 from quire.log.owner.lease import OwnerLease
 from quire.log.owner.preparing import prepare, timed
+from quire.log.owner.producing import Load, Producing, nobody
 from quire.log.owner.window import Window
 from quire.log.store.editing import LogRecords
 from quire.log.store.leases import Leases
@@ -62,6 +64,7 @@ class Owner:
         boottime: Boottime = boottime,
         before_append: Hook | None = None,
         rate: Rate | None = None,
+        load: Load = nobody,
         reached: Callable[[str], None] = lambda _name: None,
         on_end: Callable[["Owner"], None] = lambda _owner: None,
     ) -> None:
@@ -98,6 +101,7 @@ class Owner:
             events=self,
             reached=reached,
         )
+        self._producing = Producing(records, self._take, load, self._clock.seconds)
         self.window = Window(
             options, self._clock, client.random, lambda: self._driver.rolling.settings, rate or Rate(), self._flush
         )
@@ -137,18 +141,16 @@ class Owner:
         key: bytes | None = None,
         time_ms: int | None = None,
         headers: Headers | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
     ) -> Deferred[Position]:
         """
-        Durable on the ack quorum when it fires.  `NotOwner` (never sent), `LogFenced` (not in the log),
-        `AppendUnknown`, `TooManyRequests` when the window is full: `ready` tells when it is not.
+        Durable on the ack quorum when it fires.  A `sequence` of a `producer` that is in the log already is not stored
+        again.  `NotOwner`, `BacklogQuota` (never sent), `LogFenced` (not in the log), `AppendUnknown`,
+        `TooManyRequests` when the window is full: `ready` tells when it is not.
         """
-        return self._append(
-            True,
-            [value],
-            None if key is None else [key],
-            None if time_ms is None else [time_ms],
-            None if headers is None else [headers],
-        )
+        columns = (None if each is None else [each] for each in (key, time_ms, headers))
+        return self._append(True, producer, sequence, [value], *columns)
 
     def append_many(
         self,
@@ -157,42 +159,48 @@ class Owner:
         keys: Sequence[bytes | None] | None = None,
         times_ms: Sequence[int | None] | None = None,
         headers: Sequence[Headers] | None = None,
+        producer: str | None = None,
+        first_sequence: int | None = None,
         atomic: bool = False,
     ) -> Deferred[Appended]:
-        """As `append`, in order.  `atomic`: all in one batch of at most 64 MiB, or `ValueError`."""
+        """
+        As `append`, in order; sequences rise by one from `first_sequence` on.  `atomic`: all in one batch of at most
+        64 MiB, or `ValueError`.
+        """
         taken = list(values)
         if not taken:
             return succeed(Appended(range(0), []))
-        return self._append(False, taken, keys, times_ms, headers, atomic)
+        return self._append(False, producer, first_sequence, taken, keys, times_ms, headers, atomic=atomic)
 
     def _append(
-        self,
-        one: bool,
-        values: list[bytes],
-        keys: Sequence[bytes | None] | None,
-        times_ms: Sequence[int | None] | None,
-        headers: Sequence[Headers] | None,
-        atomic: bool = False,
+        self, one: bool, producer: str | None, sequence: int | None, *columns: Any, atomic: bool = False
     ) -> Deferred[Any]:
         try:
-            records = Records(values, keys, times_ms, headers)
-            size = check(records)
-        except (TypeError, ValueError) as error:
+            records = Records(*columns)
+            check(records)
+            check_producer(producer, sequence)
+            if producer is not None and sequence is not None and self.epoch and not self._over:
+                return self._producing.append(producer, sequence, records, one, atomic)
+            return self._take(records, atomic, one).done
+        except (TypeError, ValueError, LedgerError) as error:
             return fail(error)
+
+    def _take(self, records: Records, atomic: bool, one: bool = False) -> Call:
+        """Into the window; raises what it fails with at once."""
         if self._over or not self.epoch:
-            return fail(self._error or self._not_owner())
-        count = len(records.values)
+            raise self._error or self._not_owner()
         if self.window.refusal is not None:
-            return fail(self.window.refusal)
-        if not self.window.fits(count, size):
+            raise self.window.refusal
+        count = len(records.values)
+        if not self.window.fits(count, records.size):
             under_way = "{} records of {} bytes are under way".format(*self.under_way)
-            return fail(TooManyRequests(f"{under_way} in the log {self.name!r}: `ready()` tells when there is room"))
-        self.window.take(count, size)
+            raise TooManyRequests(f"{under_way} in the log {self.name!r}: `ready()` tells when there is room")
+        self.window.take(count, records.size)
         call = Call(count, one, self._clock.seconds() + self._append_s)
         for part in [records] if atomic else cut(records, self._options.batch_bytes):
             self._gathered.append((part, call))
         self._flush_or_later()
-        return call.done
+        return call
 
     def _not_owner(self) -> NotOwner:
         return NotOwner(f"the log {self.name!r} is not this handle's (any more): own it again; this was not sent")
@@ -302,11 +310,20 @@ class Owner:
         compression = str(known.value.settings.get("compression", "none"))
         self._encoder = Encoder(segment, stamp, self._options.part_bytes, compression)
         self._begin = self._end = segment.first, segment.at
+        self._producing.opened()
 
     def learnt(self, counts: Counts) -> None:
         """What the segment holds that another one ended: also what was sent, and whose outcome came too late."""
         index, position = self._begin
         self._end = max(self._end, (index + counts.records, position + counts.bytes))
+
+    async def begin(self) -> None:
+        """What producers have stored is read, before the log is this handle's for others.  The errors of reading."""
+        await self._producing.begin()
+
+    async def settle(self) -> None:
+        """The same of producers whose appends failed as unknown, before the next segment begins."""
+        await self._producing.settle()
 
     def counts(self) -> Counts:
         """What the present segment holds once all that was sent is acknowledged."""
@@ -346,8 +363,10 @@ class Owner:
                 self._settle(each.batch, each.error)
         if not batch.calls:  # all of them failed before
             return encoder.nothing()
+        table = self._producing.table(encoder, now_ms)
         entries, batch.placed = encoder.encode(records, now_ms)
-        return entries
+        self._producing.wrote(records.producers, batch.placed.first, len(records.lengths), encoder.stamp)
+        return table + entries
 
     def released(self, items: Sequence[m.Item]) -> None:
         """They are acknowledged."""
@@ -358,6 +377,8 @@ class Owner:
             batch.acknowledged()
             if batch.calls and not batch.barrier:
                 records, placed = batch.records, batch.placed
+                if records.producers:
+                    self._producing.stored(records.producers, placed.first, self.records.now_ms())
                 count = len(records.lengths)
                 self._end = placed.first + count, placed.end
                 appended(count, records.size, begun - batch.deadline)

@@ -15,7 +15,15 @@ from quire.log.store.editing import LogRecords
 
 # SPDX-License-Identifier: Apache-2.0
 
-OF_A_SEGMENT = ("ensemble", "write", "ack", "digest", "compression", "lease_ms")  # what no open segment can change
+OF_A_SEGMENT = (
+    "ensemble",
+    "write",
+    "ack",
+    "digest",
+    "compression",
+    "lease_ms",
+    "dedup",
+)  # what no open segment can change
 
 
 class Rolling:

@@ -187,6 +187,21 @@ class SegmentReader:
     def _named(self, entry: int, error: LogDamaged | UnknownFormat) -> LogDamaged | UnknownFormat:
         return type(error)(f"log segment {self.segment.n}, ledger {self.segment.ledger}, entry {entry}: {error}")
 
+    # -- producers -------------------------------------------------------------------------------------------------
+
+    async def newest_table(self) -> tuple[int, Header]:
+        """The entry of the newest table of producers, or the first where there is none; and its header."""
+        last = self.entries - 1
+        header = await self._header(last)
+        entry = last - header.table if header.table else last if header.kind == Kind.TABLE else 0
+        return entry, await self._header(entry)
+
+    async def entries_from(self, first: int) -> AsyncGenerator[Entry, None]:
+        """All from that one on, as they are stored."""
+        async for some in self._ledger.stream(first, self.entries - 1):
+            for entry in some:
+                yield entry
+
     # -- by a search -----------------------------------------------------------------------------------------------
 
     async def first_not_below(self, stamp: int) -> int:

@@ -29,6 +29,7 @@ COUNTERS = {
     "fences": "ledgers of an owner that ended without it, and without a new owner",
     "takeovers": "times that a handle became the owner",
     "hook_slow": "calls of before_append above 100 ms, in which the process did nothing else",
+    "duplicates": "records of producers that were in the log already, or under way",
     "edit_conflicts": "tries of edits that met another's",
     "published_ledgers": "ledgers that were published",
     "janitor_ledgers": "ledgers that were written to be published and can't be any more, deleted",

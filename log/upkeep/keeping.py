@@ -41,7 +41,7 @@ class KeptOwner(Owner):
         self._random = kept.client.random
         self._tidy_no_more: Callable[[], None] = lambda: None
         self._all_at = 0.0
-        self._quota = Quota(kept, self.window, lambda: self.end)
+        self._quota = Quota(kept, self.window, lambda: self.end[:2])
 
     @property
     def me(self) -> Me:

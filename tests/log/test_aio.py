@@ -7,6 +7,7 @@ import pytest
 import quire.log as quire
 from quire.client import ClientClosed
 from quire.log import aio
+from quire.log.owner.appends import Position
 from quire.metadata.store import WrongCluster
 from tests.real_cluster import RealCluster
 
@@ -32,10 +33,10 @@ def test_a_log_s_life(uri):
             await logs.create("orders")
             async with await logs.own("orders") as owner:
                 assert (owner.name, owner.epoch, owner.lost, owner.on_lost) == ("orders", 1, False, None)
-                assert await owner.append(b"one", key=b"k") == (0, 0)
+                assert await owner.append(b"one", key=b"k") == Position(0, 0)
                 assert (await owner.append_many([b"two", b"three"])).indexes == range(1, 3)
-                assert await owner.append_async(b"four") == (3, 11)
-                assert await owner.barrier() == (4, 15) == owner.end
+                assert await owner.append_async(b"four") == Position(3, 11)
+                assert await owner.barrier() == Position(4, 15) == owner.end
                 await owner.roll()
                 assert (await owner.append(b"five")).index == 4
             async with await logs.read("orders") as reader:

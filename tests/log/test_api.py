@@ -3,6 +3,7 @@
 import pytest
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 
+from quire.log.owner.appends import Position
 from quire.metadata.clock import pause
 from quire.metadata.memory.cluster import CLUSTERS, Fault
 from quire.metadata.records import NoRecord
@@ -25,7 +26,7 @@ def test_a_log_s_life(tmp_path):
             assert (info.state, info.epoch, info.begin, info.end) == ("open", 0, 0, 0)
             await failing_story(other.create("orders/eu"), LogExists)
             owner = await logs.own("orders/eu")
-            assert await owner.append(b"one", key=b"k") == (0, 0)
+            assert await owner.append(b"one", key=b"k") == Position(0, 0)
             done = await owner.append_many([b"two", b"three"])
             assert (done.indexes, done.positions) == (range(1, 3), [3, 6])
             reader = await other.read("orders/eu")

@@ -27,6 +27,8 @@ TWISTED = {
     "Owner": {
         "ready",
         "start",
+        "begin",
+        "settle",
         "owner",
         "opened",
         "counts",

@@ -13,11 +13,13 @@ from typing import Any, Literal
 
 from quire.conf.log import LogOptions
 from quire.log.core import edits
+from quire.log.owner import producing
 from quire.log.owner.handle import Owner
 from quire.protocol.log_errors import AppendUnknown, NoSuchLog
 from tests.simulation.history import END_SECONDS, QUIET_SECONDS, TAIL_SECONDS, History
 from tests.simulation.log_endings import finish
 from tests.simulation.log_nodes import Job, LogProcess
+from tests.simulation.log_producers import Producers
 from tests.simulation.log_publishers import Publishers
 from tests.simulation.log_reads import Reads
 from tests.simulation.log_replicas import Replicas
@@ -123,13 +125,14 @@ class LogHistory(History):
         self.publishers = Publishers(self)
         self.replicas = Replicas(self)
         self.reads = Reads(self)
+        self.producers = Producers(self)
 
     def run(self) -> None:
         with small_manifests():
             super().run()
 
     def _do(self, kind: str) -> None:
-        actors = self.publishers, self.replicas, self.reads
+        actors = self.publishers, self.replicas, self.reads, self.producers
         step = next(filter(None, (getattr(actor, f"do_{kind}", None) for actor in actors)), None)
         if step is None:
             super()._do(kind)
@@ -191,6 +194,7 @@ class LogHistory(History):
             "write": w,
             "ack": a,
             "compression": rng.choice(("none", "none", "zlib")),
+            "dedup": self.plan.profile.dedup,
             **rng.choice(ROLLS),
         }
         if self.plan.profile.reads:
@@ -215,6 +219,10 @@ class LogHistory(History):
 
     def _do_own(self, rng: Random) -> None:
         self._own(self.some_process(rng), rng)
+
+    def own_one(self, rng: Random) -> None:
+        """Some process wants the log."""
+        self._do_own(rng)
 
     def _do_force(self, rng: Random) -> None:
         self.seen["ownership forced"] += 1
@@ -465,6 +473,8 @@ class LogHistory(History):
         if handle.appends[-1][1].error is not None:
             raise Violation("ends", f"the log is owned, and an append fails: {handle.appends[-1][1].error!r}")
         self.reads.finish()
+        if self.plan.profile.dedup:
+            self.producers.finish(handle)
         self.let_pass(QUIET_SECONDS)
         self._check_tails()
         for each in self.handles:
@@ -483,6 +493,7 @@ class LogHistory(History):
         self.reads.judge(reading.values)
         if self.plan.profile.compacts:
             self._check_compacted(last)
+        self.producers.reckon(reading.values, self.log_truth.begin)
         tidying = last.ask(last.logs.tidy(NAME))
         self.until("a tidy hangs", lambda: tidying.done)
         if tidying.error is not None or (self.log_truth.manifest or {})["doomed"]:
@@ -590,12 +601,14 @@ class LogHistory(History):
 
 @contextmanager
 def small_manifests() -> Iterator[None]:
-    """So that a few segments make chunks."""
+    """So that a few segments make chunks, and a few records another table of producers."""
+    table_records, producing.TABLE_RECORDS = producing.TABLE_RECORDS, 5
     before = {name: getattr(edits, name) for name in SEGMENTS}
     for name, number in SEGMENTS.items():
         setattr(edits, name, number)
     try:
         yield
     finally:
+        producing.TABLE_RECORDS = table_records
         for name, number in before.items():
             setattr(edits, name, number)

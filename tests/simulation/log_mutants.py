@@ -84,6 +84,8 @@ LOG_MUTANTS = (
     mutant("a read by index elsewhere goes by the last add confirmed", "logs.md, linearizable reads", "log lease",
            ("quire.log.machine.horizon:Horizon.stored", "Stored(segment, reader, last)",
             "Stored(segment, reader, _confirmed)")),
+    mutant("the producers' table is not replayed", "logs.md, producers", "log producers",
+           ("quire.log.streams.replaying:replayed", "found.load(_table(entry.data))", "pass")),
     # Readers
     mutant("a reader judges before it looks at the manifest", "logs.md, safety", "log trim",
            ("quire.log.reader.judging:judged", "await view.fresh()", "await view.manifest()")),

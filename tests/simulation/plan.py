@@ -62,6 +62,7 @@ class Profile:
     emptied: bool = False  # in the end every ledger is deleted, and its space has to come back
     logs: bool = False  # a named log, and not ledgers alone
     txns: int = 0  # of publishers
+    dedup: bool = False  # producers append, and send again what they were not told of
     late: float = 0.0  # the share of the metadata's faults by which a change takes effect after it failed
     compacts: bool = False  # the log is compacted by key
     ends: bool = False  # the log is terminated, deleted and made again, while it is used
@@ -375,6 +376,13 @@ log_profile(
     {**OWNERS, "append": 30, "compact": 12, "trim": 8, "tidy": 5, "orphans": 8, "read": 8, "crash_at": 6, "crash": 2},
     compacts=True, late=0.1, chance_on=0.7, always=frozenset({"own", "append", "compact", "read"}),
     fault_rates=(0.0, 0.15, 0.3), points=("compact", "compact", "trim", "orphan"),
+)  # fmt: skip
+log_profile(
+    "log producers",
+    {**OWNERS, "produce": 40, "append": 6, "force": 6, "stop_owner": 5, "crash_owner": 5, "expire": 4, "repair": 5,
+    "commit": 3, "part": 4},
+    txns=1, late=0.1, chance_on=0.7, always=frozenset({"own", "produce"}), gap=0.06, dedup=True,
+    fault_rates=(0.0, 0.1, 0.2), points=("claim", "settle", "open", "roll", "fence", "move"),
 )  # fmt: skip
 log_profile(
     "log end", {**OWNERS, **PUBLISHERS}, txns=1, late=0.2, chance_on=0.5, steps=(6, 20), ends=True,

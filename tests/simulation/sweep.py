@@ -53,6 +53,7 @@ MIXED = (
     "log publish",
     "log late",
     "log end",
+    "log producers",
     "log trim",
     "log replica",
     "log compact",

@@ -70,7 +70,7 @@ def test_a_list_of_many_small_ones_is_cut_too(tmp_path):
             answers = []
             gathered = gathering(ReactorThread(reactor), WaitingAppends(owner), logs.options, False)
             for _ in range(RECORDS_PER_ENTRY_MAX + 1):
-                gathered.put((b"", None, None, None), answers.append, call_each)
+                gathered.put((b"", None, None, None, None, 0), answers.append, call_each)
             while len(answers) <= RECORDS_PER_ENTRY_MAX:
                 await owner.barrier()
             assert [each.index for each in answers] == list(range(RECORDS_PER_ENTRY_MAX + 1))
@@ -93,7 +93,9 @@ def test_what_waits_for_room_comes_before_a_barrier_and_a_close(tmp_path):
 
             def put(number):
                 gathered.put(
-                    (b"%d" % number, None, None, None), lambda found: answers.update({number: found}), call_each
+                    (b"%d" % number, None, None, None, None, 0),
+                    lambda found: answers.update({number: found}),
+                    call_each,
                 )
 
             for number in range(20):

@@ -4,6 +4,7 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from quire.client.api import Writer
 from quire.log.core.batch import RECORDS_MAX
+from quire.log.owner.appends import Position
 from quire.log.owner.encoder import Prepared
 from quire.log.owner.handle import ENTRIES_UNDER_WAY_MAX, SENT_BYTES
 from quire.log.store.paths import log_path
@@ -91,7 +92,7 @@ def test_a_barrier(tmp_path):
             await logs.create("a")
             owner = await logs.own("a")
             first = owner.append(b"one")
-            assert await owner.barrier() == (1, 3)
+            assert await owner.barrier() == Position(1, 3)
             assert first.called
             assert (await owner.append(b"two")).index == 1
             assert await values(await logs.read("a"), 2) == [b"one", b"two"]
@@ -142,9 +143,9 @@ def test_a_hook_decides_what_is_stored(tmp_path):
             logs = await world.logs()
             await logs.create("a")
             owner = await logs.own("a", before_append=hook)
-            assert await owner.append(b"one") == (0, 5)
+            assert await owner.append(b"one") == Position(0, 5)
             await failing(owner.append(b"bad"), ValueError)
-            assert await owner.append(b"two") == (1, 15)
+            assert await owner.append(b"two") == Position(1, 15)
             await logs.bk.recover_ledger((await logs.info("a")).ledger)
             assert (await owner.append(b"three")).index == 2
             reader = await logs.read("a")
@@ -196,7 +197,7 @@ def test_a_hook_that_raises_fails_that_append_only(tmp_path):
                 await failing(done[number], BacklogQuota)
             assert [(await each).index for each in (done[1], *done[3:])] == [1, 2, 3]
             assert owner.under_way == (0, 0)
-            assert owner.end == (4, 4)
+            assert owner.end == Position(4, 4)
             more = [owner.append(b"%d" % number) for number in range(4, 300)]
             assert [each.index for each in await gatherResults(more)] == list(range(4, 300))
             assert await values(await logs.read("a"), 300) == [b"%d" % number for number in range(300)]
@@ -249,7 +250,7 @@ def test_a_hook_s_values_are_what_every_reader_gets(tmp_path):
             for index, (at, value) in told.items():
                 assert found[index].at == at
                 assert found[index].value.endswith(b":" + value)
-            assert owner.end == (93, end)
+            assert owner.end == Position(93, end)
 
     run(story)
 

@@ -5,6 +5,7 @@ import json
 import pytest
 from twisted.internet.defer import Deferred
 
+from quire.log.owner.appends import Position
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import MetaStore
@@ -52,7 +53,7 @@ def test_plain_ledgers_become_segments(tmp_path):
             for start in range(5):
                 assert await records_of(await other.read("a", start)) == found[start:]
             owner = await logs.own("a")
-            assert await owner.append(b"mine") == (4, 7)
+            assert await owner.append(b"mine") == Position(4, 7)
             assert await values(await other.read("a", 2), 3) == [b"bb", b"", b"mine"]
 
     run(story)

@@ -7,6 +7,7 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from quire.log.core import edits, upkeep_edits
 from quire.log.core.upkeep_edits import Hold
+from quire.log.owner.appends import Position
 from quire.log.store.ages import Ages
 from quire.log.store.editing import LogRecords, moved
 from quire.log.store.kept import Kept
@@ -95,7 +96,7 @@ def test_the_last_segment_stays(tmp_path):
             assert (await logs.info("a")).segments == 1
             assert await values(await logs.read("a")) == []
             owner = await logs.own("a")
-            assert (await owner.append(b"next")) == (20, sum(map(len, WANTED)))
+            assert (await owner.append(b"next")) == Position(20, sum(map(len, WANTED)))
             await logs.tidy("a")
             there, named = await ledgers_of(logs)
             assert there == named

@@ -1,0 +1,122 @@
+"""
+What is known of a log's producers: which sequences are in the log, and where the newest of them are.
+
+Knows: of each producer the highest sequence that is stored, the places of the last ones, the highest that was taken,
+and what was written to the present segment; how a table and the columns behind it are replayed.
+Does not know: who appends, what waits, ledgers.
+
+Safety: a sequence counts as stored only when its record is acknowledged or was read from a closed ledger.  A table
+holds what was written before it in its segment, too, for whoever reads it finds those entries in front of it.
+"""
+
+from array import array
+from collections.abc import Iterable, Mapping
+
+from quire.log.core.batch import ProducerRun
+from quire.log.core.frame import TableRow
+
+# SPDX-License-Identifier: Apache-2.0
+
+RECENT_MAX = 64  # sequences whose index is known
+PRODUCERS_KEPT = 10_000  # above which idle ones are forgotten
+IDLE_MS = 6 * 3600_000
+NAME_BYTES_MAX = 200
+SEQUENCE_MAX = (1 << 64) - 1
+NOWHERE = -1
+
+
+def check_producer(producer: str | None, sequence: int | None) -> None:
+    """`TypeError`, `ValueError` for what names no producer and sequence."""
+    if producer is None and sequence is None:
+        return
+    if not isinstance(producer, str) or type(sequence) is not int:
+        raise TypeError(f"a producer is a str with an int as sequence, not {producer!r} with {sequence!r}")
+    if not 1 <= len(producer.encode()) <= NAME_BYTES_MAX:
+        raise ValueError(f"a producer's name has 1 to {NAME_BYTES_MAX} bytes, not {len(producer.encode())}")
+    if not 0 <= sequence <= SEQUENCE_MAX:
+        raise ValueError(f"a sequence is 0 to {SEQUENCE_MAX}, not {sequence}")
+
+
+class Producer:
+    """`stored`: the highest sequence that is in the log, -1: none; `pushed`: the highest that was taken."""
+
+    __slots__ = ("pushed", "recent", "record", "stamp", "stored")
+
+    def __init__(self, stored: int = -1, record: int = NOWHERE, stamp: int = 0) -> None:
+        self.stored = self.pushed = stored
+        self.record = record
+        self.stamp = stamp
+        self.recent = array("Q", (stored, record) if record >= 0 else ())  # sequence, index, sequence, ...
+
+    def store(self, run: ProducerRun, index: int, stamp: int) -> None:
+        """The records of a run are in the log, from that index on."""
+        last = run.records - 1
+        self.stored = max(self.stored, run.sequence + last)
+        self.pushed = max(self.pushed, self.stored)
+        self.record, self.stamp = index + last, stamp
+        for number in range(max(0, run.records - RECENT_MAX), run.records):
+            self.recent.extend((run.sequence + number, index + number))
+        del self.recent[: -2 * RECENT_MAX]
+
+    def places(self, first: int, count: int) -> list[int]:
+        """The index of each of so many sequences, -1: it is not known any more."""
+        known = dict(zip(self.recent[::2], self.recent[1::2], strict=True))
+        return [known.get(sequence, NOWHERE) for sequence in range(first, first + count)]
+
+
+class Producers:
+    """Of one log in one owner."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Producer] = {}
+        self._written: dict[str, TableRow] = {}  # to the present segment
+
+    def of(self, name: str) -> Producer:
+        """The one of that name; a new one has nothing."""
+        found = self.by_name.get(name)
+        if found is None:
+            found = self.by_name[name] = Producer()
+        return found
+
+    def stored(self, runs: Iterable[ProducerRun], first: int, stamp: int) -> None:
+        """A batch is acknowledged, or was read; `first` is the index of its first record."""
+        for run in runs:
+            self.of(run.producer).store(run, first + run.first, stamp)
+
+    def wrote(self, runs: Iterable[ProducerRun], first: int, stamp: int) -> None:
+        """A batch was written to the present segment."""
+        for run in runs:
+            last = run.records - 1
+            self._written[run.producer] = TableRow(run.sequence + last, first + run.first + last, stamp)
+
+    def begin_segment(self) -> None:
+        """What was written to the one before is in the log, or is written again."""
+        self._written.clear()
+
+    def table(self, now_ms: int) -> dict[str, TableRow]:
+        """What a table says now; of very many those that were idle longest are forgotten."""
+        rows = {
+            name: TableRow(each.stored, each.record, each.stamp)
+            for name, each in self.by_name.items()
+            if each.stored >= 0
+        }
+        rows |= self._written
+        if len(rows) > PRODUCERS_KEPT:
+            idle = sorted((row.stamp, name) for name, row in rows.items() if row.stamp < now_ms - IDLE_MS)
+            for _stamp, name in idle[: len(rows) - PRODUCERS_KEPT]:
+                del rows[name]
+                if self.by_name[name].pushed == self.by_name[name].stored:
+                    del self.by_name[name]
+        return rows
+
+    def load(self, rows: Mapping[str, TableRow]) -> None:
+        """What a table says."""
+        for name, row in rows.items():
+            self.by_name[name] = Producer(row.sequence, row.record, row.stamp)
+
+    def learn(self, read: "Producers", names: Iterable[str]) -> None:
+        """What was read from closed ledgers of these producers, of which nothing is under way."""
+        for name in names:
+            before, each = self.of(name), read.of(name)
+            self.by_name[name] = each if each.stored >= before.stored else before
+            self.by_name[name].pushed = self.by_name[name].stored

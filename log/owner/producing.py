@@ -1,0 +1,241 @@
+"""
+Appends with a producer and a sequence: what is in the log already is answered, what is under way is joined, the rest is
+appended.
+
+Knows: who waits for which append, when a table is due, and that an append whose fate is not known blocks its producer.
+Does not know: how the log is read (`load` does), segments, entries.
+
+Safety: a sequence is taken once until it failed as not in the log.  When an append of a producer fails, those behind it
+fail, too, so that none overtakes it.
+"""
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail, gatherResults, succeed
+
+from quire.log.core.batch import ProducerRun, Records
+from quire.log.core.streams.producers import NOWHERE, Producers
+from quire.log.owner.appends import Appended, Call, Position, part
+from quire.log.owner.encoder import Encoder
+from quire.log.store.editing import LogRecords
+from quire.protocol.errors import LedgerError
+from quire.protocol.log_errors import AppendUnknown
+
+# SPDX-License-Identifier: Apache-2.0
+
+TABLE_RECORDS = 50_000  # after which a table is written again
+TABLE_S = 60.0
+
+Take = Callable[[Records, bool], Call]
+Load = Callable[[], Awaitable[Producers]]
+
+
+async def nobody() -> Producers:
+    """What is known of producers where none can have stored anything."""
+    return Producers()
+
+
+class Pushed:
+    """An append that is under way: of which sequences, and who else wants to know what becomes of them."""
+
+    __slots__ = ("call", "count", "first", "others")
+
+    def __init__(self, first: int, count: int) -> None:
+        self.first = first
+        self.count = count
+        self.call: Call | None = None
+        self.others: list[tuple[int, int, Deferred[Appended]]] = []  # first sequence and how many each asked for
+
+
+class Producing:
+    """Of one owner.  `take` puts records into its window, or raises; `load` reads what closed segments say."""
+
+    def __init__(self, records: LogRecords, take: Take, load: Load, seconds: Callable[[], float]) -> None:
+        self._records = records
+        self._take = take
+        self._load = load
+        self._seconds = seconds
+        self._known = Producers()
+        self._pushed: dict[str, deque[Pushed]] = {}
+        self._unknown: dict[str, AppendUnknown] = {}  # by producer: what became of an append was not learned
+        self._unknown_in = -1  # the segment that was open then
+        self._since_table = 0  # records
+        self._table_at = 0.0
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the log recognises resends."""
+        known = self._records.known
+        return known is not None and bool(known.value.settings.get("dedup"))
+
+    async def begin(self) -> None:
+        """A new owner learns what is stored.  The errors of reading."""
+        if self.is_on:
+            self._known = await self._load()
+
+    async def settle(self) -> None:
+        """What became of appends that nobody knew about is read, now that their segment is closed."""
+        if self._unknown:
+            read = await self._load()
+            self._known.learn(read, self._unknown)
+            self._unknown.clear()
+
+    # -- appending -------------------------------------------------------------------------------------------------
+
+    def append(self, name: str, first: int, records: Records, one: bool, atomic: bool) -> Deferred[Any]:
+        """As the owner's: the records that are not in the log yet are appended behind each other."""
+        if not self.is_on:
+            log = self._records.name
+            return fail(ValueError(f"the log {log!r} knows no producers: `quire log set {log} dedup=true` lets it"))
+        if name in self._unknown:
+            return self._after_settling(name, first, records, one, atomic)
+        producer, count = self._known.of(name), len(records.values)
+        old = max(0, min(count, producer.stored + 1 - first))
+        due = max(old, min(count, producer.pushed + 1 - first))
+        self._records.counters.duplicates += due
+        parts: list[Deferred[Appended]] = []
+        if old:
+            parts.append(succeed(Appended(producer.places(first, old), [NOWHERE] * old, old)))
+        if due > old:
+            parts += self._joined(name, first + old, due - old)
+        if due < count:
+            fresh = part(records, due, count)
+            fresh.producers = (ProducerRun(name, 0, count - due, first + due),)
+            try:
+                parts.append(self._push(name, fresh, atomic))
+            except LedgerError as error:
+                parts.append(fail(error))
+        whole = (
+            parts[0] if len(parts) == 1 else gatherResults(parts, consumeErrors=True).addCallbacks(_together, _first)
+        )
+        return whole.addCallback(_position) if one else whole
+
+    def _after_settling(self, name: str, first: int, records: Records, one: bool, atomic: bool) -> Deferred[Any]:
+        """What became of an earlier append is read first, once its segment is closed."""
+        known = self._records.known
+        assert known is not None
+        found = known.value.open_segment
+        if found is not None and found.n <= self._unknown_in:
+            return fail(self._unknown[name])
+        settled = Deferred.fromCoroutine(self.settle())
+        return settled.addCallback(lambda _none: self.append(name, first, records, one, atomic))
+
+    def _joined(self, name: str, first: int, count: int) -> list[Deferred[Appended]]:
+        """The answers of the appends that are under way; a sequence of none of them goes with the one behind it."""
+        found: list[Deferred[Appended]] = []
+        end = first + count
+        for each in self._pushed.get(name, ()):
+            last = each.first + each.count
+            if first < last and first < end:
+                waiting: Deferred[Appended] = Deferred()
+                each.others.append((first, min(end, last) - first, waiting))
+                found.append(waiting)
+                first = last
+        return found
+
+    def _push(self, name: str, records: Records, atomic: bool) -> Deferred[Appended]:
+        (run,) = records.producers
+        producer, pushed = self._known.of(name), Pushed(run.sequence, run.records)
+        waiting = self._pushed.setdefault(name, deque())
+        before, producer.pushed = producer.pushed, run.sequence + run.records - 1
+        waiting.append(pushed)
+        try:
+            call = pushed.call = self._take(records, atomic)
+        except LedgerError:
+            waiting.pop()
+            producer.pushed = before
+            raise
+        answer: Deferred[Appended] = Deferred()
+        pushed.others.insert(0, (run.sequence, run.records, answer))
+        call.done.addCallbacks(
+            lambda done: self._stored(name, pushed, done), lambda failure: self._failed(name, pushed, failure)
+        )
+        return answer
+
+    def _stored(self, name: str, pushed: Pushed, done: Appended) -> None:
+        self._forget(name, pushed)
+        for first, count, waiting in pushed.others:
+            numbers = [sequence - pushed.first for sequence in range(first, first + count)]
+            if (first, count) == (pushed.first, pushed.count):
+                answer = done
+            else:
+                answer = Appended(
+                    [done.indexes[each] if each >= 0 else NOWHERE for each in numbers],
+                    [done.positions[each] if each >= 0 else NOWHERE for each in numbers],
+                    sum(each < 0 for each in numbers),
+                )
+            if not waiting.called:
+                waiting.callback(answer)
+
+    def _failed(self, name: str, pushed: Pushed, failure: Any) -> None:
+        self._forget(name, pushed)
+        error = failure.value
+        if isinstance(error, AppendUnknown):
+            known = self._records.known
+            self._unknown[name] = error
+            if known is not None and known.value.open_segment is not None:
+                self._unknown_in = max(self._unknown_in, known.value.open_segment.n)
+        behind = [each for each in self._pushed.get(name, ()) if each.first > pushed.first]
+        if isinstance(error, LedgerError):
+            for each in behind:
+                if each.call is not None:
+                    each.call.fail(error)
+        if not self._pushed.get(name):
+            producer = self._known.of(name)
+            producer.pushed = producer.stored
+        for _first_sequence, _count, waiting in pushed.others:
+            if not waiting.called:
+                waiting.errback(error)
+
+    def _forget(self, name: str, pushed: Pushed) -> None:
+        waiting = self._pushed.get(name)
+        if waiting is not None and pushed in waiting:
+            waiting.remove(pushed)
+            if not waiting:
+                del self._pushed[name]
+
+    # -- what the owner says ---------------------------------------------------------------------------------------
+
+    def opened(self) -> None:
+        """A segment begins."""
+        self._known.begin_segment()
+
+    def table(self, encoder: Encoder, now_ms: int) -> list[bytes]:
+        """The entry of a table, if one is due."""
+        if not self.is_on:
+            return []
+        again = encoder.table_at is None
+        again = again or self._since_table >= TABLE_RECORDS or self._seconds() - self._table_at >= TABLE_S
+        if not again:
+            return []
+        self._since_table, self._table_at = 0, self._seconds()
+        return encoder.table(self._known.table(now_ms))
+
+    def wrote(self, runs: Sequence[ProducerRun], first: int, count: int, stamp: int) -> None:
+        """A batch was encoded."""
+        self._since_table += count
+        if runs:
+            self._known.wrote(runs, first, stamp)
+
+    def stored(self, runs: Sequence[ProducerRun], first: int, stamp: int) -> None:
+        """It is acknowledged."""
+        self._known.stored(runs, first, stamp)
+
+
+def _together(parts: list[Appended]) -> Appended:
+    return Appended(
+        [index for each in parts for index in each.indexes],
+        [at for each in parts for at in each.positions],
+        sum(each.duplicates for each in parts),
+    )
+
+
+def _first(failure: Any) -> Any:
+    """Of several failures, as it was raised."""
+    return failure.value.subFailure
+
+
+def _position(done: Appended) -> Position:
+    return Position(done.indexes[0], done.positions[0], bool(done.duplicates))

@@ -1,0 +1,78 @@
+"""What is known of producers: highest sequences, places of the last ones, tables, and who is forgotten."""
+
+import pytest
+
+from quire.log.core.batch import ProducerRun
+from quire.log.core.frame import TableRow
+from quire.log.core.streams.producers import IDLE_MS, PRODUCERS_KEPT, Producers, check_producer
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def test_places():
+    """Of the last 64 sequences; gaps have none."""
+    known = Producers()
+    known.stored([ProducerRun("p", 0, 100, 1000), ProducerRun("q", 100, 1, 5)], 50, 9)
+    known.stored([ProducerRun("p", 2, 1, 2000)], 200, 10)
+    producer = known.of("p")
+    assert (producer.stored, producer.pushed, producer.record) == (2000, 2000, 202)
+    assert producer.places(1036, 3) == [-1, 87, 88]
+    assert producer.places(1099, 2) == [149, -1]
+    assert producer.places(2000, 1) == [202]
+    assert known.of("q").places(5, 1) == [150]
+    assert known.of("r").stored == -1
+
+
+def test_a_table_has_what_was_written_before_it():
+    """Though it is not acknowledged yet; in the next segment it has what is stored."""
+    known = Producers()
+    known.stored([ProducerRun("p", 0, 1, 1)], 10, 1)
+    known.wrote([ProducerRun("p", 0, 2, 2), ProducerRun("q", 2, 1, 7)], 11, 2)
+    assert known.table(3) == {"p": TableRow(3, 12, 2), "q": TableRow(7, 13, 2)}
+    known.begin_segment()
+    assert known.table(3) == {"p": TableRow(1, 10, 1)}
+
+
+def test_a_table_is_loaded():
+    """And what is behind it counts on top."""
+    known = Producers()
+    known.load({"p": TableRow(3, 12, 2)})
+    assert known.of("p").places(2, 2) == [-1, 12]
+    known.stored([ProducerRun("p", 0, 1, 4)], 13, 3)
+    assert known.of("p").places(3, 2) == [12, 13]
+
+
+def test_what_is_learned_of_some():
+    """The higher counts, and nothing of them is under way."""
+    known, read = Producers(), Producers()
+    for each in (known, read):
+        each.load({"p": TableRow(3, 12, 2), "q": TableRow(3, 13, 2)})
+    known.of("p").pushed = known.of("q").pushed = 9
+    read.stored([ProducerRun("p", 0, 1, 4)], 14, 3)
+    known.learn(read, ["p"])
+    assert (known.of("p").stored, known.of("p").pushed) == (4, 4)
+    assert (known.of("q").stored, known.of("q").pushed) == (3, 9)
+
+
+def test_the_longest_idle_are_forgotten():
+    """Only above 10,000, and only after six hours."""
+    known = Producers()
+    known.load({f"p{number}": TableRow(1, number, number) for number in range(PRODUCERS_KEPT + 5)})
+    assert len(known.table(IDLE_MS)) == PRODUCERS_KEPT + 5
+    rows = known.table(IDLE_MS + 3)
+    assert "p2" not in rows
+    assert len(rows) == PRODUCERS_KEPT + 2
+    assert len(known.table(IDLE_MS * 2)) == PRODUCERS_KEPT
+    assert len(known.by_name) == PRODUCERS_KEPT
+
+
+def test_names_and_sequences():
+    """Both or neither, within their limits."""
+    check_producer(None, None)
+    check_producer("p" * 200, (1 << 64) - 1)
+    for wrong in (("p", None), (None, 0), ("p", True), (b"p", 1)):
+        with pytest.raises(TypeError):
+            check_producer(*wrong)
+    for wrong in (("", 0), ("é" * 101, 0), ("p", -1), ("p", 1 << 64)):
+        with pytest.raises(ValueError, match=r"a producer's name has|a sequence is"):
+            check_producer(*wrong)

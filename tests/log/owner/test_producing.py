@@ -1,0 +1,170 @@
+"""Resends of producers: stored once and in order, over fences and takeovers, whatever their first try became."""
+
+import pytest
+from twisted.internet.defer import Deferred, gatherResults
+
+from quire.log.owner import producing
+from quire.log.owner.appends import Position
+from quire.metadata.clock import pause
+from quire.protocol.log_errors import LogFenced, NotOwner
+from tests.log.fakes.cluster import cluster, values
+from tests.metadata.stories import failing
+from tests.reactor import reactor, run
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+async def appended(owner, numbers, producer="p"):
+    return await gatherResults(
+        [owner.append(b"%s%d" % (producer.encode(), each), producer=producer, sequence=each) for each in numbers]
+    )
+
+
+def test_a_resend_is_not_stored_again(tmp_path):
+    """It is told where the first is, while that is known, and that it is a duplicate."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a", dedup=True)
+            owner = await logs.own("a")
+            first = await owner.append(b"one", producer="p", sequence=7)
+            assert first == Position(0, 0)
+            again = await owner.append(b"one", producer="p", sequence=7)
+            assert (again.index, again.duplicate) == (0, True)
+            assert await owner.append(b"other", producer="q", sequence=7) == Position(1, 3)
+            many = await owner.append_many([b"x"] * 100, producer="p", first_sequence=5)
+            assert (list(many.indexes), many.duplicates) == ([-1, -1, 0, *range(2, 99)][:100], 3)
+            late = await owner.append(b"x", producer="p", sequence=9)
+            assert (late.index, late.duplicate) == (-1, True)
+            assert logs.metrics.of("a").duplicates == 5
+            assert len(await values(await logs.read("a"), 99)) == 99
+
+    run(story)
+
+
+def test_a_resend_of_what_is_under_way_has_its_answer(tmp_path):
+    """No error, which would make its sender try again; of a part of a call the part's."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a", dedup=True)
+            owner = await logs.own("a")
+            first = owner.append_many([b"0", b"1", b"2"], producer="p", first_sequence=0)
+            again = owner.append_many([b"1", b"2", b"3"], producer="p", first_sequence=1)
+            one = owner.append(b"1", producer="p", sequence=1)
+            assert not first.called
+            assert list((await first).indexes) == [0, 1, 2]
+            assert list((await again).indexes) == [1, 2, 3]
+            assert (await one).index == 1
+            assert await values(await logs.read("a"), 4) == [b"0", b"1", b"2", b"3"]
+
+    run(story)
+
+
+@pytest.mark.parametrize("table_records", [3, 50_000])
+def test_takeovers(tmp_path, monkeypatch, table_records):
+    """The next owner knows what is stored, by the newest table and what is behind it; indexes while they are known."""
+    monkeypatch.setattr(producing, "TABLE_RECORDS", table_records)
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a", dedup=True)
+            stored = 0
+            for number in range(6):
+                owner = await (await world.logs()).own("a", force=True)
+                await appended(owner, range(stored, stored + 2), "old")
+                assert all(each.duplicate for each in await appended(owner, range(stored + 2), "old"))
+                for each in range(5):
+                    await appended(owner, [number * 5 + each])
+                again = await appended(owner, range(number * 5 + 5))
+                assert all(each.duplicate for each in again)
+                assert again[-1].index >= 0
+                stored += 2
+                if number % 3 == 0:
+                    await owner.close()
+            wanted = [b"p%d" % each for each in range(30)]
+            found = await values(await logs.read("a"), 42)
+            assert [each for each in found if each[:1] == b"p"] == wanted
+            assert [each for each in found if each[:1] == b"o"] == [b"old%d" % each for each in range(12)]
+
+    run(story)
+
+
+def test_a_fence(tmp_path):
+    """What was under way is sent again once, and resends meanwhile join it."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(), await world.logs()
+            await logs.create("a", dedup=True)
+            owner = await logs.own("a")
+            await appended(owner, range(3))
+            await other.bk.recover_ledger((await logs.info("a")).ledger)
+            first = [owner.append(b"p%d" % each, producer="p", sequence=each) for each in range(3, 9)]
+            again = [owner.append(b"p%d" % each, producer="p", sequence=each) for each in range(9)]
+            assert [each.index for each in await gatherResults(first)] == list(range(3, 9))
+            assert [each.index for each in await gatherResults(again)] == list(range(9))
+            assert await values(await logs.read("a"), 9) == [b"p%d" % each for each in range(9)]
+
+    run(story)
+
+
+def test_resends_to_several_owners(tmp_path):
+    """Each append 0 to 3 times, over 20 takeovers by force: stored once, in order."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            both = [await world.logs(append_ms=3000), await world.logs(append_ms=3000)]
+            await both[0].create("a", dedup=True, roll_records=7)
+            sequence = 0
+            owner = await both[0].own("a")
+            for number in range(20):
+                sent = []
+                for each in range(sequence, sequence + 6):
+                    sent += [owner.append(b"p%d" % each, producer="p", sequence=each) for _ in range(1 + each % 4)]
+                taking = Deferred.fromCoroutine(both[(number + 1) % 2].own("a", force=True))
+                for each in sent:
+                    each.addErrback(lambda failure: failure.trap(LogFenced, NotOwner))
+                owner = await taking
+                await gatherResults(sent)
+                done = await appended(owner, range(sequence, sequence + 6))
+                assert all(each.index >= 0 for each in done)
+                sequence += 6
+            assert await values(await both[0].read("a"), 120) == [b"p%d" % each for each in range(120)]
+
+    run(story)
+
+
+def test_what_is_no_producer(tmp_path):
+    """`TypeError` and `ValueError` at once; a log without `dedup` says what to set, while it is owned, too."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(), await world.logs()
+            await logs.create("a")
+            owner = await logs.own("a")
+            for wrong, error in (
+                (("p", None), TypeError),
+                ((None, 1), TypeError),
+                ((b"p", 1), TypeError),
+                (("p" * 201, 1), ValueError),
+                (("", 1), ValueError),
+                (("p", -1), ValueError),
+                (("p", 1 << 64), ValueError),
+            ):
+                await failing(owner.append(b"x", producer=wrong[0], sequence=wrong[1]), error)
+            refused = await failing(owner.append(b"x", producer="p", sequence=1), ValueError)
+            assert "dedup=true" in str(refused)
+            await owner.append(b"before")
+            await logs.update("a", dedup=True)
+            while not owner.records.known.value.settings["dedup"]:
+                await pause(reactor, 0.01)
+            assert (await owner.append(b"x", producer="p", sequence=1)).index == 1
+            owner = await other.own("a", force=True)
+            assert (await owner.append(b"x", producer="p", sequence=1)) == (1, -1, True)
+            assert (await owner.append(b"plain")).index == 2
+
+    run(story)
