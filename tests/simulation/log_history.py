@@ -16,6 +16,7 @@ from quire.log.core import edits
 from quire.log.owner.handle import Owner
 from quire.protocol.log_errors import AppendUnknown, NoSuchLog
 from tests.simulation.history import END_SECONDS, QUIET_SECONDS, TAIL_SECONDS, History
+from tests.simulation.log_cursors import Consumers
 from tests.simulation.log_endings import finish
 from tests.simulation.log_nodes import Job, LogProcess
 from tests.simulation.log_publishers import Publishers
@@ -28,7 +29,7 @@ from tests.simulation.truth import Violation
 NAME = "orders"
 LOG_OPTIONS = {
     "batch_bytes": 300, "part_bytes": 120, "append_ms": 1500, "takeover_ms": 4000, "window_records": 60,
-    "window_bytes": 6000, "poll_ms": 100, "tidy_ms": 1500,
+    "window_bytes": 6000, "poll_ms": 100, "tidy_ms": 1500, "cursor_ms": 200,
 }  # fmt: skip
 ROLLS = (
     {"roll_records": 4},
@@ -54,7 +55,8 @@ POINTS = (
     "abort.moved", "abort.fenced", "abort.deleted", "abort.cleared", "janitor.fenced", "janitor.deleted",
     "janitor.cleared", "trim.held", "trim.doomed", "trim.fenced", "trim.deleted", "trim.cleared", "orphan.doomed",
     "orphan.deleted", "end.settled", "end.marked", "delete.unnamed", "delete.fenced", "delete.ledger",
-    "delete.children", "delete.done",
+    "delete.children", "delete.done", "cursor.made", "cursor.created", "cursor.checkpoint", "cursor.named",
+    "cursor.changed", "cursor.folded",
 )  # fmt: skip
 PROCEDURES = tuple(dict.fromkeys(point.split(".")[0] for point in POINTS))
 AT_THE_END = {"end", "delete"}  # procedures that no step begins
@@ -115,13 +117,14 @@ class LogHistory(History):
         self.doom: tuple[str, int] | None = None  # whoever comes to that point for that many more times dies
         self.deleted = False  # somebody began to delete the log
         self.publishers = Publishers(self)
+        self.consumers = Consumers(self)
 
     def run(self) -> None:
         with small_manifests():
             super().run()
 
     def _do(self, kind: str) -> None:
-        step = getattr(self.publishers, f"do_{kind}", None)
+        step = getattr(self.publishers, f"do_{kind}", None) or getattr(self.consumers, f"do_{kind}", None)
         if step is None:
             super()._do(kind)
         else:
@@ -343,8 +346,18 @@ class LogHistory(History):
         if process.frozen:
             return
         before = rng.randint(0, max(self.log_truth.acked, default=0))
+        marks = [known.value["mark"] for known in self.log_truth.cursors.cursors.values()]
+        if marks and rng.random() < 0.8:
+            before = min(marks)
         self.log_truth.trimmed = max(self.log_truth.trimmed, before)
-        process.ask(process.logs.trim(NAME, before), lambda job: self.check_error(job, "a trim"))
+
+        def told(job: Job) -> None:
+            if isinstance(job.error, ValueError) and "the cursor" in str(job.error):
+                self.seen["trim held by a cursor"] += 1
+            else:
+                self.check_error(job, "a trim")
+
+        process.ask(process.logs.trim(NAME, before), told)
 
     def _do_tidy(self, rng: Random) -> None:
         process = self.some_process(rng)
@@ -438,6 +451,7 @@ class LogHistory(History):
         self.until("a close hangs", lambda: all(job.over for each in self.handles for job in each.closing))
         self._settle_orphaned(last)
         self.publishers.finish(last)
+        self.consumers.finish(last)
         reading = self.read(last, "begin", follow=False)
         self.until("the last reader hangs", lambda: reading.over)
         assert reading.job is not None

@@ -10,6 +10,7 @@ MACHINE, EDITS, CLAIMS = (
     "quire.log.core.edits",
     "quire.log.owner.claims:Claims",
 )
+HOLDING = "quire.log.streams.holding:Holding"
 SINK, PUBLISHING = "quire.log.publish.sink:Sink", "quire.log.core.publishing"
 
 LOG_MUTANTS = (
@@ -93,4 +94,23 @@ LOG_MUTANTS = (
             "await self._client.metadata(ledger)")),
     mutant("a later abort forgets an earlier one's mark", "logs.md, publishing", "log publish",
            (f"{PUBLISHING}:aborting", "min(batch, before.batch)", "batch")),
+    # Cursors
+    mutant("a new cursor does not move the manifest", "logs.md, cursors", "log cursors",
+           ("quire.log.streams.naming:make", "await log.edit(Hold(), edit, beside)",
+            "known = (await log.read()).value\n        await log.records.multi(list(beside(known, known)))")),
+    mutant("a trim reads the holds before the manifest", "logs.md, trimming, ending, deleting", "log cursors",
+           ("quire.log.upkeep.trims:trim", "await check_holds(kept.log, manifest, before)", "pass"),
+           ("quire.log.upkeep.trims:trim", "manifest, version = await kept.log.read()",
+            "if before is not None:\n            await check_holds(kept.log, (await kept.log.read()).value, before)\n"
+            "        manifest, version = await kept.log.read()")),
+    mutant("a cursor's ledger is named before its checkpoint is stored", "logs.md, cursors", "log cursors",
+           (f"{HOLDING}._begin", "await begun.write_checkpoint(self.marks)",
+            "await self.record.change(self._named(begun))\n        await begun.write_checkpoint(self.marks)")),
+    mutant("a holder writes its mark over a policy's", "logs.md, cursors", "log cursors",
+           (f"{HOLDING}.follow", "self.marks.rise(value.mark)", "pass"),
+           (f"{HOLDING}.fold", "max(value.mark, self.marks.mark)", "self.marks.mark")),
+    mutant("a holder does not look whether the cursor is still its", "logs.md, cursors", "log cursors",
+           (f"{HOLDING}._check_mine", "if value.holder != self._token:", "if False:")),
+    mutant("what a cursor's ledger says counts from the value's mark", "logs.md, cursors", "log cursors",
+           ("quire.log.streams.ledger:_entries", "yield entry", "yield entry._replace(mark=entry.mark + 1)")),
 )  # fmt: skip
