@@ -15,15 +15,8 @@ from quire.log.store.editing import LogRecords
 
 # SPDX-License-Identifier: Apache-2.0
 
-OF_A_SEGMENT = (
-    "ensemble",
-    "write",
-    "ack",
-    "digest",
-    "compression",
-    "lease_ms",
-    "dedup",
-)  # what no open segment can change
+# What no open segment can change.
+OF_A_SEGMENT = ("ensemble", "write", "ack", "digest", "compression", "lease_ms", "dedup")
 
 
 class Rolling:

@@ -65,6 +65,7 @@ class Cursor:
         self._on_end = on_end
         self._reading, self._storing = DeferredLock(), DeferredLock()
         self._error: LedgerError | None = None
+        self._told = False  # a call has failed with it
         self._closing = False
         self._store_timer: Timer | None = None
         self._look_timer: Timer | None = None
@@ -145,13 +146,17 @@ class Cursor:
             await self._ending(self._holding.store())
 
     async def close(self) -> None:
-        """Stores what was acknowledged, and ends the handle.  As `persist`, but it is not tried again."""
+        """
+        Stores what was acknowledged, and ends the handle.  As `persist`, but it is not tried again, and what another
+        call has failed with is not told again.
+        """
         if self._closing:
             return
         self._closing = True
         try:
             async with _Locked(self._storing):
-                if self._error is None:
+                if not self._told:
+                    self._check()
                     await self._ending(self._holding.fold())
         finally:
             self._end(ClientClosed(f"this handle of the cursor {self.name!r} was closed"))
@@ -160,6 +165,7 @@ class Cursor:
 
     def _check(self) -> None:
         if self._error is not None:
+            self._told = True
             raise type(self._error)(str(self._error))
 
     def _check_known(self, indexes: list[int | range]) -> None:
@@ -172,12 +178,13 @@ class Cursor:
             if not known:
                 raise ValueError(f"{each!r} is no record that is known here: those from index 0 to {end - 1} are")
 
-    async def _ending(self, work: Awaitable[T]) -> T:
-        """What ends the handle does so."""
+    async def _ending(self, work: Awaitable[T], is_told: bool = True) -> T:
+        """What ends the handle does so.  `is_told`: to a caller."""
         try:
             return await work
         except (LogFenced, NoSuchCursor, NoSuchLog) as error:
             self._end(error)
+            self._told |= is_told
             raise
 
     async def _seek(self, to: int | Literal["begin", "end"]) -> None:
@@ -213,7 +220,9 @@ class Cursor:
 
     async def _store(self) -> None:
         try:
-            await self.persist()
+            async with _Locked(self._storing):
+                if self._error is None:
+                    await self._ending(self._holding.store(), False)
             self._retry_s = 0.0
         except LedgerError as error:
             if self._error is None:
@@ -232,9 +241,10 @@ class Cursor:
     async def _look(self) -> None:
         try:
             async with _Locked(self._storing):
-                self._check()
-                await self._ending(self._holding.look())
-            await self.backlog()
+                if self._error is None:
+                    await self._ending(self._holding.look(), False)
+            if self._error is None:
+                await self.backlog()
         except LedgerError as error:
             log.debug("a cursor can't be looked after now: {error}", error=str(error))
         if self._error is None:

@@ -17,6 +17,7 @@ from quire.log.owner import producing
 from quire.log.owner.handle import Owner
 from quire.protocol.log_errors import AppendUnknown, NoSuchLog
 from tests.simulation.history import END_SECONDS, QUIET_SECONDS, TAIL_SECONDS, History
+from tests.simulation.log_cursors import Consumers
 from tests.simulation.log_endings import finish
 from tests.simulation.log_nodes import Job, LogProcess
 from tests.simulation.log_producers import Producers
@@ -33,7 +34,7 @@ NAME = "orders"
 LOG_OPTIONS = {
     "batch_bytes": 300, "part_bytes": 120, "append_ms": 1500, "takeover_ms": 4000, "window_records": 60,
     "window_bytes": 6000, "poll_ms": 100, "tidy_ms": 1500, "snapshot_records": 25, "read_ms": 2000,
-    "compaction_keys": 3,
+    "compaction_keys": 3, "cursor_ms": 200,
 }  # fmt: skip
 ROLLS = (
     {"roll_records": 4},
@@ -61,7 +62,8 @@ POINTS = (
     "janitor.cleared", "trim.held", "trim.doomed", "trim.fenced", "trim.deleted", "trim.cleared", "orphan.doomed",
     "orphan.deleted", "end.settled", "end.marked", "delete.unnamed", "delete.fenced", "delete.ledger",
     "delete.children", "delete.done", "snapshot.created", "snapshot.written", "snapshot.closed", "snapshot.named",
-    "compact.written", "compact.named",
+    "compact.written", "compact.named", "cursor.made", "cursor.created", "cursor.checkpoint",
+    "cursor.named", "cursor.changed", "cursor.folded",
 )  # fmt: skip
 PROCEDURES = tuple(dict.fromkeys(point.split(".")[0] for point in POINTS))
 AT_THE_END = {"end", "delete"}  # procedures that no step begins
@@ -126,13 +128,14 @@ class LogHistory(History):
         self.replicas = Replicas(self)
         self.reads = Reads(self)
         self.producers = Producers(self)
+        self.consumers = Consumers(self)
 
     def run(self) -> None:
         with small_manifests():
             super().run()
 
     def _do(self, kind: str) -> None:
-        actors = self.publishers, self.replicas, self.reads, self.producers
+        actors = self.publishers, self.replicas, self.reads, self.producers, self.consumers
         step = next(filter(None, (getattr(actor, f"do_{kind}", None) for actor in actors)), None)
         if step is None:
             super()._do(kind)
@@ -379,7 +382,14 @@ class LogHistory(History):
         if self.plan.profile.compacts:  # what is above the horizon is held
             before = min(before, self.log_truth.horizon + 1)
         self.log_truth.trimmed = max(self.log_truth.trimmed, before)
-        process.ask(process.logs.trim(NAME, before), lambda job: self.check_error(job, "a trim"))
+
+        def told(job: Job) -> None:
+            if isinstance(job.error, ValueError) and "the cursor" in str(job.error):
+                self.seen["trim held by a cursor"] += 1
+            else:
+                self.check_error(job, "a trim")
+
+        process.ask(process.logs.trim(NAME, before), told)
 
     def _do_compact(self, rng: Random) -> None:
         process = self.some_process(rng)
@@ -484,6 +494,7 @@ class LogHistory(History):
         self.replicas.finish(last)
         self._settle_orphaned(last)
         self.publishers.finish(last)
+        self.consumers.finish(last)
         reading = self.read(last, "begin", follow=False)
         self.until("the last reader hangs", lambda: reading.over)
         assert reading.job is not None

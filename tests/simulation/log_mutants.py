@@ -13,6 +13,7 @@ MACHINE, EDITS, CLAIMS = (
 LEASES, LEASE = "quire.log.store.leases:Leases", "quire.log.owner.lease:OwnerLease"
 PROOFS = "quire.log.machine.proofs:Proofs"
 COMPACTION = "quire.log.core.streams.compaction"
+HOLDING = "quire.log.streams.holding:Holding"
 SINK, PUBLISHING = "quire.log.publish.sink:Sink", "quire.log.core.publishing"
 
 LOG_MUTANTS = (
@@ -132,9 +133,28 @@ LOG_MUTANTS = (
     mutant("a lower horizon takes the place of a higher one", "logs.md, compaction by key", "log compact",
            (f"{COMPACTION}:Compact.apply", "before.horizon >= self.done.horizon", "before == self.done")),
     mutant("a compacted ledger is named without a look", "logs.md, compaction by key", "log compact",
-           ("quire.log.streams.compacting:Compaction._named", "id_, look_up=are_closed)", "id_)"),
+           ("quire.log.streams.compaction.compacting:Compaction._named", "id_, look_up=are_closed)", "id_)"),
            (f"{COMPACTION}:Compact.apply", "if any(is_doomed(manifest, each.ledger) for each in self.done.ledgers):",
             "if False:")),
     mutant("the former compaction's ledgers are forgotten", "logs.md, compaction by key", "log compact",
            (f"{COMPACTION}:Compact.apply", "doomed=(*manifest.doomed, *doomed)", "doomed=manifest.doomed")),
+    # Cursors
+    mutant("a new cursor does not move the manifest", "logs.md, cursors", "log cursors",
+           ("quire.log.streams.naming:make", "await log.edit(Hold(), edit, beside)",
+            "known = (await log.read()).value\n        await log.records.multi(list(beside(known, known)))")),
+    mutant("a trim reads the holds before the manifest", "logs.md, trimming, ending, deleting", "log cursors",
+           ("quire.log.upkeep.trims:trim", "await check_holds(kept.log, manifest, before)", "pass"),
+           ("quire.log.upkeep.trims:trim", "manifest, version = await kept.log.read()",
+            "if before is not None:\n            await check_holds(kept.log, (await kept.log.read()).value, before)\n"
+            "        manifest, version = await kept.log.read()")),
+    mutant("a cursor's ledger is named before its checkpoint is stored", "logs.md, cursors", "log cursors",
+           (f"{HOLDING}._begin", "await begun.write_checkpoint(self.marks)",
+            "await self.record.change(self._named(begun))\n        await begun.write_checkpoint(self.marks)")),
+    mutant("a holder writes its mark over a policy's", "logs.md, cursors", "log cursors",
+           (f"{HOLDING}.follow", "self.marks.rise(value.mark)", "pass"),
+           (f"{HOLDING}.fold", "max(value.mark, self.marks.mark)", "self.marks.mark")),
+    mutant("a holder does not look whether the cursor is still its", "logs.md, cursors", "log cursors",
+           (f"{HOLDING}._check_mine", "if value.holder != self._token:", "if False:")),
+    mutant("what a cursor's ledger says counts from the value's mark", "logs.md, cursors", "log cursors",
+           ("quire.log.streams.ledger:_entries", "yield entry", "yield entry._replace(mark=entry.mark + 1)")),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any
 from zlib import crc32
 
 from quire.metadata.ledger import LedgerMetadata
+from tests.simulation.log_cursors import CursorTruth
 from tests.simulation.log_records import Change, Content, LogLedgers, NotALog, WatchedRecords, content
 from tests.simulation.nodes import World
 from tests.simulation.truth import Violation
@@ -46,6 +47,7 @@ class LogTruth:
         self._claims: dict[int, int] = {}  # a part's ledger -> claim of the intent that named it
         self._named: dict[int, int] = {}  # ledger -> number of the segment that it is or was
         self._numbers: dict[int, int] = {}  # number -> ledger
+        self.cursors = CursorTruth(self.truth)
         self._ever: dict[int, Json] = {}  # segments by number as they were named last, trimmed ones, too
         self.trimmed = 0  # the highest index below which somebody wanted nothing any more
         self._claimed: set[str] = set()  # tokens that had the claim on the log
@@ -103,6 +105,7 @@ class LogTruth:
         """One operation took effect."""
         manifest: Change | None = None
         txns: list[Change] = []
+        cursors: list[Change] = []
         for change in changes:
             parts = change.path.split("/")
             if parts[0] != "logs" or len(parts) < 3:
@@ -119,6 +122,8 @@ class LogTruth:
                 txns.append(change)
             elif kind == "owner" and change.after is not None:
                 self._claimed.add(change.after["token"])
+            elif kind == "cursor" and len(parts) == 5:
+                cursors.append(change)
             elif kind == "intents" and len(parts) == 6:
                 self._intent(change)
         new = [] if manifest is None else self._manifest(manifest)
@@ -128,6 +133,7 @@ class LogTruth:
             self.break_("exactly once", f"{new} are published, and the txn does not say so")
         if manifest is not None:
             self.manifest, self.path = manifest.after, manifest.path
+        self.cursors.changed(cursors, self.manifest, None if manifest is None else manifest.after["edit"])
         for change in txns:
             self.txns[change.path] = change.after
 
@@ -383,7 +389,7 @@ class LogTruth:
         cleared = ledger in self._claims and ledger not in self._named
         maker = self.ledgers.makers.get(ledger)
         self.seen["orphan deleted"] += doomed
-        if not (doomed or intents or cleared or maker == self.ledgers.deleter):
+        if not (self.cursors.let_go(ledger) or doomed or intents or cleared or maker == self.ledgers.deleter):
             who = f"{self.ledgers.deleter} deletes ledger {ledger} of {maker}"
             self.break_("doomed first", f"{who}, which no intent named and which is not doomed")
 
@@ -514,6 +520,7 @@ class LogTruth:
         named |= {each["ledger"] for each in (*self.manifest["doomed"], *self.manifest["snapshots"])}
         named |= {each["ledger"] for each in (self.manifest["compacted"] or {"ledgers": ()})["ledgers"]}
         named |= {ledger for intent in self.intents.values() for ledger in intent["ledgers"]}
+        named |= self.cursors.named
         return {ledger for ledger in self.ledgers if self.ledgers.tags[ledger].get("quire/log")} - named
 
 

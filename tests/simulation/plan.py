@@ -363,6 +363,13 @@ log_profile(
     txns=1, late=0.1, chance_on=0.6, always=frozenset({"own", "part", "commit", "trim", "tidy", "read"}),
     fault_rates=(0.0, 0.15, 0.3), points=("open", "roll", "fence", "publish", "trim", "trim", "orphan"),
 )  # fmt: skip
+CURSORS = {"cursor": 8, "ack": 30, "persist": 10, "close_cursor": 6, "seek_cursor": 5, "policy": 2, "delete_cursor": 1}
+log_profile(
+    "log cursors",
+    {**OWNERS, **CURSORS, "trim": 10, "tidy": 6, "orphans": 6, "roll": 6, "crash": 4, "expire": 3, "crash_at": 8},
+    late=0.1, chance_on=0.7, always=frozenset({"own", "cursor", "ack", "persist", "trim"}), steps=(20, 60),
+    fault_rates=(0.0, 0.0, 0.15), points=("cursor", "cursor", "trim", "orphan", "roll"),
+)  # fmt: skip
 log_profile(
     "log replica",
     {"append": 2, "replica": 8, "propose": 40, "ask": 12, "snapshot": 9, "cut": 9, "close_replica": 3, "tidy": 5,
