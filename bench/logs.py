@@ -25,7 +25,7 @@ from bench.ratios import Comparison
 from bench.sides import Quire
 from quire.log.core.batch import Records
 from quire.log.core.values import Segment
-from quire.log.owner.encoder import Encoder
+from quire.log.owner.appending.encoder import Encoder
 
 # SPDX-License-Identifier: Apache-2.0
 

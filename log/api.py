@@ -26,9 +26,9 @@ from quire.log.core.values import Compacted, Segment, Snapshot
 from quire.log.machine.driver import ReplicaDriver
 from quire.log.machine.machines import Answer, Machine
 from quire.log.machine.replica import Replica
-from quire.log.owner.appends import Appended, Position
+from quire.log.owner.appending.appends import Appended, Position
+from quire.log.owner.appending.encoder import Hook, Prepared
 from quire.log.owner.claims import Candidate
-from quire.log.owner.encoder import Hook, Prepared
 from quire.log.owner.patience import told
 from quire.log.publish.adopting import Adopting
 from quire.log.publish.parts import PartWriter

@@ -20,7 +20,7 @@ from quire.conf.log import LogOptions
 from quire.log.api import Owner
 from quire.log.core.batch import Headers, ProducerRun, Records
 from quire.log.core.streams.producers import check_producer
-from quire.log.owner.appends import Appended, Position, check, cut_places
+from quire.log.owner.appending.appends import Appended, Position, check, cut_places
 
 # SPDX-License-Identifier: Apache-2.0
 

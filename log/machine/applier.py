@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred
 
 from quire.log.core.machine.applying_messages import Applied, ApplyRaised, Given, Input
 from quire.log.machine.machines import Machine
-from quire.log.owner.appends import Batch
+from quire.log.owner.appending.appends import Batch
 from quire.log.reader.batches import Record
 from quire.metadata.clock import Clock
 from quire.protocol.errors import LedgerError

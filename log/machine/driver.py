@@ -27,7 +27,7 @@ from quire.log.machine.machines import Machine
 from quire.log.machine.snapshot_reading import DAMAGE, read_snapshot
 from quire.log.machine.snapshot_writing import SnapshotWriter
 from quire.log.machine.standing import Own, Standing
-from quire.log.owner.appends import Batch
+from quire.log.owner.appending.appends import Batch
 from quire.log.reader.view import LogView
 from quire.log.store.kept import Kept
 from quire.log.upkeep.keeping import KeptOwner

@@ -10,7 +10,7 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 
-from quire.log.owner.appends import Batch
+from quire.log.owner.appending.appends import Batch
 from quire.log.upkeep.keeping import KeptOwner
 from quire.metadata.clock import Clock, pause
 from quire.protocol.errors import LedgerError

@@ -20,16 +20,17 @@ from quire.client.api import Client, Writer
 from quire.conf.log import LogOptions
 from quire.log.core import ownership_messages as m
 from quire.log.core.batch import Headers, Records
+from quire.log.core.edits import Me
 from quire.log.core.streams.producers import check_producer
 from quire.log.core.streams.rates import Rate
 from quire.log.core.values import Counts, Segment
-from quire.log.owner.appends import Appended, Batch, Call, Position, check, cut, drop_failed, gather
+from quire.log.owner.appending.appends import Appended, Batch, Call, Position, check, cut, drop_failed, gather
+from quire.log.owner.appending.encoder import Encoder, Hook, Placed
+from quire.log.owner.appending.preparing import prepare, timed
+from quire.log.owner.appending.producing import Load, Producing, nobody
+from quire.log.owner.appending.window import Window
 from quire.log.owner.driver import OwnerDriver
-from quire.log.owner.encoder import Encoder, Hook, Placed
 from quire.log.owner.lease import OwnerLease
-from quire.log.owner.preparing import prepare, timed
-from quire.log.owner.producing import Load, Producing, nobody
-from quire.log.owner.window import Window
 from quire.log.store.editing import LogRecords
 from quire.log.store.leases import Leases
 from quire.log.store.ledgers import LogLedgers
@@ -123,6 +124,11 @@ class Owner:
     def token(self) -> str:
         """Of this handle, by which others may hand the log over to it."""
         return self._driver.token
+
+    @property
+    def me(self) -> Me:
+        """As its edits name it."""
+        return self._driver.me
 
     @property
     def lease(self) -> OwnerLease:

@@ -19,8 +19,8 @@ from quire.client.api import Client, Writer
 from quire.conf.log import LogOptions, LogSettings
 from quire.log.core.batch import Headers, Records
 from quire.log.core.publishing import IntentName, Part, PartLedger, Txn
-from quire.log.owner.appends import check, cut
-from quire.log.owner.encoder import Encoder
+from quire.log.owner.appending.appends import check, cut
+from quire.log.owner.appending.encoder import Encoder
 from quire.log.publish.txns import Txns
 from quire.log.store.ledgers import LogLedgers, Tags
 

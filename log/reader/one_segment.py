@@ -19,7 +19,7 @@ from quire.log.core.batch import Batch
 from quire.log.core.frame import Assembler, Compression, Header, Kind, part_header, unpack_header
 from quire.log.core.pieces import Cutter, Slice
 from quire.log.core.values import Segment
-from quire.log.owner.encoder import decompress
+from quire.log.owner.appending.encoder import decompress
 from quire.log.reader.batches import LogBatch, Piece, RawBatch
 from quire.log.reader.copies import NO_OPENERS, CopiedLedger, Openers, open_copy
 from quire.log.reader.finding import last_not_above

@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.log.core.streams.retention import has_quota, over_quota
-from quire.log.owner.window import Window
+from quire.log.owner.appending.window import Window
 from quire.log.store.kept import Kept
 from quire.log.streams.marks import Slowest, drop, slowest_of
 from quire.metadata.clock import Timer

@@ -10,7 +10,7 @@ from contextlib import aclosing
 
 from quire.log.core.frame import HEADER_BYTES, Assembler, Compression, Kind, TableRow, decode_table, unpack_header
 from quire.log.core.streams.producers import Producers
-from quire.log.owner.encoder import decompress
+from quire.log.owner.appending.encoder import decompress
 from quire.log.reader.one_segment import SegmentReader
 from quire.log.store.holds import segment_of
 from quire.log.store.kept import Kept

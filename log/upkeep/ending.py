@@ -9,7 +9,7 @@ Safety: an open segment is closed only with the counts of its CLOSED ledger; a l
 from quire.log.core.edits import CloseSegment, check_exists
 from quire.log.core.manifest import TERMINATED
 from quire.log.core.upkeep_edits import Terminate
-from quire.log.owner.appends import Position
+from quire.log.owner.appending.appends import Position
 from quire.log.store.holds import move_cursors
 from quire.log.store.kept import TRIES_MAX, Kept
 from quire.log.store.settling import ended_by

@@ -10,8 +10,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.log.core.edits import Me
-from quire.log.owner.appends import Position
+from quire.log.owner.appending.appends import Position
 from quire.log.owner.handle import Owner
 from quire.log.store.kept import Kept
 from quire.log.streams.quota import Quota
@@ -42,11 +41,6 @@ class KeptOwner(Owner):
         self._tidy_no_more: Callable[[], None] = lambda: None
         self._all_at = 0.0
         self._quota = Quota(kept, self.window, lambda: self.end[:2])
-
-    @property
-    def me(self) -> Me:
-        """As its edits name it."""
-        return Me(self.token, self.epoch)
 
     async def trim(self, before: int) -> int:
         """As `Logs.trim`."""

@@ -16,7 +16,7 @@ from quire.log.core.manifest import Manifest, decode_name, encode_name, new_mani
 from quire.log.core.publishing import Txn
 from quire.log.core.streams.rates import Rate
 from quire.log.core.values import Compacted, Snapshot
-from quire.log.owner.appends import Position
+from quire.log.owner.appending.appends import Position
 from quire.log.owner.claims import Candidate, candidates_of
 from quire.log.publish.txns import txns_of
 from quire.log.reader.views import Views

@@ -7,7 +7,7 @@ import pytest
 import quire.log as quire
 from quire.client import ClientClosed
 from quire.log import aio
-from quire.log.owner.appends import Position
+from quire.log.owner.appending.appends import Position
 from quire.metadata.store import WrongCluster
 from tests.real_cluster import RealCluster
 

@@ -3,7 +3,7 @@
 import pytest
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 
-from quire.log.owner.appends import Position
+from quire.log.owner.appending.appends import Position
 from quire.metadata.clock import pause
 from quire.metadata.memory.cluster import CLUSTERS, Fault
 from quire.metadata.records import NoRecord

@@ -8,7 +8,7 @@ from quire.log.core.batch import Records
 from quire.log.core.frame import HEADER_BYTES
 from quire.log.core.publishing import PARTS_MAX
 from quire.log.core.values import Owner, Segment
-from quire.log.owner.encoder import Encoder
+from quire.log.owner.appending.encoder import Encoder
 from quire.log.store.editing import LogRecords
 from quire.metadata.clock import pause
 from quire.metadata.memory.cluster import Fault

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from quire.conf.log import LogOptions
 from quire.log.core import edits
-from quire.log.owner import producing
+from quire.log.owner.appending import producing
 from quire.log.owner.handle import Owner
 from quire.protocol.log_errors import AppendUnknown, NoSuchLog
 from tests.simulation.history import END_SECONDS, QUIET_SECONDS, TAIL_SECONDS, History

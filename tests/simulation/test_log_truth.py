@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from quire.log.core.batch import Records
-from quire.log.owner.encoder import Encoder
+from quire.log.owner.appending.encoder import Encoder
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.metadata.store import Versioned
 from tests.simulation.log_records import Change, NotALog, content

@@ -15,7 +15,7 @@ from quire.client.api import Writer
 from quire.conf.log import LogSettings
 from quire.log.core.batch import Headers, Records
 from quire.log.core.values import Compacted, CompactedLedger
-from quire.log.owner.encoder import Encoder
+from quire.log.owner.appending.encoder import Encoder
 from quire.log.reader.batches import LogBatch
 from quire.log.store.kept import Kept
 from quire.log.store.ledgers import Tags

@@ -22,8 +22,8 @@ from quire.log.core.frame import (
 from quire.log.core.machine import snapshot_ledger
 from quire.log.core.streams.cursor_value import CursorValue
 from quire.log.core.values import Value, to_json
+from quire.log.owner.appending.encoder import decompress
 from quire.log.owner.claims import token_of
-from quire.log.owner.encoder import decompress
 from quire.log.store import paths
 from quire.metadata.store import Versioned
 from quire.protocol import log_errors

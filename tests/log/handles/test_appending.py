@@ -7,7 +7,7 @@ from twisted.python.failure import Failure
 from quire.client.background import ReactorThread
 from quire.conf.log import LogOptions
 from quire.log.handles.appending import WaitingAppends, gathering, item_of
-from quire.log.owner.appends import RECORDS_PER_ENTRY_MAX
+from quire.log.owner.appending.appends import RECORDS_PER_ENTRY_MAX
 from quire.protocol.log_errors import NotOwner
 from tests.log.fakes.cluster import cluster, values
 from tests.reactor import reactor, run

@@ -8,8 +8,8 @@ from twisted.python.failure import Failure
 from quire.log.core.batch import Records
 from quire.log.core.machine.applying_messages import Applied, ApplyRaised, Given
 from quire.log.machine.applier import LOOKED_AT, SLICE_S, Applier, records_of
-from quire.log.owner.appends import Batch, Call
-from quire.log.owner.encoder import Placed
+from quire.log.owner.appending.appends import Batch, Call
+from quire.log.owner.appending.encoder import Placed
 from quire.log.reader.batches import Record
 from quire.protocol.errors import ClientClosed
 from quire.protocol.log_errors import ApplyFailed

@@ -4,8 +4,8 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from quire.client.api import Writer
 from quire.log.core.batch import RECORDS_MAX
-from quire.log.owner.appends import Position
-from quire.log.owner.encoder import Prepared
+from quire.log.owner.appending.appends import Position
+from quire.log.owner.appending.encoder import Prepared
 from quire.log.owner.handle import ENTRIES_UNDER_WAY_MAX, SENT_BYTES
 from quire.log.store.paths import log_path
 from quire.metadata.memory.cluster import Fault

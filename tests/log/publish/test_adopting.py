@@ -5,7 +5,7 @@ import json
 import pytest
 from twisted.internet.defer import Deferred
 
-from quire.log.owner.appends import Position
+from quire.log.owner.appending.appends import Position
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import MetaStore

@@ -7,7 +7,7 @@ from quire.client.api import Entry
 from quire.log.core.batch import Records, encode_body
 from quire.log.core.frame import Kind, pack_entries
 from quire.log.core.values import Segment
-from quire.log.owner.appends import VALUE_BYTES_MAX
+from quire.log.owner.appending.appends import VALUE_BYTES_MAX
 from quire.log.reader.batches import LogBatch, Piece
 from quire.log.reader.one_segment import SegmentReader
 from quire.protocol.errors import Timeout

@@ -13,7 +13,7 @@ from quire.log.core.edits import Publish, Published
 from quire.log.core.frame import Kind, pack_entries
 from quire.log.core.upkeep_edits import GiveUp, Trim
 from quire.log.core.values import Segment
-from quire.log.owner.encoder import Prepared
+from quire.log.owner.appending.encoder import Prepared
 from quire.log.reader.one_segment import SegmentReader
 from quire.log.reader.seeking import stamp_of
 from quire.log.store.editing import LogRecords

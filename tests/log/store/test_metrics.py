@@ -8,7 +8,7 @@ from prometheus_client.registry import CollectorRegistry
 from twisted.internet.defer import gatherResults
 
 from quire.conf.log import LogSettings
-from quire.log.owner import preparing
+from quire.log.owner.appending import preparing
 from quire.log.store.ledgers import LogLedgers, Tags
 from quire.log.store.metrics import LogMetrics
 from quire.protocol.log_errors import BatchGap, LogError, LogExists

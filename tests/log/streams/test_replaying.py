@@ -3,7 +3,7 @@
 import pytest
 
 from quire.log.core import edits
-from quire.log.owner import producing
+from quire.log.owner.appending import producing
 from quire.log.streams.replaying import replayed
 from tests.log.fakes.cluster import cluster
 from tests.log.upkeep.test_trims import kept_of, records_of

@@ -7,7 +7,7 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from quire.log.core import edits, upkeep_edits
 from quire.log.core.upkeep_edits import Hold
-from quire.log.owner.appends import Position
+from quire.log.owner.appending.appends import Position
 from quire.log.store.ages import Ages
 from quire.log.store.editing import LogRecords, moved
 from quire.log.store.kept import Kept

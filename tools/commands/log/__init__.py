@@ -2,5 +2,5 @@
 `quire log`: named logs for operators.
 
 In reading order: `group` (face), `shared`, `naming`, `records`, `printing`, `owning`, `publishing`,
-`replicas`, `cursors`, `upkeep`, `bench`.
+`standing`, `upkeep`, `bench`.
 """

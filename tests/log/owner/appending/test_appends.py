@@ -5,7 +5,7 @@ from collections import deque
 import pytest
 
 from quire.log.core.batch import Records
-from quire.log.owner.appends import (
+from quire.log.owner.appending.appends import (
     RECORDS_PER_ENTRY_MAX,
     VALUE_BYTES_MAX,
     Batch,
@@ -16,7 +16,7 @@ from quire.log.owner.appends import (
     gather,
     joined,
 )
-from quire.log.owner.encoder import Placed
+from quire.log.owner.appending.encoder import Placed
 from quire.protocol.log_errors import AppendUnknown, LogFenced, NotOwner
 
 # SPDX-License-Identifier: Apache-2.0

@@ -1,4 +1,4 @@
-"""`quire log cursors`, `quire log cursor seek, delete` against real bookies."""
+"""`quire log cursors`, `quire log cursor seek, delete`, `quire log snapshots` beside a replica: against real bookies."""
 
 import subprocess
 
@@ -12,6 +12,23 @@ with connect({uri!r}) as logs, logs.cursor({log!r}, "billing", start="begin") as
     for record in cursor.read():
         if record.value != b"two":
             cursor.ack(record.index)
+"""
+REPLICA = """
+from quire.log import connect
+
+class Words:
+    name = "words/1"
+    def __init__(self): self.words = []
+    def apply(self, record): self.words.append(record.value); return len(self.words)
+    def save(self): return [b" ".join(self.words)]
+    def load(self, data): self.words = b"".join(data).split()
+
+with connect({uri!r}) as logs, logs.replica("config", Words, stand=True) as replica:
+    assert replica.leads(60)
+    for number in (1, 2, 3):
+        assert replica.propose(b"word") == number
+        assert replica.snapshot() == number
+    assert replica.read(lambda words: words.words).value == [b"word"] * 3
 """
 
 
@@ -44,3 +61,20 @@ def test_cursors_are_listed_moved_and_deleted(uri: str) -> None:
     assert ok(*gone, "--yes", metadata=uri).out == "deleted billing\n"
     assert "no cursor 'billing'" in refused(1, *gone, "--yes", metadata=uri)
     assert ok("log", "cursors", "consumed", "--json", metadata=uri).rows == []
+
+
+def test_snapshots_are_listed(uri: str) -> None:
+    """Index, ledger, size, and by which machine; where a log begins without any, none."""
+    ok("log", "create", "config", metadata=uri)
+    assert ok("log", "snapshots", "config", "--json", metadata=uri).rows == []
+    subprocess.run([COMMAND[0], "-c", REPLICA.format(uri=uri)], check=True, env=environment(uri), timeout=120)
+    rows = ok("log", "snapshots", "config", "--json", metadata=uri).rows
+    assert [(row["index"], row["bytes"], row["entries"], row["epoch"]) for row in rows] == [
+        (1, 4, 1, 1),
+        (2, 9, 1, 1),
+        (3, 14, 1, 1),
+    ]
+    assert {row["machine"] for row in rows} == {"words/1"}
+    table = ok("log", "snapshots", "config", metadata=uri).out
+    assert str(rows[0]["ledger"]) in table
+    assert "the oldest kept snapshot" in ok("log", "show", "config", metadata=uri).out

@@ -5,7 +5,7 @@ import pytest
 from quire.log.core.batch import Records, encode_body
 from quire.log.core.frame import Assembler, unpack_header
 from quire.log.core.values import Counts, Segment
-from quire.log.owner.encoder import Encoder, compressor, decompress
+from quire.log.owner.appending.encoder import Encoder, compressor, decompress
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
 
 # SPDX-License-Identifier: Apache-2.0

@@ -17,8 +17,8 @@ from twisted.internet.defer import Deferred, fail, gatherResults, succeed
 
 from quire.log.core.batch import ProducerRun, Records
 from quire.log.core.streams.producers import NOWHERE, Producers
-from quire.log.owner.appends import Appended, Call, Position, part
-from quire.log.owner.encoder import Encoder
+from quire.log.owner.appending.appends import Appended, Call, Position, part
+from quire.log.owner.appending.encoder import Encoder
 from quire.log.store.editing import LogRecords
 from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import AppendUnknown

@@ -3,8 +3,8 @@
 import pytest
 from twisted.internet.defer import Deferred, gatherResults
 
-from quire.log.owner import producing
-from quire.log.owner.appends import Position
+from quire.log.owner.appending import producing
+from quire.log.owner.appending.appends import Position
 from quire.metadata.clock import pause
 from quire.protocol.log_errors import LogFenced, NotOwner
 from tests.log.fakes.cluster import cluster, values

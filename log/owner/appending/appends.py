@@ -23,7 +23,7 @@ from quire.log.core.batch import (
     Records,
 )
 from quire.log.core.ownership_messages import Item
-from quire.log.owner.encoder import Placed
+from quire.log.owner.appending.encoder import Placed
 from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import AppendUnknown
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from quire.log.core.batch import Records
 from quire.log.core.counters import LogCounters
-from quire.log.owner.appends import Batch, joined, part
-from quire.log.owner.encoder import Encoder, Hook, Prepared
+from quire.log.owner.appending.appends import Batch, joined, part
+from quire.log.owner.appending.encoder import Encoder, Hook, Prepared
 from quire.metadata.clock import Clock
 
 # SPDX-License-Identifier: Apache-2.0

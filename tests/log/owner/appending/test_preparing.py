@@ -6,9 +6,9 @@ from twisted.internet.task import Clock
 from quire.log.core.batch import Records
 from quire.log.core.counters import LogCounters
 from quire.log.core.values import Segment
-from quire.log.owner.appends import Batch, Call
-from quire.log.owner.encoder import Encoder, Prepared
-from quire.log.owner.preparing import SLOW_S, prepare, timed
+from quire.log.owner.appending.appends import Batch, Call
+from quire.log.owner.appending.encoder import Encoder, Prepared
+from quire.log.owner.appending.preparing import SLOW_S, prepare, timed
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -8,7 +8,7 @@ from twisted.internet.task import Clock
 
 from quire.conf.log import LogOptions, LogSettings
 from quire.log.core.streams.rates import Rate
-from quire.log.owner.window import LOOK_S, Window
+from quire.log.owner.appending.window import LOOK_S, Window
 from tests.log.fakes.cluster import cluster, values
 from tests.reactor import reactor, run
 

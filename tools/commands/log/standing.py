@@ -1,7 +1,7 @@
 """
-`quire log cursors` and `quire log cursor seek, delete`: how far each consumer is.
+`quire log cursors`, `quire log cursor seek, delete` and `quire log snapshots`: where consumers and replicas go on.
 
-Knows: what an operator is shown and asked.  Does not know: how a cursor is kept.
+Knows: what an operator is shown and asked.  Does not know: how a cursor is kept, how a snapshot is made.
 """
 
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # SPDX-License-Identifier: Apache-2.0
 
 app = group("Move or delete a durable cursor of a log.", "quire log cursor seek orders billing 1000")
+SNAPSHOT_COLUMNS = {"index": 12, "ledger": 12, "bytes": 12, "entries": 8, "epoch": 6, "machine": 0}
 COLUMNS = {"cursor": 24, "mark": 12, "records": 12, "bytes": 14, "ms": 12, "touched_ms": 0}
 
 Cursor = Annotated[str, typer.Argument(metavar="CURSOR", help="the cursor's name")]
@@ -41,6 +42,24 @@ def cursors(name: Name, metadata: Metadata = None, json_wanted: Json = False) ->
         async for each in logs.cursors(log):
             row = {"cursor": each.name, "mark": each.mark, **each.backlog._asdict(), "touched_ms": each.touched_ms}
             table.row(row)
+
+    with_logs(metadata, work)
+
+
+def snapshots(name: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
+    """
+    Lists the snapshots that replicas of a log begin from, the oldest first: the first record that is not in each.
+
+    \b
+    Example:
+      quire log snapshots config
+    """
+    log = name_of(name)
+    table = output.Table(json_wanted, SNAPSHOT_COLUMNS)
+
+    async def work(_reactor: "ProcessReactor", logs: "Logs") -> None:
+        for each in await logs.snapshots(log):
+            table.row({column: getattr(each, column) for column in SNAPSHOT_COLUMNS})
 
     with_logs(metadata, work)
 
