@@ -99,7 +99,8 @@ async def tidy_log(
             now_ms = await kept.ages.now_ms(kept.log.records, manifest.last_stamp)
             await _tidy_chunks(kept, report, now_ms)
             await _tidy_txns(kept, report, now_ms)
-        await _compact(kept, report)
+        if is_due(manifest):
+            await _compact(kept, report)
     except NoSuchLog:  # it went meanwhile
         return
     except MetaStore:

@@ -9,6 +9,7 @@ import pytest
 import quire.log as quire
 from quire.client import ClientClosed
 from quire.log import connect
+from quire.log.owner.appending.appends import Position
 from quire.metadata.store import WrongCluster
 from quire.protocol import log_errors
 from tests.alone import alone
@@ -44,11 +45,11 @@ def test_a_log_s_life(cluster):
         assert (info.name, info.state, info.settings["roll_bytes"]) == ("orders/eu", "open", 1 << 20)
         with logs.own("orders/eu") as owner:
             assert (owner.name, owner.epoch, owner.lost) == ("orders/eu", 1, False)
-            assert owner.append(b"one", key=b"k", time_ms=17, headers=[("h", b"v")]) == (0, 0)
+            assert owner.append(b"one", key=b"k", time_ms=17, headers=[("h", b"v")]) == Position(0, 0)
             done = owner.append_many([b"two", b"three"])
             assert (done.indexes, done.positions) == (range(1, 3), [3, 6])
-            assert owner.append_async(b"four").result() == (3, 11)
-            assert owner.barrier() == (4, 15) == owner.end
+            assert owner.append_async(b"four").result() == Position(3, 11)
+            assert owner.barrier() == Position(4, 15) == owner.end
             owner.roll()
             assert owner.append(b"five").index == 4
         with logs.read("orders/eu") as reader:

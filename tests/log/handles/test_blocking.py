@@ -8,6 +8,7 @@ import pytest
 
 import quire.log as quire
 from quire.log import LogOptions, connect
+from quire.log.owner.appending.appends import Position
 from tests.real_cluster import RealCluster
 
 # SPDX-License-Identifier: Apache-2.0
@@ -49,7 +50,7 @@ def test_single_appends_of_many_threads_travel_together(logs, name):
             each.join()
         assert sorted(place.index for place in found) == list(range(2000))
     with logs.read(name) as reader:
-        assert {(record.index, record.at): record.value for record in reader} == found
+        assert {Position(record.index, record.at): record.value for record in reader} == found
     with logs.read(name) as reader:
         batches = list(reader.batches())
         assert sum(batch.count for batch in batches) == 2000

@@ -5,6 +5,7 @@ from random import Random
 import pytest
 from twisted.internet.defer import Deferred, gatherResults
 
+from quire.log.owner.appending.appends import Position
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import ClientClosed, MetaStore
 from quire.protocol.log_errors import ApplyFailed, NotOwner, SnapshotDamaged
@@ -62,7 +63,7 @@ def test_a_replica_s_life(tmp_path):
             assert 0 <= answer.age_ms < 60_000
             assert await follower.read(lambda chain: chain.applied, "unsafe") == (100, 100, -1)
             assert (first.applied, follower.applied) == (100, 100)
-            assert await first.propose(b"acknowledged", wait="ack") == (100, sum(len(b"%d" % n) for n in range(100)))
+            assert await first.propose(b"acknowledged", wait="ack") == Position(100, 190)
             await made.last.reached(101)
             await first.close()
             assert machine.roles[1:] == [("following", 1)]
@@ -314,17 +315,16 @@ def test_a_store_that_is_away_when_a_snapshot_is_named(tmp_path):
             await created(world)
             logs, replica, _machine = await led(world)
             await proposed(replica, [b"x"] * 10)
-            fails = [2]
+            fails = ["applied", "lost"]
 
             def faults(operation, arguments):
-                if operation == "record_multi" and fails[0]:
-                    fails[0] -= 1
-                    return Fault(error=MetaStore("no answer"), applied=fails[0] == 1)
+                if operation == "record_multi" and fails:
+                    return Fault(error=MetaStore("no answer"), applied=fails.pop() == "applied")
                 return None
 
             logs.bk.store.faults = faults
             assert await replica.snapshot() == 10
-            assert fails == [0]
+            assert not fails
             assert [each.index for each in await logs.snapshots("a")] == [10]
 
     run(story)

@@ -135,9 +135,9 @@ def test_a_read_that_fails_within_a_record(tmp_path):
             def breaking(ledger):
                 tail = ledger.tail
 
-                async def broken(timeout, first=0):
+                async def broken(timeout, first=0, **how):
                     lists = 0
-                    async for some in tail(timeout, first):
+                    async for some in tail(timeout, first, **how):
                         yield some
                         lists += 1
                         if lists == 5:

@@ -3,6 +3,7 @@
 import pytest
 from twisted.internet.defer import Deferred, gatherResults
 
+from quire.log.owner.appending.appends import Position
 from quire.metadata.clock import pause
 from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import AppendUnknown, LogFenced, LogTerminated, NotOwner, SegmentLost
@@ -55,7 +56,7 @@ def test_a_log_is_terminated(tmp_path):
         async with cluster(tmp_path) as world:
             logs, other = await world.logs(batch_bytes=1), await world.logs()
             await filled(logs)
-            end = (20, sum(map(len, WANTED)))
+            end = Position(20, sum(map(len, WANTED)))
             assert await other.terminate("a") == end
             assert await logs.terminate("a") == end
             error = await failing(story_of(logs.own("a")), LogTerminated)

@@ -5,7 +5,7 @@ import pytest
 from quire.log.core.batch import Records, encode_body
 from quire.log.core.frame import Assembler, unpack_header
 from quire.log.core.values import Counts, Segment
-from quire.log.owner.appending.encoder import Encoder, compressor, decompress
+from quire.log.owner.appending.encoder import Encoder, Placed, compressor, decompress
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
 
 # SPDX-License-Identifier: Apache-2.0
@@ -16,8 +16,8 @@ SEGMENT = Segment(3, 70, 1, 100, 1000)
 def test_places_continue_the_segment():
     """Index and position begin where the segment does, and skips move the position."""
     encoder = Encoder(SEGMENT, 0, 1 << 20, "none")
-    assert encoder.encode(Records([b"ab", b"cde"]), 50)[1] == (100, [1000, 1002], 1005)
-    assert encoder.encode(Records([b"f", b"g"], skips=[10, 1]), 50)[1] == (102, [1015, 1017], 1018)
+    assert encoder.encode(Records([b"ab", b"cde"]), 50)[1] == Placed(100, [1000, 1002], 1005, 50)
+    assert encoder.encode(Records([b"f", b"g"], skips=[10, 1]), 50)[1] == Placed(102, [1015, 1017], 1018, 50)
     assert (encoder.index, encoder.position) == (104, 1018)
     assert encoder.counts == Counts(4, 18, 2, 50)
 

@@ -55,8 +55,8 @@ def test_the_first_program(place: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        "Position(index=0, at=0)",
-        "Appended(indexes=range(1, 3), positions=[3, 6])",
+        "Position(index=0, at=0, duplicate=False)",
+        "Appended(indexes=range(1, 3), positions=[3, 6], duplicates=0)",
         "0 b'k' b'one'",
         "1 None b'two'",
         "2 None b'three'",

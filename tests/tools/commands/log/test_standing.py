@@ -1,4 +1,4 @@
-"""`quire log cursors`, `quire log cursor seek, delete`, `quire log snapshots` beside a replica: against real bookies."""
+"""`quire log cursors`, `quire log cursor seek, delete`, `quire log snapshots` beside a replica, on real bookies."""
 
 import subprocess
 

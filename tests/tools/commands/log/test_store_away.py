@@ -31,6 +31,8 @@ COMMANDS = {
     "janitor": ["a"],
     "adopt": ["a", "5"],
     "compact": ["a"],
+    "cursors": ["a"],
+    "snapshots": ["a"],
     "trim": ["a", "--before", "1", "--yes"],
     "truncate": ["a", "--yes"],
     "terminate": ["a", "--yes"],
