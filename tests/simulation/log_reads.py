@@ -66,7 +66,8 @@ class Standing:
 
     @property
     def works(self) -> bool:
-        return self.replica is not None and self.process.alive and self.replica.error is None
+        usable = self.process.alive and not self.process.left
+        return self.replica is not None and usable and self.replica.error is None
 
 
 class Reads:

@@ -53,6 +53,7 @@ def manifest(*segments: dict[str, Any], epoch: int = 1, edit: str = "e", **more:
         "chunks": [],
         "doomed": [],
         "compacted": None,
+        "snapshots": [],
         "epoch": epoch,
         "segments": list(segments),
     }
