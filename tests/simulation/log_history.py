@@ -501,7 +501,8 @@ class LogHistory(History):
         if reading.job.error is not None:
             raise Violation("ends", f"the log can't be read to its end: {reading.job.error!r}")
         self.log_truth.reckon(reading.values)
-        self.reads.judge(reading.values)
+        if self.plan.profile.reads:
+            self.reads.judge(reading.values)
         if self.plan.profile.compacts:
             self._check_compacted(last)
         self.producers.reckon(reading.values, self.log_truth.begin)

@@ -56,6 +56,8 @@ MIXED = (
     "log producers",
     "log trim",
     "log replica",
+    "log lease",
+    "log cursors",
     "log compact",
 )
 ENOUGH = 10_000  # histories after which every rare case must have been met
