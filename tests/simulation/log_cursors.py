@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from quire.log.api import Cursor
 from quire.log.store.editing import LogRecords
 from quire.log.store.holds import move_cursors
+from quire.protocol.log_errors import LogFenced
 from tests.simulation.log_nodes import Job, LogProcess
 from tests.simulation.log_records import Change
 from tests.simulation.truth import Truth, Violation
@@ -130,6 +131,11 @@ class Consumer:
     def over(self) -> bool:
         return self.ended or not self.process.alive or all(job.over and job.error for job in self.jobs[:1])
 
+    @property
+    def fenced(self) -> bool:
+        """Whether a call was told that another one holds the cursor: a close does not tell it again."""
+        return any(job.over and isinstance(job.error, LogFenced) for job in self.jobs)
+
 
 class Consumers:
     """Those of a history."""
@@ -243,7 +249,7 @@ class Consumers:
         def told(job: Job) -> None:
             if job.error is not None:
                 self._failed(job, "storing")
-            elif known is not None and known.seeks == handle.seeks:
+            elif known is not None and known.seeks == handle.seeks and not handle.fenced:
                 known.stored |= acked
                 self.seen["acknowledgements stored"] += 1
 
