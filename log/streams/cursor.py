@@ -130,11 +130,14 @@ class Cursor:
     async def seek(self, to: int | Literal["begin", "end"]) -> None:
         """
         All records below an index are done and none from it on, also where they were acknowledged.  `LogTrimmed`,
-        `ValueError` above the end of the log.
+        `ValueError` above the end of the log; `MetaStore`: it is carried out once the store answers.
         """
         async with _Locked(self._storing):
             self._check()
-            await self._ending(self._seek(to))
+            try:
+                await self._ending(self._seek(to))
+            finally:
+                self._store_later()
 
     async def persist(self) -> None:
         """
@@ -179,13 +182,17 @@ class Cursor:
                 raise ValueError(f"{each!r} is no record that is known here: those from index 0 to {end - 1} are")
 
     async def _ending(self, work: Awaitable[T], is_told: bool = True) -> T:
-        """What ends the handle does so.  `is_told`: to a caller."""
+        """What ends the handle does so; reading goes on where a seek led.  `is_told`: to a caller."""
+        marks = self._holding.marks
         try:
             return await work
         except (LogFenced, NoSuchCursor, NoSuchLog) as error:
             self._end(error)
             self._told |= is_told
             raise
+        finally:
+            if self._holding.marks is not marks:
+                self._unread.go(self.mark)
 
     async def _seek(self, to: int | Literal["begin", "end"]) -> None:
         index = await self._views.index(self._kept.log, to)
@@ -199,8 +206,6 @@ class Cursor:
             if to != "begin":
                 raise
             await self._seek(to)
-        else:
-            self._unread.go(index)
 
     def _failed(self, error: LedgerError) -> None:
         """The value changed, and is not this handle's any more; or it can't be understood."""

@@ -23,7 +23,7 @@ from quire.log.store.kept import Kept
 from quire.log.streams.ledger import CursorLedger, load
 from quire.log.streams.record import Change, CursorRecord
 from quire.protocol.errors import ClientClosed, DigestMatch, LedgerError, MetaStore, NoSuchEntry, NoSuchLedger
-from quire.protocol.log_errors import LogDamaged, LogError, LogFenced
+from quire.protocol.log_errors import LogDamaged, LogError, LogFenced, LogTrimmed
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -45,11 +45,12 @@ class Holding:
         self._made_under: CursorValue | None = None  # the value when it was made
         self._naming = ""  # the id of that change
         self._unsaved = False  # something was taken to be stored, and is in no ledger that goes on
+        self._sought: tuple[int, str] | None = None  # where to, and the id of the change whose outcome is not known
 
     @property
     def is_stored(self) -> bool:
         """Whether nothing is new."""
-        return not (self.marks.changed or self._unsaved)
+        return not (self.marks.changed or self._unsaved or self._sought)
 
     async def hold(self) -> None:
         """The cursor is this handle's, and no other one's value is written any more.  `NoSuchCursor`."""
@@ -98,6 +99,7 @@ class Holding:
         What is new.  `checkpoint`: all of it, so that it is read at once.  `LogFenced`, `NoSuchCursor`; the errors of
         a writer; `MetaStore`: it may be stored or not, and is with the next call that succeeds.
         """
+        await self._settle()
         for is_last in (False, True):
             try:
                 await self._store(checkpoint)
@@ -184,6 +186,7 @@ class Holding:
         Whether the value is as it was left, for a watch may miss that; and the mark, if the value's is lower: so far
         the log is no longer needed.  As `store`.
         """
+        await self._settle()
         self.follow((await self.record.read()).value)
         await self.record.change(
             self._mine(
@@ -196,20 +199,40 @@ class Holding:
         )
 
     async def seek(self, index: int) -> None:
-        """All below `index` is done, and nothing above it.  `LogTrimmed`; as `store`."""
+        """
+        All below `index` is done, and nothing above it: `marks` is another one then.  `LogTrimmed`; as `store`, with
+        `MetaStore` the next call of any kind carries it out.
+        """
+        self._sought = index, self._kept.log.new_id()
+        await self._seek()
+
+    async def _settle(self) -> None:
+        """A seek whose outcome is not known is carried out before anything else is stored."""
+        if self._sought is not None:
+            with suppress(LogTrimmed):
+                await self._seek()
+
+    async def _seek(self) -> None:
+        assert self._sought is not None
+        index, id_ = self._sought
 
         def sought(value: CursorValue) -> CursorValue | None:
             if (value.mark, value.ledger, value.acks or "") == (index, None, ""):
                 return None
             return replace(value.left(self._kept.log.now_ms()), mark=index, acks=None)
 
-        await self.record.change_held(self._mine(sought))
+        try:
+            await self.record.change_held(self._mine(sought), id_)
+        except LogError:
+            self._sought = None
+            raise
         self.leave()
-        self._unsaved = False
+        self._unsaved, self._sought = False, None
         self.marks = Marks(index, self._kept.options.cursor_pages_max)
 
     async def fold(self) -> None:
         """All of it in the value, where it is short; else in the ledger, which is closed.  As `store`."""
+        await self._settle()
         acks = acks_of(self.marks.runs()) if self.marks.pages <= ACKS_BYTES_MAX else None
         if acks is None:
             await self.store(checkpoint=self._ledger is not None)
