@@ -13,6 +13,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from twisted.logger import globalLogBeginner
 
@@ -53,6 +54,18 @@ def say_unraisable(found: Any) -> None:
         sys.__unraisablehook__(found)
 
 
+RESUMED = defer._inlineCallbacks  # type: ignore[attr-defined]
+
+
+def resumed(result: Any, gen: Any, *more: Any) -> None:
+    """
+    A coroutine of a process that died ends where Python frees it; what fails meanwhile is not told to that very
+    coroutine: Python 3.11 crashes when an exception is thrown into one that is being closed.
+    """
+    if not (getattr(gen, "cr_running", False) or getattr(gen, "gi_running", False)):
+        RESUMED(result, gen, *more)
+
+
 class Log:
     """Hears the code's own log for failures without a handler; one for the whole process."""
 
@@ -72,6 +85,7 @@ class Log:
 
 LOG = Log()
 sys.unraisablehook = say_unraisable
+defer._inlineCallbacks = resumed  # type: ignore[attr-defined]
 gc.freeze()  # the code itself is no garbage
 
 
