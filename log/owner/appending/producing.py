@@ -182,9 +182,9 @@ class Producing:
             for each in behind:
                 if each.call is not None:
                     each.call.fail(error)
-        if not self._pushed.get(name):
-            producer = self._known.of(name)
-            producer.pushed = producer.stored
+        producer, left = self._known.of(name), self._pushed.get(name)
+        last = left[-1].first + left[-1].count - 1 if left else producer.stored
+        producer.pushed = min(producer.pushed, last)
         for _first_sequence, _count, waiting in pushed.others:
             if not waiting.called:
                 waiting.errback(error)

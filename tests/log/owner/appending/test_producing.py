@@ -168,3 +168,23 @@ def test_what_is_no_producer(tmp_path):
             assert (await owner.append(b"plain")).index == 2
 
     run(story)
+
+
+def test_a_resend_of_what_failed_behind_another_one(tmp_path):
+    """Which is still under way: what was refused is refused again, and is no part of it."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a", dedup=True)
+            owner = await logs.own("a")
+            await appended(owner, [0])
+            first = owner.append(b"p1", producer="p", sequence=1)
+            left = owner.close()
+            for _ in range(2):
+                await failing(owner.append(b"p2", producer="p", sequence=2), NotOwner)
+            assert (await first).index == 1
+            await left
+            assert await values(await logs.read("a"), 2) == [b"p0", b"p1"]
+
+    run(story)
