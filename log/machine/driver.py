@@ -255,7 +255,9 @@ class ReplicaDriver:
         self._saving = self._run(work())
 
     def _save_failed(self, asked: list[Deferred[int]], error: Exception) -> None:
-        if not isinstance(error, (ClientClosed, CancelledError)):
+        if isinstance(error, CancelledError):  # by the close, which could not wait for it
+            error = self.closed()
+        if not isinstance(error, ClientClosed):
             log.warn("no snapshot of the log {name} was made: {error!r}", name=self.name, error=error)
         for each in asked:
             each.errback(error)

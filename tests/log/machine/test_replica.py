@@ -5,6 +5,7 @@ from random import Random
 import pytest
 from twisted.internet.defer import Deferred, gatherResults
 
+from quire.log.machine import driver
 from quire.log.owner.appending.appends import Position
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import ClientClosed, MetaStore
@@ -326,5 +327,31 @@ def test_a_store_that_is_away_when_a_snapshot_is_named(tmp_path):
             assert await replica.snapshot() == 10
             assert not fails
             assert [each.index for each in await logs.snapshots("a")] == [10]
+
+    run(story)
+
+
+def test_a_close_does_not_wait_long_for_a_snapshot(tmp_path, monkeypatch):
+    """Whoever asked for it learns that the replica was closed."""
+    monkeypatch.setattr(driver, "CLOSE_S", 0.05)
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            await created(world)
+            logs, replica, _machine = await led(world)
+            await proposed(replica, [b"x"] * 10)
+            asked = Deferred.fromCoroutine(replica.snapshot())
+            slow = []
+
+            def faults(operation, arguments):
+                if operation == "record_multi":
+                    slow.append(operation)
+                    return Fault(before=1.0)
+                return None
+
+            logs.bk.store.faults = faults
+            await replica.close()
+            assert slow
+            await failing(asked, ClientClosed)
 
     run(story)
