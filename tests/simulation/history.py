@@ -12,6 +12,7 @@ from collections import Counter
 from functools import partial
 from random import Random
 from typing import Any
+from unittest import mock
 
 from twisted.internet import defer
 from twisted.internet.defer import Deferred
@@ -54,7 +55,7 @@ def say_unraisable(found: Any) -> None:
         sys.__unraisablehook__(found)
 
 
-RESUMED = defer._inlineCallbacks  # type: ignore[attr-defined]
+RESUMED = vars(defer)["_inlineCallbacks"]
 
 
 def resumed(result: Any, gen: Any, *more: Any) -> None:
@@ -85,7 +86,7 @@ class Log:
 
 LOG = Log()
 sys.unraisablehook = say_unraisable
-defer._inlineCallbacks = resumed  # type: ignore[attr-defined]
+mock.patch.object(defer, "_inlineCallbacks", resumed).start()
 gc.freeze()  # the code itself is no garbage
 
 
