@@ -64,7 +64,10 @@ class Horizon:
                 async for some in lists:
                     return _end_of(segment, some[0])
             if not reader.closed:
-                raise StaleRead(f"entry {last} of ledger {reader.id} was not confirmed in {self._read_s} s (read_ms)")
+                raise StaleRead(
+                    f"entry {last} of ledger {reader.id} was not confirmed in {self._read_s} s: ask again, or raise "
+                    "read_ms"
+                )
             last = min(last, reader.last_entry_id)
         return segment.first
 
