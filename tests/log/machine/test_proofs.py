@@ -3,11 +3,14 @@
 import pytest
 from twisted.internet.defer import Deferred, gatherResults
 
+from quire.conf.log import LogOptions
+from quire.log.api import Logs
 from quire.metadata.clock import pause
 from quire.metadata.memory.cluster import Fault
 from quire.metadata.uri import boottime
 from quire.protocol.errors import MetaStore
 from quire.protocol.log_errors import LogError, LogFenced, NotOwner, StaleRead
+from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.cluster import cluster
 from tests.log.fakes.gate import Gate
 from tests.log.fakes.machines import Chain
@@ -16,6 +19,8 @@ from tests.metadata.stories import failing
 from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
+
+META_S, BOOKIE_S = 1.0, 0.001  # a round trip
 
 
 def applied(machine):
@@ -245,3 +250,70 @@ def test_an_entry_above_the_last_add_confirmed_is_counted(tmp_path):
                 assert (await follower.read(applied)).value == number + 1
 
     run(story)
+
+
+class Trips:
+    """
+    What a read costs where only the network takes time: round trips to the metadata store, which take a second each,
+    and to bookies, which take a thousandth.  A replica that leads, and one that follows, on one clock.
+    """
+
+    def __init__(self):
+        self.cluster = FakeCluster(latency=BOOKIE_S / 2)
+        self.clock = self.cluster.clock
+        self.logs = [
+            Logs(self.cluster.client(placement="random"), LogOptions(), now=lambda: 9.0, boottime=self.clock.seconds)
+            for _ in range(2)
+        ]
+
+        async def begun():
+            owner = await leading(self.logs[0], publish=False, lease_ms=5000)
+            await owner.propose(b"one")
+            return owner, await self.logs[1].replica("a", Chain)
+
+        self.owner, self.follower = self.cluster.succeed(begun())
+        self.cluster.spin(1.0)
+        self.cluster.store_fault = lambda *_: Fault(before=META_S)
+
+    def of(self, story):
+        """Those to the store, and those to bookies, that one came after another until it had its answer."""
+        begun = self.clock.seconds()
+        self.cluster.succeed(story)
+        return divmod(round((self.clock.seconds() - begun) / BOOKIE_S), round(META_S / BOOKIE_S))
+
+    def close(self):
+        self.cluster.store_fault = lambda *_: None
+
+        async def closed():
+            for each in (self.owner, self.follower, *self.logs):
+                await each.close()
+
+        self.cluster.succeed(closed())
+
+
+def test_what_each_read_costs():
+    """
+    In round trips (store, bookies): none by lease; two to the store at the owner, the sync and then both records at
+    once; elsewhere one to bookies besides, and another one to the first that asks about an entry; a barrier is an
+    append.
+    """
+    trips = Trips()
+    owner, follower = trips.owner, trips.follower
+    assert trips.of(owner.read(applied, "lease")) == (0, 0)
+    assert trips.of(owner.read(applied)) == (2, 0)
+    assert trips.of(owner.read(applied, "barrier")) == trips.of(owner.propose(b"two", "ack")) == (0, 1)
+    trips.of(follower.read(applied))  # it has to open the ledger, too
+    assert trips.of(follower.read(applied)) == (2, 1)
+    assert trips.of(follower.read(applied, "lease")) == (2, 1)
+    trips.of(owner.propose(b"three"))
+    trips.cluster.spin(1.0)
+    assert [trips.of(follower.read(applied)) for _ in range(2)] == [(2, 2), (2, 1)]
+    assert trips.of(follower.read(applied, "bounded", bound_ms=60_000)) == (0, 0)
+    assert trips.of(follower.read(applied, "unsafe")) == (0, 0)
+    assert trips.of(gathered(owner.read(applied) for _ in range(100))) == (4, 0)
+    trips.close()
+
+
+async def gathered(stories):
+    """All of them at once."""
+    return await gatherResults([story_of(each) for each in stories])
