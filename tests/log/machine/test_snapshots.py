@@ -1,6 +1,8 @@
 """Snapshots that are damaged, gone or half made: the one before and the log give the same state, whatever was hit."""
 
+import re
 import struct
+from pathlib import Path
 
 import pytest
 from twisted.internet.defer import Deferred
@@ -20,6 +22,7 @@ from tests.reactor import run
 
 # SPDX-License-Identifier: Apache-2.0
 
+LOG = Path(__file__).parents[3] / "log"
 DIGEST = Digest(DigestType.CRC32C, b"")
 POINTS = ["snapshot.created", "snapshot.written", "snapshot.closed", "snapshot.named"]
 FIELDS = {"ledger": 7, "entry": 15, "LAC": 23, "length": 31, "digest": 33, "content": -1}  # a byte of each
@@ -86,6 +89,40 @@ def test_a_damaged_snapshot_costs_only_time(entry, field):
         snapshot = story.kept[newest]
         story.put(snapshot, entry, flipped(story.bodies(snapshot)[entry], FIELDS[field]))
         assert story.loaded() == before
+
+
+def test_each_byte_of_a_snapshot():
+    """
+    Wrong on all bookies, in whichever entry: never a part of it, nor any other state; wrong on one of them, it is had
+    from another one.
+    """
+    story = Story()
+    newest = story.kept[2]
+    places = [(entry, place) for entry in (0, 1, 2) for place in range(len(story.bodies(newest)[entry]))]
+    for entry, place in places:
+        whole = story.bodies(newest)[entry]
+        story.put(newest, entry, flipped(whole, place))
+        assert story.loaded() == 20, (entry, place)
+        story.put(newest, entry, whole)
+    for number, (entry, place) in enumerate(places[::7]):
+        entries = story.cluster.bookies[f"b{number % 3}"].ledgers[newest.ledger].entries
+        whole, entries[entry] = entries[entry], flipped(entries[entry], place)
+        assert story.loaded() == 30, (entry, place)
+        entries[entry] = whole
+
+
+@pytest.mark.parametrize("entry", [0, 1, 2])
+def test_an_entry_of_a_snapshot_that_is_gone_or_cut(entry):
+    """On all bookies: the one before; an entry that is cut anywhere, too."""
+    story = Story()
+    newest = story.kept[2]
+    whole = story.bodies(newest)[entry]
+    for length in (0, 7, 31, len(whole) - 1):
+        story.put(newest, entry, whole[:length])
+        assert story.loaded() == 20
+    for bookie in story.cluster.bookies.values():
+        del bookie.ledgers[newest.ledger].entries[entry]
+    assert story.loaded() == 20
 
 
 def signed(body, old, new):
@@ -207,6 +244,12 @@ def test_a_snapshot_of_many_entries():
     assert story.cluster.succeed(work()) == b"".join(pieces)
     (*_kept, newest) = story.cluster.succeed(story.logs.snapshots("a"))
     assert (newest.entries, newest.bytes, newest.machine) == (4, 3 * SLICE_BYTES_MAX + 8, "Large")
+
+
+def test_each_step_is_a_point():
+    """Every step of a snapshot is one at which it is killed here."""
+    sources = "".join(path.read_text(encoding="utf-8") for path in sorted(LOG.glob("machine/*.py")))
+    assert set(re.findall(r"reached\(\"([a-z.]+)\"\)", sources)) == set(POINTS)
 
 
 @pytest.mark.parametrize("point", POINTS)

@@ -1,0 +1,174 @@
+"""
+Replicas of a log as processes, on real bookies, with SQLite's file and the real ZooKeeper: they are killed and stopped,
+all of them have the same state, and what their clients were told is linearizable.
+"""
+
+import signal
+from itertools import count
+from random import Random
+
+import pytest
+
+from tests.log.machine.test_snapshots import POINTS as SNAPSHOT
+from tests.log.upkeep.test_trims import POINTS as TRIM
+from tests.processes.log_replicas import KEYS, Registers, judge, one_state
+from tests.processes.log_story import Story
+from tests.reactor import run
+
+# SPDX-License-Identifier: Apache-2.0
+
+NAMES = (f"replicas {number}" for number in count())
+LEASED = {"publish": False, "lease_ms": 600}
+MODES = ["index", "index", "lease", "barrier"]
+
+
+def story_of(cluster, **settings):
+    return Story(cluster.uri, next(NAMES), **settings)
+
+
+def leads(worker):
+    """It leads, and its clients are answered."""
+    worker.until("leading")
+    return worker
+
+
+def judged(story):
+    """The log's records explain all answers, and all replicas had one state."""
+    for worker in story.workers:
+        worker.end()
+    story.end_of_log()
+    reads, writes = judge(story.told(), story.values())
+    compared = one_state(story.told())
+    print(f"{reads} reads, {writes} writes, {compared} states compared")
+    return reads, writes, compared
+
+
+def test_a_replica_that_was_stopped_past_its_lease_does_not_answer_by_it(cluster):
+    """
+    It is asked while it is stopped, when another one leads and was answered a write: its first answer knows that, or it
+    fails.
+    """
+    with story_of(cluster, **LEASED) as story:
+        first = leads(story.worker("replica", modes=["lease"], clients=4))
+        first.until("end", 50)
+        second = story.worker("replica", modes=["lease"], clients=1)
+        second.until("ready")
+        first.signal(signal.SIGSTOP)
+        leads(second)
+        second.more("end", 40)
+        known = [words for _, words in second.told]
+        written = [set() for _ in range(KEYS)]
+        asked = {words[1]: int(words[2]) for words in known if words[0] == "begin" and words[3] == "write"}
+        for words in known:
+            if words[0] == "end" and words[2] == "done" and words[1] in asked:
+                written[asked[words[1]]].add(words[3])
+        assert all(written)
+        for key in range(KEYS):
+            first.command("read", "lease", str(key))
+        at = len(first.told)
+        first.signal(signal.SIGCONT)
+        first.until("read", KEYS, at)
+        told = [words[1:] for _, words in first.told[at:] if words[0] == "read"]
+        print(told)
+        for words in told:
+            assert words[1] == "failed" or words[2].startswith(f"{second.job['who']}."), words
+        judged(story)
+
+
+def tried(story, rng, rounds, workers=3):
+    """Replicas that are killed or stopped, whichever leads, round after round."""
+    running = [story.worker("replica", modes=MODES) for _ in range(workers)]
+    for each in running:
+        each.until("ready")
+    for _ in range(rounds):
+        for each in running:
+            each.more("end", 5)
+        hit = running.pop(rng.randrange(len(running)))
+        if rng.random() < 0.5:
+            hit.kill()
+            running.append(story.worker("replica", modes=MODES))
+        else:
+            hit.signal(signal.SIGSTOP)
+            for each in running:
+                each.more("end", rng.choice((5, 40)))
+            hit.signal(signal.SIGCONT)
+            running.append(hit)
+    for each in running:
+        each.more("chain", 2)
+
+
+def test_answers_of_replicas_are_linearizable(cluster):
+    """In each mode, with kills and stops of anyone."""
+    with story_of(cluster, **LEASED) as story:
+        tried(story, Random(1), 4)
+        reads, writes, compared = judged(story)
+        assert min(reads, writes, compared) > 0
+
+
+def killed_at(story, point, nth=1):
+    """A replica that makes snapshots and trims is killed at a step; the next one has the state that it had."""
+    worker = story.worker("replica", cuts=True, die_at=point, nth=nth, options={"snapshot_records": 30})
+    assert worker.wait() == -signal.SIGKILL, f"{point}: {worker.told[-3:]}"
+
+
+def loaded(story):
+    """By a replica of this process: where it began, and its state, as (words of `chain`)."""
+    told = []
+
+    async def load():
+        made = []
+
+        def make():
+            made.append(Registers(lambda *words: told.append([str(word) for word in words])))
+            return made[-1]
+
+        replica = await story.logs.replica(story.name, make)
+        await replica.close()
+        return ["chain", str(made[-1].applied), made[-1].hash]
+
+    return [*told, run(load)]
+
+
+def restarted(story, points):
+    for point, nth in points:
+        killed_at(story, point, nth)
+    last = leads(story.worker("replica"))
+    last.more("chain", 2)
+    last.kill()
+    story.end_of_log()
+    found = loaded(story)
+    assert found[0][1] != "0", "it began from a snapshot"
+    compared = one_state([*story.told(), *found])
+    print(f"{compared} states compared")
+    assert compared
+    assert run(lambda: story.logs.info(story.name)).begin > 0
+    story.tidied()
+
+
+@pytest.mark.parametrize("cluster", ["sqlite", pytest.param("zookeeper", marks=pytest.mark.long)], indirect=True)
+def test_replicas_that_are_killed_at_a_step(cluster):
+    """Of a snapshot or a trim, one after the other on one log: the same state, each snapshot with its tail."""
+    with story_of(cluster, roll_records=20) as story:
+        restarted(story, [("trim.doomed", 2), ("snapshot.closed", 2), ("snapshot.named", 1)])
+
+
+# -- for minutes -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("point", [*SNAPSHOT, *TRIM])
+def test_replicas_are_killed_at_every_step(cluster, point):
+    """Five times at each."""
+    with story_of(cluster, roll_records=20) as story:
+        restarted(story, [(point, 1 + number % 2) for number in range(5)])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(5))
+def test_answers_of_replicas_are_linearizable_for_long(cluster, seed):
+    """Five clients or more, about a minute each."""
+    with story_of(cluster, **LEASED) as story:
+        tried(story, Random(seed), 25)
+        judged(story)
