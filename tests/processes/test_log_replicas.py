@@ -4,6 +4,7 @@ all of them have the same state, and what their clients were told is linearizabl
 """
 
 import signal
+import time
 from itertools import count
 from random import Random
 
@@ -18,6 +19,8 @@ from tests.reactor import run
 # SPDX-License-Identifier: Apache-2.0
 
 NAMES = (f"replicas {number}" for number in count())
+LARGE_MIB, LOADED_BYTES_S, BEGIN_S = 100, 50e6, 5.0
+MARGIN_S = 5.0  # for a busy machine
 LEASED = {"publish": False, "lease_ms": 600}
 MODES = ["index", "index", "lease", "barrier"]
 
@@ -172,3 +175,59 @@ def test_answers_of_replicas_are_linearizable_for_long(cluster, seed):
     with story_of(cluster, **LEASED) as story:
         tried(story, Random(seed), 25)
         judged(story)
+
+
+class Large:
+    """A state of many bytes."""
+
+    def __init__(self):
+        self.state = [bytes(1 << 20)] * LARGE_MIB
+        self.loaded = False
+
+    def apply(self, record):
+        return None
+
+    def save(self):
+        return self.state
+
+    def load(self, data):
+        assert sum(map(len, data)) == LARGE_MIB << 20
+        self.loaded = True
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_a_new_replica_is_at_the_head_in_time(cluster):
+    """From a large snapshot and the log behind it, while another process writes."""
+    with story_of(cluster, roll_records=5000) as story:
+        writer = story.worker()
+        writer.until("acked", 20)
+
+        async def snapshot():
+            replica = await story.logs.replica(story.name, Large)
+            await replica.snapshot()
+            await replica.close()
+
+        run(snapshot, 120)
+        writer.more(times=1000)
+
+        async def at_head():
+            begun, made = time.monotonic(), []
+
+            def make():
+                made.append(Large())
+                return made[-1]
+
+            replica = await story.logs.replica(story.name, make)
+            live = time.monotonic() - begun
+            answer = await replica.read(lambda _machine: None, "bounded", 1000)
+            at = time.monotonic() - begun
+            await replica.close()
+            assert made[-1].loaded
+            return live, at, answer
+
+        live, at, answer = run(at_head, 120)
+        print(f"{LARGE_MIB} MiB: live after {live:.1f} s, at the head after {at:.1f} s, {answer.age_ms} ms old")
+        assert at <= (LARGE_MIB << 20) / LOADED_BYTES_S + BEGIN_S + MARGIN_S
+        writer.command("close")
+        assert writer.wait() == 0

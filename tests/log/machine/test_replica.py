@@ -6,11 +6,14 @@ from random import Random
 import pytest
 from twisted.internet.defer import Deferred, gatherResults
 
+from quire.conf.log import LogOptions
+from quire.log.api import Logs
 from quire.log.machine import driver
 from quire.log.owner.appending.appends import Position
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import ClientClosed, MetaStore
 from quire.protocol.log_errors import ApplyFailed, NotOwner, SnapshotDamaged
+from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.cluster import cluster
 from tests.log.fakes.killed import kill
 from tests.log.fakes.machines import Chain, Made
@@ -382,3 +385,31 @@ def test_a_close_does_not_wait_long_for_a_snapshot(tmp_path, monkeypatch):
             await failing(asked, ClientClosed)
 
     run(story)
+
+
+def test_nothing_is_applied_that_is_not_acknowledged():
+    """What bookies store and the owner was not answered is in no replica; once it is answered it is in all."""
+    fakes = FakeCluster()
+    logs, other = (Logs(fakes.client(placement="random"), LogOptions(), now=lambda: 9.0) for _ in range(2))
+    followed, made = Made(), Made()
+
+    async def begun():
+        await logs.create("a")
+        leader = await logs.replica("a", made, stand=True)
+        assert await leader.leads(60)
+        await leader.propose(b"one")
+        return leader, await other.replica("a", followed)
+
+    leader, follower = fakes.succeed(begun())
+    fakes.spin(1.0)
+    fakes.judge = lambda request: "hold" if request.op == "add" and request.bookie != "b0" else "pass"
+    pending = fakes.outcome(leader.propose(b"two"))
+    fakes.spin(1.0)
+    assert fakes.held
+    assert (pending.done, made.last.applied, followed.last.applied) == (False, 1, 1)
+    fakes.judge = lambda _request: "pass"
+    fakes.let_go()
+    fakes.spin(1.0)
+    assert (pending.result(), made.last.applied, followed.last.applied) == ((1, b"two"), 2, 2)
+    for each in (leader, follower):
+        fakes.succeed(each.close())

@@ -56,6 +56,17 @@ class Story:
         """The bodies of its entries on one bookie, by entry."""
         return self.cluster.bookies["b0"].ledgers[snapshot.ledger].entries
 
+    def segments(self):
+        async def listed():
+            return [each async for each in self.logs.segments("a")]
+
+        return self.cluster.succeed(listed())
+
+    def had(self, request):
+        """The entries that a request for some was answered with."""
+        there = self.cluster.bookies[request.bookie].ledgers[request.ledger].entries
+        return [entry for entry in range(request.entry, request.last + 1) if entry in there]
+
     def put(self, snapshot, entry, body):
         for bookie in ("b0", "b1", "b2"):
             self.cluster.bookies[bookie].ledgers[snapshot.ledger].entries[entry] = body
@@ -244,6 +255,35 @@ def test_a_snapshot_of_many_entries():
     assert story.cluster.succeed(work()) == b"".join(pieces)
     (*_kept, newest) = story.cluster.succeed(story.logs.snapshots("a"))
     assert (newest.entries, newest.bytes, newest.machine) == (4, 3 * SLICE_BYTES_MAX + 8, "Large")
+
+
+def test_a_new_replica_reads_what_it_needs_once():
+    """
+    Each entry of the newest snapshot and each of the log behind it, while writes go on; nothing of the log before, nor
+    of older snapshots.
+    """
+    story, values = Story(), iter(b"%d" % number for number in range(35, 90))
+    cluster, made = story.cluster, Made()
+    closed = [each.ledger for each in story.segments() if each.end <= 30]
+    behind = [each.ledger for each in story.segments() if each.end > 30]
+    assert closed
+    assert behind
+    pool, writers = cluster.pools[1], story.cluster.succeed(story.logs.own("a"))
+    pool.asked.clear()
+    begun = cluster.outcome(story.other.replica("a", made))
+    while not begun.done:
+        cluster.outcome(writers.append(next(values)))
+        cluster.spin(0.005)
+    read = [request for request in pool.asked if request.op in ("read", "batch")]
+    assert not {request.ledger for request in read} & {*closed, *(each.ledger for each in story.kept[:2])}
+    for ledger in (story.kept[2].ledger, *behind):
+        entries = [entry for request in read if request.ledger == ledger for entry in story.had(request)]
+        assert sorted(entries) == sorted(set(entries))
+        assert entries
+    assert made.last.loaded == 30
+    assert made.last.applied >= 35
+    cluster.succeed(begun.result().close())
+    cluster.succeed(writers.close())
 
 
 def test_each_step_is_a_point():
