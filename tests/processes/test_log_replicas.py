@@ -171,9 +171,9 @@ def test_replicas_are_killed_at_every_step(cluster, point):
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(5))
 def test_answers_of_replicas_are_linearizable_for_long(cluster, seed):
-    """Five clients or more, about a minute each."""
+    """Six clients, about a minute each."""
     with story_of(cluster, **LEASED) as story:
-        tried(story, Random(seed), 25)
+        tried(story, Random(seed), 60)
         judged(story)
 
 
