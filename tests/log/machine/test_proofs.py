@@ -76,6 +76,28 @@ def test_every_record_that_was_acknowledged_is_in_the_next_read(tmp_path):
     run(story)
 
 
+def test_what_was_published_is_in_the_next_read(tmp_path):
+    """Of the owner, which did not write it, and of a follower; before the owner has appended behind it, and after."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(), await world.logs()
+            owner = await leading(logs)
+            follower = await other.replica("a", Chain)
+            await owner.propose(b"one")
+            sink = await other.sink("a", "facts", "r")
+            for batch in range(4):
+                part = await sink.part(batch, 0, 0)
+                await part.append_many([b"x", b"y"])
+                end = (await sink.commit(batch, [await part.close()])).end
+                for answer in await gatherResults([story_of(each.read(applied)) for each in (owner, follower)]):
+                    assert answer.value == end
+                if batch % 2:
+                    assert await owner.propose(b"next") == (end, b"next")
+
+    run(story)
+
+
 def test_a_lease_read_asks_nobody(tmp_path):
     """While the owner holds its lease; without it, and elsewhere, it is a read by index."""
 
