@@ -7,6 +7,7 @@ they tell, and whether that is linearizable.
     begin <call> <key> write <value> <time>              a client's call, and its answer; times of one clock for all
     begin <call> <key> read <mode> <time>                processes
     end <call> done <value> <time>, end <call> failed <error> <time>
+    cut                                                  the log begins at a snapshot
     read <mode> done <value>, read <mode> failed <error>     of a `read <mode> <key>` that came on its standard input
 """
 
@@ -51,6 +52,7 @@ class Registers:
         return value
 
     def save(self):
+        self._tell("chain", self.applied, self.hash)
         return [json.dumps([self.applied, self.hash, self.values]).encode()]
 
     def load(self, data):
@@ -113,8 +115,8 @@ class Standing:
             await deferLater(self.reactor, 0.1)
             try:
                 kept = await self.logs.snapshots(self.job["log"])
-                if kept:
-                    await self.logs.trim(self.job["log"], kept[0].index)
+                if kept and await self.logs.trim(self.job["log"], kept[0].index):
+                    self._tell("cut")
                 await self.logs.tidy(self.job["log"])
             except (LedgerError, ValueError) as error:  # another one's snapshot came between
                 self._tell("uncut", type(error).__name__)

@@ -108,9 +108,14 @@ def test_answers_of_replicas_are_linearizable(cluster):
         assert min(reads, writes, compared) > 0
 
 
+def cutting(story, **job):
+    """A replica that makes snapshots, and trims the log up to them."""
+    return story.worker("replica", cuts=True, options={"snapshot_records": 30}, **job)
+
+
 def killed_at(story, point, nth=1):
-    """A replica that makes snapshots and trims is killed at a step; the next one has the state that it had."""
-    worker = story.worker("replica", cuts=True, die_at=point, nth=nth, options={"snapshot_records": 30})
+    """It is killed at a step."""
+    worker = cutting(story, die_at=point, nth=nth)
     assert worker.wait() == -signal.SIGKILL, f"{point}: {worker.told[-3:]}"
 
 
@@ -133,10 +138,11 @@ def loaded(story):
 
 
 def restarted(story, points):
+    """Each next one has the state that the one before had; at the end nothing is left over, and nothing is missing."""
     for point, nth in points:
         killed_at(story, point, nth)
-    last = leads(story.worker("replica"))
-    last.more("chain", 2)
+    last = cutting(story)
+    last.until("cut")
     last.kill()
     story.end_of_log()
     found = loaded(story)
