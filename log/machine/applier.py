@@ -134,8 +134,8 @@ class Applier:
 
     def _raised(self, index: int, error: Exception) -> None:
         failed = ApplyFailed(
-            f"the state machine of the log {self._name!r} raised {type(error).__name__} at index {index}, so this "
-            f"replica stops there: {error}"
+            f"the state machine of the log {self._name!r} raised {type(error).__name__} at index {index} ({error}), so "
+            f"this replica stops there; `quire log read {self._name} --from {index} --to {index}` shows the record"
         )
         failed.index = index
         failed.__cause__ = error
@@ -183,7 +183,8 @@ class Applier:
 
     def _unknown(self, index: int) -> ApplyFailed:
         error = ApplyFailed(
-            f"index {index} of the log {self._name!r} is applied; what the machine gave for it is not known here"
+            f"index {index} of the log {self._name!r} is applied; what the machine gave for it is not known here: a "
+            "read shows what became of it"
         )
         error.index = index
         return error

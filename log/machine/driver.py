@@ -105,11 +105,13 @@ class ReplicaDriver:
         if self._feeding:
             return
         self._feeding = True
+        before = self.machine.state, self.machine.role
         try:
             while self._queue:
-                before = self.machine.state, self.machine.role
                 self._perform(self.machine.handle(self._queue.popleft()))
-                if before != (self.machine.state, self.machine.role):
+                now = self.machine.state, self.machine.role
+                if now != before and not self._queue:  # what follows at once counts: a role that was refused is none
+                    before = now
                     awaited, self._awaited = self._awaited, []
                     for each in awaited:
                         each.callback(None)
@@ -134,7 +136,11 @@ class ReplicaDriver:
         return Deferred.fromCoroutine(work).addErrback(failed)
 
     def _end(self, reason: str) -> None:
-        self.feed(m.ReadFailed(LogError(f"this replica of the log {self.name!r} has ended: {reason}"), final=True))
+        self.feed(
+            m.ReadFailed(
+                LogError(f"this replica of the log {self.name!r} has ended, begin another one: {reason}"), final=True
+            )
+        )
 
     # -- loading ---------------------------------------------------------------------------------------------------
 

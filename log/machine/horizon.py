@@ -35,6 +35,7 @@ class Horizon:
         self._client = client
         self._read_s = wait_s
         self._reader: Reader | None = None
+        self._known = (-1, -1, 0)  # ledger, entry, and the index behind it, of the last one that was asked for
 
     async def stored(self, segment: Segment | None) -> Stored | None:
         """How far it may be acknowledged; None where its ledger is gone: the manifest says what became of it."""
@@ -58,15 +59,27 @@ class Horizon:
         """Behind an entry, once it is confirmed; or behind the ledger's last, if it ended below that."""
         segment, reader, last = stored
         while last >= 0:
+            if self._known[:2] == (reader.id, last):
+                return self._known[2]
             if last <= reader.last_entry_id:
-                return _end_of(segment, *await reader.read(last, last))
+                return self._end_of(segment, *await reader.read(last, last))
             async with aclosing(reader.tail(self._read_s, last)) as lists:
                 async for some in lists:
-                    return _end_of(segment, some[0])
+                    return self._end_of(segment, some[0])
             if not reader.closed:
-                raise StaleRead(f"entry {last} of ledger {reader.id} was not confirmed in {self._read_s} s (read_ms)")
+                raise StaleRead(
+                    f"entry {last} of ledger {reader.id} was not confirmed in {self._read_s} s: ask again, or raise "
+                    "read_ms"
+                )
             last = min(last, reader.last_entry_id)
         return segment.first
+
+    def _end_of(self, segment: Segment, entry: Entry) -> int:
+        """The index behind an entry of a segment, which is confirmed."""
+        header = unpack_header(entry.data)
+        end = segment.first + header.ordinal + header.records
+        self._known = segment.ledger, entry.entry_id, end
+        return end
 
     def _forget(self) -> None:
         reader, self._reader = self._reader, None
@@ -77,9 +90,3 @@ class Horizon:
         """What is under way fails with `ClientClosed`."""
         self.closed = True
         self._forget()
-
-
-def _end_of(segment: Segment, entry: Entry) -> int:
-    """The index behind an entry of a segment."""
-    header = unpack_header(entry.data)
-    return segment.first + header.ordinal + header.records

@@ -136,7 +136,9 @@ class Proofs:
             if found and owner is not None and owner.me.owns(manifest):
                 return max(end, manifest.closed_end[0])
             owner = None  # another one has ended its ledger
-        raise StaleRead(f"the manifest of the log {self._log.name!r} changed {TRIES_MAX} times during one proof")
+        raise StaleRead(
+            f"the manifest of the log {self._log.name!r} changed {TRIES_MAX} times during one proof: ask again"
+        )
 
     async def _with_manifest(self, other: "Coroutine[Any, Any, T]") -> "tuple[Manifest, T]":
         """The manifest of now, and what is asked beside it."""

@@ -148,7 +148,8 @@ class Replica:
         except TimeoutError:
             counters.read(mode, "stale")
             raise StaleRead(
-                f"the replica of the log {self.name!r} could not be proved new enough in {self._read_s} s (read_ms)"
+                f"the replica of the log {self.name!r} could not be proved new enough in {self._read_s} s: ask "
+                "again, or raise read_ms"
             ) from None
         except LedgerError as error:
             counters.read(mode, "stale" if isinstance(error, StaleRead) else "failed")

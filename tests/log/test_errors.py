@@ -9,13 +9,14 @@ from quire.log.core.frame import HEADER_BYTES
 from quire.log.core.publishing import PARTS_MAX
 from quire.log.core.values import Owner, Segment
 from quire.log.owner.appending.encoder import Encoder
-from quire.log.store.editing import LogRecords
+from quire.log.streams import naming
 from quire.metadata.clock import pause
 from quire.metadata.memory.cluster import Fault
 from quire.protocol import log_errors
 from quire.protocol.errors import MetaStore
 from quire.protocol.log_errors import (
     AppendUnknown,
+    ApplyFailed,
     BacklogQuota,
     BatchGap,
     LogDamaged,
@@ -25,76 +26,22 @@ from quire.protocol.log_errors import (
     LogFull,
     LogTerminated,
     LogTrimmed,
+    NoSuchCursor,
     NoSuchLog,
     NotOwner,
     PublishRefused,
     SegmentLost,
+    SnapshotDamaged,
+    StaleRead,
     UnknownFormat,
 )
 from tests.log.fakes.cluster import cluster, values
+from tests.log.fakes.machines import Chain
+from tests.log.fakes.provoked import TABLE, changed, changed_entry, lost_ledger, one_part, provokes, records_of
 from tests.log.streams.test_expiring import put_cursor
 from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
-
-# What nothing raises yet: state machines, proved reads and cursors are to come.
-TO_COME = {"ApplyFailed", "SnapshotDamaged", "StaleRead", "NoSuchCursor"}
-TABLE = []
-
-
-def provokes(error, *said, **attributes):
-    """A story that ends with that error, whose text has these words and whose attributes these values."""
-
-    def add(story):
-        TABLE.append(pytest.param(story, error, said, attributes, id=f"{error.__name__}: {story.__doc__}"))
-        return story
-
-    return add
-
-
-async def records_of(logs):
-    """Those of the log."""
-    id_ = (await logs.info("a")).id
-    return LogRecords(logs.bk.store.records, reactor, logs.bk.random, lambda: 1700.0, id_, "a")
-
-
-async def changed(logs, **members):
-    """Writes the manifest with other members, as another version of quire might, or a broken one."""
-    log = await records_of(logs)
-    data, version = await log.records.read(log.path)
-    text = data.decode()
-    for old, new in members.values():
-        assert old in text, f"{old} in {text}"
-        text = text.replace(old, new)
-    await log.records.write(log.path, text.encode(), version)
-
-
-async def changed_entry(logs, entry):
-    """Another entry in place of the only one of the log."""
-    owner = await logs.own("a")
-    await owner.append(b"x")
-    ledger = (await logs.info("a")).ledger
-    await owner.close()
-    other = await logs.bk.create_ledger()
-    await other.append(entry)
-    await other.close()
-    await changed(logs, ledger=(f'"ledger":{ledger},', f'"ledger":{other.id},'))
-
-
-async def one_part(logs, sink, batch=0, number=0):
-    """A closed part of one record."""
-    part = await sink.part(batch, number, 0)
-    await part.append_many([b"x"])
-    return await part.close()
-
-
-async def lost_ledger(logs):
-    """The ledger of the open segment, which is deleted by hand."""
-    ledger = (await logs.info("a")).ledger
-    await logs.bk.recover_ledger(ledger)
-    await logs.bk.delete_ledger(ledger)
-    return ledger
-
 
 # -- logs ------------------------------------------------------------------------------------------------------------
 
@@ -408,6 +355,102 @@ async def _(world, logs):
     edits.encoded(edits.replace(manifest, doomed=tuple(doomed)))
 
 
+# -- replicas ---------------------------------------------------------------------------------------------------------
+
+
+async def leading(logs):
+    """A replica that leads."""
+    replica = await logs.replica("a", Chain, stand=True)
+    assert await replica.leads(60)
+    return replica
+
+
+@provokes(ApplyFailed, "'a'", "ValueError at index 1", "quire log read a --from 1 --to 1", index=1)
+async def _(world, logs):
+    """a state machine that raises"""
+    replica = await leading(logs)
+    await replica.propose(b"good")
+    await replica.propose(b"bad")
+
+
+@provokes(LogError, "'a'", "ValueError at its role", "begin another one")
+async def _(world, logs):
+    """a state machine that raises when it is to lead"""
+
+    class Shy(Chain):
+        def role(self, role, epoch):
+            raise ValueError("not me")
+
+    replica = await logs.replica("a", Shy, stand=True)
+    assert not await replica.leads(60)
+    await replica.propose(b"x")
+
+
+@provokes(SnapshotDamaged, "'a'", "begins at index 1", "index 1, ledger", "quire log snapshots a")
+async def _(world, logs):
+    """a log that was trimmed, and whose snapshot is gone"""
+    await logs.update("a", roll_records=1)
+    replica = await leading(logs)
+    await replica.propose(b"x")
+    await replica.snapshot()
+    await replica.close()
+    await logs.trim("a", 1)
+    (snapshot,) = await logs.snapshots("a")
+    await logs.bk.delete_ledger(snapshot.ledger)
+    await logs.replica("a", Chain)
+
+
+@provokes(StaleRead, "'a'", "1.0 s", "ask again", "raise read_ms")
+async def _(world, logs):
+    """a store that does not answer in time"""
+    impatient = await world.logs(read_ms=1000)
+    replica = await leading(impatient)
+    store = impatient.bk.store
+    store.faults = lambda *_: Fault(before=1.5)
+    try:
+        await replica.read(len)
+    finally:
+        store.faults = None
+
+
+@provokes(StaleRead, "'a'", "0.3 s", "ask again", "raise read_ms")
+async def _(world, logs):
+    """an entry that its owner does not confirm"""
+    slow = await world.logs(lac_ms=60_000)
+    owner = await slow.own("a")
+    impatient = await world.logs(read_ms=300)
+    follower = await impatient.replica("a", Chain)
+    await owner.append(b"x")
+    await follower.read(len)
+
+
+# -- cursors ----------------------------------------------------------------------------------------------------------
+
+
+@provokes(NoSuchCursor, "'a'", "'billing'", "quire log cursors a")
+async def _(world, logs):
+    """a name that no cursor has"""
+    await logs.cursor("a", "billing", create=False)
+
+
+@provokes(NoSuchCursor, "'a'", "'billing'", "quire log cursors a")
+async def _(world, logs):
+    """a cursor that was deleted while it was read"""
+    cursor = await logs.cursor("a", "billing")
+    await (await world.logs()).delete_cursor("a", "billing")
+    while True:
+        await cursor.seek("begin")
+
+
+@provokes(LogFull, "'a'", "2 cursors", "quire log cursor delete a CURSOR")
+async def _(world, logs):
+    """one cursor more than a log may have"""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(naming, "CURSORS_MAX", 2)
+        for name in ("one", "two", "three"):
+            await logs.cursor("a", name)
+
+
 # -- the table -------------------------------------------------------------------------------------------------------
 
 
@@ -431,12 +474,6 @@ def test_an_error_says_what_and_what_next(tmp_path, story, error, said, attribut
 
 
 def test_every_error_of_a_log_is_provoked():
-    """Each of the tree, but the base and those that are to come."""
-    known = {
-        name
-        for name, kind in vars(log_errors).items()
-        if isinstance(kind, type) and issubclass(kind, LogError) and kind is not LogError
-    }
-    provoked = {each.values[1].__name__ for each in TABLE}
-    assert provoked | TO_COME == known
-    assert not provoked & TO_COME
+    """Each of the tree, and the base, which an ended replica raises."""
+    known = {name for name, kind in vars(log_errors).items() if isinstance(kind, type) and issubclass(kind, LogError)}
+    assert {each.values[1].__name__ for each in TABLE} == known

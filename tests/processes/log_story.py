@@ -229,6 +229,10 @@ class Story:
 
         owner.command("transfer", run(token))
 
+    def told(self):
+        """What all workers told."""
+        return [words for worker in self.workers for _, words in worker.told]
+
     def values(self):
         """All that the log holds, in order; indexes are dense."""
 
@@ -259,9 +263,10 @@ class Story:
             assert all(each.deleted for each in orphans)
             assert [each async for each in self.logs.check(self.name)] == []
             named = [segment.ledger async for segment in self.logs.segments(self.name)]
+            named += [snapshot.ledger for snapshot in await self.logs.snapshots(self.name)]
             ledgers = await self.logs.bk.ledger_ids(-1, LEDGERS_MAX)
             there = {each for each in ledgers if await self._is_of(each, log)}
-            print(f"{len(named)} segments, {len(orphans)} orphans deleted")
+            print(f"{len(named)} segments and snapshots, {len(orphans)} orphans deleted")
             assert there == set(named), f"{there - set(named)} are left over, {set(named) - there} are missing"
 
         run(tidy)
@@ -274,7 +279,7 @@ class Story:
     def judge(self):
         """What every owner was told is true, and the reader that followed saw what the log holds."""
         values = self.values()
-        judge(values, [words for worker in self.workers for _, words in worker.told])
+        judge(values, self.told())
         followed = list(self.followed)
         assert followed == values[: len(followed)], f"a reader saw {followed[-1]}"
         return values

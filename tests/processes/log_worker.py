@@ -21,7 +21,7 @@ is told for each batch, after its answer and in one write, so a line that was se
 
 `die_at`, `stop_at`, `raise_at`, `nth`: it kills or stops itself, or raises, when it comes to that step for that time;
 before it stops it tells `stopped`.  It ends with its standard input, on which it takes the commands `roll`, `close` and
-`transfer <token>`.
+`transfer <token>`, and of a replica (`log_replicas`, which says what it tells) `read <mode> <key>`.
 """
 
 import gc
@@ -46,6 +46,7 @@ from quire.conf.log import LogOptions
 from quire.log.api import Logs
 from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import LogFenced, NotOwner
+from tests.processes.log_replicas import Standing
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -255,11 +256,19 @@ class Player:
         await sink.abort(job["batch"], [from_text(part) for part in job["parts"]])
         tell("aborted", job["batch"])
 
+    async def replica(self):
+        """A replica that stands, with clients."""
+        self.standing = Standing(self, tell)
+        await self.standing.live()
+
     async def adopt(self):
         await self.logs.adopt(self.job["log"], self.job["parts"])
 
     def command(self, line):
         word, *rest = line.split()
+        if word == "read":
+            self.standing.read(*rest)
+            return
         owner = self.load.owner
         if word == "transfer":
             owner.transfer(*rest)

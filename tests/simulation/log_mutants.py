@@ -82,6 +82,9 @@ LOG_MUTANTS = (
            ("quire.log.reader.one_segment:SegmentReader.batches", "past_close=not segment.leased", "past_close=True")),
     mutant("an owner's read by index does not look at its ledger", "logs.md, linearizable reads", "log lease",
            (f"{PROOFS}._is_open", "await self._ledgers.is_open(segment.ledger)", "True")),
+    mutant("an owner's read by index forgets what others published", "logs.md, linearizable reads", "log replica",
+           (f"{PROOFS}._round", "if before is None:\n            return max(end, manifest.closed_end[0])",
+            "if before is None:\n            return end")),
     mutant("a read by index elsewhere goes by the last add confirmed", "logs.md, linearizable reads", "log lease",
            ("quire.log.machine.horizon:Horizon.stored", "Stored(segment, reader, last)",
             "Stored(segment, reader, _confirmed)")),
@@ -143,9 +146,9 @@ LOG_MUTANTS = (
            ("quire.log.streams.naming:make", "await log.edit(Hold(), edit, beside)",
             "known = (await log.read()).value\n        await log.records.multi(list(beside(known, known)))")),
     mutant("a trim reads the holds before the manifest", "logs.md, trimming, ending, deleting", "log cursors",
-           ("quire.log.upkeep.trims:trim", "await check_holds(kept.log, manifest, before)", "pass"),
-           ("quire.log.upkeep.trims:trim", "manifest, version = await kept.log.read()",
-            "if before is not None:\n            await check_holds(kept.log, (await kept.log.read()).value, before)\n"
+           ("quire.log.upkeep.trims:trim_to", "wanted = await choose(manifest)", "pass"),
+           ("quire.log.upkeep.trims:trim_to", "manifest, version = await kept.log.read()",
+            "wanted = await choose((await kept.log.read()).value)\n"
             "        manifest, version = await kept.log.read()")),
     mutant("a cursor's ledger is named before its checkpoint is stored", "logs.md, cursors", "log cursors",
            (f"{HOLDING}._begin", "await begun.write_checkpoint(self.marks)",

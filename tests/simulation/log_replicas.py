@@ -164,23 +164,25 @@ class Replicas:
         self._ask(run, replica.propose(value), "proposal", told)
 
     def do_ask(self, rng: Random) -> None:
-        """A read that must know all that was acknowledged before it was asked."""
-        run = self._some(rng, leads=True)
+        """A read that must know all that was acknowledged or published before it was asked."""
+        mode = rng.choice(("barrier", "index"))
+        run = self._some(rng, leads=mode == "barrier")
         if run is None or run.replica is None:
             return
-        known = max(self.truth.acked, default=-1)
+        published = (end - 1 for _first, end in self.truth.receipts.values())
+        known = max((*self.truth.acked, *published), default=-1)
 
         def told(job: Job) -> None:
             if job.error is not None:
                 return
             answer: Answer = job.value
-            self.seen["barrier read"] += 1
+            self.seen[f"{mode} read"] += 1
             if answer.index <= known or answer.value != answer.index:
                 self.truth.break_(
-                    "linearizable", f"{run.name} answered as of {answer.index}, {known} was acknowledged before"
+                    "linearizable", f"{run.name} answered by {mode} as of {answer.index}, {known} was there before"
                 )
 
-        self._ask(run, run.replica.read(lambda keeper: len(keeper.values), "barrier"), "read", told)
+        self._ask(run, run.replica.read(lambda keeper: len(keeper.values), mode), "read", told)
 
     def do_snapshot(self, rng: Random) -> None:
         run = self._some(rng)

@@ -3,11 +3,15 @@
 import pytest
 from twisted.internet.defer import Deferred, gatherResults
 
+from quire.conf.log import LogOptions
+from quire.log.api import Logs
 from quire.metadata.clock import pause
 from quire.metadata.memory.cluster import Fault
+from quire.metadata.memory.store import MemoryStore
 from quire.metadata.uri import boottime
 from quire.protocol.errors import MetaStore
 from quire.protocol.log_errors import LogError, LogFenced, NotOwner, StaleRead
+from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.cluster import cluster
 from tests.log.fakes.gate import Gate
 from tests.log.fakes.machines import Chain
@@ -16,6 +20,8 @@ from tests.metadata.stories import failing
 from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
+
+META_S, BOOKIE_S = 1.0, 0.001  # a round trip
 
 
 def applied(machine):
@@ -66,6 +72,28 @@ def test_every_record_that_was_acknowledged_is_in_the_next_read(tmp_path):
             with pytest.raises(NotOwner):
                 await follower.read(applied, "barrier")
             assert (await follower.read(applied, "unsafe")).age_ms == -1
+
+    run(story)
+
+
+def test_what_was_published_is_in_the_next_read(tmp_path):
+    """Of the owner, which did not write it, and of a follower; before the owner has appended behind it, and after."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(), await world.logs()
+            owner = await leading(logs)
+            follower = await other.replica("a", Chain)
+            await owner.propose(b"one")
+            sink = await other.sink("a", "facts", "r")
+            for batch in range(4):
+                part = await sink.part(batch, 0, 0)
+                await part.append_many([b"x", b"y"])
+                end = (await sink.commit(batch, [await part.close()])).end
+                for answer in await gatherResults([story_of(each.read(applied)) for each in (owner, follower)]):
+                    assert answer.value == end
+                if batch % 2:
+                    assert await owner.propose(b"next") == (end, b"next")
 
     run(story)
 
@@ -245,3 +273,188 @@ def test_an_entry_above_the_last_add_confirmed_is_counted(tmp_path):
                 assert (await follower.read(applied)).value == number + 1
 
     run(story)
+
+
+class Trips:
+    """
+    What a read costs where only the network takes time: round trips to the metadata store, which take a second each,
+    and to bookies, which take a thousandth.  A replica that leads, and one that follows, on one clock.
+    """
+
+    def __init__(self):
+        self.cluster = FakeCluster(latency=BOOKIE_S / 2)
+        self.clock = self.cluster.clock
+        self.logs = [
+            Logs(self.cluster.client(placement="random"), LogOptions(), now=lambda: 9.0, boottime=self.clock.seconds)
+            for _ in range(2)
+        ]
+
+        async def begun():
+            owner = await leading(self.logs[0], publish=False, lease_ms=5000)
+            await owner.propose(b"one")
+            return owner, await self.logs[1].replica("a", Chain)
+
+        self.owner, self.follower = self.cluster.succeed(begun())
+        self.cluster.spin(1.0)
+        self.cluster.store_fault = lambda *_: Fault(before=META_S)
+
+    def of(self, story):
+        """Those to the store, and those to bookies, that one came after another until it had its answer."""
+        begun = self.clock.seconds()
+        self.cluster.succeed(story)
+        return divmod(round((self.clock.seconds() - begun) / BOOKIE_S), round(META_S / BOOKIE_S))
+
+    def close(self):
+        self.cluster.store_fault = lambda *_: None
+
+        async def closed():
+            for each in (self.owner, self.follower, *self.logs):
+                await each.close()
+
+        self.cluster.succeed(closed())
+
+
+def test_what_each_read_costs():
+    """
+    In round trips (store, bookies): none by lease; two to the store at the owner, the sync and then both records at
+    once; elsewhere one to bookies besides, and another one to the first that asks about an entry; a barrier is an
+    append.
+    """
+    trips = Trips()
+    owner, follower = trips.owner, trips.follower
+    assert trips.of(owner.read(applied, "lease")) == (0, 0)
+    assert trips.of(owner.read(applied)) == (2, 0)
+    assert trips.of(owner.read(applied, "barrier")) == trips.of(owner.propose(b"two", "ack")) == (0, 1)
+    trips.of(follower.read(applied))  # it has to open the ledger, too
+    assert trips.of(follower.read(applied)) == (2, 1)
+    assert trips.of(follower.read(applied, "lease")) == (2, 1)
+    trips.of(owner.propose(b"three"))
+    trips.cluster.spin(1.0)
+    assert [trips.of(follower.read(applied)) for _ in range(2)] == [(2, 2), (2, 1)]
+    assert trips.of(follower.read(applied, "bounded", bound_ms=60_000)) == (0, 0)
+    assert trips.of(follower.read(applied, "unsafe")) == (0, 0)
+    assert trips.of(gathered(owner.read(applied) for _ in range(100))) == (4, 0)
+    trips.close()
+
+
+async def gathered(stories):
+    """All of them at once."""
+    return await gatherResults([story_of(each) for each in stories])
+
+
+def test_a_bounded_answer_is_not_older_than_it_says(tmp_path):
+    """Whatever it misses was acknowledged no longer ago than its age, which is not above the bound."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(), await world.logs()
+            owner = await leading(logs)
+            follower = await other.replica("a", Chain)
+            known, missed, over = [], 0, []
+
+            async def write():
+                for number in range(150):
+                    await owner.propose(b"%d" % number, "ack")
+                    known.append(boottime())
+                over.append(True)
+
+            async def read(bound_ms):
+                nonlocal missed
+                while not over:
+                    answer = await follower.read(lambda machine: (machine.applied, boottime()), "bounded", bound_ms)
+                    (end, at), _index, age_ms = answer
+                    assert age_ms <= bound_ms
+                    missed += len(known) - end > 0
+                    assert all(acknowledged >= at - age_ms / 1000 for acknowledged in known[end:])
+                    await pause(reactor, 0)
+
+            await gatherResults([story_of(write()), *(story_of(read(bound_ms)) for bound_ms in (50, 500, 60_000))])
+            assert missed, "some answers were old"
+
+    run(story)
+
+
+class Repaired:
+    """
+    An owner that holds a lease, a follower of another process, and an entry that every bookie stores and the owner does
+    not know to be acknowledged.
+    """
+
+    def __init__(self):
+        self.cluster = FakeCluster()
+        self.owners = self.cluster.store
+        logs = self.logs()
+        self.cluster.store = MemoryStore(self.cluster.clock, self.cluster.shared)  # of another process
+        self.other = self.logs()
+        self.repair = self.cluster.client()
+
+        async def begun():
+            leader = await leading(logs, **LEASED)
+            await leader.propose(b"one")
+            return leader, await self.other.replica("a", Chain)
+
+        self.leader, self.follower = self.cluster.succeed(begun())
+        self.cluster.spin(1.0)
+        assert (self.leader.owner.lease.holds, self.follower.applied) == (True, 1)
+        self.cluster.judge = lambda request: "mute" if request.op == "add" else "pass"
+        self.pending = self.cluster.outcome(self.leader.propose(b"two", "ack"))
+        self.cluster.spin(0.02)
+
+    def logs(self):
+        clock = self.cluster.clock
+        return Logs(
+            self.cluster.client(placement="random"),
+            LogOptions(poll_ms=50),
+            now=lambda: 9.0,
+            boottime=lambda: 100.0 + clock.seconds(),
+        )
+
+    def until(self, condition):
+        """What was read by lease knows what was readable before, at each moment."""
+        held = False
+        for _ in range(20_000):
+            if condition():
+                return held
+            readable, owner = self.follower.applied, self.leader.owner
+            if owner is not None and owner.lease.holds:
+                held = True
+                read = self.cluster.outcome(self.leader.read(applied, "lease"))
+                assert read.done, "it asks nobody"
+                assert read.result().value >= readable
+            self.cluster.spin(0.001)
+        raise AssertionError("it takes too long")
+
+    def close(self):
+        async def closed():
+            for each in (self.leader, self.follower, self.other):
+                await each.close()
+
+        self.owners.faults = None
+        self.cluster.succeed(closed())
+
+
+@pytest.mark.parametrize("by", ["its owner", "another one"])
+def test_r27_a_repair_confirms_what_the_owner_does_not_know(by):
+    """
+    Nobody reads it before the manifest closes the segment, which the owner does when it knows it, and another one when
+    the lease is over.
+    """
+    story = Repaired()
+    cluster, owner = story.cluster, story.leader.owner
+    ledger = cluster.succeed(story.other.info("a")).ledger
+    if by == "another one":
+        story.owners.faults = lambda *_: Fault(error=MetaStore("no answer"))
+    cluster.succeed(story.repair.recover_ledger(ledger))
+    assert cluster.metadata(ledger).last_entry == 1
+    assert story.follower.applied == 1
+    if by == "its owner":
+        story.until(lambda: story.pending.done)
+        assert story.pending.result().index == 1
+    else:
+        taken = cluster.outcome(story.other.own("a", force=True))
+        assert story.until(lambda: taken.done), "the lease was waited for"
+        assert not owner.lease.holds
+        cluster.succeed(taken.result().close())
+    story.until(lambda: story.follower.applied == 2)
+    assert cluster.succeed(story.other.info("a")).ledger is None
+    story.close()

@@ -1,15 +1,19 @@
 """Replicas over three real bookies: the same log applied in each, proposals and reads answered, roles and snapshots."""
 
+import os
 from random import Random
 
 import pytest
 from twisted.internet.defer import Deferred, gatherResults
 
+from quire.conf.log import LogOptions
+from quire.log.api import Logs
 from quire.log.machine import driver
 from quire.log.owner.appending.appends import Position
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import ClientClosed, MetaStore
 from quire.protocol.log_errors import ApplyFailed, NotOwner, SnapshotDamaged
+from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.cluster import cluster
 from tests.log.fakes.killed import kill
 from tests.log.fakes.machines import Chain, Made
@@ -17,6 +21,8 @@ from tests.metadata.stories import failing
 from tests.reactor import run
 
 # SPDX-License-Identifier: Apache-2.0
+
+ROUNDS = int(os.environ.get("ROUNDS", "20"))  # restarts
 
 
 async def refused(story, *kinds):
@@ -132,23 +138,46 @@ def test_proposals_survive_a_fence(tmp_path):
     run(story)
 
 
+class Agreed(Chain):
+    """Compares its state after each record with that of whoever has applied it, too: `states`, by index."""
+
+    def __init__(self, states):
+        super().__init__()
+        self._states = states
+
+    def apply(self, record):
+        answer = super().apply(record)
+        assert self._states.setdefault(record.index, self.hash) == self.hash, f"another state after {record.index}"
+        return answer
+
+
 def test_equal_states_after_many_restarts(tmp_path):
-    """Replicas that are closed, killed and begun again at any time: the same chain, whoever led, with snapshots."""
+    """
+    Replicas that are closed, killed and begun again at any time: the same chain after each record, whoever led, with
+    snapshots and with publishers between.
+    """
 
     async def story():
-        rng = Random(5)
+        rng, states = Random(ROUNDS), {}
         async with cluster(tmp_path) as world:
             await created(world, roll_records=20)
             running, number = [], 0
-            for _ in range(20):
+            for turn in range(ROUNDS):
                 while len(running) < 3:
-                    logs, made = await world.logs(snapshot_records=15, tidy_ms=100), Made()
+                    logs = await world.logs(snapshot_records=15, tidy_ms=100)
+                    made = Made(lambda: Agreed(states))
                     running.append((logs, await logs.replica("a", made, stand=True), made))
                 leader = await led_among(running)
                 for _ in range(3):
                     values = [b"%d" % each for each in range(number, number + 9)]
                     number += 9
                     await proposed(leader, values)
+                if turn % 3 == 0:
+                    sink = await running[0][0].sink("a", f"t{turn}", "r")
+                    part = await sink.part(0, 0, 0)
+                    await part.append_many([b"p%d" % turn] * 2)
+                    await sink.commit(0, [await part.close()])
+                    number += 2
                 logs, replica, made = running.pop(rng.randrange(len(running)))
                 if rng.random() < 0.5:
                     kill(logs)
@@ -158,14 +187,15 @@ def test_equal_states_after_many_restarts(tmp_path):
             end = (await leader.read(lambda chain: chain.applied)).index
             for _logs, _replica, made in running:
                 await made.last.reached(end)
-            fresh = Made()
+            fresh = Made(lambda: Agreed(states))
             await (await world.logs()).replica("a", fresh)
             await fresh.last.reached(end)
+            assert len(states) == end
             assert {made.last.hash for _logs, _replica, made in running} == {fresh.last.hash}
             assert fresh.last.loaded
             assert end == number
 
-    run(story)
+    run(story, 60 + 10 * ROUNDS)
 
 
 async def led_among(running):
@@ -355,3 +385,31 @@ def test_a_close_does_not_wait_long_for_a_snapshot(tmp_path, monkeypatch):
             await failing(asked, ClientClosed)
 
     run(story)
+
+
+def test_nothing_is_applied_that_is_not_acknowledged():
+    """What bookies store and the owner was not answered is in no replica; once it is answered it is in all."""
+    fakes = FakeCluster()
+    logs, other = (Logs(fakes.client(placement="random"), LogOptions(), now=lambda: 9.0) for _ in range(2))
+    followed, made = Made(), Made()
+
+    async def begun():
+        await logs.create("a")
+        leader = await logs.replica("a", made, stand=True)
+        assert await leader.leads(60)
+        await leader.propose(b"one")
+        return leader, await other.replica("a", followed)
+
+    leader, follower = fakes.succeed(begun())
+    fakes.spin(1.0)
+    fakes.judge = lambda request: "hold" if request.op == "add" and request.bookie != "b0" else "pass"
+    pending = fakes.outcome(leader.propose(b"two"))
+    fakes.spin(1.0)
+    assert fakes.held
+    assert (pending.done, made.last.applied, followed.last.applied) == (False, 1, 1)
+    fakes.judge = lambda _request: "pass"
+    fakes.let_go()
+    fakes.spin(1.0)
+    assert (pending.result(), made.last.applied, followed.last.applied) == ((1, b"two"), 2, 2)
+    for each in (leader, follower):
+        fakes.succeed(each.close())

@@ -1,6 +1,8 @@
 """Snapshots that are damaged, gone or half made: the one before and the log give the same state, whatever was hit."""
 
+import re
 import struct
+from pathlib import Path
 
 import pytest
 from twisted.internet.defer import Deferred
@@ -20,6 +22,7 @@ from tests.reactor import run
 
 # SPDX-License-Identifier: Apache-2.0
 
+LOG = Path(__file__).parents[3] / "log"
 DIGEST = Digest(DigestType.CRC32C, b"")
 POINTS = ["snapshot.created", "snapshot.written", "snapshot.closed", "snapshot.named"]
 FIELDS = {"ledger": 7, "entry": 15, "LAC": 23, "length": 31, "digest": 33, "content": -1}  # a byte of each
@@ -52,6 +55,17 @@ class Story:
     def bodies(self, snapshot):
         """The bodies of its entries on one bookie, by entry."""
         return self.cluster.bookies["b0"].ledgers[snapshot.ledger].entries
+
+    def segments(self):
+        async def listed():
+            return [each async for each in self.logs.segments("a")]
+
+        return self.cluster.succeed(listed())
+
+    def had(self, request):
+        """The entries that a request for some was answered with."""
+        there = self.cluster.bookies[request.bookie].ledgers[request.ledger].entries
+        return [entry for entry in range(request.entry, request.last + 1) if entry in there]
 
     def put(self, snapshot, entry, body):
         for bookie in ("b0", "b1", "b2"):
@@ -86,6 +100,40 @@ def test_a_damaged_snapshot_costs_only_time(entry, field):
         snapshot = story.kept[newest]
         story.put(snapshot, entry, flipped(story.bodies(snapshot)[entry], FIELDS[field]))
         assert story.loaded() == before
+
+
+def test_each_byte_of_a_snapshot():
+    """
+    Wrong on all bookies, in whichever entry: never a part of it, nor any other state; wrong on one of them, it is had
+    from another one.
+    """
+    story = Story()
+    newest = story.kept[2]
+    places = [(entry, place) for entry in (0, 1, 2) for place in range(len(story.bodies(newest)[entry]))]
+    for entry, place in places:
+        whole = story.bodies(newest)[entry]
+        story.put(newest, entry, flipped(whole, place))
+        assert story.loaded() == 20, (entry, place)
+        story.put(newest, entry, whole)
+    for number, (entry, place) in enumerate(places[::7]):
+        entries = story.cluster.bookies[f"b{number % 3}"].ledgers[newest.ledger].entries
+        whole, entries[entry] = entries[entry], flipped(entries[entry], place)
+        assert story.loaded() == 30, (entry, place)
+        entries[entry] = whole
+
+
+@pytest.mark.parametrize("entry", [0, 1, 2])
+def test_an_entry_of_a_snapshot_that_is_gone_or_cut(entry):
+    """On all bookies: the one before; an entry that is cut anywhere, too."""
+    story = Story()
+    newest = story.kept[2]
+    whole = story.bodies(newest)[entry]
+    for length in (0, 7, 31, len(whole) - 1):
+        story.put(newest, entry, whole[:length])
+        assert story.loaded() == 20
+    for bookie in story.cluster.bookies.values():
+        del bookie.ledgers[newest.ledger].entries[entry]
+    assert story.loaded() == 20
 
 
 def signed(body, old, new):
@@ -207,6 +255,41 @@ def test_a_snapshot_of_many_entries():
     assert story.cluster.succeed(work()) == b"".join(pieces)
     (*_kept, newest) = story.cluster.succeed(story.logs.snapshots("a"))
     assert (newest.entries, newest.bytes, newest.machine) == (4, 3 * SLICE_BYTES_MAX + 8, "Large")
+
+
+def test_a_new_replica_reads_what_it_needs_once():
+    """
+    Each entry of the newest snapshot and each of the log behind it, while writes go on; nothing of the log before, nor
+    of older snapshots.
+    """
+    story, values = Story(), iter(b"%d" % number for number in range(35, 90))
+    cluster, made = story.cluster, Made()
+    closed = [each.ledger for each in story.segments() if each.end <= 30]
+    behind = [each.ledger for each in story.segments() if each.end > 30]
+    assert closed
+    assert behind
+    pool, writers = cluster.pools[1], story.cluster.succeed(story.logs.own("a"))
+    pool.asked.clear()
+    begun = cluster.outcome(story.other.replica("a", made))
+    while not begun.done:
+        cluster.outcome(writers.append(next(values)))
+        cluster.spin(0.005)
+    read = [request for request in pool.asked if request.op in ("read", "batch")]
+    assert not {request.ledger for request in read} & {*closed, *(each.ledger for each in story.kept[:2])}
+    for ledger in (story.kept[2].ledger, *behind):
+        entries = [entry for request in read if request.ledger == ledger for entry in story.had(request)]
+        assert sorted(entries) == sorted(set(entries))
+        assert entries
+    assert made.last.loaded == 30
+    assert made.last.applied >= 35
+    cluster.succeed(begun.result().close())
+    cluster.succeed(writers.close())
+
+
+def test_each_step_is_a_point():
+    """Every step of a snapshot is one at which it is killed here."""
+    sources = "".join(path.read_text(encoding="utf-8") for path in sorted(LOG.glob("machine/*.py")))
+    assert set(re.findall(r"reached\(\"([a-z.]+)\"\)", sources)) == set(POINTS)
 
 
 @pytest.mark.parametrize("point", POINTS)

@@ -1,6 +1,8 @@
 """A log is trimmed: never above a hold, inside a segment too, through chunks, by any number of processes."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from twisted.internet.defer import Deferred, gatherResults
@@ -234,6 +236,13 @@ def test_chunks_are_trimmed(tmp_path, monkeypatch):
 
 
 POINTS = ["trim.held", "trim.doomed", "trim.fenced", "trim.deleted", "trim.cleared"]
+
+
+def test_each_step_of_a_trim_is_a_point():
+    """Every step of one is one at which it is killed here."""
+    log = Path(__file__).parents[3] / "log"
+    sources = "".join(path.read_text(encoding="utf-8") for path in sorted(log.rglob("*.py")))
+    assert set(re.findall(r"reached\(\"(trim\.[a-z]+)\"\)", sources)) == set(POINTS)
 
 
 @pytest.mark.parametrize(("point", "nth"), [(each, nth) for each in POINTS for nth in (1, 2)])
