@@ -18,7 +18,8 @@ from tests.reactor import reactor
 class Cluster:
     """`logs()` opens another handle, with a client and a session of its own."""
 
-    def __init__(self, open_store, stack, bookies) -> None:
+    def __init__(self, uri, open_store, stack, bookies) -> None:
+        self.uri = uri
         self.bookies = bookies
         self._open_store = open_store
         self._stack = stack
@@ -56,7 +57,7 @@ async def cluster(tmp_path, bookies=3, place=None):
                     running(tmp_path / str(number), own, bookie_id=f"b{number}", journal_sync_data=False)
                 )
             )
-        yield Cluster(open_store, stack, started)
+        yield Cluster(store.uri if place is None else place.uri, open_store, stack, started)
 
 
 async def values(reader, count=None):
