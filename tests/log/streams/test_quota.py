@@ -10,7 +10,8 @@ from quire.log.api import Logs
 from quire.log.core.streams.cursor_value import CursorValue
 from quire.log.streams import cursor, quota
 from quire.metadata.clock import pause, time_of_day
-from quire.protocol.errors import TooManyRequests
+from quire.metadata.memory.cluster import Fault
+from quire.protocol.errors import MetaStore, TooManyRequests
 from quire.protocol.log_errors import BacklogQuota
 from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.cluster import cluster, values
@@ -242,3 +243,23 @@ def test_dropped_from_the_consumer(monkeypatch, limit):
     assert 60 - 20 - 1.2 * LOOK_S <= story.cursor.mark <= 60 - 20 + 1
     found = [record.index for record in story.cluster.succeed(story.cursor.read())]
     assert found == list(range(story.cursor.mark, 60))
+
+
+def test_what_was_held_has_its_time_from_then_on():
+    """A ledger that can't be made at once when the hold is over fails no append that waited long before."""
+    story, failed = Behind(quota="hold", quota_bytes=50), []
+    story.append(20)
+    story.owner.roll()
+    story.cluster.spin(10)
+
+    def fault(name, _arguments):
+        if name != "create_ledger" or len(failed) == 2:
+            return None
+        failed.append(name)
+        return Fault(error=MetaStore("not now"))
+
+    story.cluster.store_fault = fault
+    story.cluster.succeed(story.cursor.seek("end"))
+    story.cluster.spin(4)
+    assert failed
+    assert [each.value.index for each in story.answers if each.done] == list(range(20))
