@@ -35,7 +35,7 @@ from quire.protocol.log_errors import LogDamaged, LogError
 CHANGES_BYTES_MAX = 64 << 20  # behind a checkpoint; then the next one
 LEDGER_BYTES_MAX = 1 << 30
 AT_ONCE = 32  # entries, for a writer's window has an end
-RUNS_A_TURN = 4096  # that are read before others have their turn
+RUNS_A_TURN = 4096  # that are read before others have as long as it took
 
 
 class CursorLedger:
@@ -83,12 +83,14 @@ class CursorLedger:
         self._changes_bytes += sum(map(len, entries))
 
     async def _encoded(self, taken: Taken) -> list[bytes]:
-        """What was taken, as the bodies of entries; between two of them others have their turn."""
+        """What was taken, as the bodies of entries; after each others have as long as it took."""
         found: list[bytes] = []
+        begun = self._clock.seconds()
         for body in bodies(taken.mark, taken.runs()):
             found.append(body)
             if len(body) >= BODY_BYTES:
-                await pause(self._clock, 0)
+                await pause(self._clock, self._clock.seconds() - begun)
+                begun = self._clock.seconds()
         return found
 
     async def _append(self, entries: list[bytes]) -> int:
@@ -114,7 +116,7 @@ async def load(client: Client, ledger: int, checkpoint: int, marks: Marks) -> No
     Adds what a ledger says, which is brought to its end first: its writer loses it.  The errors of a recovery and of
     reading, `LogDamaged`, with what could be read before; `TooManyRequests`, `UnknownFormat`.
     """
-    taken = 0
+    clock, taken, begun = client.reactor, 0, client.reactor.seconds()
     async with aclosing(_entries(client, ledger, checkpoint)) as entries:
         async for entry in entries:
             marks.rise(entry.mark)
@@ -122,8 +124,8 @@ async def load(client: Client, ledger: int, checkpoint: int, marks: Marks) -> No
                 marks.add_run(start, stop)
             taken += len(entry.runs)
             if taken >= RUNS_A_TURN:
-                await pause(client.reactor, 0)
-                taken = 0
+                await pause(clock, clock.seconds() - begun)
+                taken, begun = 0, clock.seconds()
 
 
 async def _entries(client: Client, ledger: int, checkpoint: int) -> AsyncGenerator[CursorEntry, None]:
