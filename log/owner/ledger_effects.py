@@ -89,17 +89,15 @@ class LedgerEffects:
 
     def create(self, effect: m.CreateLedger) -> None:
         async def work() -> None:
-            known = self._records.known
-            assert known is not None
-            manifest = known.value
             epoch = {"epoch": str(self._driver.me.epoch)}
-            tags = Tags("log-segment", manifest.id, manifest.name, self._records.new_id(), epoch)
             try:
+                manifest, version = self._records.known or await self._records.read()
+                tags = Tags("log-segment", manifest.id, manifest.name, self._records.new_id(), epoch)
                 writer = await self._driver.new_ledger(tags)
             except LedgerError as error:
                 self._failed(m.CreateFailed(error), error)
                 return
-            self.writers[writer.id] = Unnamed(writer, known.version)
+            self.writers[writer.id] = Unnamed(writer, version)
             self._driver.timers.calm("create")
             self._reached("open.created")
             self._driver.feed(m.LedgerCreated(writer.id))

@@ -33,12 +33,14 @@ class Rolling:
 
     @property
     def settings(self) -> LogSettings:
-        """Those of the newest manifest that is known: checked once for each, not for each entry."""
+        """
+        Those of the newest manifest that is known: checked once for each, not for each entry.  Of a log that is gone
+        the last ones, until its owner has heard of that.
+        """
         known = self._records.known
-        assert known is not None
-        if self._settings is None or self._settings[0] is not known.value:
+        if known is not None and (self._settings is None or self._settings[0] is not known.value):
             self._settings = known.value, LogSettings.of(known.value.settings)
-        return self._settings[1]
+        return LogSettings() if self._settings is None else self._settings[1]
 
     def making(self) -> LogSettings:
         """Those of the ledger that is made now."""

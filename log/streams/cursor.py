@@ -190,6 +190,11 @@ class Cursor:
             self._end(error)
             self._told |= is_told
             raise
+        except ClientClosed as error:
+            if self._error is None:
+                raise
+            self._told |= is_told
+            raise type(self._error)(str(self._error)) from error  # by which its ledger was left under way
         finally:
             if self._holding.marks is not marks:
                 self._unread.go(self.mark)

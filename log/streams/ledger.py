@@ -15,8 +15,16 @@ from twisted.internet.defer import Deferred
 
 from quire.client.api import Client, Writer
 from quire.conf.log import LogSettings
-from quire.log.core.streams.cursor_entries import CursorEntry, Kind, bodies, pack_change, pack_checkpoint, unpack_entry
-from quire.log.core.streams.marks import Marks
+from quire.log.core.streams.cursor_entries import (
+    BODY_BYTES,
+    CursorEntry,
+    Kind,
+    bodies,
+    pack_change,
+    pack_checkpoint,
+    unpack_entry,
+)
+from quire.log.core.streams.marks import Marks, Taken
 from quire.log.store.kept import Kept
 from quire.log.store.ledgers import Tags
 from quire.metadata.clock import pause
@@ -27,6 +35,7 @@ from quire.protocol.log_errors import LogDamaged, LogError
 CHANGES_BYTES_MAX = 64 << 20  # behind a checkpoint; then the next one
 LEDGER_BYTES_MAX = 1 << 30
 AT_ONCE = 32  # entries, for a writer's window has an end
+RUNS_A_TURN = 4096  # that are read before others have as long as it took
 
 
 class CursorLedger:
@@ -63,19 +72,26 @@ class CursorLedger:
     async def write_checkpoint(self, marks: Marks) -> None:
         """All of it, as it is now.  The errors of a writer."""
         taken = marks.take_all()
-        parts = []
-        for body in bodies(taken.mark, taken.runs()):
-            parts.append(body)
-            await pause(self._clock, 0)  # others have their turn
-        first = await self._append(pack_checkpoint(taken.mark, parts))
+        first = await self._append(pack_checkpoint(taken.mark, await self._encoded(taken)))
         self.checkpoint, self.mark, self._changes_bytes = first, taken.mark, 0
 
     async def write_change(self, marks: Marks) -> None:
         """What is new.  The errors of a writer."""
         taken = marks.take()
-        entries = [pack_change(taken.mark, body) for body in bodies(taken.mark, taken.runs())]
+        entries = [pack_change(taken.mark, body) for body in await self._encoded(taken)]
         await self._append(entries)
         self._changes_bytes += sum(map(len, entries))
+
+    async def _encoded(self, taken: Taken) -> list[bytes]:
+        """What was taken, as the bodies of entries; after each others have as long as it took."""
+        found: list[bytes] = []
+        begun = self._clock.seconds()
+        for body in bodies(taken.mark, taken.runs()):
+            found.append(body)
+            if len(body) >= BODY_BYTES:
+                await pause(self._clock, self._clock.seconds() - begun)
+                begun = self._clock.seconds()
+        return found
 
     async def _append(self, entries: list[bytes]) -> int:
         first = self._writer.last_add_pushed + 1
@@ -100,11 +116,16 @@ async def load(client: Client, ledger: int, checkpoint: int, marks: Marks) -> No
     Adds what a ledger says, which is brought to its end first: its writer loses it.  The errors of a recovery and of
     reading, `LogDamaged`, with what could be read before; `TooManyRequests`, `UnknownFormat`.
     """
+    clock, taken, begun = client.reactor, 0, client.reactor.seconds()
     async with aclosing(_entries(client, ledger, checkpoint)) as entries:
         async for entry in entries:
             marks.rise(entry.mark)
             for start, stop in entry.runs:
                 marks.add_run(start, stop)
+            taken += len(entry.runs)
+            if taken >= RUNS_A_TURN:
+                await pause(clock, clock.seconds() - begun)
+                taken, begun = 0, clock.seconds()
 
 
 async def _entries(client: Client, ledger: int, checkpoint: int) -> AsyncGenerator[CursorEntry, None]:

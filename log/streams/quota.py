@@ -71,8 +71,7 @@ class Quota:
     async def look(self) -> Slowest | None:
         """The slowest cursor, if appends fail or wait for it.  The errors of reading; `MetaStore`."""
         kept, window = self._kept, self._window
-        assert kept.log.known is not None
-        settings = kept.log.known.value.settings
+        settings = {} if kept.log.known is None else kept.log.known.value.settings  # a log that is gone has none
         slowest = await slowest_of(kept, self._end_of()) if has_quota(settings) else None
         over = "" if slowest is None else over_quota(settings, slowest.backlog)
         if slowest is None or not over:

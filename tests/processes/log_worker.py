@@ -18,6 +18,7 @@ is told for each batch, after its answer and in one write, so a line that was se
     ended <error> <text>
     half, part <number> <as text>                        of a task: it has written half of a part; the whole part
     receipt <batch> <first> <end> <again>, aborted <batch>       of a driver
+    acks <indexes>, stored                               of a consumer: it is about to acknowledge them; all are stored
 
 `die_at`, `stop_at`, `raise_at`, `nth`: it kills or stops itself, or raises, when it comes to that step for that time;
 before it stops it tells `stopped`.  It ends with its standard input, on which it takes the commands `roll`, `close` and
@@ -221,6 +222,20 @@ class Player:
 
         for first in range(0, self.job["logs"], 10):
             await gatherResults([Deferred.fromCoroutine(one(first + n)) for n in range(10)])
+        tell("ready")
+        await Deferred()
+
+    async def consumer(self):
+        """Holds a cursor, and acknowledges some of what it reads, out of order, until all of it was read."""
+        cursor, dice = await self.logs.cursor(self.job["log"], "billing", start="begin"), Random(self.job["seed"])
+        while records := await cursor.read(dice.randrange(1, 30)):
+            some = [record.index for record in records if dice.random() < 0.7]
+            dice.shuffle(some)
+            tell("acks", *some)
+            cursor.ack_many(some)
+            if dice.random() < 0.5:
+                await cursor.persist()
+                tell("stored")
         tell("ready")
         await Deferred()
 

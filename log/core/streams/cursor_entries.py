@@ -35,7 +35,7 @@ from quire.protocol.log_errors import LogDamaged, UnknownFormat
 
 MAGIC, VERSION = b"qcur", 1
 HEADER = struct.Struct(">4sBBHHHQ")
-BODY_BYTES = 64 << 10  # of an entry, about
+BODY_BYTES = 16 << 10  # of an entry, about: what is made or read of it in a turn
 PARTS_MAX = (1 << 16) - 1
 INDEX_MAX = (1 << 63) - 1
 ACKS_BYTES_MAX = 4 << 10  # in a value

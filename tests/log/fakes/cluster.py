@@ -18,13 +18,14 @@ from tests.reactor import reactor
 class Cluster:
     """`logs()` opens another handle, with a client and a session of its own."""
 
-    def __init__(self, uri, stack, bookies) -> None:
+    def __init__(self, uri, open_store, stack, bookies) -> None:
         self.uri = uri
         self.bookies = bookies
+        self._open_store = open_store
         self._stack = stack
 
     async def logs(self, reached=lambda _name: None, now=time_of_day, boottime=boottime, **options) -> Logs:
-        store = open_memory(reactor, self.uri)
+        store = await self._open_store()
         made = Logs(
             Client(reactor, store, ClientOptions(placement="random")),
             LogOptions(poll_ms=50, **options),
@@ -38,21 +39,25 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster(tmp_path, bookies=3):
-    """Started, and ended with all that was opened."""
+async def cluster(tmp_path, bookies=3, place=None):
+    """Started, and ended with all that was opened; its metadata is in memory, or at that place."""
     async with AsyncExitStack() as stack:
-        store = await new_store()
+        store = await (new_store() if place is None else place.ready())
         stack.push_async_callback(store.close)
+
+        async def open_store():
+            return open_memory(reactor, store.uri) if place is None else await place.open()
+
         started = []
         for number in range(bookies):
-            own = open_memory(reactor, store.uri)
+            own = await open_store()
             stack.push_async_callback(own.close)
             started.append(
                 await stack.enter_async_context(
                     running(tmp_path / str(number), own, bookie_id=f"b{number}", journal_sync_data=False)
                 )
             )
-        yield Cluster(store.uri, stack, started)
+        yield Cluster(store.uri if place is None else place.uri, open_store, stack, started)
 
 
 async def values(reader, count=None):

@@ -7,7 +7,7 @@ from quire.log.core.edits import Publish
 from quire.log.core.upkeep_edits import Clear
 from quire.log.core.values import Counts
 from quire.log.store.editing import LogRecords
-from quire.protocol.log_errors import AppendUnknown, SegmentLost
+from quire.protocol.log_errors import AppendUnknown, LogFenced, NoSuchLog, NotOwner, SegmentLost
 from tests.log.fakes.cluster import cluster, values
 from tests.metadata.stories import failing
 from tests.reactor import reactor, run
@@ -86,5 +86,26 @@ def test_a_log_that_is_gone_with_its_ledger(tmp_path):
             await other.delete("a")
             await other.tidy(abandon=True)
             await failing(waiting, AppendUnknown)
+
+    run(story)
+
+
+@pytest.mark.parametrize("appended", [False, True])
+def test_an_owner_whose_manifest_somebody_missed(tmp_path, appended):
+    """Upkeep of the same process looked for the log in vain: what is appended is answered, by the log or its end."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(append_ms=1000), await world.logs()
+            await logs.create("a", roll_records=1)
+            owner = await logs.own("a")
+            if appended:
+                await owner.append(b"0")
+            owner.records.known = None
+            assert (await owner.append(b"next")).index == appended
+            await other.delete("a")
+            await other.tidy()
+            owner.records.known = None
+            await failing(owner.append(b"late"), NoSuchLog, LogFenced, NotOwner)
 
     run(story)

@@ -1,12 +1,17 @@
 """A durable cursor: what is acknowledged stays so, the rest comes again; one holder, the newest."""
 
+from random import Random
+
 import pytest
 from twisted.internet.defer import Deferred
 
+from quire.conf.log import LogOptions
+from quire.log.api import Logs
 from quire.log.store.holds import cursors
 from quire.log.streams import holding
 from quire.protocol.errors import ClientClosed, TooManyRequests
 from quire.protocol.log_errors import LogFenced, LogTrimmed, NoSuchCursor
+from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.cluster import cluster
 from tests.log.fakes.killed import kill
 from tests.log.upkeep.test_trims import WANTED, filled, records_of
@@ -336,3 +341,40 @@ def test_deleted_under_its_holder(tmp_path):
             assert [info async for info in logs.cursors("a")] == []
 
     run(story)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_kill_brings_back_what_was_acknowledged_last(seed):
+    """
+    On virtual time, without a call that stores: at most what was acknowledged within `cursor_ms` and the time of a
+    write comes again, and all that was not acknowledged.
+    """
+    cluster, dice, at = FakeCluster(seed=seed), Random(seed), {}
+    first, second = (
+        Logs(cluster.client(placement="random"), LogOptions(cursor_ms=1000), now=lambda: 9.0) for _ in range(2)
+    )
+
+    async def opened():
+        await first.create("a", roll_records=300)
+        owner = await first.own("a")
+        await owner.append_many([b""] * 1000)
+        await owner.close()
+        return await first.cursor("a", "billing", start="begin")
+
+    cursor = cluster.succeed(opened())
+    order = dice.sample(range(1000), 700)
+    for index in order:
+        cursor.ack(index)
+        at[index] = cluster.clock.seconds()
+        cluster.spin(0.01)
+    cluster.spin(dice.random() * 0.5)
+    died = cluster.clock.seconds()
+    killed = cluster.pools[0].number
+    cluster.judge = lambda request: "drop" if request.client == killed else "pass"
+    again = cluster.succeed(second.cursor("a", "billing"))
+    found = cluster.succeed(given(again, max_records=2000))
+    lost = [index for index in found if index in at]
+    assert set(range(1000)) - set(found) <= set(at)
+    assert set(range(1000)) - set(at) <= set(found)
+    assert died - min([at[index] for index in lost], default=died) <= 1.0 + 20 * cluster.latency
+    assert len(lost) <= 102

@@ -114,6 +114,38 @@ def test_clocks_that_can_not_be_believed(tmp_path):
     run(story)
 
 
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "zookeeper"])
+def test_wrong_clocks_beside_each_store(tmp_path, request, kind):
+    """
+    Records and acknowledgements that would be old by a clock a year ahead of the store's, and by one that jumps with
+    the store's or without it: nothing goes.  What is old by clocks that agree goes.
+    """
+    place = request.getfixturevalue(f"{kind}_place")
+
+    async def story():
+        async with cluster(tmp_path, place=place) as world:
+            logs, jumped = await world.logs(batch_bytes=1), [0]
+            await filled(logs, retention_ms=HOUR_MS, ttl_ms=HOUR_MS)
+            await put_cursor(logs, "c1", 3)
+            ahead = await world.logs(now=lambda: time_of_day() + YEAR_S)
+            jumping, alone = [await world.logs(now=lambda: time_of_day() + jumped[0]) for _ in range(2)]
+            store = jumping.bk.store.records.clock
+            jumping.bk.store.records.clock = lambda: store().addCallback(lambda ms: ms + jumped[0] * 1000)
+            assert (await jumping.tidy()).expired == (await alone.tidy()).expired == {}
+            jumped[0] = YEAR_S
+            for _ in range(2):
+                for each in (ahead, jumping, alone):
+                    assert (await each.tidy()).expired == {}
+            assert (await mark_of(logs, "c1"), (await logs.info("a")).begin) == (3, 0)
+            later = await world.logs(now=lambda: time_of_day() + YEAR_S)
+            real = later.bk.store.records.clock
+            later.bk.store.records.clock = lambda: real().addCallback(lambda ms: ms + YEAR_S * 1000)
+            assert list((await later.tidy()).expired.values()) == [18]
+            assert await mark_of(logs, "c1") == 20
+
+    run(story, 60)
+
+
 def test_a_round_in_which_nothing_would_go_is_one_read(tmp_path):
     """Neither holds nor clocks are asked."""
 

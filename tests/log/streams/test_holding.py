@@ -2,11 +2,15 @@
 
 import pytest
 from twisted.internet.defer import Deferred
+from twisted.logger import formatEvent, globalLogPublisher
 
+from quire.conf.log import LogOptions
+from quire.log.api import Logs
 from quire.log.streams import ledger
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import MetaStore
 from quire.protocol.log_errors import LogFenced
+from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.cluster import cluster
 from tests.log.fakes.killed import Doomed
 from tests.log.streams.test_cursor import given, value_of
@@ -163,3 +167,55 @@ def test_two_openers(tmp_path):
             await nothing_leaks(logs, ledgers)
 
     run(story)
+
+
+def lost(story):
+    """Its ledger is deleted; where the cursor goes on then."""
+    story.cluster.succeed(story.second.bk.delete_ledger(story.ledger))
+    return 3
+
+
+def damaged(story):
+    """The last entry, on all bookies; the one before says 6."""
+    for bookie in story.cluster.bookies.values():
+        entries = bookie.ledgers[story.ledger].entries
+        entries[max(entries)] = entries[max(entries)][:-1] + b"\x81"
+    return 6
+
+
+class Stored:
+    """On virtual time: a cursor whose value says 3, and whose ledger 3, then 6, then 8 besides."""
+
+    def __init__(self):
+        self.cluster = FakeCluster()
+        self.first, self.second = (
+            Logs(self.cluster.client(placement="random"), LogOptions(batch_bytes=1, **more), now=lambda: 9.0)
+            for more in ({"cursor_ms": SLOW}, {})
+        )
+        self.ledger = self.cluster.succeed(self._stored())
+        self.cluster.succeed(self.second.bk.recover_ledger(self.ledger))
+
+    async def _stored(self):
+        await filled(self.first)
+        cursor = await self.first.cursor("a", "billing", start="begin")
+        for some in ([range(3), 5], [3, 4], [8]):
+            cursor.ack_many(some)
+            await cursor.persist()
+        return (await value_of(self.first, "billing")).ledger
+
+
+@pytest.mark.parametrize("unreadable", [lost, damaged])
+def test_a_ledger_that_can_t_be_read(unreadable):
+    """What it says comes again; the warning says where the cursor goes on, and where its value is."""
+    story, events = Stored(), []
+    mark = unreadable(story)
+    globalLogPublisher.addObserver(events.append)
+    try:
+        cursor = story.cluster.succeed(story.second.cursor("a", "billing"))
+    finally:
+        globalLogPublisher.removeObserver(events.append)
+    assert story.cluster.succeed(given(cursor)) == list(range(mark, 20))
+    (warned,) = [formatEvent(event) for event in events if event.get("cursor") == "billing"]
+    assert f"goes on from index {mark}, its value says 3" in warned
+    assert f"ledger {story.ledger}" in warned
+    story.cluster.succeed(cursor.close())

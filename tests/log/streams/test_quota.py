@@ -3,12 +3,17 @@
 from dataclasses import replace
 
 import pytest
+from twisted.internet.defer import succeed
 
+from quire.conf.log import LogOptions
+from quire.log.api import Logs
 from quire.log.core.streams.cursor_value import CursorValue
-from quire.log.streams import quota
+from quire.log.streams import cursor, quota
 from quire.metadata.clock import pause, time_of_day
-from quire.protocol.errors import TooManyRequests
+from quire.metadata.memory.cluster import Fault
+from quire.protocol.errors import MetaStore, TooManyRequests
 from quire.protocol.log_errors import BacklogQuota
+from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.cluster import cluster, values
 from tests.log.streams.test_expiring import mark_of, put_cursor
 from tests.log.upkeep.test_trims import records_of
@@ -16,6 +21,9 @@ from tests.metadata.stories import failing
 from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
+
+
+LOOK_S, ABOVE_S = quota.LOOK_S, quota.ABOVE_S
 
 
 @pytest.fixture(autouse=True)
@@ -144,3 +152,114 @@ def test_a_look_that_fails_changes_nothing(tmp_path):
             await until(lambda: owner.window.refusal is None)
 
     run(story)
+
+
+class Behind:
+    """On virtual time: an owner whose records are ten bytes, one each second, and a consumer in another process."""
+
+    def __init__(self, **settings):
+        self.cluster = FakeCluster()
+        clock = self.cluster.clock
+        clock.advance(1e6)
+        self.cluster.store.records.clock = lambda: succeed(int(clock.seconds() * 1000))
+        self.logs, self.other = (
+            Logs(
+                self.cluster.client(placement="random"),
+                LogOptions(append_ms=5000),
+                now=clock.seconds,
+                boottime=clock.seconds,
+            )
+            for _ in range(2)
+        )
+        self.owner, self.cursor = self.cluster.succeed(self._begun(settings))
+        self.answers = []
+
+    async def _begun(self, settings):
+        await self.logs.create("a", **settings)
+        owner = await self.logs.own("a")
+        return owner, await self.other.cursor("a", "slow", start="begin")
+
+    def append(self, seconds):
+        """One record each second; those that are answered, in order."""
+        for _ in range(seconds):
+            self.answers.append(self.cluster.outcome(self.owner.append(b"0123456789")))
+            self.cluster.spin(1.0)
+
+    def catch_up(self):
+        """The consumer is done with all that is there."""
+        for record in self.cluster.succeed(self.cursor.read()):
+            self.cursor.ack(record.index)
+
+
+LIMITS = [{"quota_bytes": 200}, {"quota_ms": 20_000}]
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_refused_until_the_consumer_has_caught_up(monkeypatch, limit):
+    """Within a look of the quota's end appends fail, and go on by themselves once the mark is written and looked at."""
+    monkeypatch.setattr(quota, "LOOK_S", LOOK_S)
+    monkeypatch.setattr(quota, "ABOVE_S", ABOVE_S)
+    story = Behind(quota="refuse", **limit)
+    story.append(60)
+    refused = [isinstance(each.error, BacklogQuota) for each in story.answers]
+    assert refused == sorted(refused)
+    assert 20 <= refused.count(False) <= 20 + 1.2 * LOOK_S
+    story.catch_up()
+    story.cluster.spin(1.5 * cursor.LOOK_S + 1.2 * ABOVE_S + 1)
+    story.append(10)
+    assert [each.error for each in story.answers[60:]] == [None] * 10
+    assert [each.value.index for each in story.answers if each.error is None] == list(range(refused.count(False) + 10))
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("how", ["catches up", "seeks", "is deleted"])
+def test_held_until_the_consumer_has_caught_up(monkeypatch, limit, how):
+    """Also longer than an append may take; then all that waits is stored by itself, in order."""
+    monkeypatch.setattr(quota, "LOOK_S", LOOK_S)
+    monkeypatch.setattr(quota, "ABOVE_S", ABOVE_S)
+    story = Behind(quota="hold", **limit)
+    story.append(60)
+    held = [not each.done for each in story.answers]
+    assert held == sorted(held)
+    assert 20 <= held.count(False) <= 20 + 1.2 * LOOK_S
+    if how == "catches up":
+        story.catch_up()
+        story.cluster.spin(1.5 * cursor.LOOK_S)
+    elif how == "seeks":
+        story.cluster.succeed(story.cursor.seek("end"))
+    else:
+        story.cluster.succeed(story.other.delete_cursor("a", "slow"))
+    story.cluster.spin(1.2 * ABOVE_S + 1)
+    assert [each.value.index for each in story.answers if each.done] == list(range(60))
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_dropped_from_the_consumer(monkeypatch, limit):
+    """No append waits or fails; the holder follows its mark, and is given what is left, the newest."""
+    monkeypatch.setattr(quota, "LOOK_S", LOOK_S)
+    story = Behind(quota="drop", **limit)
+    story.append(60)
+    assert [each.value.index for each in story.answers] == list(range(60))
+    assert 60 - 20 - 1.2 * LOOK_S <= story.cursor.mark <= 60 - 20 + 1
+    found = [record.index for record in story.cluster.succeed(story.cursor.read())]
+    assert found == list(range(story.cursor.mark, 60))
+
+
+def test_what_was_held_has_its_time_from_then_on():
+    """A ledger that can't be made at once when the hold is over fails no append that waited long before."""
+    story, failed = Behind(quota="hold", quota_bytes=50), []
+    story.append(20)
+    story.owner.roll()
+    story.cluster.spin(10)
+
+    def fault(name, _arguments):
+        if name != "create_ledger" or len(failed) == 2:
+            return None
+        failed.append(name)
+        return Fault(error=MetaStore("not now"))
+
+    story.cluster.store_fault = fault
+    story.cluster.succeed(story.cursor.seek("end"))
+    story.cluster.spin(4)
+    assert failed
+    assert [each.value.index for each in story.answers if each.done] == list(range(20))

@@ -156,7 +156,60 @@ def test_a_segment_that_is_lost(tmp_path):
     run(story)
 
 
-@pytest.mark.parametrize("point", [None, "end.settled", "trim.held", "trim.doomed", "trim.fenced", "trim.cleared"])
+OWNERS_POINTS = ["move.closed", "end.settled", "end.marked"]
+
+
+@pytest.mark.parametrize("point", OWNERS_POINTS)
+def test_an_owner_that_ends_its_log_is_killed(tmp_path, point):
+    """Under load, at each step: done again by another process the end is one; what was acknowledged is there."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            doomed = Doomed(point, 1)
+            first, third = await world.logs(doomed.reached), await world.logs()
+            await third.create("a", roll_records=40)
+            owner = await first.own("a")
+            load = Load(owner)
+            await load.some(50)
+            doomed.logs = first
+            story_of(owner.terminate()).addErrback(lambda _failure: None)
+            await doomed.died.addTimeout(60, reactor)
+            acked = dict(load.acked)
+            ends = [await third.terminate("a") for _ in range(2)]
+            assert ends[0] == ends[1]
+            found = await values(await third.read("a"))
+            assert len(found) == ends[0].index
+            assert {index: found[index] for index in acked} == acked
+            assert (await third.info("a")).end == len(found)
+            await third.tidy()
+            there, named = await ledgers_of(third)
+            assert there == named
+
+    run(story)
+
+
+def test_ended_by_several_at_once(tmp_path):
+    """Under load: the end is one for all of them."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            all_of_them = [await world.logs() for _ in range(4)]
+            await all_of_them[0].create("a", roll_records=40)
+            load = Load(await all_of_them[0].own("a"))
+            await load.some(50)
+            ends = await gatherResults([story_of(logs.terminate("a")) for logs in all_of_them])
+            await load.done
+            assert len(set(ends)) == 1
+            found = await values(await all_of_them[1].read("a"))
+            assert len(found) == ends[0].index
+            assert {index: found[index] for index in load.acked} == load.acked
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    "point", [None, "end.settled", "trim.held", "trim.doomed", "trim.fenced", "trim.deleted", "trim.cleared"]
+)
 def test_truncated_under_load(tmp_path, point):
     """Killed at each step, too: what was there goes, cursors move to the end, the next index is unchanged."""
 
@@ -196,5 +249,36 @@ def test_an_empty_log_is_truncated(tmp_path):
             for _ in range(2):
                 assert await logs.truncate("a") == 20
             assert await values(await logs.read("a")) == []
+
+    run(story)
+
+
+def test_truncated_by_several_at_once(tmp_path):
+    """Beside an owner and a consumer who goes on: no append fails, and what comes behind is given to it."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            all_of_them = [await world.logs(batch_bytes=1) for _ in range(4)]
+            logs = all_of_them[0]
+            await filled(logs)
+            load = Load(await logs.own("a"))
+            consumer = await all_of_them[1].cursor("a", "billing", start=4)
+            await load.some(10)
+            begins = await gatherResults([story_of(each.truncate("a")) for each in all_of_them[1:]])
+            assert min(begins) >= 30
+            await load.some(10)
+            await load.owner.close()
+            await load.done
+            assert isinstance(load.error, NotOwner)
+            assert sorted(load.acked) == list(range(20, 20 + len(load.acked)))
+            begin = (await logs.info("a")).begin
+            assert begin == max(begins)
+            while consumer.mark < begin:
+                await pause(reactor, 0.005)
+            found = [record.index for record in await consumer.read()]
+            assert found == list(range(begin, 20 + len(load.acked)))
+            await logs.tidy()
+            there, named = await ledgers_of(logs)
+            assert there == named
 
     run(story)

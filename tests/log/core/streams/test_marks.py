@@ -1,5 +1,6 @@
 """What a consumer is done with, against a set of integers."""
 
+import tracemalloc
 from itertools import chain, pairwise
 from random import Random
 
@@ -91,3 +92,26 @@ def test_runs_of_pages():
     assert list(runs_of({0: 0b1011 | 1 << 255, 1: 1, 3: 2}, 1)) == [(1, 2), (3, 4), (255, 257), (769, 770)]
     assert list(runs_of({0: 3, 1: 4}, 257)) == [(258, 259)]
     assert list(runs_of({}, 0)) == []
+
+
+@pytest.mark.parametrize(
+    ("indexes", "pages", "bytes_max"),
+    [
+        (range(PAGE - 1, PAGE << 16, PAGE), 1 << 16, 200 << 16),  # a page each: 10^6 of them take 200 MB
+        (range(1, 1 << 20, 2), (1 << 20) // PAGE, 200 * ((1 << 20) // PAGE)),
+        ([range(1, 10**7)], 10**7 // PAGE + 1, 8_000_000),
+    ],
+)
+def test_memory_of_pages(indexes, pages, bytes_max):
+    """At most 200 bytes each, whether one record of it is acknowledged or all, with what is to be stored."""
+    marks = Marks(0, WIDE)
+    some = list(indexes)
+    Random(1).shuffle(some)
+    tracemalloc.start()
+    try:
+        marks.add_many(some)
+        taken, _most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert marks.pages == pages
+    assert pages * 30 < taken <= bytes_max

@@ -1,13 +1,17 @@
 """Resends of producers: stored once and in order, over fences and takeovers, whatever their first try became."""
 
+from random import Random
+
 import pytest
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import gatherResults
 
 from quire.log.owner.appending import producing
 from quire.log.owner.appending.appends import Position
 from quire.metadata.clock import pause
-from quire.protocol.log_errors import LogFenced, NotOwner
+from quire.protocol.errors import ClientClosed
+from quire.protocol.log_errors import AppendUnknown, LogFenced, NotOwner
 from tests.log.fakes.cluster import cluster, values
+from tests.log.fakes.killed import kill
 from tests.metadata.stories import failing
 from tests.reactor import reactor, run
 
@@ -112,30 +116,60 @@ def test_a_fence(tmp_path):
     run(story)
 
 
-def test_resends_to_several_owners(tmp_path):
-    """Each append 0 to 3 times, over 20 takeovers by force: stored once, in order."""
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_resends_to_several_owners(tmp_path, seed, killed):
+    """
+    Each append of three producers 1 to 4 times, over 20 takeovers, by force or from one that was killed, and again to
+    the next owner: stored once, in order, and each answer is the record's index.
+    """
 
     async def story():
         async with cluster(tmp_path) as world:
-            both = [await world.logs(append_ms=3000), await world.logs(append_ms=3000)]
-            await both[0].create("a", dedup=True, roll_records=7)
-            sequence = 0
-            owner = await both[0].own("a")
-            for number in range(20):
-                sent = []
-                for each in range(sequence, sequence + 6):
-                    sent += [owner.append(b"p%d" % each, producer="p", sequence=each) for _ in range(1 + each % 4)]
-                taking = Deferred.fromCoroutine(both[(number + 1) % 2].own("a", force=True))
-                for each in sent:
-                    each.addErrback(lambda failure: failure.trap(LogFenced, NotOwner))
-                owner = await taking
-                await gatherResults(sent)
-                done = await appended(owner, range(sequence, sequence + 6))
-                assert all(each.index >= 0 for each in done)
-                sequence += 6
-            assert await values(await both[0].read("a"), 120) == [b"p%d" % each for each in range(120)]
+            dice, sequences, told = Random(seed), dict.fromkeys(PRODUCERS, 0), {}
+            looking = await world.logs()
+            await looking.create("a", dedup=True, roll_records=7)
+            logs = await world.logs(append_ms=3000)
+            owner = await logs.own("a")
+            for _ in range(20):
+                sent, wanted = [], []
+                for producer in dice.choices(PRODUCERS, [8, 8, 1], k=6):
+                    wanted.append((producer, sequences[producer]))
+                    sequences[producer] += 1
+                for each in wanted:
+                    sent += [asked(owner, each, told) for _ in range(dice.randint(1, 4))]
+                await gatherResults(sent[: dice.randrange(len(sent))])
+                if killed:
+                    kill(logs)
+                logs = await world.logs(append_ms=3000)
+                owner = await logs.own("a", force=not killed)
+                newest = [(producer, count - 1) for producer, count in sequences.items() if count]
+                again = [asked(owner, each, told) for each in [*wanted, *newest] for _ in range(dice.randint(1, 3))]
+                await gatherResults(again)
+            found = await values(await looking.read("a"), 120)
+            for producer in PRODUCERS:
+                mine = [value for value in found if value.startswith(producer.encode())]
+                assert mine == [b"%s%d" % (producer.encode(), each) for each in range(sequences[producer])]
+            for (producer, sequence), indexes in told.items():
+                assert indexes == {found.index(b"%s%d" % (producer.encode(), sequence))}
+            assert len(told) == 120
 
-    run(story)
+    run(story, 60)
+
+
+PRODUCERS = ["p", "q", "r"]
+
+
+def asked(owner, each, told):
+    """One try of an append; its index is noted, and a failure that a resend is for passed over."""
+    producer, sequence = each
+
+    def answered(position):
+        assert position.index >= 0
+        told.setdefault(each, set()).add(position.index)
+
+    done = owner.append(b"%s%d" % (producer.encode(), sequence), producer=producer, sequence=sequence)
+    return done.addCallbacks(answered, lambda failure: failure.trap(LogFenced, NotOwner, AppendUnknown, ClientClosed))
 
 
 def test_what_is_no_producer(tmp_path):

@@ -3,12 +3,15 @@
 import math
 from random import Random
 
+import pytest
 from twisted.internet.defer import gatherResults
 from twisted.internet.task import Clock
 
 from quire.conf.log import LogOptions, LogSettings
+from quire.log.api import Logs
 from quire.log.core.streams.rates import Rate
 from quire.log.owner.appending.window import LOOK_S, Window
+from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.cluster import cluster, values
 from tests.reactor import reactor, run
 
@@ -115,6 +118,69 @@ def test_an_end():
     sender.window.end()
     assert ready.called
     assert not clock.getDelayedCalls()
+
+
+class Appending:
+    """An owner on virtual time that always has so many calls of a size under way; `stored` are records."""
+
+    def __init__(self, cluster, logs, name, size, calls=4, **settings):
+        self.size, self.stored, self.entries = size, 0, 0
+        cluster.succeed(logs.create(name, **settings))
+        self.owner = cluster.succeed(logs.own(name))
+        for _ in range(calls):
+            self.append()
+
+    def append(self, _done=None):
+        if _done is not None:
+            self.stored += self.size
+            self.entries += 1
+        self.owner.append_many([b"0123456789"] * self.size).addCallback(self.append)
+
+
+def virtual(**options):
+    """A cluster on virtual time, and a process's logs on it."""
+    world = FakeCluster()
+    return world, Logs(world.client(placement="random"), LogOptions(**options), now=world.clock.seconds)
+
+
+@pytest.mark.parametrize("size", [1, 30, 450])
+@pytest.mark.parametrize("settings", [{"rate_records": 500}, {"rate_bytes": 5000}])
+def test_an_owner_keeps_its_rate(size, settings):
+    """Within 5 % over ten seconds of virtual time, however large the calls are."""
+    world, logs = virtual()
+    appending = Appending(world, logs, "a", size, calls=100 if size < 450 else 4, **settings)
+    world.spin(3)
+    before = appending.stored
+    world.spin(10)
+    assert math.isclose(appending.stored - before, 5000, rel_tol=0.05, abs_tol=size if size == 450 else 0)
+
+
+def test_batches_larger_than_the_bucket_do_not_starve():
+    """Nor do the small ones of another log that have the same rate together with it."""
+    world, logs = virtual(rate_records=500)
+    large = Appending(world, logs, "large", 2000)
+    small = Appending(world, logs, "small", 1)
+    for _ in range(4):
+        before = large.entries, small.entries
+        world.spin(60)
+        assert large.entries - before[0] >= 3
+        assert small.entries - before[1] >= 10
+    assert math.isclose(large.stored + small.stored, 240 * 500, rel_tol=0.05)
+
+
+@pytest.mark.parametrize("rate", [0, 1, 500])
+def test_a_throttled_log_does_not_slow_another(rate):
+    """Of the same client: on virtual time it is answered as often as alone, within a tenth."""
+
+    def stored(beside):
+        world, logs = virtual()
+        if beside:
+            Appending(world, logs, "slow", 100, calls=50, rate_records=rate)
+        other = Appending(world, logs, "other", 3, calls=1)
+        world.spin(3)
+        return other.stored
+
+    assert math.isclose(stored(True), stored(False), rel_tol=0.1)
 
 
 def test_a_throttled_log(tmp_path):

@@ -359,3 +359,50 @@ def test_an_owner_compacts_its_log(tmp_path):
             assert seen == sorted(seen)
 
     run(story)
+
+
+async def replayed(logs, compacted):
+    """The map that its records make, and how many they are."""
+    reader, made, count = await logs.read("a", compacted=compacted), {}, 0
+    async for batch in reader.batches():
+        count += len(batch.values)
+        made.update(zip(batch.keys, batch.values, strict=True))
+    await reader.close()
+    return {key: value for key, value in made.items() if value}, count
+
+
+MANY = pytest.param(1_000_000, 10_000, marks=[pytest.mark.long, pytest.mark.timeout(600)])
+
+
+@pytest.mark.parametrize(("count", "keys"), [(20_000, 200), MANY])
+def test_many_records_of_few_keys(tmp_path, count, keys):
+    """Compacted three times, and with a tail that is not: the map of a full replay, of as many records as keys."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, dice, wanted = await world.logs(compaction_keys=keys // 3), Random(keys), {}
+            await logs.create("a", roll_records=count // 20, compaction=True)
+            owner, step = await logs.own("a"), count // 40
+            for number in range(40):
+                some = [b"%d" % dice.randrange(keys) for _ in range(step)]
+                new = [b"" if dice.random() < 0.1 else b"%d-%d" % (number, each) for each in range(step)]
+                wanted.update(zip(some, new, strict=True))
+                await owner.append_many(new, keys=some)
+                if number in {12, 13, 37}:
+                    owner.roll()
+                    await owner.barrier()  # in the next segment
+                    await logs.compact("a")
+                    there = {key: value for key, value in wanted.items() if value}
+                    assert await replayed(logs, compacted=True) == (there, len(there))
+            await owner.barrier()
+            done = (await manifest_of(logs)).compacted
+            assert done.horizon == 38 * step - 1
+            wanted = {key: value for key, value in wanted.items() if value}
+            whole, left = await replayed(logs, compacted=False), await replayed(logs, compacted=True)
+            assert whole == (wanted, count)
+            assert left[0] == wanted
+            assert left[1] == sum(each.records for each in done.ledgers) + 2 * step
+            assert left[1] <= keys + 2 * step
+            await owner.close()
+
+    run(story, 15 if count < 100_000 else 600)
