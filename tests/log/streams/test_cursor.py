@@ -9,7 +9,8 @@ from quire.conf.log import LogOptions
 from quire.log.api import Logs
 from quire.log.store.holds import cursors
 from quire.log.streams import holding
-from quire.protocol.errors import ClientClosed, TooManyRequests
+from quire.metadata.memory.cluster import Fault
+from quire.protocol.errors import ClientClosed, MetaStore, TooManyRequests
 from quire.protocol.log_errors import LogFenced, LogTrimmed, NoSuchCursor
 from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.cluster import cluster
@@ -191,6 +192,37 @@ def test_a_fence_without_another_holder(tmp_path):
             assert value.ledger not in (None, before)
             assert [each.ledger for each in value.doomed] == [before]
             assert await given(await other.cursor("a", "billing"), max_records=6) == [0, 1, 3, 5, 7, 8]
+
+    run(story)
+
+
+@pytest.mark.parametrize("applied", [False, True])
+def test_a_seek_whose_answer_is_lost(tmp_path, applied):
+    """Whether it took effect or not, it does before the handle stores anything else; its old mark is gone."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(batch_bytes=1), await world.logs()
+            await filled(logs)
+            cursor = await logs.cursor("a", "billing", start="begin")
+            cursor.ack_many([range(12)])
+            await cursor.persist()
+            lost = [True]
+
+            def faults(operation, _arguments):
+                if operation == "record_multi" and lost:
+                    lost.clear()
+                    return Fault(error=MetaStore("no answer"), applied=applied)
+                return None
+
+            logs.bk.store.faults = faults
+            await failing(asked(cursor.seek(4)), MetaStore)
+            await cursor.persist()
+            assert not lost
+            assert (cursor.mark, await given(cursor)) == (4, list(range(4, 20)))
+            await cursor.close()
+            again = await other.cursor("a", "billing")
+            assert await given(again) == list(range(4, 20))
 
     run(story)
 
