@@ -3,8 +3,8 @@ Whether a history of calls is linearizable: whether some order of them explains 
 before one that was answered before it began.
 
 Knows: Wing and Gong's search, with Lowe's memory of what was tried: which calls are done, as the bits of a number, and
-the state that they led to.
-Does not know: what is called; a `Model` says what a call does.
+the state that they led to; that a read changes nothing.
+Does not know: what else is called; a `Model` says what a call does.
 
 A call without an answer may take effect at any time after it began, or never.
 """
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 STEPS_MAX = 1_000_000
 NEVER = float("inf")
+READ = "read"  # the verb of a call that changes nothing, in every model
 
 Model = Callable[[Any, Any], tuple[Hashable, Any]]  # (state, what is called) -> the state after it, and the answer
 
@@ -78,6 +79,10 @@ def _search(calls: Sequence[Call], model: Model, initial: Hashable, steps_max: i
             if after == state if calls[number].end == NEVER else answer != calls[number].answer:
                 continue
             found = done | 1 << number, after
+            if calls[number].what[0] == READ:  # an order with it later is one with it now: nothing else is tried
+                following = [] if found in tried else [found]
+                tried.add(found)
+                break
             if found not in tried:
                 tried.add(found)
                 following.append(found)

@@ -153,6 +153,14 @@ def test_a_long_history_takes_few_steps():
     assert is_linearizable(calls, steps_max=20_000)
 
 
+def test_reads_at_once_take_few_steps():
+    """Which of them are first is all the same, also where what some of them saw is wrong in the end."""
+    calls = [Call(0, 10, "x", READ, None) for _ in range(40)]
+    calls += [Call(0, NEVER, "x", write(1)), *(Call(5, 20, "x", READ, 1) for _ in range(40))]
+    assert is_linearizable(calls, steps_max=200)
+    assert not is_linearizable([*calls, Call(21, 22, "x", READ, None)], steps_max=200)
+
+
 def test_too_many_steps_are_no_verdict():
     """A check that would not end says so."""
     calls = [Call(0, 10, "x", write(number)) for number in range(20)]

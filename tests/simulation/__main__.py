@@ -29,12 +29,13 @@ if os.environ.get("PYTHONHASHSEED") != "0":
 
 
 def tell_broken(plan: Plan, violation: Violation) -> None:
-    small = shrink(plan, violation)
-    history, again = replay(small, trace=True)
     print(
         f"\nBROKEN  {violation}\n{plan}\nreplay: python -m tests.simulation --seed {plan.seed} --profile "
-        f"{plan.profile.name!r} --trace"
+        f"{plan.profile.name!r} --trace",
+        flush=True,  # before the search for a smaller one, which takes its time
     )
+    small = shrink(plan, violation)
+    history, again = replay(small, trace=True)
     print(f"smallest: {len(small.steps)} of {len(plan.steps)} steps break {again.invariant if again else 'nothing'}:")
     print("\n".join(history.trace), flush=True)
 
@@ -85,6 +86,8 @@ def beside_each_other(args: argparse.Namespace) -> int:
     total = Result()
     for process in beside(first, args.processes, arguments):
         output, _ = process.communicate()
+        if not output:
+            sys.exit(f"a process of the sweep ended with status {process.returncode} and without a result")
         histories, seconds, seen, broken, events = json.loads(output)
         total.histories += histories
         total.events += events
