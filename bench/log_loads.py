@@ -30,7 +30,10 @@ from quire.log.store.editing import LogRecords, create_log
 
 WINDOW_ENTRIES = 64  # under way, on both sides
 CALLS_UNDER_WAY = 4  # of many records each
+CALLS_AT_ONCE = 16  # between two looks at what is beside them
 LAST = b"last"
+UPKEEP_NEVER_MS = 1 << 40
+KEYS = 10_000
 
 
 class Run:
@@ -100,6 +103,36 @@ class Loads:
             await under_way(calls, most, lambda _number: owner.append_many(values))
         await logs.close()
         return run
+
+    async def beside_upkeep(self, records: int, batch: int) -> tuple[float, float]:
+        """
+        Records a second that an owner appends to a log while the upkeep of its process compacts what is closed of it,
+        and those without upkeep.
+        """
+        logs = await self.open(tidy_ms=UPKEEP_NEVER_MS)
+        name = self.name()
+        await logs.create(name, compaction=True, roll_records=records // 4)
+        owner = await logs.own(name)
+        keys = [[b"key-%05d" % self.random.randrange(KEYS) for _ in range(batch)] for _ in range(100)]
+        values = [bytes(100)] * batch
+
+        def append(number: int) -> "Deferred[Any]":
+            return owner.append_many(values, keys=keys[number % len(keys)])
+
+        calls = records // batch
+        await under_way(calls, CALLS_UNDER_WAY, append)
+        owner.roll()
+        with Run() as alone:
+            await under_way(calls, CALLS_UNDER_WAY, append)
+        upkeep = Deferred.fromCoroutine(logs.tidy(name))
+        appended = 0
+        with Run() as beside:
+            while not upkeep.called and appended < calls:
+                await under_way(CALLS_AT_ONCE, CALLS_UNDER_WAY, append)
+                appended += CALLS_AT_ONCE
+        assert (await upkeep).compacted == 1
+        await logs.close()
+        return appended * batch / beside.seconds, records / alone.seconds
 
     async def owner_single(self, size: int, records: int) -> Run:
         """One record in each entry."""
@@ -332,5 +365,26 @@ class Loads:
         after = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
         assert len(held) == count
+        await logs.close()
+        return (after - before) / count
+
+    async def kept_of_producers(self, count: int) -> float:
+        """Bytes that each of so many producers keeps that appended a record and are idle since."""
+        logs = await self.open()
+        name = self.name()
+        await logs.create(name, dedup=True)
+        owner = await logs.own(name)
+        await owner.append(b"x", producer="first", sequence=0)
+        gc.collect()
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        await under_way(
+            count, WINDOW_ENTRIES, lambda number: owner.append(b"x", producer=f"producer-{number}", sequence=0)
+        )
+        owner.roll()
+        await owner.append(b"x", producer="first", sequence=1)
+        gc.collect()
+        after = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
         await logs.close()
         return (after - before) / count

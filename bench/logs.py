@@ -121,6 +121,10 @@ class Rows:
             lambda: loads.writer_entries(KIB, count),
         )
 
+        name = "log append beside a compaction by the same process / alone"
+        count = self._some(400_000, 1_000)
+        await self._row(name, 0.8, "records/s", lambda: loads.beside_upkeep(count, 250))
+
     async def _pair_of_runs(
         self,
         name: str,
@@ -251,6 +255,13 @@ class Rows:
                 return await loads.kept(1, "reader", long), 4e6
 
             await self._row(name, 1.0, "bytes", of_long, at_most=True)
+
+        count = self._some(5_000, 500)
+
+        async def of_producers() -> Pair:
+            return await loads.kept_of_producers(count), 300.0
+
+        await self._row("log memory of an idle producer / 300 B", 1.0, "bytes", of_producers, at_most=True)
 
     async def encoding(self) -> None:
         """CPU of 256 records of 100 bytes, from values to an entry with the place of each."""

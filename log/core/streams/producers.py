@@ -38,29 +38,41 @@ def check_producer(producer: str | None, sequence: int | None) -> None:
 
 
 class Producer:
-    """`stored`: the highest sequence that is in the log, -1: none; `pushed`: the highest that was taken."""
+    """
+    `stored`: the highest sequence that is in the log, -1: none, and `record` its place; `pushed`: the highest that was
+    taken.
+    """
 
-    __slots__ = ("pushed", "recent", "record", "stamp", "stored")
+    __slots__ = ("_recent", "pushed", "record", "stamp", "stored")
 
     def __init__(self, stored: int = -1, record: int = NOWHERE, stamp: int = 0) -> None:
         self.stored = self.pushed = stored
         self.record = record
         self.stamp = stamp
-        self.recent = array("Q", (stored, record) if record >= 0 else ())  # sequence, index, sequence, ...
+        self._recent: array[int] | None = None  # sequence, index, sequence, ...; where more than one is known
 
     def store(self, run: ProducerRun, index: int, stamp: int) -> None:
         """The records of a run are in the log, from that index on."""
         last = run.records - 1
+        recent = self._recent
+        if recent is None and (self.record >= 0 or last):
+            recent = self._recent = array("Q", (self.stored, self.record) if self.record >= 0 else ())
         self.stored = max(self.stored, run.sequence + last)
         self.pushed = max(self.pushed, self.stored)
         self.record, self.stamp = index + last, stamp
-        for number in range(max(0, run.records - RECENT_MAX), run.records):
-            self.recent.extend((run.sequence + number, index + number))
-        del self.recent[: -2 * RECENT_MAX]
+        if recent is not None:
+            for number in range(max(0, run.records - RECENT_MAX), run.records):
+                recent.extend((run.sequence + number, index + number))
+            del recent[: -2 * RECENT_MAX]
+
+    def rest(self) -> None:
+        """All but the last place is forgotten."""
+        self._recent = None
 
     def places(self, first: int, count: int) -> list[int]:
         """The index of each of so many sequences, -1: it is not known any more."""
-        known = dict(zip(self.recent[::2], self.recent[1::2], strict=True))
+        recent = (self.stored, self.record) if self._recent is None else self._recent
+        known = dict(zip(recent[::2], recent[1::2], strict=True))
         return [known.get(sequence, NOWHERE) for sequence in range(first, first + count)]
 
 
@@ -90,7 +102,13 @@ class Producers:
             self._written[run.producer] = TableRow(run.sequence + last, first + run.first + last, stamp)
 
     def begin_segment(self) -> None:
-        """What was written to the one before is in the log, or is written again."""
+        """
+        What was written to the one before is in the log, or is written again.  Of who wrote nothing to it only the last
+        place stays known.
+        """
+        for name, each in self.by_name.items():
+            if name not in self._written:
+                each.rest()
         self._written.clear()
 
     def table(self, now_ms: int) -> dict[str, TableRow]:

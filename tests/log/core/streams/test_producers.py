@@ -33,6 +33,18 @@ def test_a_table_has_what_was_written_before_it():
     assert known.table(3) == {"p": TableRow(1, 10, 1)}
 
 
+def test_who_writes_nothing_to_a_segment():
+    """Of it the last place stays known, for there may be very many; who writes goes on to know the last 64."""
+    known = Producers()
+    known.stored([ProducerRun("idle", 0, 3, 1), ProducerRun("busy", 3, 3, 1)], 10, 1)
+    known.wrote([ProducerRun("busy", 0, 1, 4)], 16, 2)
+    known.begin_segment()
+    assert known.of("idle").places(1, 3) == [-1, -1, 12]
+    assert known.of("busy").places(1, 3) == [13, 14, 15]
+    known.stored([ProducerRun("idle", 0, 1, 4)], 20, 3)
+    assert known.of("idle").places(2, 3) == [-1, 12, 20]
+
+
 def test_a_table_is_loaded():
     """And what is behind it counts on top."""
     known = Producers()
