@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import Any
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.internet.threads import deferToThread
 
 from quire.conf.log import LogOptions
@@ -25,6 +25,8 @@ from quire.log.core.upkeep_edits import Update
 from quire.log.core.values import Segment
 from quire.log.store import paths
 from quire.log.store.editing import LogRecords, create_log
+from quire.metadata.clock import pause
+from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -32,6 +34,7 @@ WINDOW_ENTRIES = 64  # under way, on both sides
 CALLS_UNDER_WAY = 4  # of many records each
 CALLS_AT_ONCE = 16  # between two looks at what is beside them
 LAST = b"last"
+SLOW_S = 0.05
 UPKEEP_NEVER_MS = 1 << 40
 KEYS = 10_000
 
@@ -271,6 +274,43 @@ class Loads:
             else:
                 found.append((now - int(value)) / 1e6)
         return False
+
+    async def latency(self, records: int, pause_s: float, beside: str = "") -> float:
+        """
+        The 99th percentile, in milliseconds, of records that are appended one by one each `pause_s`; `beside` a
+        "reader" or a "cursor" of the same process that takes its time.
+        """
+        logs = await self.open()
+        name = self.name()
+        await logs.create(name)
+        owner = await logs.own(name)
+        await owner.append_many([bytes(100)] * records)
+        slow = Deferred.fromCoroutine(self._slow(logs, name, beside)) if beside else None
+        found: list[float] = []
+        answers = []
+        for _ in range(records):
+            begun = time.perf_counter()
+            answers.append(owner.append(bytes(100)))
+            answers[-1].addCallback(lambda _at, begun=begun: found.append(time.perf_counter() - begun))
+            await pause(self.reactor, pause_s)
+        await gatherResults(answers)
+        if slow is not None:
+            slow.addErrback(lambda failure: failure.trap(CancelledError, LedgerError) and None)
+            slow.cancel()
+        await logs.close()
+        return sorted(found)[len(found) * 99 // 100] * 1e3
+
+    async def _slow(self, logs: Logs, name: str, kind: str) -> None:
+        """A reader that rests behind each batch; or a cursor that acknowledges every other record of what it takes."""
+        if kind == "reader":
+            async for _batch in (await logs.read(name)).tail(60.0):
+                await pause(self.reactor, SLOW_S)
+            return
+        cursor = await logs.cursor(name, "slow", start="begin")
+        while True:
+            taken = await cursor.read(100, timeout=60.0)
+            cursor.ack_many([record.index for record in taken[::2]])
+            await pause(self.reactor, SLOW_S)
 
     # -- publishing ------------------------------------------------------------------------------------------------
 

@@ -81,6 +81,7 @@ class Rows:
         await self.appends()
         await self.reads()
         await self.tails()
+        await self.neighbours()
         await self.publishing()
         await self.many_segments()
         await self.memory()
@@ -186,6 +187,20 @@ class Rows:
             self._turns(lambda: median(True), lambda: median(False)),
             at_most=True,
         )
+
+    async def neighbours(self) -> None:
+        """Appends beside others of their process that take their time."""
+        loads, records = self._loads, self._some(2_000, 20)
+        for kind in ("reader", "cursor"):
+            await self._row(
+                f"log append p99 beside a slow {kind} / alone",
+                1.2,
+                "ms",
+                self._turns(
+                    lambda kind=kind: loads.latency(records, 0.002, kind), lambda: loads.latency(records, 0.002)
+                ),
+                at_most=True,
+            )
 
     # -- publishing, metadata, memory ------------------------------------------------------------------------------
 
