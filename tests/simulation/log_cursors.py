@@ -49,7 +49,7 @@ class CursorTruth:
         self.cursors: dict[str, Known] = {}  # by id; living ones
         self.ids: dict[str, str] = {}  # by name
         self.sought: set[int] = set()  # where somebody wanted a cursor to be
-        self.policy = 0  # below which a policy wants nothing
+        self.policies: set[int] = set()  # below each of which a policy wanted nothing; one may land after the next
         self._doomed: set[int] = set()
 
     def changed(self, changes: list[Change], manifest: Json | None, edit: str | None) -> None:
@@ -82,7 +82,7 @@ class CursorTruth:
             self.truth.seen["cursor sought"] += 1
         elif mark < before["mark"]:
             self.truth.break_("marks", f"a mark moved back from {before['mark']} to {mark}")
-        elif mark > before["mark"] and after["touched"] == before["touched"] and mark == self.policy:
+        elif mark > before["mark"] and after["touched"] == before["touched"] and mark in self.policies:
             known.base = max(known.base, mark)
             self.truth.seen["policy moved a cursor"] += 1
         elif known.open_below(mark):
@@ -280,10 +280,11 @@ class Consumers:
         process = self.history.some_process(rng)
         if process.frozen:
             return
-        self.truth.policy = max(self.truth.policy, rng.randint(0, max(self.history.log_truth.acked, default=0)))
+        index = max(rng.randint(0, max(self.history.log_truth.acked, default=0)), *self.truth.policies, 0)
+        self.truth.policies.add(index)
         client, log = process.client, self.history.log_truth.log
         records = LogRecords(client.store.records, client.reactor, client.random, process.process.seconds, log, NAME)
-        job = move_cursors(records, self.truth.policy)
+        job = move_cursors(records, index)
         process.ask(job, lambda job: self.history.check_error(job, "a policy"))
 
     def do_delete_cursor(self, rng: Random) -> None:
