@@ -11,6 +11,7 @@ from contextlib import aclosing
 from quire.log.core.streams.marks import Marks
 from quire.log.reader.batches import LogBatch, Record
 from quire.log.reader.reader import LogReader
+from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -42,20 +43,28 @@ class Unread:
     async def read(self, marks_of: Callable[[], Marks], count: int, timeout: float) -> list[Record]:
         """
         At most `count`; those that are there now, else the first that come within `timeout` seconds.  The errors of a
-        reader.
+        reader, which the next call meets where some were found before; what a cancelled call found comes again.
         """
         found: list[Record] = []
-        while len(found) < count:
-            mark = marks_of().mark
-            if self._moved or self.index < mark:
-                await self._restart(max(self.index, mark))
-            if not self._records:
-                self._records = await self._next(0.0 if found else timeout)
-                if self._moved:
-                    continue
+        try:
+            while len(found) < count:
+                mark = marks_of().mark
+                if self._moved or self.index < mark:
+                    await self._restart(max(self.index, mark))
                 if not self._records:
-                    break
-            self._take(marks_of(), count, found)
+                    self._records = await self._next(0.0 if found else timeout)
+                    if self._moved:
+                        continue
+                    if not self._records:
+                        break
+                self._take(marks_of(), count, found)
+        except LedgerError:
+            if not found:
+                raise
+        except BaseException:
+            if found and not self._moved:
+                self.go(found[0].index)
+            raise
         return found
 
     def _take(self, marks: Marks, count: int, found: list[Record]) -> None:

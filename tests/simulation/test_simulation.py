@@ -33,7 +33,7 @@ REGRESSIONS = [("mix", 8), ("mix", 143), ("mix", 245), ("mix", 290), ("mix", 499
                ("new index", 795318643), ("new index", 795324058), ("restore", 795361848),
                ("log takeover", 795373869), ("log late", 795398629),
                ("log cursors", 795480088), ("log producers", 795480296),
-               ("log cursors", 795663038), ("log compact", 795657359),
+               ("log cursors", 795663038), ("log cursors", 795645643), ("log compact", 795657359),
                ("healing", 940260), ("healing", 1503965), ("healing limbo", 1503731),
                ("healing", 1608773), ("healing limbo", 1704902), ("healing limbo", 1701999),
                ("healing limbo", 500885)]  # fmt: skip

@@ -1,6 +1,7 @@
 """What is given out of batches: only what is not done, from a place on."""
 
-from twisted.internet.defer import Deferred
+import pytest
+from twisted.internet.defer import CancelledError, Deferred
 
 from quire.log.core.streams.marks import Marks
 from quire.log.core.values import Segment
@@ -16,17 +17,20 @@ SEGMENT = Segment(0, 1, 1, 0, 0, raw=True, records=20, bytes=20, entries=20, t=(
 class Reader:
     """Gives records 0 to `end` - 1 in batches of three."""
 
-    def __init__(self, end=20, lost=None):
+    def __init__(self, end=20, lost=None, slow=None):
         self.index = 0
         self.begun = 0
         self.end = end
         self.lost = lost
+        self.slow = slow
 
     async def batches(self):
         self.begun += 1
         while self.index < self.end:
             if self.index == self.lost:
                 raise SegmentLost("gone")
+            if self.index == self.slow:
+                await Deferred()
             batch = RawBatch([b"v"] * min(3, self.end - self.index), self.index, self.index)
             self.index += batch.count
             yield LogBatch(SEGMENT, batch)
@@ -86,3 +90,29 @@ def test_after_an_error():
     assert indexes(unread, marks, 1) is SegmentLost
     marks.rise(6)
     assert indexes(unread, marks, 1) == [6]
+
+
+def test_an_error_behind_what_was_found():
+    """What was found is given out, and the next call meets the error."""
+    marks = Marks(0, 100)
+    unread = Unread(reader := Reader(lost=6))
+    assert indexes(unread, marks, 100) == [0, 1, 2, 3, 4, 5]
+    assert indexes(unread, marks, 100) is SegmentLost
+    reader.lost = None
+    assert indexes(unread, marks, 3) == [6, 7, 8]
+
+
+@pytest.mark.parametrize("sought", [None, 1])
+def test_a_call_that_is_cancelled(sought):
+    """What it had found comes again, or what is there where the handle was led meanwhile."""
+    marks = Marks(0, 100)
+    unread = Unread(reader := Reader(slow=6))
+    assert indexes(unread, marks, 2) == [0, 1]
+    reading = Deferred.fromCoroutine(unread.read(lambda: marks, 100, 0))
+    if sought is not None:
+        unread.go(sought)
+    reading.cancel()
+    reading.addErrback(lambda failure: failure.trap(CancelledError))
+    reader.slow = None
+    begin = 2 if sought is None else sought
+    assert indexes(unread, marks, 100) == list(range(begin, 20))
