@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import blockingCallFromThread
 
 T = TypeVar("T")
-TIMEOUT_S = 15
+TIMEOUT_S = 60.0  # on a busy machine, too: it ends what hangs
 reactor = _global
 _started = threading.Lock()
 _thread: threading.Thread | None = None

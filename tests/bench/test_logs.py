@@ -23,7 +23,7 @@ def test_every_row_is_measured(tmp_path, monkeypatch):
             await rows.all()
             return rows.rows
 
-    found = run(story)
+    found = run(story, 200)
     assert len({row.name for row in found}) == len(found) == ROWS
     for row in found:
         assert row.name.startswith("log ")
