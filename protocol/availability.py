@@ -16,6 +16,7 @@ Safety: what a peer sent is bounded before it is expanded: never more than `RUNS
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 from struct import Struct, iter_unpack
 from typing import Final
 
@@ -30,7 +31,7 @@ SEQUENCE_MAX: Final = (1 << 31) - 1  # entries of one sequence: a signed 32-bit 
 PERIOD_MAX: Final = (1 << 31) - 1
 PLAIN_GROUPS_MAX: Final = 200_000  # 4.8 MB: as much as a frame takes
 PAUSE_RUNS: Final = 64  # some 0.1 ms of work
-RUNS_MAX: Final = 4_000_000  # runs that one answer may expand to
+RUNS_MAX: Final = 1_000_000  # runs that one answer may expand to: at most half a second, and 100 bytes each
 
 Run = tuple[int, int]  # first id, count
 Group = tuple[int, int, int, int]  # the four fields
@@ -116,16 +117,22 @@ def decode(data: bytes) -> list[Run]:
     if count < 0 or len(data) != HEADER.size + count * GROUP.size:
         raise MalformedFrame(f"an availability list of {len(data)} bytes says that it has {count} groups")
     runs: list[Run] = []
+    stop, clean = -1, True  # whether they ascend and don't touch, as they come
     for first, last, size, period in iter_unpack(GROUP.format, memoryview(data)[HEADER.size :]):
         if size <= 0 or period < 0 or last < first or (last > first and (period == 0 or (last - first) % period)):
             raise MalformedFrame(f"an availability group of first {first}, last {last}, size {size}, period {period}")
+        clean = clean and stop < first and (last == first or size < period)
+        stop = last + size
         if last == first:
             runs.append((first, size))
             continue
         if len(runs) + (last - first) // period + 1 > RUNS_MAX:
             raise MalformedFrame(f"an availability list of more than {RUNS_MAX} runs")
-        runs.extend((start, size) for start in range(first, last + 1, period))
-    return list(merged(sorted(runs)))
+        runs.extend(zip(range(first, last + 1, period), repeat(size), strict=False))
+    if clean:
+        return runs
+    runs.sort()
+    return list(merged(runs))
 
 
 def merged(runs: Iterable[Run]) -> Iterator[Run]:

@@ -91,10 +91,14 @@ def send_at_once(transport: Any, data: bytes) -> None:
     """
     Hands bytes to the socket of a Twisted transport now instead of in the reactor's next turn, which saves that turn
     and two changes of what the reactor polls.  For what comes once in a turn: without this, writes that come together
-    are one send.  What the socket does not take, and what finds something before it, waits as usual.
+    are one send.  What the socket does not take, and what finds something before it, waits as usual.  A transport that
+    encrypts knows itself how to do that.
     """
-    ahead = getattr(transport, "_tempDataBuffer", data) or transport.dataBuffer  # one in memory sends nothing itself
-    if not ahead and len(data) <= AT_ONCE_BYTES_MAX and transport.connected:
+    waits = getattr(transport, "_tempDataBuffer", None)
+    if waits is None:  # no socket of its own: it encrypts, or is in memory
+        getattr(transport, "write_at_once", transport.write)(data)
+        return
+    if not waits and not transport.dataBuffer and len(data) <= AT_ONCE_BYTES_MAX and transport.connected:
         sent = transport.writeSomeData(data)
         if type(sent) is int:
             if sent == len(data):

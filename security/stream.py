@@ -10,8 +10,9 @@ Values stand between `;`, each a number, `:` and names between `,`.  Those of va
 
 Does not know: what is sent; which files were read (`context`).
 
-Twisted's TLS layer does the work.  It hands on one record of 16 KiB at a time; here what came together is one piece
-again, as the protocols above want it.
+Twisted's TLS layer does the work.  It hands on one record of 16 KiB at a time, in both directions; here what came
+together is one piece again, as the protocols above want it, and the records of one write leave together, at once where
+the owner says that nothing else of this turn follows.
 
 Safety: nothing is written before the handshake is over and the other side's name is right (`secured` tells the owner),
 and nothing after a failure: what is written then goes nowhere.  The layer forwards unknown attributes to the plain
@@ -19,6 +20,7 @@ transport below, so it is given to nobody: who asks a stream for something that 
 """
 
 import re
+from collections.abc import Iterator
 from ipaddress import ip_address
 from typing import Any, Protocol
 
@@ -37,6 +39,7 @@ from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
 from zope.interface import implementer  # type: ignore[import-untyped]  # it has no annotations
 
+from quire.protocol.frames import AT_ONCE_BYTES_MAX, send_at_once
 from quire.security.context import Finding
 from quire.security.refusals import TlsRefused, of_certificate, of_errors
 
@@ -45,6 +48,8 @@ from quire.security.refusals import TlsRefused, of_certificate, of_errors
 UNIT = "2.5.4.11"  # OU, organizationalUnitName
 VALUE = re.compile("([0-9]+):(.*)")
 ROLES = "0"
+AROUND_BYTES = 512  # at least what encryption adds to the records of one piece
+PIECE_BYTES = AT_ONCE_BYTES_MAX - AROUND_BYTES  # that are encrypted together
 
 
 class Owner(Protocol):
@@ -62,7 +67,35 @@ class Owner(Protocol):
 
 
 class Layer(TLSMemoryBIOProtocol):
-    """Twisted's, which tells its stream when all that came with one read is there, and leaves nothing behind."""
+    """
+    Twisted's, which tells its stream when all that came with one read is there, gives it the records of one write, and
+    leaves nothing behind.
+    """
+
+    _gathers = False  # what is encrypted stays in OpenSSL's memory for now
+
+    def sealed(self, data: bytes) -> Iterator[bytes]:
+        """These bytes as they travel, in pieces that are sent one after the other; none once the connection is over."""
+        for start in range(0, len(data), PIECE_BYTES):
+            piece = data[start : start + PIECE_BYTES]
+            self._gathers = True
+            try:
+                self.write(piece)  # type: ignore[no-untyped-call]
+            finally:
+                self._gathers = False
+            most = len(piece) + AROUND_BYTES
+            try:
+                while True:
+                    found = self._tlsConnection.bio_read(most)
+                    yield found
+                    if len(found) < most:
+                        break
+            except SSL.WantReadError:  # nothing (more) is there
+                continue
+
+    def _flushSendBIO(self) -> None:
+        if not self._gathers:
+            super()._flushSendBIO()  # type: ignore[no-untyped-call]
 
     def dataReceived(self, bytes: bytes) -> None:  # Twisted's name for it
         super().dataReceived(bytes)  # type: ignore[no-untyped-call]
@@ -172,7 +205,14 @@ class SecureStream(TwistedProtocol):
 
     def write(self, data: bytes) -> None:
         if self._up:
-            self._layer.write(data)  # type: ignore[no-untyped-call]
+            for piece in self._layer.sealed(data):
+                self._tcp.write(piece)
+
+    def write_at_once(self, data: bytes) -> None:
+        """The same by `send_at_once`."""
+        if self._up:
+            for piece in self._layer.sealed(data):
+                send_at_once(self._tcp, piece)
 
     def registerProducer(self, producer: object, streaming: bool) -> None:
         self._layer.registerProducer(producer, streaming)  # type: ignore[no-untyped-call]

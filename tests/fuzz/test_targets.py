@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.__main__ import CORPUS
+from tests.fuzz.__main__ import CORPUS, TooSlow, timed
 from tests.fuzz.targets import COVERED, TARGETS
 from tests.tidy import PACKAGES
 
@@ -57,3 +57,14 @@ def test_what_is_in_the_corpus_is_decoded_or_refused(name: str) -> None:
             for at in range(0, len(data), max(1, len(data) // 16)):
                 TARGETS[name](data[:at])
                 TARGETS[name](data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
+
+
+def test_an_input_that_takes_too_long_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the CPU that it took: others that keep the machine busy are no finding."""
+    spent = iter([10.0, 10.9, 20.0, 21.1])
+    monkeypatch.setattr("tests.fuzz.__main__.time.process_time", lambda: next(spent))
+    seen: list[bytes] = []
+    timed(seen.append, b"quick")
+    with pytest.raises(TooSlow, match="4 bytes"):
+        timed(seen.append, b"slow")
+    assert seen == [b"quick", b"slow"]

@@ -2,8 +2,8 @@
 Peers of a bookie that mean it ill, as a program beside the test: `python peers.py KIND COUNT ADDRESSES PORT`.
 
 It opens COUNT connections from so many addresses of 127.0.0.0/8, brings them where they should be, says `ready`, and
-goes on until its standard input ends.  A connection that the bookie closes stays closed, but for those kinds that
-live by coming again.
+goes on until its standard input ends; then it says how many it has opened a second since.  A connection that the bookie
+closes stays closed, but for those kinds that live by coming again.
 
     silent      connects and says nothing
     trickle     one byte a second of a large frame
@@ -25,6 +25,9 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import islice
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -33,6 +36,7 @@ MB = 1_000_000
 WAIT_S = 60
 TCP_REPAIR = 19
 MORE_EACH_SECOND = {"large": 10, "resets": 1000, "reconnects": 1000}
+AT_ONCE = {"reconnects": 4}  # one after the other they would wait for each other's round trips
 LARGE = struct.pack(">I", 5 * MB) + bytes.fromhex("02010000") + bytes(4 * MB)  # of a V2 add
 READ = bytes.fromhex("0000001402020000") + struct.pack(">qq", 1 << 40, 0)
 START_TLS = bytes.fromhex("0000000b0a06080310091801d20600")
@@ -72,15 +76,20 @@ def reset(peer: socket.socket) -> None:
     peer.close()
 
 
-def secure(peer: socket.socket) -> ssl.SSLSocket | None:
-    """With TLS on, unless the bookie has had enough."""
+@cache
+def trusting() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def secure(peer: socket.socket) -> ssl.SSLSocket | None:
+    """With TLS on, unless the bookie has had enough."""
     try:
         peer.sendall(START_TLS)
         peer.recv(1000)
-        return context.wrap_socket(peer)
+        return trusting().wrap_socket(peer)
     except OSError:
         return None
 
@@ -131,22 +140,29 @@ def main(kind: str, count: int, sources: int, port: int) -> None:
     source = addresses(sources)
     begin = BEGIN.get(kind, lambda peer: None)
     peers: deque[socket.socket] = deque(maxlen=count)
+    hands = ThreadPoolExecutor(AT_ONCE.get(kind, 1))
 
-    def more(number: int) -> None:
-        for made in range(number):
-            if made % 100 == 99 and over(0.0):
-                return
-            peer = connected(next(source), port)
-            if peer is not None:
-                peers.append(begin(peer) or peer)
+    def one(address: str) -> None:
+        peer = connected(address, port)
+        if peer is not None:
+            peers.append(begin(peer) or peer)
+
+    def more(number: int) -> int:
+        for made in range(0, number, 100):
+            if made and over(0.0):
+                return made
+            deque(hands.map(one, islice(source, min(100, number - made))), 0)
+        return number
 
     more(count)
     print(f"ready {len(peers)}", flush=True)
-    due = time.monotonic()
+    opened, begun = 0, time.monotonic()
+    due = begun
     while not over(max(0.0, due - time.monotonic())):
         due += 1
-        more(MORE_EACH_SECOND.get(kind, 0))
+        opened += more(MORE_EACH_SECOND.get(kind, 0))
         go_on(EACH_SECOND.get(kind, b""), peers)
+    print(f"{opened / (time.monotonic() - begun):.0f} a second", flush=True)
     while peers:  # not all at once: what thousands that end together cost is not asked here
         for _ in range(min(100, len(peers))):
             peers.pop().close()

@@ -120,7 +120,7 @@ def resident(bookie: Process) -> int:
 
 @contextmanager
 def hostile(kind: str, count: int, addresses: int, bookie: Process) -> Iterator[None]:
-    """So many are where they should be."""
+    """So many are where they should be; with `ROUNDS` it prints how many more came each second."""
     command = [sys.executable, peers.__file__, kind, str(count), str(addresses), str(bookie.port)]
     program = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert program.stdin is not None
@@ -129,6 +129,9 @@ def hostile(kind: str, count: int, addresses: int, bookie: Process) -> Iterator[
         assert program.stdout.readline().startswith(b"ready "), kind
         yield
         program.stdin.close()
+        more = program.stdout.readline().decode().strip()
+        if ROUNDS:
+            print(f"{kind}: {more} more came")
         assert program.wait(WAIT_S) == 0
     finally:
         program.kill()

@@ -1,6 +1,7 @@
 """Which entries a bookie holds, as bytes (wire.md 8)."""
 
 import struct
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -166,6 +167,30 @@ def test_the_runs_of_one_list_are_bounded_over_all_its_groups(monkeypatch: pytes
     assert len(availability.decode(header(1) + one)) == 60
     with pytest.raises(MalformedFrame, match="100"):
         availability.decode(header(2) + one + group(200, 318, 1, 2))
+
+
+def test_the_longest_list_takes_no_second() -> None:
+    """Whatever 88 bytes say: of CPU, so that a peer can't keep a client from its work."""
+    begun = process_time()
+    runs = availability.decode(header(1) + group(0, 2 * availability.RUNS_MAX - 2, 1, 2))
+    assert process_time() - begun < 1
+    assert (len(runs), runs[-1]) == (availability.RUNS_MAX, (2 * availability.RUNS_MAX - 2, 1))
+    with pytest.raises(MalformedFrame):
+        availability.decode(header(1) + group(0, 2 * availability.RUNS_MAX, 1, 2))
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 5), st.integers(1, 5), st.integers(1, 6)), max_size=6))
+def test_groups_in_any_order_and_across_each_other(groups: list[tuple[int, int, int, int]]) -> None:
+    """The runs are those of the ids, ascending and joined, however the groups lie."""
+    ids = {
+        first + number * period + more
+        for first, count, size, period in groups
+        for number in range(count)
+        for more in range(size)
+    }
+    packed = b"".join(group(first, first + (count - 1) * period, size, period) for first, count, size, period in groups)
+    expected = list(availability.merged((each, 1) for each in sorted(ids)))
+    assert availability.decode(header(len(groups)) + packed) == expected
 
 
 @given(st.binary(max_size=200))

@@ -11,10 +11,12 @@ from cryptography.x509.oid import NameOID
 from twisted.internet.error import ConnectionLost
 from twisted.python.failure import Failure
 
+from quire.protocol.frames import AT_ONCE_BYTES_MAX, send_at_once
+from quire.security import stream
 from quire.security.refusals import TlsRefused
-from quire.security.stream import is_address, role_of
+from quire.security.stream import PIECE_BYTES, is_address, role_of
 from tests.security.authority import Authority
-from tests.security.wires import Pair, bookie_options, client_options
+from tests.security.wires import Pair, Tcp, bookie_options, client_options
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -45,6 +47,46 @@ def test_both_sides_are_known(authority: Authority, version: str) -> None:
     assert b"secret" not in pair.sent["client"]
 
 
+@pytest.mark.parametrize("how", ["write", "write_at_once"])
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_the_records_of_one_write_leave_together(authority: Authority, version: str, how: str) -> None:
+    """As much as a socket is given at once; of more no larger pieces, and all of it arrives in order."""
+    pair = Pair(
+        bookie_options(**authority.issue("bookie").keys, tls_protocols=version),
+        client_options(tls_trust=authority.trust, tls_protocols=version),
+    )
+    some, much = bytes(range(256)) * 200, bytes(range(256)) * 4000
+    for data, pieces in ((b"a", 1), (some, 1), (much, -(-len(much) // PIECE_BYTES)), (b"", 0)):
+        pair.client.tcp.written.clear()
+        getattr(pair.made, how)(data)
+        assert len(pair.client.tcp.written) == pieces
+        assert all(len(piece) <= AT_ONCE_BYTES_MAX for piece in pair.client.tcp.written)
+        pair.bookie.pieces.clear()
+        pair.carry()
+        assert b"".join(pair.bookie.pieces) == data
+
+
+def test_what_is_written_at_once_goes_to_the_socket(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the way of `send_at_once`; what is not comes later, and both are read in order."""
+    pair = Pair(bookie_options(**authority.issue("bookie").keys), client_options(tls_trust=authority.trust))
+    asked: list[bytes] = []
+
+    def now(transport: Tcp, data: bytes) -> None:
+        asked.append(data)
+        transport.write(data)
+
+    monkeypatch.setattr(stream, "send_at_once", now)
+    pair.made.write(b"first ")
+    assert not asked
+    send_at_once(pair.made, b"second")
+    assert asked == pair.client.tcp.written[-1:]
+    pair.carry()
+    assert b"".join(pair.bookie.pieces) == b"first second"
+    pair.made.abortConnection()
+    send_at_once(pair.made, b"lost")
+    assert len(asked) == 1
+
+
 def test_it_closes_with_its_last_bytes(authority: Authority) -> None:
     """What was written before `loseConnection` arrives, and both sides end."""
     pair = Pair(bookie_options(**authority.issue("bookie").keys), client_options(tls_trust=authority.trust))
@@ -61,6 +103,7 @@ def test_nothing_is_written_before_and_after(authority: Authority, tmp_path: Pat
     pair = Pair(bookie_options(**authority.issue("bookie").keys), client_options(tls_trust=authority.trust), "10.9.8.7")
     sent = pair.sent["client"]
     pair.made.write(b"a secret")
+    pair.made.write_at_once(b"a secret")
     pair.carry()
     assert pair.sent["client"] == sent
     assert not pair.bookie.pieces

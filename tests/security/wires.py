@@ -23,9 +23,17 @@ def client_options(**more: object) -> ClientOptions:
 
 
 class Tcp(StringTransport):
-    """One side's transport."""
+    """One side's transport.  `written`: each piece that it was given."""
 
     protocol: object = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+        super().write(data)
 
     def abortConnection(self) -> None:
         self.disconnecting = True
