@@ -28,7 +28,7 @@ from typing import Any
 
 from bench.machine import machine
 from bench.ratios import Comparison
-from bench.rows import CHECKOUT_ROWS, DLEDGER, JAVA, ON_QUIRE, ROWS, TUNED, Row
+from bench.rows import CHECKOUT_ROWS, DLEDGER, JAVA, JAVA_TLS, ON_QUIRE, ROWS, TLS, TUNED, Row
 from bench.sides import Bare, Java, JavaOnQuire, Quire, Run, Side, measured, rounds
 
 # SPDX-License-Identifier: Apache-2.0
@@ -79,8 +79,9 @@ class Bench:
 
     def made(self, name: str, bookies: int) -> Side:
         directory, warm_up = self.options.dir, QUICK if self.options.quick else 1.0
-        if name == "quire":
-            return Quire(directory, "zookeeper" if self.java_at_hand else "sqlite", bookies=bookies)
+        if name in ("quire", TLS):
+            store = "zookeeper" if self.java_at_hand else "sqlite"
+            return Quire(directory, store, bookies=bookies, tls=name == TLS)
         if name in ("this", "before"):
             return Quire(directory, checkout=self.options.against if name == "before" else None, bookies=bookies)
         if name == "bare":
@@ -91,7 +92,7 @@ class Bench:
             assert isinstance(quire, Quire)
             return JavaOnQuire(java, quire)
         settings = {"journalFlushWhenQueueEmpty": "true"} if name == TUNED else {}
-        return Java(directory, bookies, settings, warm_up)
+        return Java(directory, bookies, settings, warm_up, tls=name == JAVA_TLS)
 
     def end_sides(self, rows: Sequence[Row]) -> None:
         """Ends those that no row of these needs: an idle Java side takes CPU."""

@@ -15,6 +15,7 @@ WIDTH, LABELS, VALUES = 940, 370, 90  # pixels: the whole, of them names on the 
 BAR, GAP, TOP = 14, 10, 48
 COLOURS = ("#2f6f9f", "#b0b7bf", "#d98032", "#8a6fb0")
 MORE_COLOURS = ("#3f8f5f", "#c0504d", "#4bacc6", "#b8860b", "#d070a0", "#555555", "#1f3f6f")
+ALL_COLOURS = (*COLOURS, *MORE_COLOURS)
 PLOT, AXIS = 320, 40  # pixels: the height of curves, and what is below them
 MET, MISSED = "#3f8f5f", "#c0504d"
 Bar = tuple[str, float]
@@ -59,12 +60,13 @@ def bars(title: str, groups: Sequence[tuple[str, Sequence[Bar]]], log: bool = Fa
     parts = []
     for place, side in enumerate(sides):
         x = LABELS + place * room / max(1, len(sides) - 1) * 0.8
-        parts += [rect(x, TOP - 17, 10, 10, COLOURS[place % len(COLOURS)]), text(x + 14, TOP - 8, side, size=11)]
+        colour = ALL_COLOURS[place % len(ALL_COLOURS)]
+        parts += [rect(x, TOP - 17, 10, 10, colour), text(x + 14, TOP - 8, side, size=11)]
     y: float = TOP
     for name, row in groups:
         parts.append(text(LABELS - 8, y + len(row) * BAR / 2 + 4, name, "end"))
         for side, value in row:
-            parts.append(rect(LABELS, y, length(value), BAR - 2, COLOURS[sides.index(side) % len(COLOURS)]))
+            parts.append(rect(LABELS, y, length(value), BAR - 2, ALL_COLOURS[sides.index(side) % len(ALL_COLOURS)]))
             parts.append(text(LABELS + length(value) + 4, y + BAR - 4, number(value), size=10))
             y += BAR
         y += GAP
@@ -115,7 +117,7 @@ def curves(
         parts.append(text(VALUES - 8, y + 4, f"{10.0**decade:g}", "end", 10))
     parts += [text(at(x, 1)[0], TOP + PLOT + 16, named(x), "middle", 10) for x in xs]
     for place, (name, points) in enumerate(series):
-        colour = (*COLOURS, *MORE_COLOURS)[place % (len(COLOURS) + len(MORE_COLOURS))]
+        colour = ALL_COLOURS[place % len(ALL_COLOURS)]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(*point) for point in points))
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in (at(*p) for p in points)]

@@ -29,6 +29,7 @@ SCALED = ("entries", "written", "rounds", "count", "ledgers", "mb")  # words of 
 JAVA = "java"
 TUNED = "java, journalFlushWhenQueueEmpty"
 ON_QUIRE = "java on quire"
+TLS, JAVA_TLS = "quire, tls", "java, tls"  # certificates on both sides
 DLEDGER = "java dledger"
 CHECKOUT_CPU_RATIO_MAX = 1.03
 
@@ -157,6 +158,13 @@ ROWS = (
         (at_least(RATE, 1.8), at_least(RATE, 0.9, "bare"), at_most(CPU, 0.5)),
     ),
     Row("append 100 B, one a call", "append", load(100, 150_000, batch=1), ALL, (at_least(RATE, 1.5),)),
+    Row(
+        "append 1 KiB over TLS",
+        "append",
+        load(1024, 150_000),
+        (TLS, "quire", JAVA_TLS),
+        (at_least(RATE, 0.75, "quire"), at_least(RATE, 1.3, JAVA_TLS)),
+    ),
     open_loop("open loop, 25,000/s of 1 KiB", 25_000, 1024),
     open_loop("open loop, 50,000/s of 100 B", 50_000, 100),
     open_loop("open loop, 5,000/s of 1 KiB", 5_000, 1024),

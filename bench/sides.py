@@ -7,6 +7,8 @@ The contenders: each is started once, measured many times, and stopped.
     JavaOnQuire    the same Java client on quire's bookies
     flushes        the flushes of one storage without client and bookie, by `bench.flush`
 
+Quire and Java may have TLS, each with an authority of its own and certificates on both sides.
+
 All take the same verbs (append, read, random, tail, recoveries, ledgers, many, memory) with the same words.
 
 Knows: how to drive each, and what its bookies spent meanwhile (CPU, syncs, bytes written).  Does not know: what is
@@ -29,6 +31,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from bench.yardstick import BareCluster
+from quire.tools.local_cluster.authority import LocalAuthority
+from quire.tools.local_cluster.cluster import HOST
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -210,9 +214,10 @@ class Quire(Side):
         store: str = "sqlite",
         checkout: pathlib.Path | None = None,
         bookies: int = 3,
+        tls: bool = False,
     ) -> None:
         super().__init__()
-        self.directory, self.store, self.checkout, self.bookies = directory, store, checkout, bookies
+        self.directory, self.store, self.checkout, self.bookies, self.tls = directory, store, checkout, bookies, tls
         self.environment = environment_of(checkout)
 
     def start(self) -> None:
@@ -223,6 +228,8 @@ class Quire(Side):
         )
         words = {"bookies": self.bookies, "metadata": self.store, "dir": folder}
         command = [sys.executable, "-m", "quire.tools", "local", "--json", *arguments(words)]
+        if self.tls:
+            command.append("--tls")
         with open(pathlib.Path(folder) / "local.log", "wb") as log:
             local = subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE, stderr=log)
         assert local.stdout is not None
@@ -235,6 +242,8 @@ class Quire(Side):
         found = json.loads(line)
         self.uri = found["metadata"]
         self.pids = found["pids"]
+        if self.tls:
+            self.environment["QUIRE_CONF"] = str(pathlib.Path(folder) / "client.conf")
 
     def run(self, verb: str, **words: int | str) -> Run:
         return flushes(self.checkout, self.directory, words) if verb == "flush" else super().run(verb, **words)
@@ -271,10 +280,16 @@ class Java(Side):
     COMMANDS = {"append": "write"}
 
     def __init__(
-        self, directory: str | None, bookies: int = 3, settings: Mapping[str, object] = {}, warm_up: float = 1.0
+        self,
+        directory: str | None,
+        bookies: int = 3,
+        settings: Mapping[str, object] = {},
+        warm_up: float = 1.0,
+        tls: bool = False,
     ) -> None:
         super().__init__()
-        self.directory, self.bookies, self.settings, self.warm_up = directory, bookies, settings, warm_up
+        self.directory, self.bookies, self.settings, self.warm_up = directory, bookies, dict(settings), warm_up
+        self.tls, self.client_keys = tls, dict[str, str]()
 
     def start(self) -> None:
         """Bookies and client; both have appended until their just-in-time compilers have settled."""
@@ -282,6 +297,11 @@ class Java(Side):
 
         folder = tempfile.mkdtemp(dir=self.directory, prefix="quire-peer-")
         self.stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        if self.tls:
+            authority = LocalAuthority(pathlib.Path(folder) / "tls", HOST)
+            authority.make()
+            self.settings |= authority.bookie_keys()
+            self.client_keys = {f"conf.{key}": value for key, value in authority.client_keys().items()}
         cluster = peer.Cluster(self.bookies, settings=self.settings, heap="512m", direct="768m", directory=folder)
         self.stack.enter_context(cluster)
         self.client = self.stack.enter_context(cluster.client())
@@ -295,7 +315,7 @@ class Java(Side):
         return self.call(verb, {"keep": "no", "metadata": self.uri, **words})
 
     def call(self, verb: str, words: Words) -> Run:
-        return self.client.call(self.COMMANDS.get(verb, verb), seconds=RUN_SECONDS_MAX, **words)
+        return self.client.call(self.COMMANDS.get(verb, verb), seconds=RUN_SECONDS_MAX, **words, **self.client_keys)
 
 
 class JavaOnQuire(Side):

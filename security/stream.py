@@ -76,8 +76,9 @@ class Layer(TLSMemoryBIOProtocol):
 
     def sealed(self, data: bytes) -> Iterator[bytes]:
         """These bytes as they travel, in pieces that are sent one after the other; none once the connection is over."""
+        view = memoryview(data)
         for start in range(0, len(data), PIECE_BYTES):
-            piece = data[start : start + PIECE_BYTES]
+            piece = view[start : start + PIECE_BYTES]
             self._gathers = True
             try:
                 self.write(piece)  # type: ignore[no-untyped-call]

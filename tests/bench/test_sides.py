@@ -1,4 +1,4 @@
-"""The sides of the bench that are quire's: this checkout, or another one."""
+"""The sides of the bench that are quire's: this checkout, with TLS or without, or another one."""
 
 import json
 from pathlib import Path
@@ -35,6 +35,15 @@ def test_a_checkout_is_measured_with_its_own_packages(tmp_path: Path) -> None:
         assert quire.run("append", size=100, entries=50, window=50, batch=50)["other"] is True
         environment = Path(f"/proc/{quire.pids[0]}/environ").read_bytes()
         assert str(other).encode() in environment
+
+
+def test_a_side_with_tls_appends_over_it(tmp_path: Path) -> None:
+    """Its bookies serve nobody without."""
+    with Quire(str(tmp_path), tls=True) as quire:
+        assert quire.run("append", size=100, entries=50, window=50, batch=50)["entries"] == 50
+        del quire.environment["QUIRE_CONF"]
+        with pytest.raises(RuntimeError, match="TLS"):
+            quire.run("append", size=100, entries=50, window=50, batch=50)
 
 
 def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path) -> None:
