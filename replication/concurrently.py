@@ -21,6 +21,7 @@ from quire.replication.core.window import REQUEST_BYTES, Window
 T = TypeVar("T")
 
 EVEN_S = 0.5  # within that a pace may be uneven
+AHEAD_WINDOWS = 2  # of what a bookie is to store: one that is on its way there, one that is read meanwhile
 
 
 async def all_of(stories: "list[Coroutine[Deferred[Any], Any, T]]") -> list[T]:
@@ -136,12 +137,13 @@ class Pace:
 
 
 class Lane:
-    """Requests of one kind to one bookie, in its window."""
+    """Requests of one kind to one bookie, in its window; `ahead`: what was read for it and is not stored yet."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._window = Window()
         self._share = Share(self._window.bytes)
+        self.ahead = Share(AHEAD_WINDOWS * self._window.bytes)
 
     @property
     def bytes(self) -> int:
@@ -160,6 +162,7 @@ class Lane:
         finally:
             self._window.answered(size, began, self._clock.seconds(), late)
             self._share.most = self._window.bytes
+            self.ahead.most = AHEAD_WINDOWS * self._window.bytes
             self._share.give(size)
 
 
@@ -217,24 +220,26 @@ class Share:
 
 
 class Portion:
-    """What one story has of a share, if there is one: all of it is given back when the story ends."""
+    """What one story has of some shares, of each as much: all of it is given back when the story ends."""
 
-    def __init__(self, share: Share | None) -> None:
-        self._share = share
-        self._size = 0
+    def __init__(self, *shares: Share | None) -> None:
+        self._taken = {share: 0 for share in shares if share is not None}
 
     async def take(self, size: int) -> None:
-        if self._share is not None:
-            await self._share.take(size)
-            self._size += size
+        """Of one share after the other, so that who waits for the first has nothing of the next."""
+        for share in self._taken:
+            await share.take(size)
+            self._taken[share] += size
 
     def give(self, size: int) -> None:
         """As `Share.give`; after the end nothing is left to be given."""
-        if self._share is not None and self._size:
-            self._size -= size
-            self._share.give(size)
+        for share, taken in self._taken.items():
+            if taken:
+                self._taken[share] -= size
+                share.give(size)
 
     def end(self) -> None:
-        size, self._size = self._size, 0
-        if self._share is not None and size:
-            self._share.give(size)
+        for share, taken in self._taken.items():
+            self._taken[share] = 0
+            if taken:
+                share.give(taken)

@@ -162,7 +162,7 @@ class FragmentCopier:
     async def copy_to(self, target: Storing, index: int, bookie: str) -> None:
         """The same into a target that is given, which is closed at the end."""
         self._sum = 0
-        memory = Portion(self._memory)
+        memory = Portion(None if self._pace is None else self._pace.stores(bookie).ahead, self._memory)
         left = self._count(index)
         under_way: tuple[Deferred[int], Copied] | None = None
         runs = Runs(self._runs(index))

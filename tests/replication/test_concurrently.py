@@ -201,6 +201,28 @@ def test_a_portion_is_given_back_whole():
     assert share.used == 0
 
 
+def test_a_portion_of_two_shares_waits_for_one_after_the_other():
+    """Who waits for the first takes nothing of the second; one that ends while it waits gives back what it has."""
+    narrow, wide = Share(4), Share(10)
+    first, second, third = (Portion(narrow, wide) for _ in range(3))
+    Deferred.fromCoroutine(first.take(4))
+    waiting = Deferred.fromCoroutine(second.take(3))
+    assert (narrow.used, wide.used) == (4, 4)
+    first.give(2)
+    assert not waiting.called
+    first.end()
+    assert waiting.called
+    assert (narrow.used, wide.used) == (3, 3)
+    wide.most = 3
+    late = Deferred.fromCoroutine(third.take(1))
+    late.addErrback(lambda failure: failure.trap(CancelledError))
+    assert (narrow.used, wide.used) == (4, 3)
+    late.cancel()
+    third.end()
+    second.end()
+    assert (narrow.used, wide.used) == (0, 0)
+
+
 def test_a_lane_lets_as_much_through_as_its_bookie_answers_without_delay():
     """Each bookie has one for reads and one for what is stored, the same for all who ask."""
     clock = Clock()

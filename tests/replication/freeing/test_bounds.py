@@ -10,6 +10,7 @@ from quire.protocol.errors import MetaStore
 from quire.replication.concurrently import Pace, Share
 from quire.replication.freeing import ledger as freeing
 from quire.replication.freeing import run as runs
+from quire.replication.freeing.run import Progress
 from quire.replication.lost_bookies import recover_bookies
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.stories import closed, is_whole, left_open
@@ -100,6 +101,35 @@ def test_entries_that_are_not_stored_yet_have_a_maximum(monkeypatch: pytest.Monk
     assert memory.used == 0
     # a step of the largest ledger alone, or what fits
     assert 15_000 < memory.peak < 2001 * 60
+
+
+def test_not_much_more_is_read_than_its_bookie_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many ledgers are under way: those who read and write there would feel it, and nothing would be faster."""
+    monkeypatch.setattr("quire.replication.core.window.BYTES_BEGIN", 20_000)
+    monkeypatch.setattr("quire.replication.lost_bookies.LEDGERS_AT_ONCE_MIN", 20)
+    cluster = gone("b1", bookies=4)
+    for _ in range(20):
+        closed(cluster, {0: THREE}, 199)
+    usual = cluster.delay
+    cluster.delay = lambda name: 0.1 if name == "b3" else usual(name)  # type: ignore[method-assign]
+    read, stored, over = 0, 0, list[float]()
+    client = cluster.client()
+
+    class Watched(Pace):
+        def read(self, size: int, expected: int = 0) -> None:
+            nonlocal read
+            read += size
+            over.append((read - stored) / self.stores("b3").bytes)
+            super().read(size, expected)
+
+    def note(now: Progress) -> None:
+        nonlocal stored
+        stored = now.bytes
+
+    pace = Watched(client.reactor, None)
+    done = cluster.succeed(recover_bookies(client, ["b1"], pace=pace, progress=note), seconds=600)
+    assert (done.complete, read) == (True, done.progress.bytes)
+    assert 1 < max(over) <= 2.5, "two windows, and what entries are larger than they were thought to be"
 
 
 def test_what_is_large_is_named_as_soon_as_it_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
