@@ -2,12 +2,14 @@
 What a repair does to the latency of appends: a load alone and the same load while `quire recover` copies, in turn.
 
     python -m bench.repair_beside                            # 9 pairs of 10 s, 1,000 entries/s of 1 KiB, 1 GB lost
+    python -m bench.repair_beside --inside                   # the repair begins in the midst of what is measured
     python -m bench.repair_beside --mb 100 --pairs 2 --seconds 2
 
 Four bookies over a ZooKeeper, E=3 WQ=3 AQ=2.  Ledgers of 4 MB are written while one bookie is down; it comes back,
 another one is stopped, and that is repaired: begun for each turn beside it, and killed at its end.  The load is `quire
 bench write` with a rate, an open loop; a tenth of it begins some seconds before the repair, which begins some seconds
-before what is measured, so that neither the start of a process nor that of a repair is in the figures.
+before what is measured, so that neither the start of a process nor that of a repair is in the figures; with `--inside`
+both are.
 
 Prints one JSON line: p50 and p99 of each turn, the median of the ratios and their interval, the largest one; MB/s that
 were copied in a turn, its beginning and its end included, and without a load at the end if any are left.
@@ -94,6 +96,7 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=1000)
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--mb", type=int, default=1000)
+    parser.add_argument("--inside", action="store_true")
     parser.add_argument("--directory")
     words = parser.parse_args()
     runs: dict[str, list[dict[str, float]]] = {"alone": [], "beside": []}
@@ -110,12 +113,18 @@ def main() -> None:
 
         def turn(repair: contextlib.AbstractContextManager[object]) -> dict[str, float]:
             before = max(1, words.rate // 10)
-            with ThreadPoolExecutor(1) as pool:
+            with ThreadPoolExecutor(2) as pool, contextlib.ExitStack() as stack:
                 lead = pool.submit(appended, cluster.uri, before, words.size, words.seconds + 3 * LEAD_S)
                 time.sleep(LEAD_S)
-                with repair:
+                if not words.inside:
+                    stack.enter_context(repair)
                     time.sleep(LEAD_S)
-                    found = dict(appended(cluster.uri, words.rate, words.size, words.seconds))
+                measured = pool.submit(appended, cluster.uri, words.rate, words.size, words.seconds)
+                if words.inside:
+                    time.sleep(LEAD_S)
+                    stack.enter_context(repair)
+                found = dict(measured.result())
+                stack.close()
                 lead.result()
             return found
 
@@ -141,7 +150,7 @@ def main() -> None:
         beside, alone = ([run[part] for run in runs[name]] for name in ("beside", "alone"))
         compared = Comparison(part, beside, alone, goal, at_most=True, by_interval=True, unit="ms").as_json()
         lines.append({**compared, "largest": round(max(b / a for b, a in zip(beside, alone, strict=True)), 2)})
-    shape = {"rate": words.rate, "size": words.size, "seconds": words.seconds, "mb": words.mb}
+    shape = {"inside": words.inside, "rate": words.rate, "size": words.size, "seconds": words.seconds, "mb": words.mb}
     print(json.dumps({**shape, "idle_mb_per_second": idle, "lines": lines, "runs": runs}))
 
 

@@ -11,11 +11,12 @@ from bench.repair_beside import main
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("more", [[], ["--inside"]])
 def test_it_runs_from_end_to_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], more: list[str]
 ) -> None:
-    """On a small scale; nothing is left on the disk."""
-    words = ["--pairs=1", "--seconds=0.5", "--rate=200", "--mb=40", f"--directory={tmp_path}"]
+    """On a small scale, whenever the repair begins; nothing is left on the disk."""
+    words = ["--pairs=1", "--seconds=0.5", "--rate=200", "--mb=40", f"--directory={tmp_path}", *more]
     monkeypatch.setattr("sys.argv", ["repair_beside", *words])
     main()
     found = json.loads(capsys.readouterr().out)
