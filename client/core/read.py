@@ -26,6 +26,8 @@ from quire.protocol.errors import OK, BookieHandleNotAvailable, DigestMatch, Tim
 ENTRY_BYTES_GUESS = 1024  # before anything was read
 SMALL_PIECES_MAX = 64  # pieces under way when a piece is an entry or a stripe
 
+Ranks = Mapping[str, tuple[float, ...]]  # by bookie
+
 
 class ReadState(Enum):
     READING = auto()
@@ -142,6 +144,24 @@ def unreadable(what: str, ledger: int, replicas: int, who: str, code: int) -> st
     )
 
 
+def replicas_of(quorums: Quorums, first: int, last: int, start: int) -> list[int]:
+    """The indexes that hold all of first..last; where all hold everything, from index `start` on."""
+    if quorums.striped:
+        return [index for index in quorums.write_set(last) if quorums.has(first, index)]
+    size = quorums.ensemble
+    return [(start + step) % size for step in range(size)]
+
+
+def best_first(order: list[int], bookies: Sequence[str], suspects: set[str], ranks: Ranks) -> list[int]:
+    """
+    The order in which to ask these indexes: `suspects` last, the others by their rank, the lowest first; one without a
+    rank is as good as any.
+    """
+    if not suspects and not ranks:
+        return order
+    return sorted(order, key=lambda index: (bookies[index] in suspects, ranks.get(bookies[index], ())))
+
+
 class Piece:
     """Consecutive entries of one fragment that one replica can be asked for."""
 
@@ -176,7 +196,7 @@ class RangeRead:
         limits: ReadLimits,
         prefer: int = 0,
         suspects: set[str] | None = None,
-        ranks: Mapping[str, tuple[float, ...]] | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         assert 0 <= first <= last
         self.ledger = ledger
@@ -188,7 +208,7 @@ class RangeRead:
         self.prefer = prefer  # the index that is asked first where all hold everything
         self.last = last
         self.suspects = set() if suspects is None else suspects  # bookies that failed or were slow: asked last
-        self._ranks = ranks or {}  # the others: those with the lowest rank first; one without a rank is as good as any
+        self._ranks = ranks or {}
         self._fragments = fragments
         self._fragment = 0
         self._next = first
@@ -267,16 +287,8 @@ class RangeRead:
 
     def _order(self, first: int, last: int, bookies: tuple[str, ...]) -> list[int]:
         """The bookies that hold all of first..last, in the order to ask them."""
-        quorums = self.quorums
-        if quorums.striped:
-            order = [index for index in quorums.write_set(last) if quorums.has(first, index)]
-        else:
-            size = quorums.ensemble
-            start = self.prefer if self.limits.sticky else first
-            order = [(start + step) % size for step in range(size)]
-        if not self.suspects and not self._ranks:
-            return order
-        return sorted(order, key=lambda index: (bookies[index] in self.suspects, self._ranks.get(bookies[index], ())))
+        order = replicas_of(self.quorums, first, last, self.prefer if self.limits.sticky else first)
+        return best_first(order, bookies, self.suspects, self._ranks)
 
     def _ask(self, piece: Piece, effects: list[Effect]) -> None:
         index = piece.order.pop(0)

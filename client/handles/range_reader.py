@@ -8,7 +8,7 @@ Does not know: which range may be read (`reader`).
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
@@ -26,11 +26,14 @@ from quire.client.core.read import (
     Input,
     Late,
     RangeRead,
+    Ranks,
     ReadLimits,
     ReadState,
     Slow,
     Stop,
     Taken,
+    best_first,
+    replicas_of,
 )
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.placement.health import Health
@@ -157,7 +160,7 @@ class RangeReader:
             self._begun = True
             asked = self._asked
             self._feed(Begin())
-            if asked is not None and asked.late:
+            if asked is not None and asked.late and self._asked is None:  # the read goes on with it, and it is late
                 self._stop_timer()
                 self._slow()
         if self._runs:
@@ -225,8 +228,9 @@ class RangeReader:
             waiter.callback(None)
 
     def _ask(self, ask: Ask) -> None:
-        asked, self._asked = self._asked, None
+        asked = self._asked
         if asked is not None and asked.bookie == ask.bookie:
+            self._asked = None
             asked.answer.addCallback(self._read, ask)
         elif ask.single:
             self._pool.read(ask.bookie, self._ledger, ask.first).addCallback(self._read, ask)
@@ -330,7 +334,7 @@ class RangeReads:
         digest: Digest,
         options: ClientOptions,
         notes: Notes,
-        ranks: Callable[[set[str]], Mapping[str, tuple[float, ...]]],
+        ranks: Callable[[set[str]], Ranks],
     ) -> None:
         self.prefer = record.ledger % record.quorums.ensemble
         self.ended = ""
@@ -369,11 +373,13 @@ class RangeReads:
     ) -> RangeReader:
         """
         Reads these entries as the metadata known now says, within the limits of the options if none are given; `finish`
-        has to follow.  `asked`: what was asked already.
+        has to follow.  `asked`: what was asked already, of the bookie that is to count as the first one asked.
         """
         fragments = self._record.metadata.fragment_ranges()
         self._forget_suspects()
         ranks = self._ranks({bookie for _first, _last, bookies in fragments for bookie in bookies})
+        if asked is not None:
+            ranks = {**ranks, asked.bookie: ()}
         ledger = self._record.ledger
         machine = RangeRead(
             ledger,
@@ -391,16 +397,13 @@ class RangeReads:
         self._reads.add(reading)
         return reading
 
-    async def one(self, entry: int) -> bytes | OneEntry | None:
-        """
-        The payload of an entry from the first of its replicas, while all bookies do well; else what a range read has to
-        go on with, None for nothing.
-        """
+    async def one(self, entry: int) -> bytes | OneEntry:
+        """The payload of an entry from the best of its replicas; else what a range read has to go on with."""
         bookies = self._record.metadata.ensemble_at(entry)
         self._forget_suspects()
-        if self._suspects or self._ranks(set(bookies)):
-            return None
-        index = self.prefer if self._limits.sticky and not self._quorums.striped else entry % len(bookies)
+        order = replicas_of(self._quorums, entry, entry, self.prefer if self._limits.sticky else entry)
+        ranks = self._ranks({bookies[index] for index in order})
+        index = best_first(order, bookies, self._suspects, ranks)[0]
         ledger, wait_ms = self._record.ledger, self._speculation.ms
         asked = OneEntry(self._clock, self._pool, ledger, self._digest, bookies[index], entry, wait_ms)
         self._reads.add(asked)
