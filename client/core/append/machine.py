@@ -201,7 +201,7 @@ class AppendMachine(Sending):
         caller; `missed`: it owes one at all.
         """
         del self._channels[replica.channel]
-        self._live = None
+        self._live.clear()
         replica.failure = f"{reason} ({name_of(code)})"
         replica.failure_code = code
         if replica.heard:  # it worked until now, so it may be back soon
@@ -310,7 +310,7 @@ class AppendMachine(Sending):
             self._give_up(code, "; ".join(reasons), effects, step)
             return
         self.state = State.OPEN
-        self._live = None
+        self._live.clear()
         for replica in self._ensemble.standing(Standing.FRESH):
             replica.standing = Standing.LIVE
             self._open(replica, effects)
@@ -451,7 +451,7 @@ class AppendMachine(Sending):
             effects.append(StopAlarm(Alarm.QUORUM))
             self._quorum_timeout.waiting = False
         self._channels.clear()
-        self._live = ()
+        self._live.clear()
         self._window.clear(lac, length)
         self._ids.clear()
         self._watching = self._stalled = False

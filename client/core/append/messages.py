@@ -25,6 +25,8 @@ class State(Enum):
     CLOSED = auto()  # the end is stored
     DEAD = auto()  # the ledger is lost to this writer, or its end could not be written
 
+    __hash__ = object.__hash__  # Enum's is a call of Python, and the machine looks up a state with every input
+
 
 # Refusals that concern the ledger; the bookie that sent one works.
 LEDGER_CODES = frozenset((LedgerFenced.code, UnauthorizedAccess.code, IllegalOp.code))

@@ -73,7 +73,7 @@ class Sending(ABC):
         self._lac_length = length  # deferred sync: payload bytes up to the LAC
         self._ensemble = Ensemble(quorums, domains, bookies, last)
         self._replicas, self._channels = self._ensemble.replicas, self._ensemble.channels
-        self._live: tuple[int, ...] | None = None  # channels of the live replicas, once opened
+        self._live: dict[int, tuple[int, ...]] = {}  # by write set: channels of its live replicas, once opened
         self._window = Window(limits, last, length)
         self._ids: set[int] = set()  # advanced mode: ids above the head that were used
         self._round: tuple[Replica, ...] = ()  # those that the change under way is to replace
@@ -200,12 +200,12 @@ class Sending(ABC):
             )  # fmt: skip
             window.sent(batch)
             self.carried = batch.lac
-            if self.quorums.striped:
+            if self.quorums.striped and batch.count > 1:
                 for replica in self._replicas:
                     if replica.standing is Standing.LIVE:
                         self._send_share(batch, replica, first, effects)
             else:
-                channels = self._channels_now(effects)
+                channels = self._channels_now(first, effects)
                 for channel in channels:
                     self._channels[channel].send(batch.last, size)
                 effects.append(SendAdds(batch, channels))
@@ -251,13 +251,17 @@ class Sending(ABC):
         effects.append(SetAlarm(Alarm.STALL, self.limits.stall_ms_max))
         return True
 
-    def _channels_now(self, effects: list[Effect]) -> tuple[int, ...]:
-        if self._live is None:
-            live = self._ensemble.standing(Standing.LIVE)
+    def _channels_now(self, entry: int, effects: list[Effect]) -> tuple[int, ...]:
+        """Of the bookies that get this entry."""
+        write_set = entry % self.quorums.ensemble if self.quorums.striped else 0
+        channels = self._live.get(write_set)
+        if channels is None:
+            replicas = [self._replicas[index] for index in self.quorums.write_set(write_set)]
+            live = [replica for replica in replicas if replica.standing is Standing.LIVE]
             for replica in live:
                 self._open(replica, effects)
-            self._live = tuple(replica.channel for replica in live)
-        return self._live
+            channels = self._live[write_set] = tuple(replica.channel for replica in live)
+        return channels
 
     def _open(self, replica: Replica, effects: list[Effect]) -> None:
         if not replica.opened:
@@ -282,7 +286,7 @@ class Sending(ABC):
 
     def _install(self, index: int, bookie: str) -> Replica:
         """A new replica at `index`, in place of the one that is there."""
-        self._live = None
+        self._live.clear()
         return self._ensemble.install(index, bookie, self.head)
 
     def _unsettled(self) -> int | frozenset[int]:
