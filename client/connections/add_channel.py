@@ -171,6 +171,8 @@ class AddChannel:
         """
         Why this channel has failed for want of answers, or None.  A busy channel may take long: only silence counts.
         """
+        if now - self._progress_at <= seconds and not self._overtaken_at:  # most channels, and without a call
+            return None
         if self._sink is None or not self.unanswered:
             return None
         if now - self._progress_at > seconds:

@@ -327,7 +327,7 @@ class LinkV3(Link):
         return len(over)
 
     def waiting(self) -> bool:
-        return any(run.left for run in self._table.open())
+        return self._table.any_open()
 
     def drain(self) -> list[PendingRequest[Any]]:
         everything: list[PendingRequest[Any]] = [run for run in self._table.open() if not isinstance(run, AddsRun)]

@@ -93,6 +93,11 @@ class RunTable(Generic[R]):
         self.head = 0
         self._closed = 0
 
+    def any_open(self) -> bool:
+        """Whether some run has something left."""
+        runs = self.runs
+        return any(runs[at].left for at in range(self.head, len(runs)))  # mostly the first of them has
+
     def open(self) -> list[R]:
         """The runs with something left, ascending."""
         return [run for run in self.runs[self.head :] if run.left]
@@ -162,6 +167,12 @@ class Sent:
             self._front = self.count if front < 0 else front
         return out
 
+    def finish(self) -> int:
+        """Marks every index as answered; the bytes that this sets free."""
+        self._front, self.left = self.count, 0
+        freed, self.size = self.size, 0
+        return freed
+
     def release(self, before: int) -> int:
         """Bytes set free by the answers since `left` was `before`: in proportion, and all that remain with the last."""
         if not before:
@@ -187,11 +198,25 @@ class Unanswered:
     def add(self, ids: Sequence[int], size: int) -> Sent:
         """`ids` ascending, not empty; `size` in bytes."""
         sent = Sent(ids, size)
-        self._tangled = self._tangled or ids[0] <= self._highest
-        self._highest = max(self._highest, ids[-1])
-        self.table.add(ids[0], sent)
-        self.bytes += size
+        self.keep(sent)
         return sent
+
+    def keep(self, sent: Sent) -> None:
+        """It is on its way from now on."""
+        first, last = sent.ids[0], sent.ids[-1]
+        if first <= self._highest:
+            self._tangled = True
+        if last > self._highest:
+            self._highest = last
+        self.table.add(first, sent)
+        self.bytes += sent.size
+
+    def forget(self) -> None:
+        """No answer to any of it counts any more."""
+        for sent in self.table.open():
+            sent.left = 0
+        self.table.clear()
+        self.bytes = 0
 
     def only(self, ids: Container[int]) -> "Unanswered":
         """Those of its batches that begin with one of these ids."""
@@ -231,9 +256,21 @@ class Unanswered:
 
     def answer_sent(self, sent: Sent, index: int, count: int) -> list[tuple[int, int]]:
         """The same, for indices of a batch that the caller has at hand (V3, which finds it by transaction)."""
+        table, ids = self.table, sent.ids
+        head, whole = table.head, sent.count
+        if (
+            index == 0
+            and count >= whole == sent.left
+            and ids[-1] - ids[0] == whole - 1
+            and head < len(table.runs)
+            and table.runs[head] is sent
+        ):  # the usual case by far: the oldest batch is answered as a whole
+            self.bytes -= sent.finish()
+            self.overtaken = False
+            table.settle(head)
+            return [(ids[0], whole)]
         out: list[tuple[int, int]] = []
-        table = self.table
-        position = table.at(sent.ids[0])
+        position = table.at(ids[0])
         while position >= table.head and table.runs[position] is not sent:
             position -= 1
         if position < table.head:

@@ -119,20 +119,23 @@ class AddDriver:
         if self.dead:
             return
         try:
-            self._effects += self._machine.handle(given)
+            effects = self._machine.handle(given)
         except Exception as error:
             # The machine has poisoned itself; the handle ends here, so that nothing goes on half done.
             self._poison(error)
             return
+        if not effects:  # of three answers to an add, two
+            return
+        todo = self._effects
+        todo += effects
         if self._performing:
             return
         self._performing = True
-        effects = self._effects
         try:
-            while effects:
-                effect = effects.popleft()
+            while todo:
+                effect = todo.popleft()
                 self._perform[type(effect)](effect)
-                if not effects:
+                if not todo:
                     self._after()
         except Exception as error:
             self._poison(error)
