@@ -26,6 +26,8 @@ def encode(value: int) -> bytes:
         return bytes((value & 127 | 128, value >> 7))
     if 0 < value < 1 << 21:
         return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
+    if 0 < value < 1 << 28:
+        return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14 & 127 | 128, value >> 21))
     value &= MASK
     out = bytearray()
     while value > 127:

@@ -124,11 +124,12 @@ class Health:
             failed, slow = self._failed.get(bookie, since), self._slow.get(bookie, since)
             waiting = pending(bookie)
             load = waiting // many if many else 0
-            if registered is not None and registered.find(bookie) is None:
+            writable = registered is None or bookie in registered.writable
+            if not writable and registered is not None and registered.find(bookie) is None:
                 rank = (4, load, 0.0)
             elif slow > since:
                 rank = (3, waiting, slow)
-            elif registered is not None and bookie not in registered.writable:
+            elif not writable:
                 rank = (2, load, 0.0)
             else:
                 rank = (1, load, failed) if failed > since else (0, load, 0.0)

@@ -20,6 +20,7 @@ Safety: what is taken by comparison is, byte for byte, what protobuf would write
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -37,6 +38,7 @@ TXN_AT: Final = 11  # from the start of a frame, in adds and answers
 IDS_WITHIN: Final = 128  # bytes from the start of an add frame that contain its body's ids
 ENTRY_MAX: Final = (1 << 63) - 1
 FORMS_KEPT: Final = 1024
+SHAPES_KEPT: Final = 4096  # ledgers written to by turns; half a KiB each
 ADD_TAG: Final = b"\xaa\x06"
 DEFERRED_SYNC: Final = b"\x28\x01"
 RECOVERY: Final = b"\xa0\x06\x01"
@@ -139,6 +141,9 @@ class Shape:
         )
 
 
+shape_of = lru_cache(maxsize=SHAPES_KEPT)(Shape)  # of single adds each is a batch, and its ledger's shape the same
+
+
 class Forms(dict[tuple[int, int], Struct]):
     """
     How to cut a frame: N and header; txn's first byte; a piece of the first width; entry's first byte; a piece of the
@@ -218,7 +223,7 @@ class Packing:
 
     def __init__(self, batch: AddBatch) -> None:
         digest = batch.digest
-        self._shape = Shape(batch.ledger, digest.master_key, batch.priority, batch.recovery, batch.deferred_sync)
+        self._shape = shape_of(batch.ledger, digest.master_key, batch.priority, batch.recovery, batch.deferred_sync)
         self._overhead = digest.overhead
         self.behind_body = self._shape.behind_body
         self._made: dict[tuple[int, int, int], tuple[bytes, bytes, bytes]] = {}
@@ -243,8 +248,14 @@ def pack_adds(batch: AddBatch, txn: int, entries: Sequence[int] | None = None) -
     The frames of the whole batch, or of those ids in that order; transaction ids are txn, txn + 1, … in order.
     Raises `IndexError` for an id outside the batch.
     """
-    packing, txns, ids = Packing(batch), Ascending(), Ascending()
+    packing = Packing(batch)
     around, behind_body = packing.around, packing.behind_body
+    if batch.count == 1 and entries is None:
+        one, two = encode(txn), encode(batch.first)
+        before_txn, before_entry, before_body = around(batch.bytes, len(one), len(two))
+        (body,) = batch.bodies()
+        return b"".join((before_txn, one, before_entry, two, before_body, body, behind_body))
+    txns, ids = Ascending(), Ascending()
     if entries is not None:
         check_within(batch, entries)
         bodies = batch.bodies()

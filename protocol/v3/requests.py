@@ -22,16 +22,22 @@ from quire.protocol.messages import (
     WriteLac,
 )
 from quire.protocol.v3 import adds, operations
+from quire.protocol.varint import encode
 
 # SPDX-License-Identifier: Apache-2.0
+
+FENCE = b"\xa0\x06" + encode(operations.FLAG_FENCE)
+PIGGYBACK = b"\xa0\x06" + encode(operations.FLAG_PIGGYBACK)
 
 Control = Read | WriteLac | ReadLac | ListEntries | Force | BookieInfo | Auth | StartTls | Unserved
 
 
 def pack_request(request: Control) -> bytes:
     """The frame of any request but an add.  Its `txn` must be set; the header says version 3."""
-    operation = operations.operation_of(request)
     txn = request.txn or 0
+    if isinstance(request, Read):
+        return _read(request, txn)
+    operation = operations.operation_of(request)
     if isinstance(request, Unserved):  # by hand: protobuf refuses operation numbers outside its enum
         return operations.framed(operations.header(operations.VERSION, operation, txn, request.priority))
     message = schema.Request()
@@ -42,8 +48,6 @@ def pack_request(request: Control) -> bytes:
     body = getattr(message, operations.BODIES[operation][0])
     body.SetInParent()
     match request:
-        case Read():
-            _fill_read(body, request)
         case WriteLac():
             body.ledgerId, body.lac, body.masterKey, body.body = (
                 request.ledger,
@@ -62,18 +66,23 @@ def pack_request(request: Control) -> bytes:
     return operations.framed(message.SerializeToString())
 
 
-def _fill_read(body: Any, request: Read) -> None:
-    body.ledgerId, body.entryId = request.ledger, request.entry
+def _read(request: Read, txn: int) -> bytes:
+    """By hand, for a read of one entry is little else: version 3, operation 1, sub-message 100."""
+    body = b"\x08%b\x10%b" % (encode(request.ledger), encode(request.entry))
     if request.master_key is not None:
-        body.masterKey = request.master_key
+        body += b"\x1a" + encode(len(request.master_key)) + request.master_key
     if request.previous_lac is not None:
-        body.previousLAC = request.previous_lac
+        body += b"\x20" + encode(request.previous_lac)
     if request.timeout_ms is not None:
-        body.timeOut = request.timeout_ms
+        body += b"\x28" + encode(request.timeout_ms)
     if request.fence:
-        body.flag = operations.FLAG_FENCE
+        body += FENCE
     elif request.piggyback:
-        body.flag = operations.FLAG_PIGGYBACK
+        body += PIGGYBACK
+    header = b"\x08\x03\x10\x01\x18" + encode(txn)
+    if request.priority:
+        header += b"\x20" + encode(request.priority)
+    return operations.framed(b"\x0a%c%b\xa2\x06%b%b" % (len(header), header, encode(len(body)), body))
 
 
 def decode_requests(chunk: bytes, payload_bytes_max: int, out: list[Request]) -> tuple[int, bool]:
