@@ -103,11 +103,11 @@ class AddChannel:
         ids: Sequence[int] = range(batch.first, batch.first + batch.count) if entries is None else entries
         if not ids:
             return
-        if self._link is None:
+        if self._link is not None:
+            self._link.send_adds(self, batch, ids, whole, batch.bytes if whole else self._size(batch, len(ids)))
+        else:
             self._queued.append((batch, ids, whole))
             self._queued_bytes += self._size(batch, len(ids))
-            return
-        self._pass(self._link, batch, ids, whole)
 
     def hand_over(self, sink: AddSink) -> None:
         """Reports to this sink from now on."""

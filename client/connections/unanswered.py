@@ -198,25 +198,14 @@ class Unanswered:
     def add(self, ids: Sequence[int], size: int) -> Sent:
         """`ids` ascending, not empty; `size` in bytes."""
         sent = Sent(ids, size)
-        self.keep(sent)
-        return sent
-
-    def keep(self, sent: Sent) -> None:
-        """It is on its way from now on."""
-        first, last = sent.ids[0], sent.ids[-1]
+        first, last = ids[0], ids[-1]
         if first <= self._highest:
             self._tangled = True
         if last > self._highest:
             self._highest = last
         self.table.add(first, sent)
-        self.bytes += sent.size
-
-    def forget(self) -> None:
-        """No answer to any of it counts any more."""
-        for sent in self.table.open():
-            sent.left = 0
-        self.table.clear()
-        self.bytes = 0
+        self.bytes += size
+        return sent
 
     def only(self, ids: Container[int]) -> "Unanswered":
         """Those of its batches that begin with one of these ids."""

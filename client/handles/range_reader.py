@@ -271,8 +271,8 @@ class RangeReader:
 
 class OneEntry:
     """
-    One entry asked of one replica.  `done` fires with the payload, or with None when that replica did not give it in
-    time or at all: then a range read goes on with its `answer`.
+    One entry asked of one replica.  `done` fires with the payload, or with this object when that replica did not give it
+    in time or at all: then a range read goes on with its `answer`.
     """
 
     __slots__ = ("_digest", "_entry", "_ledger", "_timer", "answer", "bookie", "done", "late")
@@ -281,7 +281,7 @@ class OneEntry:
         self, clock: Clock, pool: ReadPool, ledger: int, digest: Digest, bookie: str, entry: int, wait_ms: int
     ) -> None:
         self.bookie = bookie
-        self.done: Deferred[bytes | None] = Deferred()
+        self.done: Deferred[bytes | OneEntry] = Deferred()
         self.late = False
         self._ledger = ledger
         self._digest = digest
@@ -304,7 +304,7 @@ class OneEntry:
     def _settle(self, payload: bytes | None) -> None:
         self.stop()
         if not self.done.called:
-            self.done.callback(payload)
+            self.done.callback(self if payload is None else payload)
 
     def stop(self) -> None:
         """Nobody waits any more."""
@@ -397,7 +397,7 @@ class RangeReads:
         self._reads.add(reading)
         return reading
 
-    async def one(self, entry: int) -> bytes | OneEntry:
+    def one(self, entry: int) -> "Deferred[bytes | OneEntry]":
         """The payload of an entry from the best of its replicas; else what a range read has to go on with."""
         bookies = self._record.metadata.ensemble_at(entry)
         self._forget_suspects()
@@ -407,12 +407,13 @@ class RangeReads:
         ledger, wait_ms = self._record.ledger, self._speculation.ms
         asked = OneEntry(self._clock, self._pool, ledger, self._digest, bookies[index], entry, wait_ms)
         self._reads.add(asked)
-        try:
-            payload = await asked.done
-        finally:
+
+        def over(given: Any) -> Any:
             self._reads.discard(asked)
-            asked.stop()
-        return asked if payload is None else payload
+            asked.stop()  # it may have been cancelled
+            return given
+
+        return asked.done.addBoth(over)
 
     def _forget_suspects(self) -> None:
         if self._clock.seconds() - self._suspects_since > SUSPECT_SECONDS_MAX:

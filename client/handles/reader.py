@@ -104,6 +104,8 @@ class Reader:
         Entries first..last, both included.  `ValueError` unless 0 <= first <= last < 2^63; `Read` (-1) past
         `last_entry_id`.
         """
+        if first == last and type(first) is int and 0 <= first <= self._end.lac and not self._reads.ended:
+            return self._reads.one(first).addCallback(self._entry, first)  # without a coroutine, which costs as much
         return Deferred.fromCoroutine(self._read(first, last, False))
 
     def read_unconfirmed(self, first: int, last: int) -> Deferred[list[Entry]]:
@@ -237,9 +239,17 @@ class Reader:
                 return []
         if not unconfirmed and last > self._end.lac:
             raise self._past_end(last)
-        asked = await self._reads.one(first) if first == last else None
+        if first == last:
+            return await self._reads.one(first).addCallback(self._entry, first)
+        return await self._range(first, last)
+
+    def _entry(self, asked: bytes | OneEntry, entry: int) -> list[Entry] | Deferred[list[Entry]]:
+        """What one replica gave, or what a range read finds."""
         if isinstance(asked, bytes):
-            return [Entry(self.id, first, asked)]
+            return [Entry(self.id, entry, asked)]
+        return Deferred.fromCoroutine(self._range(entry, entry, asked))
+
+    async def _range(self, first: int, last: int, asked: OneEntry | None = None) -> list[Entry]:
         entries: list[Entry] = []
         async for run in self._runs(first, last, asked):
             entries += entries_of(self.id, run)
