@@ -193,7 +193,7 @@ class Unanswered:
         self._tangled = False  # ids were sent twice or not in ascending order, so a run must be looked for
 
     def __bool__(self) -> bool:
-        return bool(self.table)
+        return self.table.head < len(self.table.runs)
 
     def add(self, ids: Sequence[int], size: int) -> Sent:
         """`ids` ascending, not empty; `size` in bytes."""
@@ -201,8 +201,7 @@ class Unanswered:
         first, last = ids[0], ids[-1]
         if first <= self._highest:
             self._tangled = True
-        if last > self._highest:
-            self._highest = last
+        self._highest = max(self._highest, last)
         self.table.add(first, sent)
         self.bytes += size
         return sent

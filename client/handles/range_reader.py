@@ -271,8 +271,8 @@ class RangeReader:
 
 class OneEntry:
     """
-    One entry asked of one replica.  `done` fires with the payload, or with this object when that replica did not give it
-    in time or at all: then a range read goes on with its `answer`.
+    One entry asked of one replica.  `done` fires with the payload, or with this object when that replica did not give
+    it in time or at all: then a range read goes on with its `answer`.
     """
 
     __slots__ = ("_digest", "_entry", "_ledger", "_timer", "answer", "bookie", "done", "late")

@@ -97,6 +97,49 @@ def test_indices_of_a_batch_answer_like_ids():
     assert table.answer_sent(sent, 0, 1) == []
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_batches_at_hand_are_answered_like_ids(seed: int):
+    """
+    Whole or in part, in any order, twice: the same runs and bytes are told whether the batch is at hand or is found by
+    its ids.
+    """
+    random = Random(seed)
+    one, other = Unanswered(), Unanswered()
+    sent, entry = [], 0
+    for _step in range(200):
+        if random.random() < 0.5:
+            ids = range(entry, entry + random.choice((1, 1, 1, 2, 5)))
+            if random.random() < 0.3:
+                ids = list(ids)[:: random.choice((1, 2))]
+            sent.append(one.add(ids, len(ids) * 7 + 1))
+            other.add(ids, len(ids) * 7 + 1)
+            entry = ids[-1] + 1
+        elif sent:
+            batch = random.choice(sent[-4:])
+            index = random.choice((0, 0, 0, random.randrange(batch.count)))
+            count = random.choice((batch.count, batch.count, 1))
+            covered = batch.ids[index : index + count]
+            found = one.answer_sent(batch, index, count)
+            assert ids_of(found) == [each for one_id in covered for each in ids_of(other.answer(one_id, 1))]
+            assert (one.bytes, bool(one)) == (other.bytes, bool(other))
+
+
+def test_the_oldest_batch_is_overtaken_until_it_is_answered():
+    """A later one was answered before it; once it is answered as a whole that is over."""
+    table = Unanswered()
+    oldest, later, _last = table.add(range(2), 2), table.add(range(2, 4), 2), table.add(range(4, 5), 1)
+    assert table.answer_sent(later, 0, 2) == [(2, 2)]
+    assert table.overtaken
+    assert table.answer_sent(oldest, 0, 2) == [(0, 2)]
+    assert not table.overtaken
+    assert table.answer_sent(oldest, 0, 2) == []
+    assert table.bytes == 1
+
+
+def ids_of(runs: list[tuple[int, int]]) -> list[int]:
+    return [first + step for first, count in runs for step in range(count)]
+
+
 def test_a_table_is_compacted_while_its_oldest_run_waits():
     """An unanswered straggler must not keep every later run in memory."""
     table = Unanswered()

@@ -316,9 +316,9 @@ def record():
     return LedgerRecord(None, 7, Versioned(made, 0))
 
 
-def reads(pool, clock, **options):
-    chosen = ClientOptions(speculative_read_ms=0, **options)
-    return RangeReads(clock, pool, record(), DIGEST, chosen, KeptNotes(), lambda _bookies: {})
+def reads(pool, clock, ranks=None, notes=None, speculative_read_ms=0, **options):
+    chosen = ClientOptions(speculative_read_ms=speculative_read_ms, **options)
+    return RangeReads(clock, pool, record(), DIGEST, chosen, notes or KeptNotes(), lambda _bookies: ranks or {})
 
 
 def test_ledgers_begin_with_replicas_of_their_own():
@@ -353,6 +353,49 @@ def test_a_bookie_that_failed_is_asked_last_for_a_while():
         if not wait:
             pool.waiting[0].callback(BatchAnswer(LOST, []))
         all_reads.finish(reading)
+
+
+def test_one_entry_is_asked_of_the_best_replica_by_itself():
+    """
+    Also while some bookies are crowded, slow or suspected, as those of a busy client often are: no range read begins.
+    """
+    pool = Pool()
+    all_reads = reads(pool, Clock(), {"b0": (1, 0), "b1": (3, 0), "b2": (0, 9)})
+    asked = all_reads.one(5)
+    reading = all_reads.begin(0, 1)
+    reading.following()
+    assert pool.asked == [("b2", 5, 1), ("b2", 0, 2)]
+    pool.waiting[1].callback(BatchAnswer(LOST, []))  # b2 is suspected from now on
+    all_reads.finish(reading)
+    pool.asked.clear()
+    suspecting = all_reads.one(6)
+    assert pool.asked == [("b0", 6, 1)]
+    pool.waiting[0].callback(Answer(0, body(5), None, 5))
+    pool.waiting[-1].callback(Answer(0, body(6), None, 6))
+    assert (fired(asked), fired(suspecting)) == (b"5", b"6")
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_range_read_goes_on_with_the_one_that_was_asked(late):
+    """
+    It counts as the first one asked, whatever ranks say by now: its answer is not asked for again, and it is to blame.
+    """
+    pool, clock, ranks, notes = Pool(), Clock(), {"b0": (1, 0), "b1": (0, 0), "b2": (1, 0)}, KeptNotes()
+    all_reads = reads(pool, clock, ranks, notes, speculative_read_ms=100, speculative_read_ms_max=1000)
+    waiting = all_reads.one(5)
+    if late:
+        clock.advance(0.1)
+    else:
+        pool.waiting[0].callback(Answer(LOST))
+    asked = fired(waiting)
+    ranks["b1"] = (2, 0)  # the very read under way makes it look busier
+    reading = all_reads.begin(5, 5, asked=asked)
+    following = reading.following()
+    assert [bookie for bookie, _first, _count in pool.asked] == ["b1", "b2"]
+    assert notes.all == [("late", "b1") if late else ("failed", "b1", LOST)]
+    pool.answer(1)
+    assert fired(following).payloads == [b"5"]
+    all_reads.finish(reading)
 
 
 def test_the_end_of_a_handle_ends_its_reads():
