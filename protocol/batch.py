@@ -53,18 +53,15 @@ class AddBatch:
     priority: int = 0
     deferred_sync: bool = False
     count: int = field(init=False)
+    last: int = field(init=False)  # the last entry's id
     bytes: int = field(init=False)  # payload bytes
     _frames: Octets | None = field(init=False, default=None, repr=False, compare=False)
     _each: list[Octets] | None = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.count = len(self.payloads)
+        self.last = self.first + self.count - 1
         self.bytes = sum(map(len, self.payloads))
-
-    @property
-    def last(self) -> int:
-        """The last entry's id."""
-        return self.first + self.count - 1
 
     @property
     def length_after(self) -> int:

@@ -47,6 +47,18 @@ def decode(data: bytes, offset: int = 0) -> tuple[int, int]:
     raise ValueError(f"the number at byte {offset} of {len(data)} is cut off or longer than {BYTES_MAX} bytes")
 
 
+def value_of(encoded: bytes) -> int:
+    """The number that all of these bytes are the encoding of; of up to 9 bytes, so not negative."""
+    size = len(encoded)
+    if size == 1:
+        return encoded[0]
+    if size == 2:
+        return encoded[0] & 127 | encoded[1] << 7
+    if size == 3:
+        return encoded[0] & 127 | (encoded[1] & 127) << 7 | encoded[2] << 14
+    return decode(encoded)[0]
+
+
 class Sizes(dict[int, bytes]):
     """Encodings of lengths, which repeat."""
 

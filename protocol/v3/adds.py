@@ -13,12 +13,14 @@ Its answer:
 Protobuf decodes the first of a run.  From its values follows what the next ones must look like: they differ in lengths,
 txn and entry only, and of txn and entry only in the low byte while both stay in one block of 128.  So one `unpack_from`
 cuts the next frame into pieces that are compared with what they must be.  A frame that differs anywhere is left to
-protobuf.
+protobuf.  The first answer of a run is taken by a pattern if the add was: those of many ledgers make no runs.
 
 Knows: these two messages.  Does not know: other operations.
-Safety: what is taken by comparison is, byte for byte, what protobuf would write for those values.
+Safety: what is taken by comparison is, byte for byte, what protobuf would write for those values; what is taken by the
+pattern is what protobuf would read from those bytes.
 """
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from struct import Struct
@@ -28,7 +30,7 @@ from quire.protocol.batch import AddBatch, check_within
 from quire.protocol.errors import Status
 from quire.protocol.frames import LENGTH
 from quire.protocol.messages import AddAcks, AddRun, Reply, Request
-from quire.protocol.varint import LOW, ONE, SIZES, Ascending, encode, low_bytes, size_within
+from quire.protocol.varint import LOW, ONE, SIZES, Ascending, encode, low_bytes, size_within, value_of
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -42,6 +44,10 @@ SHAPES_KEPT: Final = 4096  # ledgers written to by turns; half a KiB each
 ADD_TAG: Final = b"\xaa\x06"
 DEFERRED_SYNC: Final = b"\x28\x01"
 RECOVERY: Final = b"\xa0\x06\x01"
+NUMBER = rb"([\x80-\xff]{0,8}[\0-\x7f])"
+# An answer of status 0 behind N: size of the header, txn, size of the sub-message, ledger, entry.
+TAKEN = rb"\x0a(.)\x08\x03\x10\x02\x18" + NUMBER + rb"\x10\0\xaa\x06(.)\x08\0\x10" + NUMBER + rb"\x18" + NUMBER
+taken = re.compile(TAKEN, re.DOTALL).fullmatch
 
 
 class Add(NamedTuple):
@@ -323,6 +329,17 @@ def acks(txns: Sequence[int], status: Status, ledger: int, first: int) -> bytes:
     return bytes(out)
 
 
+def ack_of(chunk: bytes, at: int, stop: int) -> AddAcks | None:
+    """What the message between two offsets says if it is the answer to an add that was taken; else None."""
+    found = taken(chunk, at, stop)
+    if found is None:
+        return None
+    header, txn, inner, ledger, entry = found.groups()
+    if header[0] != 5 + len(txn) or inner[0] != 4 + len(ledger) + len(entry):
+        return None
+    return AddAcks(value_of(ledger), value_of(entry), 1, Status.EOK, value_of(txn))
+
+
 def follow_acks(chunk: bytes, at: int, end: int, size: int, acks: AddAcks) -> int:
     """
     Lets `acks` (of one answer, which takes `size` bytes before `at`) count the answers from `at` on with ascending txn
@@ -330,6 +347,8 @@ def follow_acks(chunk: bytes, at: int, end: int, size: int, acks: AddAcks) -> in
     """
     assert acks.txn is not None
     txn, entry = acks.txn + 1, acks.first + 1
+    if at + TXN_AT >= end or (chunk[at + TXN_AT] ^ txn) & 127:
+        return at  # the usual case for interleaved ledgers, so found out cheaply
     count = min((end - at) // size, 128 - (txn & 127), 128 - (entry & 127))
     if count == 0 or chunk[at + TXN_AT] != (LOW if txn >> 7 else ONE)[txn & 127][0]:
         return at

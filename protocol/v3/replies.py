@@ -5,7 +5,7 @@ A normal answer says version 3, echoes operation and transaction id, and carries
 are equal.  Four copy the request's header, priority included: EBADREQ to an unserved operation, EUA before
 authentication, AUTH, EIO after a failed TLS handshake.
 
-Knows: how protobuf carries each answer (made by hand, taken by protobuf).  Runs of answers to adds are `adds`'s.
+Knows: how protobuf carries each answer (made by hand, taken by protobuf).  Answers to adds are `adds`'s.
 Does not know: connections, which answer is right.
 """
 
@@ -170,7 +170,7 @@ def decode_replies(chunk: bytes, payload_bytes_max: int, out: list[Reply]) -> in
         stop = at + 4 + length
         if stop > end:
             break
-        reply = decode_reply(chunk[at + 4 : stop])
+        reply = adds.ack_of(chunk, at + 4, stop) or decode_reply(chunk[at + 4 : stop])
         if isinstance(reply, AddAcks):
             at = adds.follow_acks(chunk, stop, end, stop - at, reply)
             adds.append_acks(out, reply)

@@ -319,6 +319,22 @@ def test_an_ack_of_another_form_does_not_mislead_about_the_next() -> None:
     assert v3.Replies().feed(data) == [AddAcks(9, 200, 21, Status.EOK, 150)]
 
 
+def test_an_ack_with_any_byte_changed_says_what_protobuf_says() -> None:
+    """The pattern takes an answer only where protobuf reads the same from it; lengths inside included."""
+    taken = 0
+    for numbers in ((5, 1, 0), (150, 300, 200), (3_000_000, 20_000, 16_400), ((1 << 63) - 1,) * 3):
+        good = naive.v3_ack(numbers[0], Status.EOK, numbers[1], numbers[2])[4:]
+        for at, byte in itertools.product(range(len(good)), range(256)):
+            odd = good[:at] + bytes([byte]) + good[at + 1 :]
+            found = adds.ack_of(odd, 0, len(odd))
+            if found is not None:
+                taken += 1
+                assert found == v3.decode_reply(odd)
+    assert taken > 1000
+    assert adds.ack_of(good[:-1], 0, len(good) - 1) is None
+    assert adds.ack_of(good + b"\0", 0, len(good) + 1) is None
+
+
 some_acks = st.builds(
     naive.v3_ack,
     st.integers(120, 132),
