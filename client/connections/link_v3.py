@@ -200,6 +200,7 @@ class LinkV3(Link):
         self._last_txn = 0
         self._table: RunTable[One | ReadRun | AddsRun] = RunTable()
         self._channels: list[AddChannel] = []  # several may serve one ledger
+        self._deserted = False  # a channel left, so what it sent waits for nothing and can be dropped
         self._entry_bytes = ASSUMED_ENTRY_BYTES  # moving average of what was read
 
     def request(self, kind: Kind[A], request: Numbered, deferred: Deferred[A], more_ms: int = 0) -> None:
@@ -286,6 +287,7 @@ class LinkV3(Link):
 
     def leave(self, channel: AddChannel) -> None:
         self._channels = [each for each in self._channels if each is not channel]
+        self._deserted = True
 
     def send_adds(self, channel: AddChannel, batch: AddBatch, ids: Sequence[int], whole: bool, size: int) -> None:
         if batch.bytes + batch.digest.overhead > self._body_bytes_max:  # of a part `size` is no more than its share
@@ -318,10 +320,14 @@ class LinkV3(Link):
         return list(self._channels)
 
     def expire(self, now: float) -> int:
-        over = [run for run in self._table.open() if not isinstance(run, AddsRun) and run.deadline <= now]
+        table = self._table
+        waiting = table.runs[table.head :] if table.head else table.runs
+        over = [run for run in waiting if not isinstance(run, AddsRun) and run.deadline <= now and run.left]
         for run in over:
             run.left = 0
-        self._table.compact()
+        if over or self._deserted:
+            self._deserted = False
+            table.compact()
         for run in over:
             run.end(TIMED_OUT)
         return len(over)
