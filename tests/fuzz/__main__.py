@@ -1,6 +1,7 @@
 """
 `python -m tests.fuzz [TARGET…] [--seconds N] [--drawn K]`: feeds each target what a coverage-guided fuzzer finds, N
-seconds each, from the inputs in `tests/fuzz/corpus`; with `--drawn` as many targets only, drawn by the seed.
+seconds each, from the inputs in `tests/fuzz/corpus`, on each core another target; with `--drawn` as many targets only,
+drawn by the seed.
 
 An error that a decoder does not announce, an input that takes more than a second of CPU, and growth of memory end a
 target with its input in `fuzz-found/`; put that file into the corpus of the target, where a test tries it from then on.
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -96,8 +98,9 @@ def main() -> int:
     if given.drawn is not None:
         names = random.Random(given.seed).sample(names, min(given.drawn, len(names)))
     print(f"seed {given.seed}", flush=True)
-    with tempfile.TemporaryDirectory() as scratch:
-        bad = [name for name in names if not fuzz(name, given.seconds, given.seed, scratch)]
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(os.cpu_count()) as processes:
+        good = list(processes.map(lambda name: fuzz(name, given.seconds, given.seed, scratch), names))
+    bad = [name for name, is_good in zip(names, good, strict=True) if not is_good]
     print(f"{len(names) - len(bad)} of {len(names)} targets found nothing" + (f"; {', '.join(bad)} did" if bad else ""))
     return 1 if bad else 0
 
