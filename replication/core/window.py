@@ -13,6 +13,7 @@ a longer queue, in which others would wait, too.  Time is an argument; not befor
 # SPDX-License-Identifier: Apache-2.0
 
 BYTES_MIN = 64 << 10
+BYTES_BEGIN = 512 << 10  # a few answers later it is all, if they are in time
 BYTES_MAX = 8 << 20
 REQUEST_BYTES = 4 << 10  # that a request costs at least
 SLOW_TIMES = 2.0  # as long as the shortest answer to a request of its size takes
@@ -25,7 +26,7 @@ class Window:
     """Of one bookie, for one kind of request."""
 
     def __init__(self) -> None:
-        self.bytes = BYTES_MIN  # a few answers later it is all, if they are in time
+        self.bytes = BYTES_BEGIN
         self._shortest: dict[int, float] = {}  # by the number of bits of a request's size
         self._row = 0  # of slow answers, up to the last one
         self._shrunk_at = float("-inf")
@@ -36,8 +37,7 @@ class Window:
         took = now - began
         bits = size.bit_length()
         self._shortest[bits] = min(took, self._shortest.get(bits, took))
-        # a larger one takes no less, and no more than as many smaller ones one after the other
-        shortest = min(each * 2 ** max(0, bits - other) for other, each in self._shortest.items())
+        shortest = min(each for other, each in self._shortest.items() if other >= bits)  # a larger one takes no less
         in_time = SLOW_TIMES * shortest + SLOW_S
         if failed or took > in_time:
             if began < self._shrunk_at:  # it was in the longer queue
