@@ -8,11 +8,12 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 from twisted.internet.defer import Deferred
@@ -27,6 +28,7 @@ from quire.log.store.paths import log_path
 from quire.protocol.errors import LedgerError, NoSuchLedger
 from tests.metadata.stories import Heard
 from tests.reactor import reactor, run
+from tests.stopped import stop
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -121,6 +123,25 @@ class Worker:
 
     def signal(self, number):
         os.kill(self.pid, number)
+
+    def stop(self):
+        """SIGSTOP, but not while it writes to a SQLite store: nobody else could until it goes on."""
+        stop(self.pid)
+        while self._is_writing():
+            self.signal(signal.SIGCONT)
+            stop(self.pid)
+
+    def _is_writing(self):
+        scheme, _, path = self.job["uri"].partition("://")
+        if scheme != "sqlite":
+            return False
+        with closing(sqlite3.connect(path, timeout=2.0, isolation_level=None)) as store:
+            try:
+                store.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return True
+            store.execute("ROLLBACK")
+        return False
 
     def kill(self):
         """SIGKILL; when that was.  All that it told before is heard when this returns."""

@@ -56,7 +56,7 @@ def test_a_replica_that_was_stopped_past_its_lease_does_not_answer_by_it(cluster
         first.until("end", 50)
         second = story.worker("replica", modes=["lease"], clients=1)
         second.until("ready")
-        first.signal(signal.SIGSTOP)
+        first.stop()
         leads(second)
         second.more("end", 40)
         known = [words for _, words in second.told]
@@ -91,7 +91,7 @@ def tried(story, rng, rounds, workers=3):
             hit.kill()
             running.append(story.worker("replica", modes=MODES))
         else:
-            hit.signal(signal.SIGSTOP)
+            hit.stop()
             for each in running:
                 each.more("end", rng.choice((5, 40)))
             hit.signal(signal.SIGCONT)

@@ -101,7 +101,7 @@ def test_an_owner_that_was_stopped_hears_the_truth_when_it_goes_on(story):
     """SIGSTOP for longer than the session: another takes over; after SIGCONT each append of the first is answered."""
     first = story.worker()
     first.until("acked", 20)
-    first.signal(signal.SIGSTOP)
+    first.stop()
     second = story.worker()
     second.until("acked", 5)
     first.signal(signal.SIGCONT)
