@@ -81,6 +81,18 @@ class ReadWindow:
         self.old = False
 
 
+def _tried(job: Callable[..., T], *args: Any) -> T | StorageError | OSError:
+    """
+    What a job gives, or its error: raised on a thread it would be in a ring with its own frames, fifty objects for the
+    collector, and who reads a damaged entry again and again would stop the reactor for as long as thousands of them
+    take.
+    """
+    try:
+        return job(*args)
+    except (StorageError, OSError) as error:
+        return error.with_traceback(None)
+
+
 class Lookup:
     """All of it belongs to the reactor thread; `directories` do the work on the storage pool."""
 
@@ -199,12 +211,12 @@ class Lookup:
         Runs a reading job; EIO, with a log line that names file and offset (`ReadFaults`), when it fails;
         ETOOMANYREQUESTS when it could not begin.
         """
-        try:
-            return await self._workers.run(job, *args)
-        except (StorageError, OSError) as error:
+        found = await self._workers.run(_tried, job, *args)
+        if isinstance(found, StorageError | OSError):
             self._counters.read_errors += 1
-            self._faults.tell(str(error))
-            return status_of(error)
+            self._faults.tell(str(found))
+            return status_of(found)
+        return found
 
     async def _read_stored(self, state: StoredLedger, entry: int) -> bytes | Status:
         ledger = state.id

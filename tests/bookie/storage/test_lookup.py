@@ -1,5 +1,6 @@
 """Where reads look: what was read ahead and is old by now, and whose turn it is beside adds."""
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -8,11 +9,12 @@ from twisted.internet.defer import Deferred, maybeDeferred
 
 from quire.bookie.storage.lookup import FAULTS_MAX, OTHER_FAULTS, QUIET_S, ReadFaults
 from quire.bookie.storage.read_ahead import RESTS
-from quire.bookie.storage.workers import InlineWorkers
+from quire.bookie.storage.workers import InlineWorkers, PoolWorkers
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
 from tests.bookie.fakes.disk import DIGEST, KEY, Bookie, HeldWorkers, body_of, run_of
 from tests.bookie.server.test_listener import log_lines
+from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -186,6 +188,35 @@ def test_later_copies_win_everywhere() -> None:
     assert [bookie.read(1, entry) for entry in range(10)] == wanted
     again = Bookie(bookie.disk.crashed(None))
     assert [again.read(1, entry) for entry in range(10)] == wanted
+
+
+class Threads(PoolWorkers):
+    """Jobs run on threads; the journal does not."""
+
+    threaded = False
+
+
+def test_reads_of_a_damaged_entry_leave_no_more_to_the_collector_than_others() -> None:
+    """Else it would stop the reactor, now and then, for what thousands of them left."""
+
+    async def story() -> int:
+        workers = Threads(reactor)
+        bookie = stored(workers)
+        (log,) = bookie.disk.find(".log")
+        bookie.disk.flip(log, 1024 + 20)
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(100):
+                found = bookie.storage.read_run(1, 0, 10, 1 << 20)
+                assert isinstance(found, Deferred)
+                assert await found is Status.EIO
+            return gc.collect()
+        finally:
+            gc.enable()
+            workers.stop()
+
+    assert run(story) <= 400, "of 100 reads: four of each are the thread pool's"
 
 
 def test_who_reads_a_damaged_entry_again_and_again_does_not_fill_the_log() -> None:
