@@ -32,8 +32,8 @@ FAILED, WRONG_USAGE = 1, 2
 SWITCH_INTERVAL_S = 0.00001
 M_ARENA_MAX = -8  # of glibc's mallopt
 LOG_BYTES_MAX, OLD_LOGS_MAX = 16 << 20, 4  # with --daemon: of one file, and how many full ones are kept as .1 to .4
-# Batches make few cycles, and the start's objects are frozen besides.  But each job of a thread leaves four objects in a
-# ring (Twisted's), and 20,000 of them take 15 ms in one piece, in which nobody is served.
+# Batches make few cycles, and the start's objects are frozen besides.  But each job of a thread leaves four objects in
+# a ring (Twisted's), and 20,000 of them take 15 ms in one piece, in which nobody is served.
 GC_THRESHOLDS = (20_000, 200, 50)
 
 
