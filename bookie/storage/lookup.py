@@ -211,7 +211,7 @@ class Lookup:
         Runs a reading job; EIO, with a log line that names file and offset (`ReadFaults`), when it fails;
         ETOOMANYREQUESTS when it could not begin.
         """
-        found = await self._workers.run(_tried, job, *args)
+        found: T | StorageError | OSError = await self._workers.run(_tried, job, *args)
         if isinstance(found, StorageError | OSError):
             self._counters.read_errors += 1
             self._faults.tell(str(found))
