@@ -126,7 +126,9 @@ class LogOptions(BaseModel):
     process_bytes: int = Field(default=256 * MIB, ge=1, description="bytes under way in all logs")
     rate_records: int = Field(default=-1, ge=-1, description="records a second that its owners take in all; -1: any")
     rate_bytes: int = Field(default=-1, ge=-1, description="bytes a second that its owners take in all; -1: any")
-    cache_bytes: int = Field(default=64 * MIB, ge=0, description="of the newest entries for readers: no effect yet")
+    cache_bytes: int = Field(
+        default=64 * MIB, ge=0, description="of the newest entries for all readers; 0: each asks for itself"
+    )
     read_ahead_bytes: int = Field(default=4 * MIB, ge=1, description="that a reader asks for before they are wanted")
     poll_ms: int = Field(default=1_000, ge=1, description="how often what is awaited is looked for, beside a watch")
     lac_ms: int = Field(default=10, ge=1, description="after which an idle owner says what is confirmed")

@@ -21,6 +21,7 @@ from quire.log.checks.segments import segments_of
 from quire.log.core.batch import Headers
 from quire.log.core.machine.applying_messages import Role
 from quire.log.core.publishing import Part, Txn
+from quire.log.core.streams.rates import ReadRates
 from quire.log.core.upkeep_edits import Update
 from quire.log.core.values import Compacted, Segment, Snapshot
 from quire.log.machine.driver import ReplicaDriver
@@ -80,6 +81,7 @@ __all__ = [
     "Piece",
     "Position",
     "Prepared",
+    "ReadRates",
     "Receipt",
     "Record",
     "Replica",

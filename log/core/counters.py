@@ -62,6 +62,9 @@ class LogCounters:
         self.published_ledgers = 0
         self.janitor_ledgers = 0
         self.read_records = 0
+        self.cache_bytes = 0  # of what readers find without asking bookies
+        self.cache_hits = 0  # entries that readers were given without asking for them, and others
+        self.cache_misses = 0
         self.cursor_persist_bytes = 0
         self.cursor_backlogs: dict[str, tuple[int, int]] = {}  # by cursor: records and bytes
         self.tail_lag_records = 0

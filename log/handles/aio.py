@@ -17,7 +17,20 @@ from quire.client.aio import Handle
 from quire.client.background import ReactorThread
 from quire.client.loops import appended, appended_when_room, pulled, soon, wait
 from quire.conf.log import LogOptions
-from quire.log.api import Answer, Appended, Backlog, Headers, LogBatch, Part, Piece, Position, Receipt, Record, Role
+from quire.log.api import (
+    Answer,
+    Appended,
+    Backlog,
+    Headers,
+    LogBatch,
+    Part,
+    Piece,
+    Position,
+    ReadRates,
+    Receipt,
+    Record,
+    Role,
+)
 from quire.log.api import Cursor as CoreCursor
 from quire.log.api import LogReader as CoreReader
 from quire.log.api import Owner as CoreOwner
@@ -170,6 +183,10 @@ class LogReader(Handle):
         return self._reader.lost
 
     @property
+    def rates(self) -> ReadRates:
+        return self._reader.rates
+
+    @property
     def terminated(self) -> bool:
         return self._reader.terminated
 
@@ -228,6 +245,10 @@ class Cursor(Handle):
     def mark(self) -> int:
         """The first index that is not done."""
         return self._cursor.mark
+
+    @property
+    def rates(self) -> ReadRates:
+        return self._cursor.rates
 
     async def backlog(self) -> Backlog:
         return await wait(self._thread, self._cursor.backlog)

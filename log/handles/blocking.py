@@ -16,7 +16,20 @@ from quire.client.background import ReactorThread
 from quire.client.blocking import Handle
 from quire.client.gathering import pulled
 from quire.conf.log import LogOptions
-from quire.log.api import Answer, Appended, Backlog, Headers, LogBatch, Part, Piece, Position, Receipt, Record, Role
+from quire.log.api import (
+    Answer,
+    Appended,
+    Backlog,
+    Headers,
+    LogBatch,
+    Part,
+    Piece,
+    Position,
+    ReadRates,
+    Receipt,
+    Record,
+    Role,
+)
 from quire.log.api import Cursor as CoreCursor
 from quire.log.api import LogReader as CoreReader
 from quire.log.api import Owner as CoreOwner
@@ -197,6 +210,11 @@ class LogReader(Handle):
         return self._reader.lost
 
     @property
+    def rates(self) -> ReadRates:
+        """How fast it gives out: `rates.records` and `rates.bytes` a second, -1 for any; may be set at any time."""
+        return self._reader.rates
+
+    @property
     def terminated(self) -> bool:
         """Whether the log has its end, as far as is known here."""
         return self._reader.terminated
@@ -261,6 +279,11 @@ class Cursor(Handle):
     def mark(self) -> int:
         """The first index that is not done."""
         return self._cursor.mark
+
+    @property
+    def rates(self) -> ReadRates:
+        """How fast `read` gives out, as `LogReader.rates`; what it has it gives before it waits."""
+        return self._cursor.rates
 
     def backlog(self) -> Backlog:
         """What is not done, up to the end of the log as it is now."""

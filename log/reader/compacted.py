@@ -67,6 +67,8 @@ class CompactedLogReader(LogReader):
                 opened = await CompactedReader.opened(self._client, as_segment(ledger), self._read_ahead_bytes)
                 async with aclosing(opened) as self._reading, aclosing(opened.batches(self.index, None)) as batches:
                     async for batch in batches:
+                        if not await self._in_time(batch):
+                            return
                         yield batch
                 self.index = max(self.index, ledger.last + 1)
             except LedgerError as error:

@@ -16,6 +16,7 @@ from operator import attrgetter
 
 from quire.client.api import Client, Entry, Reader
 from quire.log.core.batch import Batch
+from quire.log.core.counters import LogCounters
 from quire.log.core.frame import Assembler, Compression, Header, Kind, part_header, unpack_header
 from quire.log.core.pieces import Cutter, Slice
 from quire.log.core.values import Segment
@@ -23,17 +24,19 @@ from quire.log.owner.appending.encoder import decompress
 from quire.log.reader.batches import LogBatch, Piece, RawBatch
 from quire.log.reader.copies import NO_OPENERS, CopiedLedger, Openers, open_copy
 from quire.log.reader.finding import last_not_above
+from quire.log.reader.shared_ledgers import SharedLedgers, SharedReader
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
 
 # SPDX-License-Identifier: Apache-2.0
 
 ORDINAL, OFFSET, STAMP = attrgetter("ordinal"), attrgetter("offset"), attrgetter("stamp")
+Ledger = Reader | SharedReader
 
 
 class SegmentReader:
     """`entries`: how many there were to be read when it was opened."""
 
-    def __init__(self, segment: Segment, ledger: Reader | CopiedLedger, entries: int) -> None:
+    def __init__(self, segment: Segment, ledger: Ledger | CopiedLedger, entries: int) -> None:
         self.segment = segment
         self.entries = entries
         self._ledger = ledger
@@ -52,6 +55,15 @@ class SegmentReader:
         metadata = await client.metadata(segment.ledger)
         ledger = await client.open_ledger(segment.ledger, metadata.password or b"", recover=False)
         ledger.read_ahead(read_ahead_bytes)
+        return await cls._checked(segment, ledger)
+
+    @classmethod
+    async def shared(cls, ledgers: SharedLedgers, segment: Segment, counters: LogCounters) -> "SegmentReader":
+        """The same of one that is with the bookies; what others read, too, is fetched once."""
+        return await cls._checked(segment, await ledgers.open(segment, counters))
+
+    @classmethod
+    async def _checked(cls, segment: Segment, ledger: Ledger) -> "SegmentReader":
         entries = _last_of(segment, ledger) + 1
         if segment.entries is not None and entries < segment.entries:
             await ledger.close()
@@ -82,7 +94,7 @@ class SegmentReader:
             return
         lists = (
             ledger.stream(first, self.entries - 1)
-            if follow_s is None or not isinstance(ledger, Reader)
+            if follow_s is None or not isinstance(ledger, Ledger)
             else ledger.tail(follow_s, first, past_close=not segment.leased)
         )
         async with aclosing(lists):
@@ -165,9 +177,9 @@ class SegmentReader:
         _part, parts, size = part_header(first.data)
         last = first.entry_id + parts - 1
         ledger = self._ledger
-        if last <= (_last_of(self.segment, ledger) if isinstance(ledger, Reader) else self.entries - 1):
+        if last <= (_last_of(self.segment, ledger) if isinstance(ledger, Ledger) else self.entries - 1):
             header = await self._header(last)
-        elif timeout is None or not isinstance(ledger, Reader):
+        elif timeout is None or not isinstance(ledger, Ledger):
             return None
         else:
             async with aclosing(ledger.tail(timeout, last, past_close=not self.segment.leased)) as lists:
@@ -301,6 +313,6 @@ class SegmentReader:
             raise self._named(entry.entry_id, error) from None
 
 
-def _last_of(segment: Segment, ledger: Reader) -> int:
+def _last_of(segment: Segment, ledger: Ledger) -> int:
     """The last entry that may be read now."""
     return ledger.confirmed_entry_id if segment.is_open and segment.leased else ledger.last_entry_id

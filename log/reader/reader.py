@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred
 
 from quire.client.api import Client
 from quire.log.core.manifest import TERMINATED, Manifest, lost, trimmed
+from quire.log.core.streams.rates import ReadRates
 from quire.log.core.values import Segment
 from quire.log.reader.batches import LogBatch, Piece
 from quire.log.reader.judging import check_there, judged
@@ -26,11 +27,15 @@ from quire.protocol.errors import LedgerError
 # SPDX-License-Identifier: Apache-2.0
 
 
+RATES_S = 0.5  # after which a change of its rates acts
+PAUSE_S = 0.001  # at least, so that the time goes on
+
+
 class LogReader:
     """
     Reads from `index` on, which moves with what was given out, and may be set between two iterations.  `on_trim`,
     `on_loss`: whether a part that was trimmed, or whose ledger is gone, is an error or passed over; `lost` are the
-    ranges of indexes that were passed over as gone.  `close` ends it.
+    ranges of indexes that were passed over as gone; `rates` how fast it gives out, any by default.  `close` ends it.
     """
 
     def __init__(
@@ -45,6 +50,7 @@ class LogReader:
     ) -> None:
         self._index = index
         self.lost: list[range] = []
+        self.rates = ReadRates(client.reactor.seconds)
         self._client = client
         self._clock = client.reactor
         self._view = view
@@ -137,6 +143,8 @@ class LogReader:
                                     if batch.number < given:  # before what failed
                                         continue
                                     given = (batch.number + 1) % batch.of
+                                if not await self._in_time(batch):
+                                    return
                                 self._count(batch, timeout is not None, manifest)
                                 self._index = batch.end
                                 yield batch
@@ -160,6 +168,18 @@ class LogReader:
                 manifest = await self._view.newer(manifest, left, segment is not None, self._has_ended)
         finally:
             self._forget_ahead()
+
+    async def _in_time(self, batch: LogBatch | Piece) -> bool:
+        """Waits until the rates let it out; False: the reader was closed meanwhile."""
+        rates = self.rates
+        if rates.are_set:
+            while (wait_s := rates.wait_s) > 0 and not self._has_ended():
+                await self._view.woken(max(PAUSE_S, min(wait_s, RATES_S)))
+            if isinstance(batch, Piece):
+                rates.take(batch.end - batch.index, len(batch.data))
+            else:
+                rates.take(batch.count, sum(map(len, batch.values)))
+        return not self._has_ended()
 
     def _count(self, batch: LogBatch | Piece, follow: bool, manifest: Manifest) -> None:
         records = self._view.records
@@ -207,7 +227,13 @@ class LogReader:
         if reading is not None and reading.segment != segment:
             await reading.aclose()
             reading = None
-        return reading or await SegmentReader.opened(self._client, segment, self._read_ahead_bytes, self._view.openers)
+        return reading or await self._open(segment)
+
+    async def _open(self, segment: Segment) -> SegmentReader:
+        view = self._view
+        if view.ledgers is not None and not segment.is_moved:
+            return await SegmentReader.shared(view.ledgers, segment, view.records.counters)
+        return await SegmentReader.opened(self._client, segment, self._read_ahead_bytes, view.openers)
 
     def _look_ahead(self, manifest: Manifest, segment: Segment, at: int) -> None:
         """The next segment is opened while what is left of this one is being read."""
@@ -219,7 +245,7 @@ class LogReader:
         segment = await self._view.segment_after(manifest, number)
         if segment is None or segment.lost:
             return None
-        return await SegmentReader.opened(self._client, segment, self._read_ahead_bytes, self._view.openers)
+        return await self._open(segment)
 
     def _forget_ahead(self) -> None:
         ahead, self._ahead = self._ahead, None

@@ -15,6 +15,7 @@ from twisted.logger import Logger
 from quire.log.core.manifest import Chunk, Holds, Manifest, above, first_with, to_index, trimmed
 from quire.log.core.values import Line, Segment
 from quire.log.reader.copies import NO_OPENERS, Openers
+from quire.log.reader.shared_ledgers import SharedLedgers
 from quire.log.store.editing import LogRecords
 from quire.metadata.clock import Clock
 from quire.metadata.records import NoRecord
@@ -32,14 +33,22 @@ IDLE_LOOK_S = 30.0  # plus or minus half, while nothing is known to come
 class LogView:
     """
     Of the log behind `records`; `users` is how many share it.  The manifest is watched from the first wait on, until
-    `close`.  `openers`: of offloaded segments, by the scheme of their URI.
+    `close`.  `openers`: of offloaded segments, by the scheme of their URI.  `ledgers`: those that all readers of the
+    process share; None: each opens its own.
     """
 
     def __init__(
-        self, records: LogRecords, clock: Clock, random: Random, poll_s: float, openers: Openers = NO_OPENERS
+        self,
+        records: LogRecords,
+        clock: Clock,
+        random: Random,
+        poll_s: float,
+        openers: Openers = NO_OPENERS,
+        ledgers: SharedLedgers | None = None,
     ) -> None:
         self.records = records
         self.openers = openers
+        self.ledgers = ledgers
         self.users = 0
         self._clock = clock
         self._random = random
@@ -95,15 +104,15 @@ class LogView:
             if left <= 0 or has_ended():
                 return than
             rest = self._poll_s if soon else IDLE_LOOK_S * self._random.uniform(0.5, 1.5)
-            if await self._woken(min(left, rest)):
+            if await self.woken(min(left, rest)):
                 continue
             try:
                 await self.records.read()
             except MetaStore as error:
                 log.debug("a log's manifest can't be read: {error}", error=str(error))
 
-    async def _woken(self, seconds: float) -> bool:
-        """Whether there is news before so many seconds are over."""
+    async def woken(self, seconds: float) -> bool:
+        """Whether there is news, or a reader was closed, before so many seconds are over."""
         waiting: Deferred[bool] = Deferred()
         self._waiting[waiting] = None
         timer = self._clock.callLater(seconds, waiting.callback, False)

@@ -16,6 +16,7 @@ from quire.log.reader import seeking
 from quire.log.reader.compacted import CompactedLogReader
 from quire.log.reader.reader import LogReader
 from quire.log.reader.seeking import Found, Rest, Seek
+from quire.log.reader.shared_ledgers import SharedLedgers
 from quire.log.reader.view import LogView, OrSkip
 from quire.log.store.editing import LogRecords
 
@@ -30,6 +31,7 @@ class Views:
     def __init__(self, client: Client, options: LogOptions) -> None:
         self._client = client
         self._options = options
+        self._ledgers = SharedLedgers(client, options) if options.cache_bytes else None
         self._views: dict[str, LogView] = {}
         self._readers: dict[LogReader, None] = {}  # in the order in which they were opened
 
@@ -115,7 +117,8 @@ class Views:
         view = self._views.get(log.log)
         if view is None:
             client, options = self._client, self._options
-            view = LogView(log, client.reactor, client.random, options.poll_ms / 1000, options.openers)
+            poll_s = options.poll_ms / 1000
+            view = LogView(log, client.reactor, client.random, poll_s, options.openers, self._ledgers)
             self._views[log.log] = view
         view.users += 1
         return view

@@ -9,13 +9,12 @@ from typing import NamedTuple
 
 from quire.client.api import Client
 from quire.conf.log import LogOptions
-from quire.log.core.edits import terminated
 from quire.log.core.streams.rates import Rate
 from quire.log.store.ages import Ages
 from quire.log.store.editing import LogRecords
 from quire.log.store.leases import Leases
 from quire.log.store.ledgers import LogLedgers
-from quire.protocol.errors import LedgerError, MetaStore
+from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -41,8 +40,3 @@ class Kept(NamedTuple):
     def beaten(self) -> MetaStore:
         """The error of work during which the manifest changed too often."""
         return MetaStore(f"the manifest of the log {self.log.log} changed {TRIES_MAX} times meanwhile: try it again")
-
-    def ended(self) -> LedgerError:
-        """The error of what comes to a log after its end."""
-        assert self.log.known is not None
-        return terminated(self.log.known.value)

@@ -34,6 +34,8 @@ COUNTERS = {
     "published_ledgers": "ledgers that were published",
     "janitor_ledgers": "ledgers that were written to be published and can't be any more, deleted",
     "read_records": "records that readers were given",
+    "cache_hits": "entries that readers found in the cache, or that another reader had asked for",
+    "cache_misses": "entries that readers asked the bookies for",
     "cursor_persist_bytes": "bytes of acknowledgements that cursors stored",
 }
 LABELLED = {
@@ -52,6 +54,7 @@ GAUGES = {
     "manifest_bytes": "size of the newest manifest that is known",
     "segments": "segments that it names",
     "doomed": "ledgers that were taken out and are not deleted yet",
+    "cache_bytes": "size of the entries that are kept for readers",
     "cursor_backlog_records": "records that the slowest cursor held here is not done with",
     "backlog_bytes": "bytes of values from its mark on",
     "tail_lag_records": "by which the tail that delivered last was behind the closed segments",

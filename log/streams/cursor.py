@@ -61,6 +61,7 @@ class Cursor:
         self._views = views
         self._holding = holding
         self._unread = unread
+        self.rates = unread.rates
         self._end_known = end
         self._on_end = on_end
         self._reading, self._storing = DeferredLock(), DeferredLock()

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from quire.log.core.streams.marks import Marks
+from quire.log.core.streams.rates import ReadRates
 from quire.log.reader.batches import LogBatch, Record
 from quire.log.reader.reader import LogReader
 from quire.protocol.errors import LedgerError
@@ -31,6 +32,11 @@ class Unread:
         """The index after the last record that is known here to be readable."""
         return self._reader.end_known
 
+    @property
+    def rates(self) -> ReadRates:
+        """How fast it gives out."""
+        return self._reader.rates
+
     async def close(self) -> None:
         """What is under way ends."""
         await self._reader.close()
@@ -52,6 +58,8 @@ class Unread:
                 if self._moved or self.index < mark:
                     await self._restart(max(self.index, mark))
                 if not self._records:
+                    if found and self.rates.wait_s > 0:
+                        break
                     self._records = await self._next(0.0 if found else timeout)
                     if self._moved:
                         continue

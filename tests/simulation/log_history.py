@@ -36,6 +36,7 @@ LOG_OPTIONS = {
     "window_bytes": 6000, "poll_ms": 100, "tidy_ms": 1500, "snapshot_records": 25, "read_ms": 2000,
     "compaction_keys": 3, "cursor_ms": 200,
 }  # fmt: skip
+CACHE_BYTES = (64 << 20, 64 << 20, 6000, 0)  # of a process: room for all, for some entries, for none
 ROLLS = (
     {"roll_records": 4},
     {"roll_records": 12},
@@ -45,7 +46,7 @@ ROLLS = (
     {},
 )
 PROCESSES = 3
-OWNERS_MAX, READERS_MAX = 4, 3
+OWNERS_MAX, READERS_MAX = 4, 5
 SEGMENTS = {"SEGMENTS_MAX": 7, "SEGMENTS_KEPT": 3, "CHUNK_SEGMENTS_MAX": 4}
 OWN_SECONDS = 90.0
 FAR_S = 10 * 86_400.0  # further than any clock is set
@@ -149,7 +150,9 @@ class LogHistory(History):
             self.world,
             f"p{len(self.processes)}",
             self.options,
-            LogOptions(**LOG_OPTIONS),
+            LogOptions(
+                **LOG_OPTIONS, cache_bytes=CACHE_BYTES[(self.plan.seed + len(self.processes)) % len(CACHE_BYTES)]
+            ),
             self.plan.seed * 100 + 50 + len(self.processes),
             self._reached,
         )
@@ -427,7 +430,8 @@ class LogHistory(History):
             return
         end = max(self.log_truth.acked, default=0)
         start = rng.choice(("begin", "begin", "end", rng.randint(0, end)))
-        self.readers.append(self.read(process, start, rng.random() < 0.7))
+        for _ in range(rng.choice((1, 1, 2, 3))):  # those that begin together are given what is fetched once
+            self.readers.append(self.read(process, start, rng.random() < 0.7))
 
     def read(self, process: LogProcess, start: Any, follow: bool) -> Reading:
         name = f"a reader in {process.name}"
@@ -502,6 +506,9 @@ class LogHistory(History):
         if reading.job.error is not None:
             raise Violation("ends", f"the log can't be read to its end: {reading.job.error!r}")
         self.log_truth.reckon(reading.values)
+        self.seen["entry that was asked for once for several"] += sum(
+            process.logs.metrics.of(NAME).cache_hits for process in self.processes
+        )
         if self.plan.profile.reads:
             self.reads.judge(reading.values)
         if self.plan.profile.compacts:

@@ -1,11 +1,13 @@
 """
-How fast a log may be appended to: buckets of tokens.
+How fast a log may be appended to, and what is read of it be given out: buckets of tokens.
 
-Knows: rates, and what was taken when.  Does not know: clocks, what waits.
+Knows: rates, and what was taken when; the time is given to it.  Does not know: what waits.
 
 A bucket fills by its rate up to what a second brings.  Something may be taken while it owes nothing; what is larger
 than it makes debt, for which the next one waits.  So over time a rate is kept whatever the sizes are.
 """
+
+from collections.abc import Callable
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -56,3 +58,32 @@ class Rate:
         """A batch of so many records and bytes."""
         self._records.take(records)
         self._bytes.take(size)
+
+
+class ReadRates:
+    """
+    Of one reader: most records and bytes of values that it gives out a second; -1: any, 0: none until that changes.
+    Both may be set at any time.
+    """
+
+    __slots__ = ("_rate", "_seconds", "bytes", "records")
+
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        """`seconds`: the time."""
+        self.records = self.bytes = UNLIMITED
+        self._seconds = seconds
+        self._rate = Rate()
+
+    @property
+    def are_set(self) -> bool:
+        """Whether there is a limit."""
+        return self.records != UNLIMITED or self.bytes != UNLIMITED
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds until more may be given out."""
+        return self._rate.wait_s(self._seconds(), self.records, self.bytes)
+
+    def take(self, records: int, size: int) -> None:
+        """So many were given out."""
+        self._rate.take(records, size)

@@ -4,6 +4,7 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 
 from quire.log.core.streams.marks import Marks
+from quire.log.core.streams.rates import ReadRates
 from quire.log.core.values import Segment
 from quire.log.reader.batches import LogBatch, RawBatch
 from quire.log.streams.unread import Unread
@@ -18,6 +19,7 @@ class Reader:
     """Gives records 0 to `end` - 1 in batches of three."""
 
     def __init__(self, end=20, lost=None, slow=None):
+        self.rates = ReadRates(lambda: 0.0)
         self.index = 0
         self.begun = 0
         self.end = end

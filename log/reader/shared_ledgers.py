@@ -1,0 +1,341 @@
+"""
+The ledgers that readers of one process have open: each once, followed once, and fetched once for all who are at the
+same place.
+
+Knows: who reads which ledger, at which entry each is, and what is being fetched; the cache that is looked into first.
+Does not know: what entries mean, and how a ledger is read.
+
+Safety: a reader is given what the ledger's own reader gave out, or what the cache has of that: nothing above the last
+add confirmed or the end.  Where only what was confirmed before a close may be given out, a ledger is open once more,
+with what is cached for itself.
+"""
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+
+from twisted.internet.defer import Deferred, DeferredLock
+
+from quire.client.api import Client, Entry, Reader
+from quire.conf.log import LogOptions
+from quire.log.core.counters import LogCounters
+from quire.log.core.values import Segment
+from quire.log.reader.entry_cache import EntryCache
+from quire.metadata.clock import Clock
+from quire.protocol.errors import ClientClosed
+
+# SPDX-License-Identifier: Apache-2.0
+
+FOLLOW_S = 86_400.0  # without news; then the follower begins anew
+Some = list[Entry]
+Key = tuple[int, int | None]  # the first entry that is wanted, and the last; None: those that come, too
+
+
+class Fetching:
+    """
+    Adjacent entries from `at` on, for all who want just these.  Nothing is fetched before somebody asks, so the one who
+    is ahead of the others sets the pace, and the others find in the cache what they have not had.
+    """
+
+    def __init__(self, ledger: "SharedLedger", lists: AsyncGenerator[Some, None], at: int, last: int | None) -> None:
+        self.at = at
+        self.last = last
+        self.is_tail = False  # it came to the end that was known, once
+        self.users = 0
+        self._ledger = ledger
+        self._lists = lists
+        self._waiting: list[Deferred[Some | None]] = []
+        self._is_asked = False
+
+    @property
+    def key(self) -> Key:
+        """By which it is found."""
+        return self.at, self.last
+
+    def ask(self, waiting: Deferred[Some | None]) -> bool:
+        """Fires with the next ones, or with None at the end; whether somebody had asked for them already."""
+        self._waiting.append(waiting)
+        if self._is_asked:
+            return True
+        self._is_asked = True
+        Deferred.fromCoroutine(self._next())
+        return False
+
+    async def _next(self) -> None:
+        some: Some | None = None
+        error: Exception | None = None
+        try:
+            some = await anext(self._lists)
+        except StopAsyncIteration:
+            some = None
+        except Exception as failure:
+            error = failure
+        self._is_asked = False
+        self._ledger.fetched(self, some)
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if not each.called:
+                each.callback(some) if error is None else each.errback(error)
+        if self.users == 0:
+            self.end()
+
+    def end(self) -> None:
+        """Nobody wants more; what is under way ends first."""
+        if not self._is_asked:
+            Deferred.fromCoroutine(_closed(self._lists))
+
+
+class SharedLedger:
+    """A ledger that some readers have open.  `counters`: of its log."""
+
+    def __init__(self, cache: EntryCache, reader: Reader, counters: LogCounters) -> None:
+        self.reader = reader
+        self.cache = cache
+        self.counters = counters
+        self.users: dict[SharedReader, None] = {}
+        self._fetching: dict[Key, Fetching] = {}
+
+    def positions(self) -> list[int]:
+        """The next entry of each who is reading, ascending."""
+        return sorted(place.at for user in self.users for place in user.places)
+
+    def fetching(self, at: int, last: int | None, past_close: bool) -> Fetching:
+        """What fetches the entries from `at` on."""
+        found = self._fetching.get((at, last))
+        if found is None:
+            reader = self.reader
+            if last is None:
+                lists = reader.tail(FOLLOW_S, at, past_close=past_close)
+            else:
+                lists = reader.stream(at, last) if at < last else _one(reader, at)
+            found = self._fetching[at, last] = Fetching(self, lists, at, last)
+        return found
+
+    def fetched(self, fetching: Fetching, some: Some | None) -> None:
+        """It brought these, or there is no more."""
+        self._forget(fetching)
+        if some and self.users:
+            fetching.at = some[-1].entry_id + 1
+            at_end = fetching.last is None and fetching.at > self.reader.last_entry_id
+            fetching.is_tail = fetching.is_tail or at_end
+            self._fetching.setdefault(fetching.key, fetching)  # where two meet, one goes on
+            self.cache.put(self, some, fetching.is_tail)
+
+    def leave(self, fetching: Fetching) -> None:
+        """One who took from it does not any more."""
+        fetching.users -= 1
+        if fetching.users == 0:
+            self._forget(fetching)
+            fetching.end()
+
+    def _forget(self, fetching: Fetching) -> None:
+        if self._fetching.get(fetching.key) is fetching:
+            del self._fetching[fetching.key]
+
+
+async def _closed(lists: AsyncGenerator[Some, None]) -> None:
+    await lists.aclose()
+
+
+async def _one(reader: Reader, entry: int) -> AsyncGenerator[Some, None]:
+    yield await reader.read(entry, entry)
+
+
+class Place:
+    """Where in a ledger somebody is; `at` is the next entry that is wanted of it."""
+
+    def __init__(self, ledger: SharedLedger, clock: Clock, at: int) -> None:
+        self.at = at
+        self._ledger = ledger
+        self._clock = clock
+        self._fetching: Fetching | None = None  # that was taken from last
+        self._waiting: Deferred[Some | None] | None = None
+
+    def cached(self) -> Some:
+        """What the cache has of the next ones."""
+        some = self._ledger.cache.at(self._ledger, self.at)
+        self._ledger.counters.cache_hits += len(some)
+        return some
+
+    async def fetched(self, last: int | None, past_close: bool = True, seconds: float | None = None) -> Some | None:
+        """The next ones; None when nothing came for so long, or nothing more comes."""
+        fetching = self._ledger.fetching(self.at, last, past_close)
+        if fetching is not self._fetching:
+            fetching.users += 1
+            self._leave()
+            self._fetching = fetching
+        waiting: Deferred[Some | None] = Deferred()
+        self._waiting = waiting
+        timer = None if seconds is None else self._clock.callLater(seconds, self._too_late)
+        was_asked = fetching.ask(waiting)
+        try:
+            some = await waiting
+        finally:
+            self._waiting = None
+            if timer is not None and timer.active():
+                timer.cancel()
+        counters, count = self._ledger.counters, len(some or ())
+        if was_asked:
+            counters.cache_hits += count
+        else:
+            counters.cache_misses += count
+        return some
+
+    def end(self, error: Exception | None = None) -> None:
+        """Nothing more is wanted; what is waited for fails."""
+        self._leave()
+        if self._waiting is not None and not self._waiting.called and error is not None:
+            self._waiting.errback(error)
+
+    def _too_late(self) -> None:
+        if self._waiting is not None and not self._waiting.called:
+            self._waiting.callback(None)
+
+    def _leave(self) -> None:
+        fetching, self._fetching = self._fetching, None
+        if fetching is not None:
+            self._ledger.leave(fetching)
+
+
+class SharedReader:
+    """One reader's share in a ledger, in the place of a `Reader` of its own."""
+
+    def __init__(self, ledger: SharedLedger, ledgers: "SharedLedgers") -> None:
+        self.places: dict[Place, None] = {}
+        self._ledger = ledger
+        self._reader = ledger.reader
+        self._ledgers = ledgers
+        self._is_closed = False
+        ledger.users[self] = None
+
+    @property
+    def last_entry_id(self) -> int:
+        """As the ledger's."""
+        return self._reader.last_entry_id
+
+    @property
+    def confirmed_entry_id(self) -> int:
+        """As the ledger's."""
+        return self._reader.confirmed_entry_id
+
+    def offset_of(self, entry: int) -> Deferred[int]:
+        """As the ledger's."""
+        return self._reader.offset_of(entry)
+
+    async def read(self, first: int, last: int) -> list[Entry]:
+        """As the ledger's; what several want is read once."""
+        if first != last:
+            return await self._reader.read(first, last)
+        with self._place(first) as place:
+            some = place.cached() or await place.fetched(last)
+        assert some
+        return some[:1]
+
+    async def stream(self, first: int, last: int) -> AsyncGenerator[list[Entry], None]:
+        """As the ledger's."""
+        with self._place(first) as place:
+            while place.at <= last:
+                some = place.cached() or await place.fetched(last)
+                if not some:
+                    return
+                some = some[: last + 1 - place.at]
+                place.at += len(some)
+                yield some
+
+    async def tail(
+        self, timeout: float, first: int = 0, *, past_close: bool = True
+    ) -> AsyncGenerator[list[Entry], None]:
+        """As the ledger's."""
+        with self._place(first) as place:
+            silent_since = self._ledgers.clock.seconds()
+            while True:
+                some: list[Entry] | None = place.cached()
+                if not some:
+                    end = self.last_entry_id if past_close else self.confirmed_entry_id
+                    left = silent_since + timeout - self._ledgers.clock.seconds()
+                    if place.at > end and left <= 0:
+                        return
+                    some = await place.fetched(None, past_close, None if place.at <= end else left)
+                if not some:
+                    return
+                place.at += len(some)
+                yield some
+                silent_since = self._ledgers.clock.seconds()
+
+    async def close(self) -> None:
+        """What is under way fails with `ClientClosed`; the ledger is closed with its last reader."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for place in list(self.places):
+            place.end(_was_closed())
+        await self._ledgers.give_back(self._ledger, self)
+
+    @contextmanager
+    def _place(self, first: int) -> Iterator[Place]:
+        if self._is_closed:
+            raise _was_closed()
+        place = Place(self._ledger, self._ledgers.clock, first)
+        self.places[place] = None
+        try:
+            yield place
+        finally:
+            place.end()
+            del self.places[place]
+
+
+def _was_closed() -> ClientClosed:
+    return ClientClosed("this reader was closed")
+
+
+class SharedLedgers:
+    """Those of one process, with its cache."""
+
+    def __init__(self, client: Client, options: LogOptions) -> None:
+        self.clock = client.reactor
+        self._client = client
+        self._options = options
+        self._cache = EntryCache(client.reactor, options.cache_bytes)
+        self._open: dict[tuple[int, bool], SharedLedger] = {}
+        self._opening: dict[tuple[int, bool], DeferredLock] = {}
+
+    async def open(self, segment: Segment, counters: LogCounters) -> SharedReader:
+        """A segment's ledger as it is now.  The errors of opening one."""
+        key = segment.ledger, segment.is_open and segment.leased
+        opening = self._opening.setdefault(key, DeferredLock())
+        await opening.acquire()
+        try:
+            ledger, is_new = await self._opened(key, counters)
+            reader = SharedReader(ledger, self)
+        finally:
+            opening.release()
+            if not opening.locked:
+                self._opening.pop(key, None)
+        if not is_new and not ledger.reader.closed:
+            try:
+                await ledger.reader.read_last_confirmed()
+            except BaseException:
+                await reader.close()
+                raise
+        return reader
+
+    async def _opened(self, key: tuple[int, bool], counters: LogCounters) -> tuple[SharedLedger, bool]:
+        """One that knows whether its ledger is closed; whether it was opened for this."""
+        client, ledger = self._client, key[0]
+        metadata = await client.metadata(ledger)
+        found = self._open.get(key)
+        if found is not None and (found.reader.closed or not metadata.is_closed):
+            return found, False
+        reader = await client.open_ledger(ledger, metadata.password or b"", recover=False)
+        reader.read_ahead(self._options.read_ahead_bytes)
+        made = self._open[key] = SharedLedger(self._cache, reader, counters)
+        return made, True
+
+    async def give_back(self, ledger: SharedLedger, reader: SharedReader) -> None:
+        """One that has done."""
+        del ledger.users[reader]
+        if not ledger.users:
+            for key, each in list(self._open.items()):
+                if each is ledger:
+                    del self._open[key]
+            self._cache.forget(ledger)
+            await ledger.reader.close()
