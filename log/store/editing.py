@@ -134,6 +134,11 @@ class LogRecords:
         self.counters.known(self.known.value, len(data))
         return self.known
 
+    def ended(self) -> LogError:
+        """The error of what comes to a log after its end."""
+        assert self.known is not None
+        return edits.terminated(self.known.value)
+
     def gone(self) -> NoSuchLog:
         """The error of a log that is not there."""
         return NoSuchLog(f"there is no log {self.name!r}: `quire log list` shows those that there are")

@@ -10,7 +10,6 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.log.core.edits import terminated
 from quire.log.owner.appending.appends import Position
 from quire.log.owner.handle import Owner
 from quire.log.store.kept import Kept
@@ -51,8 +50,7 @@ class KeptOwner(Owner):
         """Stores what was appended, and then the log takes nothing more; where it ends."""
         await self.close()
         end = await terminate(self._kept)
-        assert self.records.known is not None
-        self._error = terminated(self.records.known.value)
+        self._error = self.records.ended()
         return end
 
     def owner(self, epoch: int) -> None:
