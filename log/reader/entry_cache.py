@@ -23,6 +23,7 @@ from quire.metadata.clock import Clock, Timer
 ENTRY_BYTES = 200  # that an entry takes beside its payload
 LEFT_SHARE = 0.9  # of the room, once something had to go
 SCAN_SHARE = 1 / 8  # of the room, for what is no tail
+PART_SHARE = 1 / 16  # of the room, for what goes at one time
 SWEEP_S = 1.0  # after it goes what no reader is near to
 NEAR_ENTRIES = 10_000
 
@@ -45,7 +46,7 @@ class Run:
         self.readers = readers
         self.entries = entries
         self.first = entries[0].entry_id
-        self.bytes = sum(len(entry.data) for entry in entries) + ENTRY_BYTES * len(entries)
+        self.bytes = _bytes(entries)
         self.at_s = at_s
         self.kept = True
 
@@ -58,6 +59,25 @@ class Run:
         """Whether one of these readers is in it or a little before it."""
         place = bisect_right(positions, self.end - 1)
         return place > 0 and self.first - positions[place - 1] <= NEAR_ENTRIES
+
+
+def _bytes(entries: Sequence[Entry]) -> int:
+    return sum(len(entry.data) for entry in entries) + ENTRY_BYTES * len(entries)
+
+
+def _parts(entries: list[Entry], bytes_max: float) -> Iterator[list[Entry]]:
+    """The same in lists of so many bytes, or of one entry."""
+    if _bytes(entries) <= bytes_max:
+        yield entries
+        return
+    start = size = 0
+    for number, entry in enumerate(entries):
+        more = len(entry.data) + ENTRY_BYTES
+        if size + more > bytes_max and number > start:
+            yield entries[start:number]
+            start, size = number, 0
+        size += more
+    yield entries[start:]
 
 
 class LedgerRuns:
@@ -143,10 +163,10 @@ class EntryCache:
         """Adjacent entries of their ledger, which may be there already."""
         queue = self._tails if tail else self._scans
         runs = self._cached.setdefault(readers, LedgerRuns())
-        for some in list(runs.new_of(entries)):
+        for some in [part for run in runs.new_of(entries) for part in _parts(run, queue.bytes_max * PART_SHARE)]:
             run = Run(readers, some, self._clock.seconds())
             if run.bytes > queue.bytes_max / 2:
-                continue  # it would go before anybody came
+                continue  # it would leave nothing of what came before
             self._make_room(queue, run.bytes)
             self._cached.setdefault(readers, runs)
             runs.add(run)

@@ -1,5 +1,7 @@
 """What the cache keeps, and what goes first."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,7 +77,7 @@ def test_a_scan_drives_out_no_tail() -> None:
     for first in range(0, 8000, 10):
         cache.put(scan, entries(first, first + 9), tail=False)
         assert scan.counters.cache_bytes <= 100 * EACH
-    assert len(cache.at(tail, 0)) == 300
+    assert all(cache.at(tail, entry) for entry in range(300))
     assert cache.at(scan, 7999)
     assert cache.at(scan, 7000) == []
 
@@ -83,9 +85,18 @@ def test_a_scan_drives_out_no_tail() -> None:
 def test_what_takes_more_than_half_of_the_room_is_not_kept() -> None:
     """It would leave nothing of what came before."""
     cache, readers = EntryCache(Clock(), 80 * EACH), Readers(0)
-    cache.put(readers, entries(0, 35), tail=True)
+    cache.put(readers, [Entry(7, 0, bytes(36 * EACH))], tail=True)
     assert cache.at(readers, 0) == []
     assert cache.bytes == 0
+
+
+def test_a_long_list_goes_in_parts() -> None:
+    """What is larger than the room leaves its end."""
+    cache, readers = EntryCache(Clock(), 80 * EACH), Readers(0)
+    cache.put(readers, entries(0, 99), tail=True)
+    assert 60 * EACH <= cache.bytes <= 70 * EACH
+    assert cache.at(readers, 99)
+    assert cache.at(readers, 20) == []
 
 
 @pytest.mark.parametrize(
@@ -118,7 +129,7 @@ def test_one_that_is_far_behind_keeps_nothing() -> None:
 
 def test_nothing_is_kept_for_nobody() -> None:
     """Of other ledgers it stays, and the room is free."""
-    cache, readers, others = EntryCache(Clock(), 1 << 20), Readers(0), Readers(0)
+    cache, readers, others = EntryCache(Clock(), 16 << 20), Readers(0), Readers(0)
     for tail in (True, False):
         cache.put(readers, entries(0, 9) if tail else entries(10, 19), tail)
         cache.put(others, entries(0, 9) if tail else entries(10, 19), tail)
@@ -128,6 +139,27 @@ def test_nothing_is_kept_for_nobody() -> None:
     assert len(cache.at(others, 0)) == len(cache.at(others, 10)) == 10
     assert readers.counters.cache_bytes == 0
     assert cache.bytes == others.counters.cache_bytes == 20 * EACH
+
+
+@pytest.mark.parametrize("size", [1, 100, 1000, 100_000])
+def test_it_takes_no_more_memory_than_it_may(size: int) -> None:
+    """Within a tenth, whatever size entries have."""
+    limit = 8 << 20
+    cache, readers = EntryCache(Clock(), limit), Readers(0)
+    tracemalloc.start()
+    try:
+        before, _peak = tracemalloc.get_traced_memory()
+        count = max(1, 20_000 // size)
+        for number in range(2 * limit // (count * (size + ENTRY_BYTES))):
+            first = number * count
+            some = [Entry(7, entry, bytes(size)) for entry in range(first, first + count)]
+            cache.put(readers, some, tail=number % 4 > 0)
+        del some
+        after, _peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert cache.bytes > 0.7 * limit
+    assert after - before <= 1.1 * limit
 
 
 Put = st.tuples(st.integers(0, 2), st.integers(0, 60), st.integers(1, 12), st.booleans())
