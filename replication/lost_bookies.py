@@ -6,7 +6,8 @@ Does not know: how one is freed (`freeing.ledger`).
 
 Bounded by bytes and by operations of the metadata store under way, and by ledgers only so that what is noted of each
 has a limit, and what an interruption makes worthless is a small part of the run.  Restartable: every fragment that is
-done is done; one that was interrupted is begun again.  One ledger's failure is noted and the others go on.
+done is done; one that was interrupted is begun again, once the lock of the process that was ended is gone.  One
+ledger's failure is noted and the others go on.
 
 Safety: a bookie that is registered is not lost, unless its operator insists; then its copies are read where no other
 bookie has one.
@@ -20,7 +21,7 @@ from twisted.internet.defer import Deferred
 from quire.client.api import Client
 from quire.metadata.repairs import RepairLock
 from quire.protocol.errors import BookieHandleNotAvailable, IllegalOp, MetadataSerialization, NoSuchLedger
-from quire.replication.concurrently import Pace, each_of
+from quire.replication.concurrently import Bell, Pace, each_of
 from quire.replication.copier import Wrong
 from quire.replication.freeing.ledger import free
 from quire.replication.freeing.run import Accept, Named, Ranges, Recovered, Report, Run, Stored
@@ -32,6 +33,8 @@ LEDGERS_AT_ONCE = 256
 LEDGERS_AT_ONCE_MIN = 8
 AT_ONCE_SHARE = 1 / 20  # of a run's ledgers: what an interruption makes worthless
 READ_AT_ONCE = 64
+SESSIONS = 2.0  # time-outs of a session, for which a lock is waited for
+LOCKED_LOOK_S = 1.0  # from one try of what is locked to the next
 
 
 def recover_bookies(
@@ -87,10 +90,26 @@ async def _recover(
         ledgers = [ledger]
     found = await survey(run, ledgers)
     if not run.dry_run:
-        await each_of(_each(found), lambda each: free(run, each), at_once(len(found)))
+        await _freed_all(run, found)
         if accept is not None and run.failed:
             await _let_go(run, await accept(run.failed))
     return run.result()
+
+
+async def _freed_all(run: Run, some: list[Named]) -> None:
+    """
+    Frees them; those that are locked again, as long as a process that was killed keeps its locks.  One that lives keeps
+    them longer; then they are noted as failed.
+    """
+    run.waits = True
+    clock = run.client.reactor
+    await each_of(_each(some), lambda each: free(run, each), at_once(len(some)))
+    until = clock.seconds() + SESSIONS * run.client.options.session_timeout_ms / 1000
+    while run.locked:
+        await Bell(clock).wait(LOCKED_LOOK_S)
+        run.waits = clock.seconds() < until
+        some, run.locked = run.locked, []
+        await each_of(_each(some), lambda each: free(run, each), at_once(len(some)))
 
 
 async def _let_go(run: Run, accepted: Mapping[int, Ranges]) -> None:

@@ -46,12 +46,21 @@ class StillWritten(Replication):
     """The ledger is not closed, and its last ensemble names a bookie that it is to be freed from."""
 
 
+class Locked(Replication):
+    """Another process has the ledger's repair lock."""
+
+
 async def free(run: Run, named: Named) -> None:
-    """Frees a ledger that names lost bookies; a failure is noted."""
+    """Frees a ledger that names lost bookies; a failure is noted, or that it has to wait."""
     try:
         await _free(run, named)
     except NoSuchLedgerExistsOnMetadataServer:
         pass  # deleted meanwhile
+    except Locked as error:
+        if run.waits:
+            run.locked.append(named._replace(stored=None))
+            return
+        run.fail(named.ledger, str(error))
     except LedgerError as error:
         run.fail(named.ledger, str(error), isinstance(error, NoCopy), isinstance(error, StillWritten))
     run.count(ledgers_done=1)
@@ -64,7 +73,7 @@ async def _free(run: Run, named: Named) -> None:
         return
     async with repair_lock(store.repairs, ledger, run.lock, run.operations) as lock:
         if lock is None:
-            raise Replication(f"ledger {ledger}: another process repairs it right now; run this again")
+            raise Locked(f"ledger {ledger}: another process repairs it right now; run this again")
         unclosed: list[LedgerError] = []
         closed_from = None
         if run.fence and writer_depends_on(found.value, run.lost):

@@ -131,6 +131,8 @@ class Run:
     accepted: Mapping[int, Ranges] = field(default_factory=dict)  # entries that are given up, by ledger
     failed: list[Failed] = field(default_factory=list)
     named: list[int] = field(default_factory=list)
+    waits: bool = False  # a ledger that another process has locked is tried again later
+    locked: list[Named] = field(default_factory=list)
     ended: bool = False
     memory: Share = field(default_factory=lambda: Share(COPIED_BYTES_MAX))
     operations: Share = field(default_factory=lambda: Share(OPERATIONS_MAX))

@@ -114,9 +114,35 @@ def test_all_faults_are_found_and_mended_beside_writers(bookies: LocalCluster, c
         assert ours.wait(partial(held, ours.client, ledger)) == [good(ledger, ENTRIES)] * 3
 
 
-def test_the_rate_is_the_one_that_was_asked_for(bookies: LocalCluster) -> None:
-    """Of all bookies together, on megabytes, to a tenth."""
+@pytest.mark.parametrize("beside", ["nothing", "writers"])
+def test_the_rate_is_the_one_that_was_asked_for(bookies: LocalCluster, beside: str) -> None:
+    """Of all bookies together, on megabytes, to a tenth; beside writers to open ledgers, too."""
     asked, size = 1_500_000, 64 << 10
+    users = [Busy(bookies.uri, appending()) for _ in range(2 if beside == "writers" else 0)]
+    try:
+        for user in users:
+            user.go_on()
+        _check_rate(bookies, asked, size)
+        for user in users:
+            user.go_on()
+    finally:
+        for user in users:
+            user.stop()
+
+
+def appending() -> Callable[[Client, int], None]:
+    """A user's turns: more entries of a ledger that stays open."""
+    writers: list[Writer] = []
+
+    def turn(client: Client, _number: int) -> None:
+        if not writers:
+            writers.append(client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2))
+        writers[0].append_many([b"x" * 200] * 20)
+
+    return turn
+
+
+def _check_rate(bookies: LocalCluster, asked: int, size: int) -> None:
     with (
         connect(bookies.uri) as client,
         client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=3) as writer,

@@ -348,7 +348,8 @@ def test_an_interrupted_run_is_begun_again(kind):
 
 def test_two_repairers_at_once_end_with_one_good_ledger():
     """
-    One of them has a ledger's lock, the other one says so; no bookie is named twice, nothing is lost, no lock is left.
+    One of them has a ledger's lock, the other one waits for it; no bookie is named twice, nothing is lost, no lock is
+    left.
     """
     cluster = FakeCluster(6)
     ledgers = [closed(cluster, {0: THREE, 10: ["b1", "b0", "b3"]}, 30) for _ in range(3)]
@@ -356,7 +357,7 @@ def test_two_repairers_at_once_end_with_one_good_ledger():
     clients = [cluster.client(), cluster.client()]
     outcomes = [cluster.outcome(recover_bookies(client, ["b1"])) for client in clients]
     cluster.spin(60)
-    assert all("another process repairs it" in each.reason for outcome in outcomes for each in outcome.result().failed)
+    assert all(outcome.result().complete for outcome in outcomes)
     assert cluster.shared.repairs.locks == {}
     assert naming(cluster, "b1") == []
     for ledger in ledgers:
@@ -405,16 +406,41 @@ def test_two_living_bookies_that_each_have_what_the_other_lacks():
 
 
 def test_a_ledger_whose_repair_lock_is_taken_is_left_to_the_next_run():
-    """It is a failure of this run, and the next one repairs it."""
+    """After two time-outs of a session it is a failure of this run, and the next one repairs it; others go on."""
     cluster = FakeCluster(5)
-    ledger = closed(cluster, {0: THREE}, 10)
+    ledger, other = (closed(cluster, {0: THREE}, 10) for _ in range(2))
     lose(cluster, "b1")
     cluster.shared.repairs.locks[ledger] = -1
-    (failed,) = cluster.succeed(recover_bookies(cluster.client(), ["b1"])).failed
+    client = cluster.client()
+    began, seen = cluster.clock.seconds(), []
+    recovered = cluster.succeed(recover_bookies(client, ["b1"], progress=seen.append))
+    assert cluster.clock.seconds() - began == pytest.approx(2 * client.options.session_timeout_ms / 1000, abs=3)
+    (failed,) = recovered.failed
     assert "another process repairs it" in failed.reason
+    assert (recovered.progress.ledgers_done, recovered.progress.ledgers_failed) == (2, 1)
+    assert naming(cluster, "b1") == [ledger]
+    assert seen[-2].ledgers_done == 1, "what waits is not done"
+    assert is_whole(cluster, client, other)
     del cluster.shared.repairs.locks[ledger]
     assert cluster.succeed(recover_bookies(cluster.client(), ["b1"])).complete
     assert cluster.shared.repairs.locks == {}
+
+
+def test_the_lock_of_a_process_that_was_killed_is_waited_for():
+    """It goes with its session, and the run that was begun again leaves nothing to a third one."""
+    cluster = FakeCluster(5)
+    ledgers = [closed(cluster, {0: THREE}, 10) for _ in range(20)]
+    lose(cluster, "b1")
+    for ledger in ledgers[:8]:
+        cluster.shared.repairs.locks[ledger] = -1
+    cluster.clock.callLater(9.0, cluster.shared.repairs.locks.clear)
+    client = cluster.client()
+    running = cluster.outcome(recover_bookies(client, ["b1"]))
+    cluster.spin(8.0)
+    assert naming(cluster, "b1") == ledgers[:8], "the others do not wait"
+    cluster.spin(3.0)
+    assert running.result().complete
+    assert all(is_whole(cluster, client, ledger) for ledger in ledgers)
 
 
 @pytest.mark.parametrize(("write", "after"), [(3, "comes back"), (2, "comes back"), (3, "in limbo"), (3, "stays away")])

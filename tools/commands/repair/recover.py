@@ -64,8 +64,8 @@ def recover(
     Copies what lost bookies held to others, and names those in the metadata instead.
 
     Refuses bookies that are up. An open ledger is fenced and closed only if its last ensemble names a lost bookie. May
-    be interrupted and run again: what is done stays done. Exit status 1 when a ledger could not be freed from the lost
-    bookies.
+    be interrupted and run again: what is done stays done, and the locks of a process that was killed are waited for
+    (two zkTimeout). Exit status 1 when a ledger could not be freed from the lost bookies.
 
     The metadata of all ledgers is looked at first, so that what is to be done is known from then on. With --json,
     standard error has an event a line every five seconds and at the end: how much is done, of how much, how fast, and
