@@ -33,6 +33,7 @@ class StorageCounters:
         "read_errors",
         "reads_cached",
         "reads_stored",
+        "recovery_adds",
         "replayed_entries",
         "replayed_groups",
     )
@@ -65,5 +66,6 @@ class StorageCounters:
     read_errors: int
     reads_cached: int
     reads_stored: int
+    recovery_adds: int
     replayed_entries: int
     replayed_groups: int

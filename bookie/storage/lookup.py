@@ -247,7 +247,7 @@ class Lookup:
         state.read_next = -1
         try:
             bodies = await self._catch_up.read(
-                lambda: self._stored(self._directories.of(ledger).window, ledger, entry, RUN_BYTES_MAX)
+                lambda most: self._stored(self._directories.of(ledger).window, ledger, entry, most), RUN_BYTES_MAX
             )
             if not isinstance(bodies, Status) and bodies:
                 state.read_next = entry + len(bodies)
@@ -264,9 +264,8 @@ class Lookup:
     ) -> list[bytes] | Status:
         self._counters.reads_stored += 1
         bodies = await self._catch_up.read(
-            lambda: self._stored(
-                self._directories.of(state.id).read_run, state.id, first, count_max, room + BATCH_START
-            )
+            lambda most: self._stored(self._directories.of(state.id).read_run, state.id, first, count_max, most),
+            room + BATCH_START,
         )
         if isinstance(bodies, Status):
             return bodies

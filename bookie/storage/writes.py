@@ -138,6 +138,8 @@ class Writes:
         counters.batches += 1
         counters.adds += count
         counters.add_bytes += size
+        if run.recovery:
+            counters.recovery_adds += count
         if self._cache.full:
             self._pressure.checkpoint_soon()
         return Status.EOK

@@ -5,7 +5,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from quire.bookie.storage.counters import StorageCounters
-from quire.bookie.storage.read_ahead import REST_S_MAX, RESTS, CatchUp
+from quire.bookie.storage.read_ahead import BESIDE_BYTES, REST_S_MAX, RESTS, CatchUp
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -19,13 +19,15 @@ class Bench:
         self.catch_up = CatchUp(self.clock, self.counters)
         self.begun: list[Deferred[str]] = []
         self.ended: list[str] = []
+        self.sizes: list[int] = []
 
-    def ask(self) -> None:
-        def job() -> Deferred[str]:
+    def ask(self, size: int = 1 << 20) -> None:
+        def job(most: int) -> Deferred[str]:
+            self.sizes.append(most)
             self.begun.append(Deferred())
             return self.begun[-1]
 
-        Deferred.fromCoroutine(self.catch_up.read(job)).addBoth(lambda found: self.ended.append(str(found)))
+        Deferred.fromCoroutine(self.catch_up.read(job, size)).addBoth(lambda found: self.ended.append(str(found)))
 
     def end(self, read: int, after: float = 0.001, failure: Exception | None = None) -> None:
         self.clock.advance(after)
@@ -66,6 +68,28 @@ def test_beside_adds_a_read_is_followed_by_a_rest_of_several_times_as_long() -> 
     assert len(bench.begun) == 1
     bench.clock.advance(0.0002)
     assert len(bench.begun) == 2
+
+
+def test_beside_adds_a_read_brings_little() -> None:
+    """What a recovery or a repair adds is no reason, and without adds it brings all again."""
+    bench = Bench()
+    bench.ask()
+    bench.end(0)
+    bench.counters.adds += 5
+    bench.counters.recovery_adds += 5
+    bench.ask()
+    bench.end(1)
+    bench.counters.adds += 1
+    bench.clock.advance(1)
+    bench.ask()
+    bench.end(2)
+    bench.clock.advance(1)
+    bench.ask()
+    bench.end(3)
+    bench.counters.adds += 1
+    bench.clock.advance(1)
+    bench.ask(1000)
+    assert bench.sizes == [1 << 20, 1 << 20, BESIDE_BYTES, 1 << 20, 1000]
 
 
 def test_the_rest_after_a_slow_read_is_bounded() -> None:
