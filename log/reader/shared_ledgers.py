@@ -26,6 +26,7 @@ from quire.protocol.errors import ClientClosed
 # SPDX-License-Identifier: Apache-2.0
 
 FOLLOW_S = 86_400.0  # without news; then the follower begins anew
+CLOSED = "this reader was closed"
 Some = list[Entry]
 Key = tuple[int, int | None]  # the first entry that is wanted, and the last; None: those that come, too
 
@@ -223,6 +224,7 @@ class SharedReader:
 
     async def read(self, first: int, last: int) -> list[Entry]:
         """As the ledger's; what several want is read once."""
+        self._check()
         if first != last:
             return await self._reader.read(first, last)
         with self._place(first) as place:
@@ -234,6 +236,7 @@ class SharedReader:
         """As the ledger's."""
         with self._place(first) as place:
             while place.at <= last:
+                self._check()
                 some = place.cached() or await place.fetched(last)
                 if not some:
                     return
@@ -248,6 +251,7 @@ class SharedReader:
         with self._place(first) as place:
             silent_since = self._ledgers.clock.seconds()
             while True:
+                self._check()
                 some: list[Entry] | None = place.cached()
                 if not some:
                     end = self.last_entry_id if past_close else self.confirmed_entry_id
@@ -267,13 +271,16 @@ class SharedReader:
             return
         self._is_closed = True
         for place in list(self.places):
-            place.end(_was_closed())
+            place.end(ClientClosed(CLOSED))
         await self._ledgers.give_back(self._ledger, self)
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise ClientClosed(CLOSED)
 
     @contextmanager
     def _place(self, first: int) -> Iterator[Place]:
-        if self._is_closed:
-            raise _was_closed()
+        self._check()
         place = Place(self._ledger, self._ledgers.clock, first)
         self.places[place] = None
         try:
@@ -281,10 +288,6 @@ class SharedReader:
         finally:
             place.end()
             del self.places[place]
-
-
-def _was_closed() -> ClientClosed:
-    return ClientClosed("this reader was closed")
 
 
 class SharedLedgers:

@@ -166,6 +166,18 @@ def test_the_close_of_one_ends_only_its_own():
     world.cluster.succeed(again.close())
 
 
+@pytest.mark.parametrize("how", ["stream", "tail"])
+def test_one_that_was_closed_is_given_nothing_more(how):
+    """Also between two lists, while others have the ledger open and the cache has what comes next."""
+    world = World()
+    keeps, leaves = world.open(), world.open()
+    lists = leaves.stream(0, 499) if how == "stream" else leaves.tail(10.0, 0)
+    assert world.cluster.succeed(anext(lists))[0].entry_id == 0
+    assert len(world.cluster.succeed(collect(keeps.stream(0, 499)))) == 500
+    world.cluster.succeed(leaves.close())
+    assert isinstance(world.cluster.fails(anext(lists)), ClientClosed)
+
+
 def test_each_waits_for_as_long_as_it_wants():
     """In silence; what is there is given without any."""
     world = World(count=3, close=False)
