@@ -188,6 +188,9 @@ class EntryCache:
         for queue in (self._tails, self._scans):
             queue.bytes -= sum(run.bytes for run in queue.runs if not run.kept)
             queue.runs = deque(run for run in queue.runs if run.kept)
+        if self._sweep is not None and not self.bytes:
+            self._sweep.cancel()
+            self._sweep = None
 
     def _make_room(self, queue: Queue, more: int) -> None:
         if queue.bytes + more > queue.bytes_max:

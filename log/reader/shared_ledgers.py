@@ -45,7 +45,7 @@ class Fetching:
         self._ledger = ledger
         self._lists = lists
         self._waiting: list[Deferred[Some | None]] = []
-        self._is_asked = False
+        self._is_asked = self._has_ended = False
 
     @property
     def key(self) -> Key:
@@ -81,7 +81,8 @@ class Fetching:
 
     def end(self) -> None:
         """Nobody wants more; what is under way ends first."""
-        if not self._is_asked:
+        if not self._is_asked and not self._has_ended:
+            self._has_ended = True
             Deferred.fromCoroutine(_closed(self._lists))
 
 
@@ -114,11 +115,14 @@ class SharedLedger:
     def fetched(self, fetching: Fetching, some: Some | None) -> None:
         """It brought these, or there is no more."""
         self._forget(fetching)
-        if some and self.users:
-            fetching.at = some[-1].entry_id + 1
-            at_end = fetching.last is None and fetching.at > self.reader.last_entry_id
-            fetching.is_tail = fetching.is_tail or at_end
+        if not some:
+            return
+        fetching.at = some[-1].entry_id + 1
+        at_end = fetching.last is None and fetching.at > self.reader.last_entry_id
+        fetching.is_tail = fetching.is_tail or at_end
+        if fetching.users:
             self._fetching.setdefault(fetching.key, fetching)  # where two meet, one goes on
+        if self.users:
             self.cache.put(self, some, fetching.is_tail)
 
     def leave(self, fetching: Fetching) -> None:

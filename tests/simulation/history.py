@@ -46,6 +46,7 @@ OPEN_TRIES = 12
 GAP_TRIES = 10
 FENCED = -101
 RECOVERY_REFUSED = (-10, -23)
+GENERATOR_FREED = "async generator already executing"
 
 
 def say_unraisable(found: Any) -> None:
@@ -79,7 +80,7 @@ class Log:
         # A process that died handles no failure: errors of the protocol are no bugs, nor is it one when Python frees a
         # coroutine of it before the one that awaits it.
         said = "" if failure is None else str(failure.value)
-        freed = "already awaited coroutine" in said or "coroutine already executing" in said
+        freed = "already awaited coroutine" in said or said.endswith(("coroutine already executing", GENERATOR_FREED))
         if failure is not None and not freed and not isinstance(failure.value, LedgerError):
             self.failures.append(failure.getTraceback())
 

@@ -129,7 +129,8 @@ def test_one_that_is_far_behind_keeps_nothing() -> None:
 
 def test_nothing_is_kept_for_nobody() -> None:
     """Of other ledgers it stays, and the room is free."""
-    cache, readers, others = EntryCache(Clock(), 16 << 20), Readers(0), Readers(0)
+    clock, readers, others = Clock(), Readers(0), Readers(0)
+    cache = EntryCache(clock, 16 << 20)
     for tail in (True, False):
         cache.put(readers, entries(0, 9) if tail else entries(10, 19), tail)
         cache.put(others, entries(0, 9) if tail else entries(10, 19), tail)
@@ -139,6 +140,9 @@ def test_nothing_is_kept_for_nobody() -> None:
     assert len(cache.at(others, 0)) == len(cache.at(others, 10)) == 10
     assert readers.counters.cache_bytes == 0
     assert cache.bytes == others.counters.cache_bytes == 20 * EACH
+    assert clock.getDelayedCalls()
+    cache.forget(others)
+    assert not clock.getDelayedCalls(), "nor is anything waited for"
 
 
 @pytest.mark.parametrize("size", [1, 100, 1000, 100_000])

@@ -277,6 +277,18 @@ def test_two_places_of_one_reader():
     assert [each for each in found if each != 400] == list(range(100))
 
 
+def test_what_came_for_one_that_has_left_misleads_nobody():
+    """One that comes just there is given all the same."""
+    world = World()
+    keeps, leaves = world.open(), world.open()
+    scan = world.scan(leaves)
+    world.cluster.succeed(leaves.close())
+    assert isinstance(scan.error, ClientClosed)
+    world.cluster.spin(1)
+    for first in (20, 40, 60, 0):
+        assert numbers(world.cluster.succeed(collect(keeps.stream(first, 499)))) == list(range(first, 500))
+
+
 def test_nothing_is_fetched_for_nobody():
     """What was read ahead for a reader that left ends with it."""
     world = World(count=2000)
