@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from random import Random
 from typing import Any
 
@@ -18,7 +18,7 @@ from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.internet.threads import deferToThread
 
 from quire.conf.log import LogOptions
-from quire.log.api import Logs, connect
+from quire.log.api import Logs, Replica, connect
 from quire.log.core import edits
 from quire.log.core.manifest import VALUE_BYTES_MAX, encode_name, new_manifest
 from quire.log.core.upkeep_edits import Update
@@ -37,6 +37,7 @@ LAST = b"last"
 SLOW_S = 0.05
 UPKEEP_NEVER_MS = 1 << 40
 KEYS = 10_000
+LEASE_MS = 3000
 
 
 class Run:
@@ -67,6 +68,23 @@ async def records_of(logs: Logs, name: str) -> LogRecords:
     records = logs.bk.store.records  # type: ignore[attr-defined]  # every store of a cluster has them
     id_ = (await logs.info(name)).id
     return LogRecords(records, logs.bk.reactor, logs.bk.random, time.time, id_, name)
+
+
+class Counting:
+    """A machine that counts records."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def apply(self, _record: object) -> int:
+        self.count += 1
+        return self.count
+
+    def save(self) -> list[bytes]:
+        return [b"%d" % self.count]
+
+    def load(self, data: Iterable[bytes]) -> None:
+        self.count = int(b"".join(data))
 
 
 class Loads:
@@ -311,6 +329,52 @@ class Loads:
             taken = await cursor.read(100, timeout=60.0)
             cursor.ack_many([record.index for record in taken[::2]])
             await pause(self.reactor, SLOW_S)
+
+    # -- linearizable reads ----------------------------------------------------------------------------------------
+
+    async def proofs(self, reads: int) -> dict[str, tuple[float, float]]:
+        """
+        Milliseconds, the median, of a read of a replica by each way of proof, and what it may take beside the round
+        trips that it needs: one more.
+        """
+        logs, others = await self.open(), await self.open()
+        name = self.name()
+        await logs.create(name, lease_ms=LEASE_MS, publish=False)
+        leading = await logs.replica(name, Counting, stand=True)
+        following = await others.replica(name, Counting)
+        if not await leading.leads(10.0):
+            raise RuntimeError("the replica does not lead")
+        await leading.propose(b"first")
+        log = await records_of(logs, name)
+        segment = (await log.read()).value.open_segment
+        owner = leading.owner
+        assert segment is not None
+        assert owner is not None
+        ledger = await logs.bk.open_ledger(segment.ledger, b"", recover=False)
+
+        async def median(call: Callable[[], Awaitable[object]]) -> float:
+            found = []
+            for _ in range(reads):
+                begun = time.perf_counter()
+                await call()
+                found.append(time.perf_counter() - begun)
+            return sorted(found)[len(found) // 2] * 1e3
+
+        def read(replica: Replica, mode: str) -> Callable[[], Awaitable[object]]:
+            return lambda: replica.read(lambda machine: machine.count, mode)
+
+        metadata = await median(log.records.sync) + await median(log.read)
+        bookie = await median(ledger.read_last_confirmed)
+        append = await median(lambda: owner.append(b"one"))
+        found = {
+            "lease": (await median(read(leading, "lease")), 1.0),
+            "index at the owner": (await median(read(leading, "index")), metadata + 1.0),
+            "index elsewhere": (await median(read(following, "index")), metadata + bookie + 1.0),
+            "barrier": (await median(read(leading, "barrier")), append + 1.0),
+        }
+        await others.close()
+        await logs.close()
+        return found
 
     # -- publishing ------------------------------------------------------------------------------------------------
 

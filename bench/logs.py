@@ -82,6 +82,7 @@ class Rows:
         await self.reads()
         await self.tails()
         await self.neighbours()
+        await self.proofs()
         await self.publishing()
         await self.many_segments()
         await self.memory()
@@ -203,6 +204,21 @@ class Rows:
             )
 
     # -- publishing, metadata, memory ------------------------------------------------------------------------------
+
+    async def proofs(self) -> None:
+        """Linearizable reads of a replica, beside the round trips of which each consists and a millisecond."""
+        names = {
+            "lease": "log read of a replica by lease / 1 ms",
+            "index at the owner": "log read of a replica by index, at the owner / two metadata round trips and 1 ms",
+            "index elsewhere": "log read of a replica by index, elsewhere / these, one to a bookie and 1 ms",
+            "barrier": "log read of a replica by barrier / one append and 1 ms",
+        }
+        for way, name in names.items():
+
+            async def pair(way: str = way) -> Pair:
+                return (await self._loads.proofs(self._some(200)))[way]
+
+            await self._row(name, 1.0, "ms", pair, at_most=True)
 
     async def publishing(self) -> None:
         """A commit of many ledgers, and one of a few parts."""
