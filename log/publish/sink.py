@@ -26,11 +26,13 @@ from quire.log.publish.txns import Txns
 from quire.log.store.editing import LogRecords
 from quire.log.store.ledgers import LogLedgers, log_of
 from quire.metadata.records import Check, Delete, NoRecord, RecordChanged, RecordError, Step, Write
-from quire.metadata.store import Versioned
+from quire.metadata.store import Versioned, at_once
 from quire.protocol.errors import MetaStore, NoSuchLedger
 from quire.protocol.log_errors import LogError, PublishRefused
 
 # SPDX-License-Identifier: Apache-2.0
+
+LOOKED_AT_AT_ONCE = 50  # ledgers
 
 
 class Sink:
@@ -129,26 +131,30 @@ class Sink:
 
     async def _verify(self, parts: Sequence[Part], verify: str) -> None:
         """`PublishRefused` names a ledger that is not what its part says."""
-        for part in parts:
-            for each in part.ledgers:
-                try:
-                    metadata = await self._client.metadata(each.ledger)
-                except NoSuchLedger:
-                    raise refused(part, each, "is gone") from None
-                named = metadata.custom.get("quire/txn", b"").decode(), metadata.custom.get("quire/run", b"").decode()
-                if log_of(metadata) != self._log.log or named != (part.txn, part.run):
-                    raise refused(part, each, f"was not written for the log {self._log.name!r} and this run")
-                if not metadata.is_closed or metadata.last_entry != each.entries - 1:
-                    raise refused(part, each, f"is not closed at entry {each.entries - 1}")
-                if verify == "entries":
-                    counts = (await self._ledgers.count(each.ledger, metadata)).counts
-                    if (counts.records, counts.bytes) != (each.records, each.bytes):
-                        raise refused(
-                            part,
-                            each,
-                            f"holds {counts.records} records of {counts.bytes} bytes, the part says {each.records} of "
-                            f"{each.bytes}",
-                        )
+        every = [(part, each) for part in parts for each in part.ledgers]
+        for start in range(0, len(every), LOOKED_AT_AT_ONCE):
+            some = every[start : start + LOOKED_AT_AT_ONCE]
+            await at_once([self._verify_one(part, each, verify) for part, each in some])
+
+    async def _verify_one(self, part: Part, each: PartLedger, verify: str) -> None:
+        try:
+            metadata = await self._client.metadata(each.ledger)
+        except NoSuchLedger:
+            raise refused(part, each, "is gone") from None
+        named = metadata.custom.get("quire/txn", b"").decode(), metadata.custom.get("quire/run", b"").decode()
+        if log_of(metadata) != self._log.log or named != (part.txn, part.run):
+            raise refused(part, each, f"was not written for the log {self._log.name!r} and this run")
+        if not metadata.is_closed or metadata.last_entry != each.entries - 1:
+            raise refused(part, each, f"is not closed at entry {each.entries - 1}")
+        if verify == "entries":
+            counts = (await self._ledgers.count(each.ledger, metadata)).counts
+            if (counts.records, counts.bytes) != (each.records, each.bytes):
+                raise refused(
+                    part,
+                    each,
+                    f"holds {counts.records} records of {counts.bytes} bytes, the part says {each.records} of "
+                    f"{each.bytes}",
+                )
 
     async def _publish(
         self, txn: Versioned[Txn], batch: int, parts: Sequence[Part], settled: tuple[int, Counts] | None, edit: str
