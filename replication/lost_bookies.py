@@ -118,7 +118,7 @@ async def _let_go(run: Run, accepted: Mapping[int, Ranges]) -> None:
     run.failed = [each for each in run.failed if each.ledger not in accepted]
     run.count(ledgers_done=-len(again), ledgers_failed=-len(again))
     run.accepted = accepted
-    await each_of(_each(again), lambda each: free(run, each), min(LEDGERS_AT_ONCE, len(again)))
+    await _freed_all(run, again)
 
 
 def free_ledger(

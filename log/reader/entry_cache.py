@@ -42,11 +42,11 @@ class Run:
 
     __slots__ = ("at_s", "bytes", "entries", "first", "kept", "readers")
 
-    def __init__(self, readers: Readers, entries: list[Entry], at_s: float) -> None:
+    def __init__(self, readers: Readers, entries: list[Entry], size: int, at_s: float) -> None:
         self.readers = readers
         self.entries = entries
         self.first = entries[0].entry_id
-        self.bytes = _bytes(entries)
+        self.bytes = size
         self.at_s = at_s
         self.kept = True
 
@@ -61,23 +61,20 @@ class Run:
         return place > 0 and self.first - positions[place - 1] <= NEAR_ENTRIES
 
 
-def _bytes(entries: Sequence[Entry]) -> int:
-    return sum(len(entry.data) for entry in entries) + ENTRY_BYTES * len(entries)
-
-
-def _parts(entries: list[Entry], bytes_max: float) -> Iterator[list[Entry]]:
-    """The same in lists of so many bytes, or of one entry."""
-    if _bytes(entries) <= bytes_max:
-        yield entries
+def _parts(entries: list[Entry], bytes_max: float) -> Iterator[tuple[list[Entry], int]]:
+    """The same in lists of so many bytes at most, or of one entry; and the bytes of each."""
+    whole = sum(len(entry.data) for entry in entries) + ENTRY_BYTES * len(entries)
+    if whole <= bytes_max:
+        yield entries, whole
         return
     start = size = 0
     for number, entry in enumerate(entries):
         more = len(entry.data) + ENTRY_BYTES
         if size + more > bytes_max and number > start:
-            yield entries[start:number]
+            yield entries[start:number], size
             start, size = number, 0
         size += more
-    yield entries[start:]
+    yield entries[start:], size
 
 
 class LedgerRuns:
@@ -163,8 +160,9 @@ class EntryCache:
         """Adjacent entries of their ledger, which may be there already."""
         queue = self._tails if tail else self._scans
         runs = self._cached.setdefault(readers, LedgerRuns())
-        for some in [part for run in runs.new_of(entries) for part in _parts(run, queue.bytes_max * PART_SHARE)]:
-            run = Run(readers, some, self._clock.seconds())
+        most, now = queue.bytes_max * PART_SHARE, self._clock.seconds()
+        for some, size in [part for new in runs.new_of(entries) for part in _parts(new, most)]:
+            run = Run(readers, some, size, now)
             if run.bytes > queue.bytes_max / 2:
                 continue  # it would leave nothing of what came before
             self._make_room(queue, run.bytes)

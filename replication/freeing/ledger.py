@@ -56,12 +56,10 @@ async def free(run: Run, named: Named) -> None:
         await _free(run, named)
     except NoSuchLedgerExistsOnMetadataServer:
         pass  # deleted meanwhile
-    except Locked as error:
-        if run.waits:
+    except LedgerError as error:
+        if run.waits and isinstance(error, Locked):
             run.locked.append(named._replace(stored=None))
             return
-        run.fail(named.ledger, str(error))
-    except LedgerError as error:
         run.fail(named.ledger, str(error), isinstance(error, NoCopy), isinstance(error, StillWritten))
     run.count(ledgers_done=1)
 

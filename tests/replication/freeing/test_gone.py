@@ -130,6 +130,27 @@ def test_only_what_was_accepted_is_let_go() -> None:
     assert naming(cluster, "b1") == [ledger]
 
 
+@pytest.mark.parametrize("for_s", [5.0, 1e6], ids=["for a while", "for good"])
+def test_what_another_process_locks_meanwhile_is_not_forgotten(for_s: float) -> None:
+    """It is waited for, or it has failed; it never counts as let go."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: ["b1"]}, 9, write=1)
+    lose(cluster, "b1")
+    locks = cluster.shared.repairs.locks
+
+    async def accept(_failed: Sequence[Failed]) -> Mapping[int, Ranges]:
+        locks[ledger] = -1
+        cluster.clock.callLater(for_s, locks.clear)
+        return {ledger: ((0, 9),)}
+
+    done = cluster.succeed(recover_bookies(cluster.client(), ["b1"], accept=accept))
+    waited = for_s < 60
+    assert done.complete is waited
+    assert [each.ledger for each in done.failed] == ([] if waited else [ledger])
+    assert (done.progress.ledgers_done, done.progress.ledgers_failed) == (1, 0 if waited else 1)
+    assert naming(cluster, "b1") == ([] if waited else [ledger])
+
+
 def test_an_open_ledger_whose_end_nobody_knows_is_never_let_go() -> None:
     """It could only be closed on a guess; an acceptance of entries does not change that."""
     cluster = FakeCluster(5)
