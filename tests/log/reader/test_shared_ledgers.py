@@ -4,6 +4,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from quire.conf.log import LogOptions
+from quire.log.api import Logs
 from quire.log.core.counters import LogCounters
 from quire.log.core.values import Segment
 from quire.log.reader.shared_ledgers import SharedLedgers
@@ -29,9 +30,9 @@ def _ended():
 class World:
     """A ledger of small entries, and the readers of one process; `asked` are the entries that bookies gave it."""
 
-    def __init__(self, count: int = 500, close: bool = True, leased: bool = False, **options) -> None:
+    def __init__(self, count: int = 500, close: bool = True, leased: bool = False, lac_ms: int = 10, **options) -> None:
         self.cluster = FakeCluster()
-        self.writing, self.writer = written(self.cluster, count, close=close, explicit_lac_interval_ms=10)
+        self.writing, self.writer = written(self.cluster, count, close=close, explicit_lac_interval_ms=lac_ms)
         self.segment = Segment(0, self.writer.id, 1, 0, 0, *((count, count, count) if close else ()), leased=leased)
         self.client = self.cluster.client(read_ahead_entries_max=20)
         self.ledgers = SharedLedgers(self.client, LogOptions(**options))
@@ -244,6 +245,43 @@ def test_who_comes_to_an_open_ledger_knows_its_end_as_of_then():
         world.cluster.succeed(each.close())
     world.cluster.succeed(world.writing.delete_ledger(world.writer.id))
     assert isinstance(world.cluster.fails(world.ledgers.open(world.segment, world.counters)), NoSuchLedger)
+
+
+def test_an_end_that_only_the_close_confirmed():
+    """Who comes after it knows it, though others have the ledger open as it was."""
+    world = World(count=3, close=False, lac_ms=0)
+    before = world.open()
+    assert before.last_entry_id < 2
+    world.cluster.succeed(world.cluster.client().open_ledger(world.writer.id))  # recovers and closes it
+    world.cluster.judge = lambda request: -8 if request.op == "lac" else "pass"  # the metadata says it
+    after = world.open()
+    assert after.last_entry_id == 2
+    assert numbers(world.cluster.succeed(collect(after.stream(0, 2)))) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("cache_bytes", "times"), [(1 << 20, 1), (0, 3)])
+def test_the_readers_of_a_process_share(cache_bytes, times):
+    """As its logs give them; without a cache each asks for itself."""
+    cluster = FakeCluster()
+    logs = Logs(cluster.client(), LogOptions(cache_bytes=cache_bytes))
+    cluster.succeed(logs.create("a"))
+    owner = cluster.succeed(logs.own("a"))
+    for number in range(40):
+        cluster.succeed(owner.append(b"%d" % number))
+    cluster.succeed(owner.close())
+    readers = [cluster.succeed(logs.read("a")) for _ in range(3)]
+    cluster.pools[-1].asked.clear()
+
+    async def values(reader):
+        return [value async for batch in reader.batches() for value in batch.values]
+
+    found = [cluster.outcome(values(reader)) for reader in readers]
+    cluster.spin(2)
+    assert [each.result() for each in found] == [[b"%d" % number for number in range(40)]] * 3
+    asked = [each for each in cluster.pools[-1].asked if each.op == "batch"]
+    assert sum(min(each.last, 39) + 1 - each.entry for each in asked) == times * 40
+    assert logs.metrics.of("a").cache_hits == (2 * 40 if cache_bytes else 0)
+    cluster.succeed(logs.close())
 
 
 def test_one_entry_is_read_once_for_all_who_look_for_it():
