@@ -28,12 +28,11 @@ from typing import Any
 
 from bench.machine import machine
 from bench.ratios import Comparison
-from bench.rows import CHECKOUT_ROWS, DLEDGER, JAVA, JAVA_TLS, ON_QUIRE, ROWS, TLS, TUNED, Row
+from bench.rows import CHECKOUT_ROWS, DLEDGER, JAVA, JAVA_TLS, ON_QUIRE, P99_PAIRS, PAIRS, ROWS, TLS, TUNED, Row
 from bench.sides import Bare, Java, JavaOnQuire, Quire, Run, Side, measured, rounds
 
 # SPDX-License-Identifier: Apache-2.0
 
-PAIRS = 5
 QUICK = 0.05  # of the Java side's warm-up
 OTHERS = {"logs": "log", "spark": "spark"}  # modules with rows of their own, and how these begin
 TOLD = ("entries_per_second", "p50_ms", "p99_ms", "made_per_second", "resident_mb", "cpu_us_per_entry")
@@ -105,7 +104,7 @@ class Bench:
 
     def side_by_side(self, row: Row, names: Sequence[str]) -> Runs:
         """All rounds of these sides; one before is not counted."""
-        pairs = self.options.pairs or row.pairs or PAIRS
+        pairs = self.options.pairs or row.pairs
         words = row.scaled(self.options.quick)
         sides = [self.side(name, row.bookies) for name in names]  # none starts while another is measured
         calls = [partial(side.run, row.verb, **words) for side in sides]
@@ -122,7 +121,7 @@ class Bench:
 
     def by_module(self, row: Row, names: Sequence[str]) -> Runs:
         """The rounds of a module that measures by itself."""
-        words: dict[str, object] = {"pairs": self.options.pairs or row.pairs or PAIRS}
+        words: dict[str, object] = {"pairs": self.options.pairs or row.pairs}
         words |= row.scaled(self.options.quick) | ({"directory": self.options.dir} if self.options.dir else {})
         alone = ["--alone"] if names != row.sides else []
         self.say(f"  {row.name}")
@@ -202,7 +201,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--pairs", type=int, help=f"rounds of each row (default {PAIRS}, or the row's own)")
+    parser.add_argument(
+        "--pairs", type=int, help=f"rounds of each row (default {PAIRS}, {P99_PAIRS} of a p99, or the row's own)"
+    )
     parser.add_argument(
         "--quick", action="store_true", help="a tenth of the work, little warm-up: shows that it runs, not how fast"
     )

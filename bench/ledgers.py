@@ -126,6 +126,7 @@ class BookieProcess:
             "listeningInterface=127.0.0.1\nallowLoopback=true\n"
             f"journalDirectories={directory}/journal\nledgerDirectories={directory}/ledgers\n"
             "diskUsageThreshold=0.99\ndiskUsageWarnThreshold=0.99\n"
+            "connectionsMax=20000\nconnectionsPerAddressMax=20000\n"  # all connections of a curve are of one address
         )
         self._log = open(directory / "log", "ab")  # noqa: SIM115  # closed with the process
         self._next = dict.fromkeys(ledgers, 0)

@@ -72,15 +72,16 @@ def main() -> int:
     chosen = [curve for curve in CURVES if not options.only or any(word in curve.name for word in options.only)]
     signal.signal(signal.SIGTERM, told_to_end)
     facts = machine(options.dir, False)
-    found = []
-    for curve in chosen:
-        print(f"  {curve.name}", file=sys.stderr, flush=True)
-        found.append(measured(curve, options))
-    document = {"machine": facts, "curves": found}
-    if options.json:
-        print(json.dumps(document))
-    told = "\n".join([*table(found, {}), "", *knees_table(found, {})])
-    print(told, file=sys.stderr if options.json else sys.stdout)
+    found: list[dict[str, Any]] = []
+    try:
+        for curve in chosen:
+            print(f"  {curve.name}", file=sys.stderr, flush=True)
+            found.append(measured(curve, options))
+    finally:  # a curve that fails does not cost those before it
+        if options.json:
+            print(json.dumps({"machine": facts, "curves": found}))
+        told = "\n".join([*table(found, {}), "", *knees_table(found, {})])
+        print(told, file=sys.stderr if options.json else sys.stdout)
     return 1 if any(alarms(each["name"], runs_by_point(each)) for each in found) else 0
 
 

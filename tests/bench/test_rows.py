@@ -128,10 +128,21 @@ def test_a_module_measures_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(bench, "measured", module)
     wanted = (at_most("p50_ms", 1.2, "alone"),)
-    rows = [Row("row", "interference", {"seconds": 4}, ("busy", "alone"), wanted, pairs=9, module=True)]
+    rows = [Row("row", "interference", {"seconds": 4}, ("busy", "alone"), wanted, own_pairs=9, module=True)]
     found, _log = measured(rows, monkeypatch, pairs=None)
     assert asked == [("interference", "--pairs=9", "--seconds=4")]
     assert "MISS" in found.table()
+
+
+def test_a_p99_is_measured_nine_times() -> None:
+    """A row says otherwise for itself alone."""
+    rate, p99 = at_least("entries_per_second", 1.0), at_most("p99_ms", 1.0)
+    rows = [
+        Row("row", "append", {}, ("quire", JAVA), (rate,)),
+        Row("row", "append", {}, ("quire", JAVA), (rate, p99)),
+        Row("row", "append", {}, ("quire", JAVA), (p99,), own_pairs=3),
+    ]
+    assert [row.pairs for row in rows] == [5, 9, 3]
 
 
 def test_only_rows_with_the_words_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
