@@ -133,6 +133,7 @@ class OwnerLease:
             return
         if lease.state == FREE:  # somebody may have ended a segment when it was freed, which the manifest says since
             await self._log.read()
+            self.leases.reached("lease.looked")
         sent = self.leases.boottime()
         version = await self.leases.write(after, version)
         self._known = Found(after, version)

@@ -43,7 +43,7 @@ class Leases:
         self.log = log
         self._path = f"{log.path}/lease"
         self._clock = clock
-        self._reached = reached
+        self.reached = reached
         self.boottime = boottime
         self._sight = FirstSight()
 
@@ -81,11 +81,11 @@ class Leases:
                 except RecordChanged:
                     continue
                 self._sight.replaced(version)
-                self._reached("claim.revoked")
+                self.reached("claim.revoked")
             until = over_at(since, lease.ms)
             while (left := until - self.boottime()) > 0:
                 await pause(self._clock, left)
-            self._reached("claim.waited")
+            self.reached("claim.waited")
             return Found(lease, version)
 
     def freed(self, ended: Found) -> Beside:

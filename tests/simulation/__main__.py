@@ -119,7 +119,7 @@ def main() -> int:
     if args.mutants is not None:
         from tests.simulation.mutants import hunt
 
-        return hunt(args.mutants)
+        return hunt(args.mutants, args.processes)
     if not args.count and args.seconds == float("inf"):
         parser.error("give --seed, --seconds, --count or --mutants")
     return many(args) if args.processes == 1 else beside_each_other(args)

@@ -6,10 +6,11 @@ While the plan runs anything may fail and nothing may be wrong.  Then every faul
 somebody must be able to own the log and to append, all of it must be readable, and what nothing names must be gone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from random import Random
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from quire.conf.log import LogOptions
 from quire.log.core import edits
@@ -64,11 +65,12 @@ POINTS = (
     "orphan.deleted", "end.settled", "end.marked", "delete.unnamed", "delete.fenced", "delete.ledger",
     "delete.children", "delete.done", "snapshot.created", "snapshot.written", "snapshot.closed", "snapshot.named",
     "compact.written", "compact.named", "cursor.made", "cursor.created", "cursor.checkpoint",
-    "cursor.named", "cursor.changed", "cursor.folded",
+    "cursor.named", "cursor.changed", "cursor.folded", "lease.looked",
 )  # fmt: skip
 PROCEDURES = tuple(dict.fromkeys(point.split(".")[0] for point in POINTS))
 AT_THE_END = {"end", "delete"}  # procedures that no step begins
-SELDOM = {"compact"}  # that only some logs have
+TRAPPED_S = 1.0
+SELDOM = {"compact", "lease"}  # that only some logs have
 
 
 class Handle:
@@ -112,6 +114,18 @@ class Reading:
         return self.job is not None and self.job.over
 
 
+class Trap(NamedTuple):
+    """
+    For who comes to a point of a procedure: what it asks of the store from there on is held back until another one
+    comes to the point `until`, for the sake of which `does` is called; and a second at most.
+    """
+
+    point: str
+    until: str
+    does: Callable[[LogProcess, Random], None]
+    rng: Random
+
+
 class LogHistory(History):
     """`processes`: those that live use the log."""
 
@@ -123,6 +137,9 @@ class LogHistory(History):
         self.processes: list[LogProcess] = []
         self.handles: list[Handle] = []
         self.readers: list[Reading] = []
+        self.trap: Trap | None = None
+        self.trapped: LogProcess | None = None
+        self.is_quiet = False
         self.doom: tuple[str, int] | None = None  # whoever comes to that point for that many more times dies
         self.deleted = False  # somebody began to delete the log
         self.publishers = Publishers(self)
@@ -176,6 +193,7 @@ class LogHistory(History):
             return
         self.world.tell(f"{process.name} reached {point}")
         self.seen[f"reached {point}"] += 1
+        self._look_at_trap(process, point)
         procedure = point.split(".", maxsplit=1)[0]
         if self.doom is not None and self.doom[0] == procedure:
             self.doom = (procedure, self.doom[1] - 1)
@@ -184,6 +202,30 @@ class LogHistory(History):
                 self.seen[f"killed at {point}"] += 1
                 self.seen[f"killed in {procedure}"] += 1
                 process.crash()
+
+    def set_trap(self, point: str, until: str, does: Callable[[LogProcess, Random], None], rng: Random) -> None:
+        """Instead of the one that is set."""
+        if self.trapped is None:
+            self.trap = Trap(point, until, does, Random(rng.random()))
+
+    def _look_at_trap(self, process: LogProcess, point: str) -> None:
+        trap = self.trap
+        if trap is None:
+            return
+        if self.trapped is None and point == trap.point:
+            self.seen[f"trapped at {point}"] += 1
+            self.trapped = process
+            process.store.hold_back()
+            self.world.timeline.at(trap.rng.random() * 0.1, partial(trap.does, process, trap.rng))
+            self.world.timeline.at(TRAPPED_S, partial(self._let_go, trap))
+        elif self.trapped is not None and process is not self.trapped and point == trap.until:
+            self.seen[f"trapped until {point}"] += 1
+            self._let_go(trap)
+
+    def _let_go(self, trap: Trap) -> None:
+        if trap is self.trap and self.trapped is not None:
+            self.trapped.store.let_go(trap.rng.choice((0.0, 0.2, 0.5)))
+            self.trap = self.trapped = None
 
     def check_error(self, outcome: Outcome, what: str) -> None:
         """A failure that can be no answer."""
@@ -224,7 +266,7 @@ class LogHistory(History):
         return owners[-1] if rng.random() < 0.75 else rng.choice(owners)
 
     def _do_own(self, rng: Random) -> None:
-        self._own(self.some_process(rng), rng)
+        self.own(self.some_process(rng), rng)
 
     def own_one(self, rng: Random) -> None:
         """Some process wants the log."""
@@ -232,9 +274,11 @@ class LogHistory(History):
 
     def _do_force(self, rng: Random) -> None:
         self.seen["ownership forced"] += 1
-        self._own(self.some_process(rng), rng, force=True)
+        self.own(self.some_process(rng), rng, force=True)
 
-    def _own(self, process: LogProcess, rng: Random, force: bool = False) -> Handle | None:
+    def own(
+        self, process: LogProcess, rng: Random, force: bool = False, then: Callable[[Handle], None] | None = None
+    ) -> Handle | None:
         if process.frozen or sum(not handle.over for handle in self.handles) >= OWNERS_MAX:
             return None
         handle = Handle(process, len(self.handles))
@@ -249,6 +293,8 @@ class LogHistory(History):
                 self.seen["owned"] += 1
                 if handle.leaving:
                     self.close(handle, outcome.value.close())
+                elif then is not None:
+                    then(handle)
             else:
                 self.world.tell(f"{handle.name} in {process.name} can't own the log: {outcome.error}")
                 self.seen[f"own failed {outcome.code}"] += 1
@@ -410,11 +456,18 @@ class LogHistory(History):
         if not process.frozen:
             process.ask(self.orphans(process, 0.0), lambda job: self.check_error(job, "the orphans"))
 
+    def _do_orphans_at_open(self, rng: Random) -> None:
+        """The next one that has made a ledger names it late, and meanwhile another one looks for orphans."""
+        self.set_trap("open.created", "orphan.deleted", lambda _process, drawn: self._do_orphans(drawn), rng)
+
     async def orphans(self, process: LogProcess, grace_s: float) -> None:
         async for orphan in process.logs.orphans(delete=True, really=True, grace_s=grace_s):
             self.world.tell(f"{process.name} found {orphan}")
 
     def _do_repair(self, rng: Random) -> None:
+        self.recover_open_ledger()
+
+    def recover_open_ledger(self) -> None:
         """Somebody who knows nothing of logs fences the open ledger and brings it to its end."""
         found = [segment for segment in self.log_truth.segments() if "records" not in segment]
         if found:
@@ -472,6 +525,9 @@ class LogHistory(History):
 
     def _end(self) -> None:
         self.doom = None
+        if self.trapped is None:
+            self.trap = None
+        self.is_quiet = True
         self._calm()
         self.until("an append, a read or a commit hangs", self._all_answered)
         self.reads.make_way()

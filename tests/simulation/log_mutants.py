@@ -1,5 +1,9 @@
 """
 Guards of named logs, as `mutants.py` has those of ledgers.
+
+Two guards of leases have a test and no mutant.  That a lease is looked at again after the value was taken
+(`tests/log/machine/test_proofs.py`): nothing comes between the two in a history.  That it does not count for a segment
+which was opened without (`tests/log/owner/test_lease.py`): 2,000 histories do not meet that.
 """
 
 from tests.simulation.guards import mutant
@@ -15,6 +19,9 @@ PROOFS = "quire.log.machine.proofs:Proofs"
 COMPACTION = "quire.log.core.streams.compaction"
 HOLDING = "quire.log.streams.holding:Holding"
 SINK, PUBLISHING = "quire.log.publish.sink:Sink", "quire.log.core.publishing"
+
+# beside them, for a lease that no claim has given to an owner would be nobody's
+ANY_EPOCH = ("quire.log.core.machine.lease:Lease.held", "self.epoch != epoch or ", "")
 
 LOG_MUTANTS = (
     # Owners
@@ -68,15 +75,11 @@ LOG_MUTANTS = (
     mutant("a takeover does not wait out the lease", "logs.md, linearizable reads", "log lease",
            (f"{LEASES}.ended", "while (left := until - self.boottime()) > 0:", "while (left := 0) > 0:")),
     mutant("the lease is not freed in the step that claims the log", "logs.md, linearizable reads", "log lease",
-           (f"{LEASES}.edit", "await perform(edit, beside=self.freed(ended))", "await perform(edit)")),
+           (f"{LEASES}.edit", "await perform(edit, beside=self.freed(ended))", "await perform(edit)"), ANY_EPOCH),
     mutant("a claim leaves a free lease as it is", "logs.md, linearizable reads", "log lease",
-           (f"{LEASES}._freed", "if ended.lease.state == OFF and not on:", "if not ended.lease.lasts:")),
+           (f"{LEASES}._freed", "if ended.lease.state == OFF and not on:", "if not ended.lease.lasts:"), ANY_EPOCH),
     mutant("a lease is counted from the answer", "logs.md, linearizable reads", "log lease",
            (f"{LEASE}._hold", "end_of(sent, ms)", "end_of(self.leases.boottime(), ms)")),
-    mutant("the lease is looked at before the value is taken", "logs.md, linearizable reads", "log lease",
-           (f"{PROOFS}.lease", "lambda: owner.lease.holds", "lambda: True")),
-    mutant("a lease counts for a segment of the time before", "logs.md, linearizable reads", "log lease",
-           (f"{LEASE}.holds", "segment is None or segment.leased", "True")),
     mutant("readers of a leased segment end at their ledger's close", "logs.md, linearizable reads", "log lease",
            ("quire.log.reader.one_segment:_last_of", "segment.is_open and segment.leased", "False"),
            ("quire.log.reader.one_segment:SegmentReader.batches", "past_close=not segment.leased", "past_close=True")),

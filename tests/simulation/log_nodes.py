@@ -40,7 +40,28 @@ class LogStore(NamedStore):
         super().__init__(world, process)
         self.process = process
         self.on_chunk: Callable[[], None] = lambda: None  # a chunk of a manifest was made, which none names yet
+        self._held: list[Callable[[], None]] | None = None
+        self._slow_until = self._slow_s = 0.0  # until then an operation takes up to so long
         self._there = self._back = 0.0  # when the last one takes effect, and is answered
+
+    def hold_back(self) -> None:
+        """What is asked for from now on takes effect only after `let_go`; until then there is no news, either."""
+        self._held = []
+
+    def let_go(self, slow_s: float) -> None:
+        """At once; and for so long what is asked for then, and news, which have to be read, may take as long."""
+        held, self._held = self._held or [], None
+        for begin in held:
+            self._send(begin, 0.0)
+        self._slow_until, self._slow_s = self.world.timeline.now + slow_s, slow_s
+        self._look_soon()
+
+    def _look_soon(self) -> None:
+        timeline = self.world.timeline
+        if timeline.now < self._slow_until:
+            timeline.at(self.world.random.random() * self._slow_s, super()._look_soon)
+        elif self._held is None:
+            super()._look_soon()
 
     def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> Deferred[Versioned[LedgerMetadata]]:
         ledgers = self.shared.ledgers
@@ -80,9 +101,17 @@ class LogStore(NamedStore):
             self._back = max(self._back, timeline.now + fault.after + rng.random() * STORE_S)
             self.process.call_by_the_world(self._back - timeline.now, outcome.chainDeferred, answer)
 
-        self._there = max(self._there, timeline.now + fault.before + rng.random() * STORE_S)
-        timeline.at(self._there - timeline.now, begin)
+        if self._held is None:
+            self._send(begin, fault.before)
+        else:
+            self._held.append(begin)
         return answer
+
+    def _send(self, begin: Callable[[], None], before_s: float) -> None:
+        timeline = self.world.timeline
+        on_the_way = self._slow_s if timeline.now < self._slow_until else STORE_S
+        self._there = max(self._there, timeline.now + before_s + self.world.random.random() * on_the_way)
+        timeline.at(self._there - timeline.now, begin)
 
 
 class Job(Outcome):

@@ -6,6 +6,7 @@ asked is in its answer; a bounded one's before the age that it tells.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -20,6 +21,7 @@ KEYS = 2
 READS_MAX = 40  # under way
 REPLICAS_MAX = 4
 BOUND_MS = (0, 100, 1000)
+ASKED_S = (0.0, 0.05, 0.1, 0.2, 0.4)  # after an usurper's append
 
 
 def key_of(value: bytes) -> int:
@@ -62,7 +64,7 @@ class Standing:
         self.process = process
         self.stands = stands
         self.replica: Replica | None = None
-        self.asked: Job | None = None
+        self.asked: Job
 
     @property
     def works(self) -> bool:
@@ -79,6 +81,7 @@ class Reads:
         self.calls: list[Call] = []  # that were answered
         self.written: dict[bytes, float] = {}  # what was appended, and is not answered or not known to be in the log
         self.jobs: list[Job] = []
+        self.usurpers: set[bytes] = set()  # their first values, with which they begin
 
     @property
     def now(self) -> float:
@@ -98,6 +101,9 @@ class Reads:
             begun = self.written.pop(value)
             if error is None:
                 self.calls.append(Call(begun, self.now, key_of(value), ("write", value)))
+                if value in self.usurpers:
+                    for wait_s in ASKED_S:
+                        self.history.world.timeline.at(wait_s, partial(self._ask_everywhere, "lease", key_of(value)))
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
@@ -128,15 +134,19 @@ class Reads:
 
     def do_read_write(self, rng: Random) -> None:
         """By a replica that leads: as an append of its own handle."""
-        history = self.history
+        each = self._leading(rng)
+        if each is not None:
+            handle = self._handle_of(each)
+            self.history.append(handle, handle.values(rng, rng.randint(1, 3), 8))
+
+    def _leading(self, rng: Random) -> Standing | None:
         leading = [each for each in self.standing if each.works and each.replica and each.replica.owner is not None]
         leading = [each for each in leading if not each.process.frozen]
-        if not leading:
-            return
-        each = rng.choice(leading)
+        return rng.choice(leading) if leading else None
+
+    def _handle_of(self, each: Standing) -> Any:
         assert each.replica is not None
-        handle = history.handle_of(each.process, each.replica.owner)
-        history.append(handle, handle.values(rng, rng.randint(1, 3), 8))
+        return self.history.handle_of(each.process, each.replica.owner)
 
     def do_read_ask(self, rng: Random) -> None:
         """A client reads, at one replica or at all."""
@@ -187,18 +197,70 @@ class Reads:
                 process.logs.update("orders", lease_ms=lease_ms), lambda job: self.history.check_error(job, "update")
             )
 
+    def do_read_usurp(self, rng: Random) -> None:
+        """The next one that takes a lease which nobody has is replaced by force meanwhile, or soon after."""
+        self.history.set_trap("lease.looked", "claim.epoch", self._usurp, rng)
+
+    def _usurp(self, process: LogProcess, rng: Random) -> None:
+        """Another one claims the log, appends at once, and from its acknowledgement on it is read everywhere."""
+        history = self.history
+        others = [each for each in history.processes if each.alive and not each.frozen and each is not process]
+        if history.is_quiet or not process.alive or not others:
+            return
+        history.seen["usurped"] += 1
+
+        def append(handle: Any) -> None:
+            values = handle.values(rng, 1, 8)
+            self.usurpers.add(values[0])
+            history.append(handle, values)
+
+        history.own(rng.choice(others), rng, True, append)
+
+    def do_read_repair(self, rng: Random) -> None:
+        """
+        The owner hears nothing of bookies while they store what it appends, and somebody closes its ledger; from then
+        on it is read everywhere.
+        """
+        each = self._leading(rng)
+        if each is None:
+            return
+        history, timeline = self.history, self.history.world.timeline
+        handle = self._handle_of(each)
+        values = handle.values(rng, 1, 8)
+        deaf = [(bookie.host, each.process.name) for bookie in history.bookies]
+        for pair in deaf:
+            history.world.network.block(*pair)
+        history.append(handle, values)
+        history.seen["closed beside a deaf owner"] += 1
+        timeline.at(rng.choice((0.02, 0.05)), history.recover_open_ledger)
+        for wait_s in ASKED_S:
+            for mode in ("index", "lease"):
+                timeline.at(0.1 + wait_s, partial(self._ask_everywhere, mode, key_of(values[0])))
+        timeline.at(rng.choice((0.2, 0.6)), lambda: history.world.network.unblock(deaf))
+
+    def _ask_everywhere(self, mode: str, key: int) -> None:
+        if self.history.is_quiet:
+            return
+        for each in self.standing:
+            if each.works and not each.process.frozen and sum(not job.over for job in self.jobs) < READS_MAX:
+                self.read(each, mode, key, 0)
+
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def make_way(self) -> None:
         """Faults are over: what was asked is answered, and nobody stands for the log any more."""
         history = self.history
-        history.until("a replica hangs", lambda: all(each.asked is None or each.asked.over for each in self.standing))
+        history.until("a replica hangs", lambda: all(each.asked.over for each in self.standing if each.stands))
         history.until("a read hangs", lambda: all(job.over for job in self.jobs))
         self._close([each for each in self.standing if each.stands])
 
     def finish(self) -> None:
-        """The log has an owner: every follower is read, and ends."""
+        """
+        The log has an owner: every follower is read, and ends.  One may have begun only now: where a repair has closed
+        a dead owner's ledger, what was confirmed before is read once the next owner has ended the segment.
+        """
         history = self.history
+        history.until("a replica hangs", lambda: all(each.asked.over for each in self.standing))
         for each in self.standing:
             if each.works and not each.stands:
                 last = [self.read(each, "index", 0, 0)]

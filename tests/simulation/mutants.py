@@ -9,8 +9,10 @@ D2, D4 and D5 have no mutant, since both ways are safe there; D13 has none, for 
 (batch reads over V3 are made of single ones).
 """
 
+import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 
 from quire.bookie.journal.format import LIMBO
 from tests.simulation.guards import Mutant, mutant
@@ -301,20 +303,24 @@ def hunted(mutant: Mutant, seeds_max: int = SEEDS_MAX) -> tuple[int, str]:
     return 0, ""
 
 
-def hunt(names: Sequence[str]) -> int:
+def row(mutant: Mutant) -> tuple[bool, str]:
+    """Whether it was caught, and its line of the table."""
+    start = time.process_time()
+    seeds, invariant = hunted(mutant)
+    seconds = time.process_time() - start
+    line = f"| {mutant.name} | {mutant.guard} | {mutant.profile} | {seeds or 'ALIVE'} | {invariant} |"
+    return bool(seeds), line + (f" {seconds:.0f} s" if seconds > 10 else "")
+
+
+def hunt(names: Sequence[str], processes: int) -> int:
     """Takes each guard away in turn and prints the table of docs/simulation.md; 1 when a mutant lives."""
-    alive = 0
-    print("| guard taken away | rule | profile | seeds until caught | by |\n|---|---|---|---|---|")
-    for found in MUTANTS:
-        if names and found.name not in names:
-            continue
-        start = time.process_time()
-        seeds, invariant = hunted(found)
-        alive += not seeds
-        seconds = time.process_time() - start
-        print(
-            f"| {found.name} | {found.guard} | {found.profile} | {seeds or 'ALIVE'} | {invariant} |"
-            + (f" {seconds:.0f} s" if seconds > 10 else ""),
-            flush=True,
-        )
-    return int(bool(alive))
+    wanted = [mutant for mutant in MUTANTS if not names or mutant.name in names]
+    if unknown := set(names) - {mutant.name for mutant in wanted}:
+        sys.exit(f"no mutant is called {', '.join(map(repr, sorted(unknown)))}")
+    print("| guard taken away | rule | profile | seeds until caught | by |\n|---|---|---|---|---|", flush=True)
+    all_caught = True
+    with ProcessPoolExecutor(processes) as pool:
+        for caught, line in pool.map(row, wanted):
+            all_caught &= caught
+            print(line, flush=True)
+    return int(not all_caught)

@@ -359,7 +359,8 @@ log_profile(
 )  # fmt: skip
 log_profile(
     "log trim",
-    {**OWNERS, **PUBLISHERS, "trim": 14, "tidy": 8, "orphans": 10, "repair": 5, "read": 10, "crash_at": 6},
+    {**OWNERS, **PUBLISHERS, "trim": 14, "tidy": 8, "orphans": 10, "orphans_at_open": 6,
+     "repair": 5, "read": 10, "crash_at": 6},
     txns=1, late=0.1, chance_on=0.6, always=frozenset({"own", "part", "commit", "trim", "tidy", "read"}),
     fault_rates=(0.0, 0.15, 0.3), points=("open", "roll", "fence", "publish", "trim", "trim", "orphan"),
 )  # fmt: skip
@@ -399,10 +400,11 @@ log_profile(
     "log lease",
     {"read_stand": 14, "read_watch": 5, "read_write": 60, "read_ask": 80, "own": 2, "force": 5, "roll": 3,
      "stop_owner": 6, "crash_owner": 3, "expire": 5, "repair": 6, "read_leases": 2, "jump": 3, "crash_at": 2,
-     "transfer": 1, "read": 1, "stop_link": 2, "heal": 5, "slow_host": 2, "kill": 1, "start": 4, "append": 10},
+     "read_usurp": 5, "read_repair": 4, "transfer": 1, "read": 1, "stop_link": 2, "heal": 5, "slow_host": 2, "kill": 1,
+     "start": 4, "append": 10},
     chance_on=0.7, always=frozenset({"read_stand", "read_watch", "read_write", "read_ask"}), steps=(40, 160),
     gap=0.05, late=0.1,
-    points=("claim", "settle", "open", "roll", "fence", "move"), fault_rates=(0.0, 0.0, 0.1),
+    points=("claim", "settle", "open", "roll", "fence", "move", "lease"), fault_rates=(0.0, 0.0, 0.1),
     reads=("index", "index", "lease", "lease", "barrier", "bounded"),
 )  # fmt: skip
 log_profile(

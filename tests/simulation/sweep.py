@@ -76,7 +76,8 @@ OF_LOGS = (
     "owner crashed", "ownership forced", "part failed -306", "part of several ledgers", "process frozen",
     "session expired",
     "barrier read", "proposal answered", "snapshot loaded", "snapshot named", "trim refused by a hold",
-    "session of a frozen process ended", "tail at the end of the log", "two handles of one process", "zombie task",
+    "session of a frozen process ended", "tail at the end of the log",
+    "trapped at open.created", "usurped", "two handles of one process", "zombie task",
     *(f"killed in {procedure}" for procedure in PROCEDURES if procedure != "orphan"),
 )  # fmt: skip
 OF_HEALING = (

@@ -5,6 +5,7 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from quire.conf.log import LogOptions
 from quire.log.api import Logs
+from quire.log.owner.ledger_effects import LedgerEffects
 from quire.metadata.clock import pause
 from quire.metadata.memory.cluster import Fault
 from quire.metadata.memory.store import MemoryStore
@@ -376,11 +377,11 @@ def test_a_bounded_answer_is_not_older_than_it_says(tmp_path):
 
 class Repaired:
     """
-    An owner that holds a lease, a follower of another process, and an entry that every bookie stores and the owner does
-    not know to be acknowledged.
+    An owner, with `leased` one that holds a lease; a follower of another process, and an entry that every bookie stores
+    and the owner does not know to be acknowledged.
     """
 
-    def __init__(self):
+    def __init__(self, leased=True):
         self.cluster = FakeCluster()
         self.owners = self.cluster.store
         logs = self.logs()
@@ -389,13 +390,13 @@ class Repaired:
         self.repair = self.cluster.client()
 
         async def begun():
-            leader = await leading(logs, **LEASED)
+            leader = await leading(logs, **(LEASED if leased else {}))
             await leader.propose(b"one")
             return leader, await self.other.replica("a", Chain)
 
         self.leader, self.follower = self.cluster.succeed(begun())
         self.cluster.spin(1.0)
-        assert (self.leader.owner.lease.holds, self.follower.applied) == (True, 1)
+        assert (self.leader.owner.lease.holds, self.follower.applied) == (leased, 1)
         self.cluster.judge = lambda request: "mute" if request.op == "add" else "pass"
         self.pending = self.cluster.outcome(self.leader.propose(b"two", "ack"))
         self.cluster.spin(0.02)
@@ -457,4 +458,27 @@ def test_r27_a_repair_confirms_what_the_owner_does_not_know(by):
         cluster.succeed(taken.result().close())
     story.until(lambda: story.follower.applied == 2)
     assert cluster.succeed(story.other.info("a")).ledger is None
+    story.close()
+
+
+def test_what_a_repair_confirms_in_a_log_without_leases_is_in_its_owners_next_read(monkeypatch):
+    """Followers read it from the closed ledger at once, whatever the owner and the manifest know."""
+    story = Repaired(leased=False)
+    cluster = story.cluster
+    ledger = cluster.succeed(story.other.info("a")).ledger
+    recoveries = []
+    monkeypatch.setattr(LedgerEffects, "recover", lambda *which: recoveries.append(which))
+    cluster.succeed(story.repair.recover_ledger(ledger))
+    while story.follower.applied < 2:
+        cluster.spin(0.01)
+    reading = cluster.outcome(story.leader.read(applied, "index"))
+    cluster.spin(0.5)
+    assert not story.pending.done
+    assert not reading.done or reading.result().value == 2
+    monkeypatch.undo()
+    for effects, effect in recoveries:
+        effects.recover(effect)
+    while not reading.done:
+        cluster.spin(0.01)
+    assert reading.result().value == 2
     story.close()

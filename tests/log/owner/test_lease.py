@@ -5,6 +5,7 @@ import json
 import pytest
 from twisted.internet.defer import Deferred
 
+from quire.log.owner.ledger_effects import LedgerEffects
 from quire.log.store.paths import log_path
 from quire.metadata.clock import pause
 from quire.metadata.memory.cluster import Fault
@@ -248,6 +249,30 @@ def test_leases_are_turned_on_and_off(tmp_path):
             await owner.append(b"four")
             assert [segment.leased async for segment in logs.segments("a")][-1] is False
             assert await values(await other.read("a"), 4) == [b"one", b"two", b"three", b"four"]
+
+    run(story)
+
+
+def test_a_lease_does_not_count_for_a_segment_that_was_opened_without(tmp_path, monkeypatch):
+    """Readers of that one end where its ledger was closed, by whomever; so the lease counts once it is ended."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(), await world.logs()
+            await logs.create("a")
+            owner = await logs.own("a")
+            await owner.append(b"one")
+            closes = []
+            monkeypatch.setattr(LedgerEffects, "close", lambda *which: closes.append(which))
+            await other.update("a", publish=False, lease_ms=10_000)
+            await until(lambda: owner.lease.ends and closes)
+            assert (await lease_of(logs))["state"] == "held"
+            assert (owner.lease.holds, owner.lease.seconds_left) == (False, 0.0)
+            monkeypatch.undo()
+            for effects, effect in closes:
+                effects.close(effect)
+            await until(lambda: owner.lease.holds)
+            assert owner.lease.seconds_left > 5
 
     run(story)
 

@@ -3,7 +3,9 @@
 import json
 
 import pytest
+from twisted.internet import reactor
 from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.task import deferLater
 
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import MetaStore, NoSuchLedger
@@ -207,6 +209,35 @@ def test_parts_that_are_refused(tmp_path):
             await failing(story_of(sink.commit(0, [wrong], verify="entries")), PublishRefused)
             await failing(story_of(sink.commit(0, [good._replace(intent="0-0-0-gone")])), PublishRefused)
             assert (await sink.commit(0, [good])).end == 1
+
+    run(story)
+
+
+def test_a_commit_looks_at_fifty_ledgers_at_a_time(tmp_path, monkeypatch):
+    """One after the other a thousand cost a thousand round trips, all at once they would take the store's turns."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            sink = await logs.sink("a", "facts", "run")
+            parts = [await written(sink, 0, number, [b"x"]) for number in range(120)]
+            under_way, most, looked_at, answer = 0, 0, [], logs.bk.metadata
+
+            async def watched(ledger):
+                nonlocal under_way, most
+                looked_at.append(ledger)
+                under_way += 1
+                most = max(most, under_way)
+                await deferLater(reactor, 0)
+                found = await answer(ledger)
+                under_way -= 1
+                return found
+
+            monkeypatch.setattr(logs.bk, "metadata", watched)
+            assert (await sink.commit(0, parts)).end == 120
+            assert most == 50
+            assert sorted(looked_at) == sorted(each.ledger for part in parts for each in part.ledgers)
 
     run(story)
 
