@@ -116,8 +116,8 @@ class Reading:
 
 class Trap(NamedTuple):
     """
-    For who comes to a point of a procedure: what it asks of the store from there on is held back until another one
-    comes to the point `until`, for the sake of which `does` is called; and a second at most.
+    For who comes to a point of a procedure: what it asks of the store from there on, or the answers, are held back
+    until another one comes to the point `until`, for whose sake `does` is called; a second at most.
     """
 
     point: str
@@ -215,7 +215,7 @@ class LogHistory(History):
         if self.trapped is None and point == trap.point:
             self.seen[f"trapped at {point}"] += 1
             self.trapped = process
-            process.store.hold_back()
+            process.store.hold_back(answers=trap.rng.random() < 0.5)
             self.world.timeline.at(trap.rng.random() * 0.1, partial(trap.does, process, trap.rng))
             self.world.timeline.at(TRAPPED_S, partial(self._let_go, trap))
         elif self.trapped is not None and process is not self.trapped and point == trap.until:

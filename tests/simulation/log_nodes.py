@@ -40,21 +40,30 @@ class LogStore(NamedStore):
         super().__init__(world, process)
         self.process = process
         self.on_chunk: Callable[[], None] = lambda: None  # a chunk of a manifest was made, which none names yet
-        self._held: list[Callable[[], None]] | None = None
+        self._held: list[Callable[[], None]] | None = None  # requests, or answers
+        self._holds_answers = False
         self._slow_until = self._slow_s = 0.0  # until then an operation takes up to so long
         self._there = self._back = 0.0  # when the last one takes effect, and is answered
 
-    def hold_back(self) -> None:
-        """What is asked for from now on takes effect only after `let_go`; until then there is no news, either."""
-        self._held = []
+    def hold_back(self, answers: bool) -> None:
+        """What is asked for from now on takes effect, or is answered, only after `let_go`; there is no news, either."""
+        self._held, self._holds_answers = [], answers
 
     def let_go(self, slow_s: float) -> None:
         """At once; and for so long what is asked for then, and news, which have to be read, may take as long."""
         held, self._held = self._held or [], None
-        for begin in held:
-            self._send(begin, 0.0)
-        self._slow_until, self._slow_s = self.world.timeline.now + slow_s, slow_s
+        for each in held:
+            if self._holds_answers:
+                each()
+            else:
+                self._send(each, 0.0)
+        self._slow_until, self._slow_s = self.world.timeline.now + 2 * slow_s, slow_s
         self._look_soon()
+
+    @property
+    def _way_s(self) -> float:
+        """Most that an operation, or its answer, is on the way."""
+        return self._slow_s if self.world.timeline.now < self._slow_until else STORE_S
 
     def _look_soon(self) -> None:
         timeline = self.world.timeline
@@ -98,10 +107,16 @@ class LogStore(NamedStore):
                 outcome = self._apply(bound, fault)
                 if any(isinstance(step, Create) and "/chunk/" in step.path for step in args):
                     self.on_chunk()
-            self._back = max(self._back, timeline.now + fault.after + rng.random() * STORE_S)
+            if self._held is not None and self._holds_answers:
+                self._held.append(lambda: reply(outcome))
+            else:
+                reply(outcome)
+
+        def reply(outcome: Deferred[Any]) -> None:
+            self._back = max(self._back, timeline.now + fault.after + rng.random() * self._way_s)
             self.process.call_by_the_world(self._back - timeline.now, outcome.chainDeferred, answer)
 
-        if self._held is None:
+        if self._held is None or self._holds_answers:
             self._send(begin, fault.before)
         else:
             self._held.append(begin)
@@ -109,8 +124,7 @@ class LogStore(NamedStore):
 
     def _send(self, begin: Callable[[], None], before_s: float) -> None:
         timeline = self.world.timeline
-        on_the_way = self._slow_s if timeline.now < self._slow_until else STORE_S
-        self._there = max(self._there, timeline.now + before_s + self.world.random.random() * on_the_way)
+        self._there = max(self._there, timeline.now + before_s + self.world.random.random() * self._way_s)
         timeline.at(self._there - timeline.now, begin)
 
 
