@@ -109,6 +109,10 @@ class Repairer:
             done.left += mended.left
             hopeless += [lost] if mended.left else []
             unsettled = mended.unsettled
+            now = await client.store.bookies()  # whoever went meanwhile was perhaps not looked at
+            went = [f"ledger {ledger}: {each} went meanwhile" for each in here if now.find(each) is None]
+            done.left += went
+            hopeless += [False] if went else []
         if not shortage.missing:
             await put_right(client, ledger, how, done)
         if not done.left:

@@ -3,6 +3,7 @@
 import pytest
 
 from quire.metadata.repairs import RepairLock
+from quire.metadata.store import BookieList
 from quire.replication.autorecovery.ledger import READ_AGAIN_S, Outcome, Repairer
 from quire.replication.core.outlook import Outlook
 from tests.client.fakes.cluster import UNREACHABLE, FakeCluster
@@ -84,6 +85,29 @@ def test_a_bookie_that_is_there_is_filled() -> None:
     assert tried(cluster, ledger, "b1").done
     assert is_whole(cluster, cluster.client(), ledger)
     assert cluster.shared.ledgers[ledger].version == before
+
+
+def test_a_bookie_that_goes_while_its_ledger_is_repaired_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not listed is not looked at, so nothing was found; the next try has it replaced (seed 795726424)."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: THREE}, 19)
+    mark(cluster, ledger, "b1")
+    client = cluster.client()
+    lock: RepairLock = cluster.succeed(client.store.repairs.take())
+    listing = client.store.bookies
+
+    def goes(listed: BookieList) -> BookieList:
+        monkeypatch.undo()
+        cluster.kill("b1")
+        return listed
+
+    monkeypatch.setattr(client.store, "bookies", lambda: listing().addCallback(goes))
+    outcome: Outcome = cluster.succeed(Repairer(client, 0, 30.0).repaired(lock), seconds=1000)
+    assert (outcome.done, outcome.outlook) == (False, None)
+    assert outcome.reasons == (f"ledger {ledger}: b1 went meanwhile",)
+    cluster.succeed(client.store.repairs.release(lock))
+    assert tried(cluster, ledger, "b1").done
+    assert is_whole(cluster, cluster.client(), ledger)
 
 
 def test_a_damaged_copy_is_found_by_reading() -> None:
