@@ -109,7 +109,7 @@ class Repairer:
             done.left += mended.left
             hopeless += [lost] if mended.left else []
             unsettled = mended.unsettled
-            now = await client.store.bookies()  # whoever went meanwhile was perhaps not looked at
+            now = await client.store.bookies()  # whoever went meanwhile is marked, by the mark of this repair
             went = [f"ledger {ledger}: {each} went meanwhile" for each in here if now.find(each) is None]
             done.left += went
             hopeless += [False] if went else []
