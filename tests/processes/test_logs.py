@@ -136,10 +136,10 @@ def test_two_processes_fight_for_a_log(story):
 
 
 def test_each_step_is_a_point():
-    """Every step at which an owner can be killed is killed here."""
+    """Every step at which an owner can be killed is killed here; that of a lease, which these logs lack, simulated."""
     sources = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "log" / "owner").glob("*.py")))
     named = set(re.findall(r'"([a-z]+\.[a-z]+)"', sources))
-    assert named == set(POINTS)
+    assert named - {"lease.looked"} == set(POINTS)
 
 
 def killed_at(story, point, nth, force=False):
