@@ -69,7 +69,7 @@ POINTS = (
 )  # fmt: skip
 PROCEDURES = tuple(dict.fromkeys(point.split(".")[0] for point in POINTS))
 AT_THE_END = {"end", "delete"}  # procedures that no step begins
-TRAPPED_S = 1.0
+TRAPPED_S = 1.0  # then whoever is in a trap is let go in any case
 SELDOM = {"compact", "lease"}  # that only some logs have
 
 
@@ -204,7 +204,7 @@ class LogHistory(History):
                 process.crash()
 
     def set_trap(self, point: str, until: str, does: Callable[[LogProcess, Random], None], rng: Random) -> None:
-        """Instead of the one that is set."""
+        """Instead of the one that is set, unless somebody is in that."""
         if self.trapped is None:
             self.trap = Trap(point, until, does, Random(rng.random()))
 

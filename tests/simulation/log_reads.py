@@ -21,7 +21,7 @@ KEYS = 2
 READS_MAX = 40  # under way
 REPLICAS_MAX = 4
 BOUND_MS = (0, 100, 1000)
-ASKED_S = (0.0, 0.05, 0.1, 0.2, 0.4)  # after an usurper's append
+ASKED_S = (0.0, 0.05, 0.1, 0.2, 0.4)  # after a usurper's append, or a close beside a deaf owner
 
 
 def key_of(value: bytes) -> int:
