@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 from quire.bookie.journal.format import LIMBO
 from tests.simulation.guards import Mutant, mutant
@@ -319,7 +320,7 @@ def hunt(names: Sequence[str], processes: int) -> int:
         sys.exit(f"no mutant is called {', '.join(map(repr, sorted(unknown)))}")
     print("| guard taken away | rule | profile | seeds until caught | by |\n|---|---|---|---|---|", flush=True)
     all_caught = True
-    with ProcessPoolExecutor(processes) as pool:
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:  # the caller may have threads
         for caught, line in pool.map(row, wanted):
             all_caught &= caught
             print(line, flush=True)

@@ -4,7 +4,7 @@ import pytest
 
 from quire.client.core.quorum import Quorums
 from tests.simulation.guards import Edit, Mutant
-from tests.simulation.mutants import MUTANTS, hunted
+from tests.simulation.mutants import MUTANTS, hunt, hunted
 from tests.simulation.plan import PROFILES
 
 QUICK = (
@@ -65,3 +65,13 @@ def test_a_mutant_changes_what_the_code_does_and_no_more_afterwards():
     with mutant.applied():
         assert Quorums(3, 3, 2).absent == 1
     assert Quorums(3, 3, 2).absent == 2
+
+
+def test_a_hunt_prints_a_row_for_each_name_in_the_order_of_the_table(capfd):
+    """Two processes share the names; a name that is none ends it before it begins."""
+    names = ["a superfluous copy goes with its fence", "adds are acknowledged before the sync"]
+    assert hunt(names, 2) == 0
+    rows = capfd.readouterr().out.splitlines()[2:]
+    assert [row.split(" | ")[0] for row in rows] == [f"| {name}" for name in reversed(names)]
+    with pytest.raises(SystemExit, match="no mutant is called 'nothing'"):
+        hunt(["nothing"], 2)

@@ -1,7 +1,10 @@
 """The curves of growth: their laws and alarms, and that each can be measured."""
 
+import json
+
 import pytest
 
+from bench.growth import __main__ as growth
 from bench.growth.__main__ import VERBS
 from bench.growth.curves import CURVES, Curve, Law, flat, kept_to, last, slope, steepest_fall
 
@@ -50,3 +53,25 @@ def test_a_point_is_the_median_of_its_rounds() -> None:
     assert curve.rounds_of(runs, "y") == [{1.0: 3, 10.0: 9}, {1.0: 5, 10.0: 1}, {1.0: 4, 10.0: 2}]
     assert curve.series(runs, "once") == {10.0: 4}
     assert curve.rounds_of(runs, "once") == []
+
+
+def test_a_curve_that_fails_costs_none_before_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are printed, and the error is raised."""
+    before, failing = CURVES[:2]
+    found = {"name": before.name, "points": []}
+
+    def measured(curve: Curve, _options: object) -> dict[str, object]:
+        if curve is failing:
+            raise ConnectionResetError("no answer")
+        return found
+
+    monkeypatch.setattr(growth, "measured", measured)
+    monkeypatch.setattr(growth, "table", lambda *_: [])
+    monkeypatch.setattr(growth, "knees_table", lambda *_: [])
+    monkeypatch.setattr(growth.signal, "signal", lambda *_: None)
+    monkeypatch.setattr("sys.argv", ["growth", "--json"])
+    with pytest.raises(ConnectionResetError):
+        growth.main()
+    assert json.loads(capsys.readouterr().out)["curves"] == [found]
