@@ -44,6 +44,7 @@ AGAIN_TRIES = 10  # then it is reported, and waited for as a full disk is
 # what a disk says that is of no use any more
 DEAD = (errno.EIO, errno.ENXIO, errno.ENODEV, errno.EUCLEAN, errno.EROFS, errno.ESTALE)
 
+NOWAIT = getattr(os, "RWF_NOWAIT", 0)  # a read of what is in memory; 0: this system has no such flag
 DIRECT = getattr(os, "O_DIRECT", 0)  # past the page cache; 0: this system has no such flag
 
 Buffer = bytes | bytearray | memoryview
@@ -230,6 +231,19 @@ class Files:
         """One system call; fewer bytes at the end of the file, and perhaps elsewhere."""
         with BEGINS_NOTHING:
             return os.pread(handle, count, offset)
+
+    def pread_in_memory(self, handle: int, count: int, offset: int) -> bytes | None:
+        """
+        The same of what the page cache has, without waiting for the disk; None when it has not all of it, or the system
+        can't say so.
+        """
+        if not NOWAIT:
+            return None
+        data = bytearray(count)
+        try:
+            return bytes(data) if os.preadv(handle, [data], offset, NOWAIT) == count else None
+        except OSError:  # EAGAIN, mostly; what else there is, an ordinary read will say
+            return None
 
     def datasync(self, handle: int) -> None:
         """The file's bytes, and its length if that changed, are on stable storage afterwards."""

@@ -75,6 +75,9 @@ class DeadDirectory(LedgerDirectory):
     def read(self, ledger: int, entry: int) -> bytes | None:
         return None
 
+    def read_in_memory(self, ledger: int, entry: int, bytes_max: int) -> bytes | None:
+        return None
+
     def read_run(self, ledger: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
         return []
 

@@ -17,7 +17,15 @@ from contextlib import ExitStack, suppress
 from crc32c import crc32c
 
 from quire.bookie.apache.opening import open_index
-from quire.bookie.directory.records import BATCH_ENTRY, BATCH_START, EntryDamaged, read_bodies, read_body, records_of
+from quire.bookie.directory.records import (
+    BATCH_ENTRY,
+    BATCH_START,
+    EntryDamaged,
+    body_of,
+    read_bodies,
+    read_body,
+    records_of,
+)
 from quire.bookie.files import FULL, Files, NotBegun, StorageError
 from quire.bookie.index import slots
 from quire.bookie.index.ledger_table import LedgerRow, LedgerTable
@@ -28,6 +36,7 @@ from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.sequences import Sequences
 from quire.bookie.layout import LEDGERS, OPEN_LOGS_MAX, ROCKSDB_FILE, current
 from quire.bookie.logs.entry_logs import EntryLogs
+from quire.bookie.logs.format import SIZE
 from quire.protocol.digest import LAC_END, last_add_confirmed
 
 # SPDX-License-Identifier: Apache-2.0
@@ -221,6 +230,21 @@ class LedgerDirectory:
         except FileNotFoundError:
             run = self.index.find(ledger, entry)  # perhaps its log was compacted away between the two steps
             return None if run is None else read_body(self.logs.read, self.path, run, entry)
+
+    def read_in_memory(self, ledger: int, entry: int, bytes_max: int) -> bytes | None:
+        """
+        One body, if the system has it in memory, no thread need be waited for, and it has `bytes_max` at most; None
+        also where `read` would raise.
+        """
+        try:
+            run = self.index.find(ledger, entry)
+            if run is None:
+                return None
+            offset, size, _check = run.at(entry)
+            record = self.logs.read_in_memory(run.log, offset, size + SIZE.size) if size <= bytes_max else None
+            return None if record is None else body_of(record, self.path, run, entry)
+        except (StorageError, OSError):
+            return None
 
     def read_run(self, ledger: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
         """

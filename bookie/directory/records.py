@@ -48,8 +48,13 @@ def damaged(directory: str, run: Run, entry: int, offset: int) -> EntryDamaged:
 
 def read_body(read: ReadLog, directory: str, run: Run, entry: int) -> bytes:
     """The body of one entry of a run.  Raises `EntryDamaged`, `OSError`."""
+    offset, size, _check = run.at(entry)
+    return body_of(read(run.log, offset, size + SIZE.size), directory, run, entry)
+
+
+def body_of(record: bytes, directory: str, run: Run, entry: int) -> bytes:
+    """The body of one entry of a run whose record was read.  Raises `EntryDamaged`."""
     offset, size, check = run.at(entry)
-    record = read(run.log, offset, size + SIZE.size)
     body = record[SIZE.size :]
     wrong = record[: SIZE.size] != SIZE.pack(size) or len(body) != size or crc32c(body) != check
     if wrong or IDS.unpack_from(body) != (run.ledger, entry):

@@ -310,6 +310,19 @@ class EntryLogs:
         finally:
             self._give_back(reader)
 
+    def read_in_memory(self, log: int, offset: int, count: int) -> bytes | None:
+        """The same without waiting for the disk or another thread: None when that would be needed, or the log ends."""
+        if not self._reading.acquire(blocking=False):
+            return None
+        try:
+            reader = self._readers.get(log)
+            if reader is None:
+                return None
+            self._readers.move_to_end(log)
+            return self._files.pread_in_memory(reader.handle, count, offset)
+        finally:
+            self._reading.release()
+
     def size(self, log: int) -> int:
         """Bytes of a log's file.  `FileNotFoundError` when there is no such log."""
         reader = self._borrow(log)

@@ -45,6 +45,7 @@ class Peer(Protocol):
     owed_bytes: int  # of answers, since it takes none
     held: deque[ReadRequest]  # reads that wait for their turn
     reads_under_way: int
+    lone: bool  # what came last was one request, and no read was answered since
     answer_bytes: int  # of the last answer with a body, or of one to come
     parked: deque[WriteRequest]  # what found no room, in order
     pending_bytes: int  # of what it sent and what waits for the journal: all that is parked, fences and forces
@@ -104,7 +105,9 @@ class LedgerStorage(Protocol):
         """EOK: the token comes back after a sync of what was acknowledged before.  Otherwise it never does."""
         ...
 
-    def read(self, ledger: int, entry: int) -> bytes | Status | Deferred[bytes | Status]: ...
+    def read(self, ledger: int, entry: int, alone: bool = False) -> bytes | Status | Deferred[bytes | Status]:
+        """`alone`: it is all that its connection waits for."""
+        ...
 
     def read_run(
         self, ledger: int, first: int, count_max: int, bytes_max: int

@@ -73,6 +73,7 @@ class Connection(Protocol):
         "exchange",
         "held",
         "last_active",
+        "lone",
         "outside_since",
         "owed_bytes",
         "parked",
@@ -116,6 +117,7 @@ class Connection(Protocol):
         self.pending_bytes = 0  # of what it sent and what waits
         self.held: deque[ReadRequest] = deque()  # reads that wait for their turn
         self.reads_under_way = 0
+        self.lone = False
         self.answer_bytes = FIRST_ANSWER_BYTES  # of the last answer with a body, or of one to come
 
     def connectionMade(self) -> None:
@@ -140,6 +142,7 @@ class Connection(Protocol):
         found = requests.feed(data)
         if found:
             self.last_active = now
+            self.lone = len(found) == 1
         try:
             self._serve(self, found)
         except Exception:

@@ -141,8 +141,13 @@ class Reads:
                 self._clock.callLater(0, self._next_turn)
             self._turn_bytes += len(data)
         peer.answer_bytes = len(data)
-        peer.send(data)
+        self.send(peer, data)
         return len(data)
+
+    def send(self, peer: Peer, data: bytes) -> None:
+        """At once, when it is all that the connection waits for: others that come in this turn would be one write."""
+        lone, peer.lone = peer.lone and peer.reads_under_way <= 1, False
+        (peer.send_at_once if lone else peer.send)(data)
 
     def _next_turn(self) -> None:
         self._turn_bytes = 0
@@ -153,7 +158,7 @@ class Reads:
 
     def refuse(self, peer: Peer, request: ReadRequest, status: Status) -> None:
         self._tally.refusals += 1
-        peer.send(wire.refusal(request, status))
+        self.send(peer, wire.refusal(request, status))
 
     def follow(self, peer: Peer, request: ReadRequest, under_way: Deferred[None] | None) -> None:
         """Counts a read that waits for the disk until it has ended; a failure of it is answered and logged."""
@@ -183,7 +188,9 @@ class Reads:
 
     def _read(self, peer: Peer, request: Read) -> Deferred[None] | None:
         self._tally.reads += 1
-        return then(self.storage.read(request.ledger, request.entry), lambda found: self._found(peer, request, found))
+        alone = peer.lone and not peer.reads_under_way
+        found = self.storage.read(request.ledger, request.entry, alone)
+        return then(found, lambda found: self._found(peer, request, found))
 
     def _found(self, peer: Peer, request: Read, found: bytes | Status) -> Deferred[None] | None:
         if isinstance(found, Status):

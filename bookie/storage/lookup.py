@@ -34,6 +34,7 @@ T = TypeVar("T")
 QUIET_S = 60.0  # after a line, for its text
 FAULTS_MAX = 1000
 OTHER_FAULTS = "more that can't be read"
+AT_ONCE_BYTES_MAX = 64 << 10  # of an entry that is read on the reactor's thread
 PIPELINED_MAX = 8 * RUN_ENTRIES_MAX  # a reader that asks so far ahead of a window being read counts as sequential
 
 
@@ -130,8 +131,11 @@ class Lookup:
         if ledger in self._windows:
             self._windows[ledger].old = True
 
-    def read(self, ledger: int, entry: int) -> "bytes | Status | Deferred[bytes | Status]":
-        """One entry body; `entry` -1: the highest stored one.  ENOLEDGER, ENOENTRY, EUNKNOWNLEDGERSTATE, EIO."""
+    def read(self, ledger: int, entry: int, alone: bool = False) -> "bytes | Status | Deferred[bytes | Status]":
+        """
+        One entry body; `entry` -1: the highest stored one.  ENOLEDGER, ENOENTRY, EUNKNOWNLEDGERSTATE, EIO.  `alone`:
+        nothing else is read with it, so it is not handed to a thread if the system has it in memory.
+        """
         state = self._ledgers.get(ledger)
         if state is None:
             return Status.ENOLEDGER
@@ -145,6 +149,8 @@ class Lookup:
             return body
         if not self._may_be_stored(state, entry):
             return _missing(state)
+        if alone and (body := self._read_in_memory(state, entry)) is not None:
+            return body
         return Deferred.fromCoroutine(self._read_stored(state, entry))
 
     def read_run(
@@ -203,6 +209,19 @@ class Lookup:
 
     def _may_be_stored(self, state: StoredLedger, entry: int) -> bool:
         return entry >= 0 and not state.index_stale and not (state.surveyed and entry > state.last)
+
+    def _read_in_memory(self, state: StoredLedger, entry: int) -> bytes | None:
+        """
+        Of an entry that is not one of a sequence.  The index may have to ask the disk, but it keeps the interpreter
+        then, on whatever thread (`index.rocks`).
+        """
+        if entry == state.read_next or state.id in self._windows:
+            return None
+        body = self._directories.of(state.id).read_in_memory(state.id, entry, AT_ONCE_BYTES_MAX)
+        if body is not None:
+            self._counters.reads_stored += 1
+            state.read_next = entry + 1
+        return body
 
     # From the disk
 

@@ -57,15 +57,17 @@ class LinkV2(Link):
 
     def read(self, request: Read, deferred: Deferred[Answer]) -> None:
         """A plain read whose key `admits_read`."""
+        alone = self._reads_nothing
         self._reads[request.ledger, request.entry] = PendingRequest(deferred, self.deadline(), Answer)
-        self.write(v2.pack_read(request))
+        self.write(v2.pack_read(request), alone)
 
     def batch_read(self, request: BatchRead, deferred: Deferred[BatchAnswer]) -> None:
         """Plain or fencing; it gets its request id here."""
+        alone = self._reads_nothing
         self._request_id += 1
         request.request_id = self._request_id
         self._batches[self._request_id] = PendingRequest(deferred, self.deadline(), _empty_batch)
-        self.write(v2.pack_batch_read(request))
+        self.write(v2.pack_batch_read(request), alone)
 
     def replies(self, data: bytes) -> tuple[list[Reply], WireError | None]:
         return self._decoder.feed(data), self._decoder.failure
@@ -129,8 +131,13 @@ class LinkV2(Link):
             self.end(TIMED_OUT, f"{self.name} left {len(self._late)} reads without an answer")
         return len(over)
 
+    @property
+    def _reads_nothing(self) -> bool:
+        """A read that waits for no other leaves at once; others that come in its turn leave together."""
+        return not (self._reads or self._batches)
+
     def waiting(self) -> bool:
-        return bool(self._reads or self._batches) or any(channel.unanswered for channel in self._channels.values())
+        return not self._reads_nothing or any(channel.unanswered for channel in self._channels.values())
 
     def drain(self) -> list[PendingRequest[Any]]:
         everything: list[PendingRequest[Any]] = [*self._reads.values(), *self._batches.values()]

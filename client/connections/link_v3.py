@@ -205,8 +205,9 @@ class LinkV3(Link):
 
     def request(self, kind: Kind[A], request: Numbered, deferred: Deferred[A], more_ms: int = 0) -> None:
         """Sends one request under a new transaction; `more_ms` on top of the usual time-out."""
+        alone = not self.waiting()  # it leaves at once; others that come in its turn leave together
         request.txn = self._number(1, One(deferred, self.deadline(more_ms), kind))
-        self.write(v3.pack_request(request))
+        self.write(v3.pack_request(request), alone)
 
     def read_run(
         self,

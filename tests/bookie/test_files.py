@@ -277,3 +277,25 @@ def test_a_new_name_is_begun_when_all_is_open() -> None:
     with pytest.raises(NotBegun):
         disk.unlink_durably("/d/file")
     assert disk.read_file("/d/file") == b"old"
+
+
+def test_what_is_in_memory_is_read_without_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of the bytes or none: what the page cache or the file lacks, and what fails, is for an ordinary read."""
+    files = Files()
+    handle = files.open(str(tmp_path / "file"), create=True)
+    files.write(handle, [b"abcdefgh"], 0)
+    found = files.pread_in_memory(handle, 3, 2)
+    assert found in (b"cde", None), "None: a file system that can't say so"
+    assert files.pread_in_memory(handle, 3, 6) is None
+    assert files.pread_in_memory(-1, 3, 2) is None
+    for number in (errno.EAGAIN, errno.EOPNOTSUPP, errno.EIO):
+
+        def refuse(*_: object, number: int = number) -> int:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(os, "preadv", refuse)
+        assert files.pread_in_memory(handle, 3, 2) is None
+    monkeypatch.undo()
+    monkeypatch.setattr("quire.bookie.files.NOWAIT", 0)
+    assert files.pread_in_memory(handle, 3, 2) is None
+    files.close(handle)

@@ -161,6 +161,11 @@ class SimDisk(Files):
     def pread(self, handle: int, count: int, offset: int) -> bytes:
         return bytes(self._handles[handle][1].data[offset : offset + count])
 
+    def pread_in_memory(self, handle: int, count: int, offset: int) -> bytes | None:
+        """Every second piece of 256 bytes is in memory."""
+        data = self.pread(handle, count, offset)
+        return data if len(data) == count and offset >> 8 & 1 else None
+
     def datasync(self, handle: int) -> None:
         path, inode = self._handles[handle]
         if self.before is not None:

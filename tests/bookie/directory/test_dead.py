@@ -251,6 +251,7 @@ def test_a_dead_directory_is_not_asked_for_entries() -> None:
     """
     bookie = Bookie(dying(filled(), "/disk/ledgers1"), ledgers=3)
     assert [bookie.read(1, entry) for entry in range(4)] == [Status.EUNKNOWNLEDGERSTATE] * 4
+    assert bookie.now(bookie.storage.read(1, 2, alone=True)) is Status.EUNKNOWNLEDGERSTATE
     assert bookie.now(bookie.storage.read_run(1, 0, 5, 1000)) is Status.EUNKNOWNLEDGERSTATE
     assert bookie.now(bookie.storage.lac(1)) >= -1
     assert bookie.now(bookie.storage.lac(97)) == -1

@@ -98,7 +98,7 @@ class WatchedRows(DictRows):
 class Disk(Files):
     """
     `before(call, path)` is called before each changing call and may raise `OSError`, as may `each`, before every call.
-    `short`: writes take only a part.
+    `short`: writes take only a part.  `in_memory`: whether the page cache has what was written.
     """
 
     def __init__(self) -> None:
@@ -111,6 +111,7 @@ class Disk(Files):
         self.short = False
         self.free = 1 << 39
         self.preallocates = True
+        self.in_memory = False
         self.reserved: dict[str, int] = {}
         self.begun: list[tuple[str, int, int]] = []
         self._handles: dict[int, tuple[str, Inode]] = {}
@@ -197,6 +198,10 @@ class Disk(Files):
     def pread(self, handle: int, count: int, offset: int) -> bytes:
         self._ask("read", self._handles[handle][0])
         return bytes(self._handles[handle][1].data[offset : offset + count])
+
+    def pread_in_memory(self, handle: int, count: int, offset: int) -> bytes | None:
+        data = bytes(self._handles[handle][1].data[offset : offset + count])
+        return data if self.in_memory and len(data) == count else None
 
     def datasync(self, handle: int) -> None:
         path, inode = self._handles[handle]

@@ -106,6 +106,7 @@ class FakeStorage:
         self.at_once = at_once
         self.room: float = float("inf")
         self.slow = False  # reads give Deferreds, kept in `reading`
+        self.alone: list[bool] = []  # of each single read
         self.reading: list[tuple[Deferred[object], object]] = []
         self.tokens: list[object] = []
         self.kept: dict[int, FakeLedger] = {}
@@ -289,7 +290,8 @@ class FakeStorage:
             entry = max(found.entries, default=-1)
         return found.entries.get(entry) or self._missing(found)
 
-    def read(self, ledger: int, entry: int):  # type: ignore[no-untyped-def]
+    def read(self, ledger: int, entry: int, alone: bool = False):  # type: ignore[no-untyped-def]
+        self.alone.append(alone)
         return self._later(self._read(ledger, entry))
 
     def read_run(self, ledger: int, first: int, count_max: int, bytes_max: int):  # type: ignore[no-untyped-def]

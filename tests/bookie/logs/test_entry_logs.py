@@ -338,3 +338,45 @@ def test_a_disk_that_fails_at_preallocation_fails() -> None:
     logs = EntryLogs(disk, DIRECTORY, 40 * MIB)
     with pytest.raises(OSError, match="injected"):
         fill(logs, 2)
+
+
+def test_what_is_in_memory_is_read_of_an_open_log_while_nobody_holds_it() -> None:
+    """Neither a file is opened for it, nor a thread waited for that opens one."""
+    disk = Disk()
+    disk.in_memory = True
+    logs = EntryLogs(disk, DIRECTORY, 1 << 20)
+    logs.append(1, records(1, 0, 1))
+    logs.sync()
+    assert logs.read_in_memory(0, 1028, 8) is None, "not open"
+    assert logs.read(0, 1028, 8) == struct.pack(">q", 1)
+    assert logs.read_in_memory(0, 1028, 8) == struct.pack(">q", 1)
+    opened: list[bytes | None] = []
+
+    def opening(call: str, path: str) -> None:
+        if call == "open":
+            opened.append(logs.read_in_memory(0, 1028, 8))
+
+    disk.each = opening
+    with pytest.raises(FileNotFoundError):
+        logs.read(5, 0, 8)
+    assert opened == [None]
+    assert logs.read_in_memory(0, 1028, 8) == struct.pack(">q", 1)
+    logs.remove(0)
+    assert logs.read_in_memory(0, 1028, 8) is None
+
+
+def test_a_log_that_is_read_in_memory_stays_open(tmp_path: Path) -> None:
+    """It is not the one that was not used for the longest time."""
+    files = Files()
+    logs = EntryLogs(files, str(tmp_path), 1 << 20, open_max=2)
+    for number in range(3):
+        logs.append(number, records(number, 0, 1))
+        logs.rotate()
+    logs.sync()
+    logs.read(0, 1028, 8)
+    logs.read(1, 1028, 8)
+    first = logs.read_in_memory(0, 1028, 8)
+    logs.read(2, 1028, 8)
+    assert logs.read_in_memory(0, 1028, 8) == first
+    assert logs.read_in_memory(1, 1028, 8) is None
+    logs.close()

@@ -2,7 +2,7 @@
 
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddAcks, BatchReply, ReadReply
-from tests.bookie.fakes.wires import KEY, LEDGER, WRONG, Scene, adds, batch_read, read
+from tests.bookie.fakes.wires import KEY, LEDGER, WRONG, Scene, Wire, adds, batch_read, read, read3
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -138,3 +138,60 @@ def test_large_entries_of_one_turn_leave_in_several() -> None:
     assert sum(bool(client.wire.value()) for client in clients) == 4
     scene.clock.advance(0)
     assert [len(client.replies()) for client in clients] == [1] * 10
+
+
+class TwoWays(Wire):
+    """Says what was sent at once, and what in the reactor's next turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now: list[bytes] = []
+        self.later: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.later.append(data)
+
+    def write_at_once(self, data: bytes) -> None:
+        self.now.append(data)
+
+    def count(self) -> tuple[int, int]:
+        found = len(self.now), len(self.later)
+        self.now, self.later = [], []
+        return found
+
+
+def test_one_answer_leaves_at_once_and_many_leave_together() -> None:
+    """A refusal, too; a poll's answer is one of them."""
+    scene = Scene()
+    connection = scene.listener.buildProtocol(None)
+    wire = TwoWays()
+    connection.makeConnection(wire)
+    send = connection.dataReceived
+    send(adds(b"a", b"b", b"c"))
+    wire.count()
+    send(read(0))
+    assert (wire.count(), scene.storage.alone) == ((1, 0), [True])
+    send(read(7))
+    assert wire.count() == (1, 0)
+    send(batch_read(0))
+    assert wire.count() == (1, 0)
+    send(read(0) + read(1))
+    assert (wire.count(), scene.storage.alone) == ((0, 2), [True, True, False, False])
+    scene.storage.slow = True
+    send(read(0))
+    send(read(1))
+    send(read(2))
+    assert scene.storage.alone[4:] == [True, False, False]
+    scene.storage.answer_reads()
+    assert wire.count() == (0, 3), "the first two had others under way, and the last request was answered"
+    send(read(0))
+    scene.storage.answer_reads()
+    assert wire.count() == (1, 0)
+    scene.storage.slow = False
+    polls = scene.listener.buildProtocol(None)
+    wire = TwoWays()
+    polls.makeConnection(wire)
+    polls.dataReceived(read3(1, previous_lac=1, timeout_ms=1000, piggyback=True))
+    assert wire.count() == (0, 0)
+    send(adds(b"d", first=3))
+    assert wire.count() == (1, 0)

@@ -1,5 +1,6 @@
 """Where reads look: what was read ahead and is old by now, and whose turn it is beside adds."""
 
+import errno
 import gc
 from collections.abc import Callable
 from typing import Any
@@ -7,11 +8,12 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred, maybeDeferred
 
-from quire.bookie.storage.lookup import FAULTS_MAX, OTHER_FAULTS, QUIET_S, ReadFaults
+from quire.bookie.storage.lookup import AT_ONCE_BYTES_MAX, FAULTS_MAX, OTHER_FAULTS, QUIET_S, ReadFaults
 from quire.bookie.storage.read_ahead import BESIDE_BYTES, RESTS
 from quire.bookie.storage.workers import InlineWorkers, PoolWorkers
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
+from quire.protocol.messages import AddRun
 from tests.bookie.fakes.disk import DIGEST, KEY, Bookie, HeldWorkers, body_of, run_of
 from tests.bookie.server.test_listener import log_lines
 from tests.reactor import reactor, run
@@ -277,3 +279,93 @@ def test_the_log_of_faults_has_a_bound() -> None:
         f"storage: {2 * FAULTS_MAX - 1} more reads met this: {OTHER_FAULTS}",
         "storage: place 0",
     ]
+
+
+def cached(*adds: AddRun) -> tuple[Bookie, HeldWorkers]:
+    """A bookie whose entries are on the disk and in the page cache, their log open, and jobs that wait."""
+    workers = HeldWorkers()
+    first = Bookie()
+    for number, entries in enumerate(adds):
+        assert first.storage.add(entries, number) is Status.EOK
+    first.commit()
+    first.now(first.storage.flush())
+    bookie = Bookie(first.disk.crashed(None), workers=workers)
+    bookie.disk.in_memory = True
+    bookie.storage.read(adds[0].ledger, 0)
+    workers.release()
+    return bookie, workers
+
+
+def test_one_read_of_what_is_in_memory_needs_no_thread() -> None:
+    """A read that comes with others does, and so does a sequence, which is read ahead."""
+    bookie, workers = cached(run_of(1, 0, 10))
+    read = bookie.storage.read
+    before = bookie.storage.counters.reads_stored
+    assert [read(1, entry, alone=True) for entry in (7, 3, 9)] == [body_of(1, entry) for entry in (7, 3, 9)]
+    assert bookie.storage.counters.reads_stored == before + 3
+    assert workers.held == 0
+    assert isinstance(read(1, 5), Deferred)
+    assert workers.held == 1
+    workers.release()
+    assert isinstance(read(1, 6, alone=True), Deferred), "one behind the other: all that follow are fetched"
+    assert isinstance(read(1, 2, alone=True), Deferred), "and what comes meanwhile waits, if that may bring it"
+    workers.release()
+    assert read(1, 8, alone=True) == body_of(1, 8)
+    assert workers.held == 0
+
+
+def test_one_read_of_what_is_not_in_memory_is_a_thread_s() -> None:
+    """Also of what is large."""
+    bookie, workers = cached(run_of(1, 0, 10), run_of(1, 10, size=AT_ONCE_BYTES_MAX + 1), run_of(1, 11))
+    assert isinstance(bookie.storage.read(1, 10, alone=True), Deferred)
+    workers.release()
+    bookie.disk.in_memory = False
+    found: list[object] = []
+    asked = bookie.storage.read(1, 4, alone=True)
+    assert isinstance(asked, Deferred)
+    asked.addCallback(found.append)
+    workers.release()
+    assert found == [body_of(1, 4)]
+
+
+def test_one_read_of_what_is_damaged_or_absent_is_as_any_other() -> None:
+    """EIO with its line in the log, once; never "no such entry", which needs the whole way."""
+    bookie, workers = cached(run_of(1, 0, 10))
+    (path,) = bookie.disk.find(".log")
+    bookie.disk.flip(path, 1024 + 3 * (len(body_of(1, 0)) + 4) + 40)
+    found: list[object] = []
+    with log_lines() as lines:
+        for entry in (3, 12):
+            asked = bookie.storage.read(1, entry, alone=True)
+            assert isinstance(asked, Deferred)
+            asked.addCallback(found.append)
+            workers.release()
+    assert found == [Status.EIO, Status.ENOENTRY]
+    assert bookie.storage.counters.read_errors == 1
+    assert len(lines) == 1
+    bookie.disk.each = lambda call, path: fail(call)
+    asked = bookie.storage.read(1, 5, alone=True)
+    assert isinstance(asked, Deferred), "the index can't be read: the job says so"
+    asked.addCallback(found.append)
+    workers.release()
+    assert found[-1] is Status.EIO
+
+
+def fail(call: str) -> None:
+    if call == "read rows":
+        raise OSError(errno.EIO, "simulated")
+
+
+def test_one_read_sees_what_was_written_again() -> None:
+    """In memory, and then on the disk."""
+    bookie, workers = cached(run_of(1, 0, 10))
+    assert bookie.storage.add(run_of(1, 3, size=50, recovery=True), "b") is Status.EOK
+    assert bookie.storage.read(1, 3, alone=True) == body_of(1, 3, 50)
+    bookie.commit()
+    bookie.storage.flush()
+    workers.release()
+    asked = bookie.storage.read(1, 3, alone=True)
+    assert isinstance(asked, Deferred), "the new log is not open yet"
+    workers.release()
+    assert bookie.storage.read(1, 8, alone=True) == body_of(1, 8)
+    assert bookie.storage.read(1, 3, alone=True) == body_of(1, 3, 50)

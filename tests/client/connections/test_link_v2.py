@@ -173,3 +173,27 @@ def test_a_late_answer_frees_its_key():
     assert link.admits_read(1, 6)
     peer.refuse(late, Status.ENOENTRY)
     assert link.admits_read(1, 5)
+
+
+def test_a_read_that_nothing_waits_beside_leaves_at_once(monkeypatch):
+    """Those that come in its turn leave together; adds do not count."""
+    net = Net()
+    pool, channel, _sink, peer = channel_of(net, "v2")
+    channel.send(batch(1, 0, 1))
+    written = link_v2.LinkV2.write
+    at_once = []
+
+    def write(link, data, now=False):
+        at_once.append(now)
+        written(link, data, now)
+
+    monkeypatch.setattr(link_v2.LinkV2, "write", write)
+    for entry in range(2):
+        pool.read(BOOKIE, 1, entry)
+    pool.batch_read(BOOKIE, 1, 0, 10, 1000)
+    assert at_once == [True, False, False]
+    for request in peer.requests()[1:]:
+        peer.refuse(request, Status.ENOENTRY)
+    pool.batch_read(BOOKIE, 1, 0, 10, 1000)
+    pool.read(BOOKIE, 1, 0)
+    assert at_once[3:] == [True, False]

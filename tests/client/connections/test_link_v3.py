@@ -5,7 +5,7 @@ that fit no frame.
 
 import pytest
 
-from quire.client.connections.link_v3 import RUN_ENTRIES_MAX
+from quire.client.connections.link_v3 import RUN_ENTRIES_MAX, LinkV3
 from quire.protocol import availability, v3
 from quire.protocol.errors import Status
 from quire.protocol.messages import (
@@ -292,3 +292,24 @@ def test_a_status_counts_for_the_operation_that_it_names():
     assert pending(forced)
     peer.answer(request, StatusReply(10, Status.EOK, request.txn, 1))
     assert result(forced) == 0
+
+
+def test_a_request_that_nothing_waits_beside_leaves_at_once(monkeypatch):
+    """Those that come in its turn leave together."""
+    net = Net()
+    pool, _channel, _sink, peer = channel_of(net, "v3")
+    written = LinkV3.write
+    at_once = []
+
+    def write(link, data, now=False):
+        at_once.append(now)
+        written(link, data, now)
+
+    monkeypatch.setattr(LinkV3, "write", write)
+    for entry in range(3):
+        pool.read(BOOKIE, 1, entry)
+    assert at_once == [True, False, False]
+    for request in peer.requests():
+        peer.refuse(request, Status.ENOENTRY)
+    pool.read(BOOKIE, 1, 0)
+    assert at_once[3:] == [True]
