@@ -8,6 +8,7 @@ reactor.
 """
 
 import itertools
+import socket
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -43,6 +44,7 @@ class RealCluster:
         self._named = named
         self._directory = directory
         self._options = options
+        self._kept: list[socket.socket] = []  # one for each port: while its bookie is down, nobody else gets it
         self._stores: list[MemoryStore] = []
         self._count = count
 
@@ -58,6 +60,8 @@ class RealCluster:
         for number, bookie in enumerate(self.bookies):
             if bookie is not None:
                 self.kill(number)
+        for kept in self._kept:
+            kept.close()
         del CLUSTERS[self.name]
 
     async def _init(self) -> None:
@@ -69,11 +73,19 @@ class RealCluster:
         """One more bookie; its id."""
         self.bookies.append(None)
         self.ids.append("")
-        self.ports.append(0)
+        self.ports.append(self._keep_port())
         return self.start(len(self.bookies) - 1)
 
+    def _keep_port(self) -> int:
+        """A port that is bound, and not listened on, until the end; a bookie may bind it, too."""
+        kept = socket.socket()
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind(("127.0.0.1", 0))
+        self._kept.append(kept)
+        return int(kept.getsockname()[1])
+
     def start(self, number: int) -> str:
-        """Starts a bookie on its old files and, if it ran before, its old port."""
+        """Starts a bookie on its old files and its port, which may be changed in `ports` where it is `named`."""
         where = self._directory / f"bookie-{number}"
         options = BookieOptions(
             metadata_uri=self.uri,
