@@ -106,7 +106,7 @@ class Connection(Protocol):
         self._clock = listener.clock
         self._reading = True
         self.peer = self.source = "?"
-        self.alive = False
+        self.alive = self.lone = False
         self.last_active = 0.0
         self.partial_since: float | None = None
         self.paused_since: float | None = None
@@ -117,7 +117,6 @@ class Connection(Protocol):
         self.pending_bytes = 0  # of what it sent and what waits
         self.held: deque[ReadRequest] = deque()  # reads that wait for their turn
         self.reads_under_way = 0
-        self.lone = False
         self.answer_bytes = FIRST_ANSWER_BYTES  # of the last answer with a body, or of one to come
 
     def connectionMade(self) -> None:

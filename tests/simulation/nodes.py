@@ -420,9 +420,9 @@ class SimBookie:
                 truth.seen["add parked"] += 1
             return status  # type: ignore[no-any-return]
 
-        def watched_read(ledger: int, entry: int) -> Any:
+        def watched_read(ledger: int, entry: int, alone: bool = False) -> Any:
             had = truth.has(name, ledger, entry)
-            found = read(ledger, entry)
+            found = read(ledger, entry, alone)
 
             def look(result: Any) -> Any:
                 truth.answered(name, ledger, entry, result, had, in_doubt(storage, ledger), world.metadata(ledger))

@@ -9,7 +9,7 @@ import pytest
 
 # SPDX-License-Identifier: Apache-2.0
 
-IMPORTING = '(compute(0.06), __import__("colorsys"))'
+IMPORTING = '(compute(0.2), __import__("colorsys"))'
 PROGRAM = """
 import gc, threading, time
 from twisted.internet import reactor
@@ -49,7 +49,7 @@ reactor.run()
 @pytest.mark.parametrize(
     ("turn", "place"),
     [
-        ("compute(0.06)", "in compute"),
+        ("compute(0.2)", "in compute"),  # with less, beside other load, a tick may be missed that the watch needs
         ("call_once()", "in call_once"),  # which keeps the interpreter's lock
         ("wait(0.06)", None),
         ("in_short_turns()", None),
@@ -58,8 +58,8 @@ reactor.run()
 )
 def test_only_a_turn_that_computes_is_too_long(turn: str, place: str | None, tmp_path: Path) -> None:
     """
-    Neither the start nor a wait is reported, nor many short turns, nor one that imports; one of 60 ms of CPU time is
-    reported with its place.
+    Neither the start nor a wait is reported, nor many short turns, nor one that imports; one of 200 ms of CPU time
+    is reported with its place.
     """
     report = tmp_path / "long"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "TURNS_WATCHED": str(report)}
