@@ -9,6 +9,9 @@ at most `READS_AT_ONCE` of them under way, fewer if its answers are large, and n
 answers; the others wait in its line.  What recovery asks for (priority) overtakes the line, and twice as many may be
 under way.  A bookie whose lines are full says ETOOMANYREQUESTS, and the reader turns to the next replica.
 
+An answer leaves in the reactor's next turn, with others that come in this one; at once when it is all that its
+connection waits for.
+
 Large answers take time to be put together: what was found beyond `TURN_BYTES_MAX` waits for the reactor's next turn.
 
 Safety: a disk that fails is EIO, never "no such entry"; nor is a bookie that has no descriptor left for a file.  A

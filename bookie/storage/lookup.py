@@ -1,8 +1,9 @@
 """
 Reading entries back: where to look, in which order.
 
-Knows: active half of the write cache, flushing half, windows read ahead, then index and entry log on the storage pool;
-a half is dropped only after the index holds its entries durably, so an entry that is in none of them is not here.
+Knows: active half of the write cache, flushing half, windows read ahead, then index and entry log, on the storage pool
+except for one entry by itself that the system has in memory; a half is dropped only after the index holds its entries
+durably, so an entry that is in none of them is not here.
 Does not know: journal, requests.
 
 Safety: what is missing is "no such entry" only for a ledger that is not in limbo, else "unknown"; what can't be read or
@@ -95,7 +96,7 @@ def _tried(job: Callable[..., T], *args: Any) -> T | StorageError | OSError:
 
 
 class Lookup:
-    """All of it belongs to the reactor thread; `directories` do the work on the storage pool."""
+    """All of it belongs to the reactor thread; most of what `directories` do is done on the storage pool."""
 
     def __init__(
         self,

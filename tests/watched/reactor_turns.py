@@ -3,7 +3,8 @@ Watches the turns of a bookie's reactor: none may take more than `TURN_S` of the
 long as it takes no other peer is served.
 
 What took too long is appended to a file, with the places where it was seen: a timer of CPU time interrupts the process
-every few milliseconds, and faulthandler notes where it is, also inside a call of C that keeps the interpreter's lock.
+every few milliseconds, and a handler of Python's notes where it is, of a call of C when that returns.  It is not
+faulthandler that does: the frames which it walks whenever the signal comes may be half made, and it crashed a bookie.
 
 Wall time is not looked at: on a busy machine a thread waits for the processor.  CPU time alone is not believed either:
 a virtual machine that is taken off its processor counts that as the running thread's own, but its timer stands still.
@@ -11,29 +12,31 @@ Excused is the start, until the collector's heap is frozen, right before the boo
 that imports: what few bookies need, as the client for a restore, is loaded at its first use.
 """
 
-import faulthandler
+import atexit
 import gc
 import os
 import signal
 import sys
 import time
+from types import FrameType
 from typing import Any
 
 # SPDX-License-Identifier: Apache-2.0
 
 TURN_S = 0.05
 TICK_S = 0.005  # so often, in CPU time, the place is noted: in truth with each tick of the kernel, 4 or 10 ms
-TICKS_MIN = 4  # a turn of `TURN_S` has them
+TICKED_S_MIN = 0.02  # a turn of `TURN_S` has so much by these ticks
+TIMER_S = 1e6  # never over
 
 
 class Turns:
-    """Those of the one thread that calls `turn`, between two turns."""
+    """Those of the one thread that calls `turn`, between two turns.  It must be the main thread."""
 
     def __init__(self, report: str) -> None:
         self._report = report
         self._began: float | None = None  # CPU time of the thread; None before the first turn that is watched
         self._modules = 0
-        self._places = os.memfd_create("places")
+        self._places: list[str] = []
 
     def turn(self) -> None:
         """One ends, the next begins."""
@@ -41,24 +44,29 @@ class Turns:
         if self._began is None:
             if not gc.get_freeze_count():
                 return
-            signal.signal(signal.SIGPROF, signal.SIG_IGN)  # what the end of the process goes back to
-            faulthandler.register(signal.SIGPROF, file=self._places, all_threads=False)
+            signal.signal(signal.SIGVTALRM, self._note)
+            atexit.register(signal.setitimer, signal.ITIMER_VIRTUAL, 0)  # no handler is left after that
         elif now - self._began > TURN_S and len(sys.modules) == self._modules:
             self._tell(now - self._began)
         self._began, self._modules = now, len(sys.modules)
-        if os.lseek(self._places, 0, os.SEEK_CUR):
-            os.lseek(self._places, 0, os.SEEK_SET)
-            os.ftruncate(self._places, 0)
-        signal.setitimer(signal.ITIMER_PROF, TICK_S, TICK_S)
+        self._places.clear()
+        signal.setitimer(signal.ITIMER_VIRTUAL, TICK_S, TICK_S)  # of the program alone: says where
+        signal.setitimer(signal.ITIMER_PROF, TIMER_S)  # of the kernel for it, too: says how long
+
+    def _note(self, _number: int, frame: FrameType | None) -> None:
+        lines = []
+        while frame is not None:
+            lines.append(f'  File "{frame.f_code.co_filename}", line {frame.f_lineno} in {frame.f_code.co_name}\n')
+            frame = frame.f_back
+        self._places.append("".join(lines))
 
     def _tell(self, seconds: float) -> None:
-        size = os.lseek(self._places, 0, os.SEEK_CUR)
-        places = os.pread(self._places, size, 0).decode("utf-8", "replace")
-        if places.count("most recent call first") < TICKS_MIN:
+        left, _interval = signal.getitimer(signal.ITIMER_PROF)
+        if TIMER_S - left < TICKED_S_MIN:
             return
         text = (
             f"process {os.getpid()}: a turn of the reactor took {1000 * seconds:.0f} ms of CPU time; "
-            f"{' '.join(sys.orig_argv[1:])}\n{places}"
+            f"{' '.join(sys.orig_argv[1:])}\n" + "\n".join(self._places) + "\n"
         )
         with open(self._report, "a", encoding="utf-8") as out:
             out.write(text)

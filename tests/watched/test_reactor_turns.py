@@ -22,6 +22,18 @@ def compute(seconds):
 def call_once():
     sum(range(10_000_000))
 
+class Called:
+    def __call__(self, depth):
+        return depth and nested(depth - 1)
+
+def nested(depth):
+    return Called()(depth)
+
+def call_much(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        nested(20)
+
 def wait(seconds):
     threading.Event().wait(seconds)
 
@@ -49,7 +61,8 @@ reactor.run()
 @pytest.mark.parametrize(
     ("turn", "place"),
     [
-        ("compute(0.2)", "in compute"),  # with less, beside other load, a tick may be missed that the watch needs
+        ("compute(0.2)", "in compute"),  # with less, beside other load, too few ticks may meet it
+        ("call_much(2)", "in call_much"),  # frames come and go while it is looked at
         ("call_once()", "in call_once"),  # which keeps the interpreter's lock
         ("wait(0.06)", None),
         ("in_short_turns()", None),

@@ -312,6 +312,7 @@ def test_one_read_of_what_is_in_memory_needs_no_thread() -> None:
     workers.release()
     assert read(1, 8, alone=True) == body_of(1, 8)
     assert workers.held == 0
+    assert isinstance(read(1, 9, alone=True), Deferred), "a sequence may begin with one"
 
 
 def test_one_read_of_what_is_not_in_memory_is_a_thread_s() -> None:
