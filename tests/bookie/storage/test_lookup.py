@@ -312,7 +312,9 @@ def test_one_read_of_what_is_in_memory_needs_no_thread() -> None:
     workers.release()
     assert read(1, 8, alone=True) == body_of(1, 8)
     assert workers.held == 0
-    assert isinstance(read(1, 9, alone=True), Deferred), "a sequence may begin with one"
+    bookie, workers = cached(run_of(1, 0, 10))
+    assert bookie.storage.read(1, 4, alone=True) == body_of(1, 4)
+    assert isinstance(bookie.storage.read(1, 5, alone=True), Deferred), "a sequence may begin with one"
 
 
 def test_one_read_of_what_is_not_in_memory_is_a_thread_s() -> None:
