@@ -260,7 +260,7 @@ class Link(Protocol, ABC):
             waiting.end(code)
 
     def write(self, data: bytes, at_once: bool = False) -> None:
-        """One piece of whole frames; the sweep is on from now on.  `at_once`: it is the only one of this turn."""
+        """One piece of whole frames; the sweep is on from now on.  `at_once`: not in the reactor's next turn."""
         if self._ended:
             return
         if at_once:
