@@ -284,7 +284,8 @@ def javas_in_a_cell(side: Side, java: peer.JavaClient, shown: str, protocol: str
             return
         found = code_of(java, "read", ledger=side.given, recover="no", **words)
         if code == RACE:
-            theirs = {LATE} if "wrong" in shown.split() else {SERVED}
+            # a token behind START_TLS ends Apache's handshake, which its client may note before the connection's end
+            theirs = {UNTRUSTED, LATE if "wrong" in shown.split() else SERVED}
             assert found in ({LOST, UNAUTHORIZED} | (theirs if side.key[1] else set()))
             return
         assert found == code
