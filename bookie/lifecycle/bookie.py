@@ -32,6 +32,7 @@ from quire.bookie.lifecycle.parts import OpenStorage, StartUpkeep, open_storage,
 from quire.bookie.lifecycle.read_only import DiskWatch, ReadOnly
 from quire.bookie.lifecycle.registration import Registration
 from quire.bookie.lifecycle.suspects import suspects
+from quire.bookie.server.admission.lobby import Lobby
 from quire.bookie.server.copies import Copies
 from quire.bookie.server.listener import Listener
 from quire.bookie.server.service import Service
@@ -251,8 +252,10 @@ class Bookie:
         )
         http = bound_socket(options.metrics_host, options.metrics_port)
         self.http_port = http.getsockname()[1]
-        self._listen(http, server, server.abort_all)
-        self._listen(self._socket, self.listener, self.listener.close_all)
+        self._listen(self._reactor.adoptStreamPort, http, server, server.abort_all)
+        lobby = Lobby(self._reactor)
+        self._closers.append(lobby.close)
+        self._listen(lobby.adoptStreamPort, self._socket, self.listener, self.listener.close_all)
         http_host = self.host if options.metrics_host in ids.ANY_ADDRESS else options.metrics_host
         shared = {HOST_PROPERTY: options.host_id} if options.host_id else {}
         if self.token_file is not None:
@@ -293,9 +296,9 @@ class Bookie:
             most=most,
         )
 
-    def _listen(self, bound: socket.socket, factory: Any, end: Callable[[], object]) -> None:
+    def _listen(self, adopt: Callable[..., Any], bound: socket.socket, factory: Any, end: Callable[[], object]) -> None:
         bound.listen(BACKLOG)
-        port = self._reactor.adoptStreamPort(bound.fileno(), bound.family, factory)
+        port = adopt(bound.fileno(), bound.family, factory)
         bound.close()  # the reactor has its own handle
         self._closers.append(end)
         self._closers.append(port.stopListening)

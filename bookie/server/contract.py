@@ -45,6 +45,7 @@ class Peer(Protocol):
     owed_bytes: int  # of answers, since it takes none
     held: deque[ReadRequest]  # reads that wait for their turn
     reads_under_way: int
+    settled: bool  # something that it asked for was given to it
     lone: bool  # what came last was one request, and no read was answered since
     answer_bytes: int  # of the last answer with a body, or of one to come
     parked: deque[WriteRequest]  # what found no room, in order
@@ -56,6 +57,10 @@ class Peer(Protocol):
 
     def send_at_once(self, data: bytes) -> None:
         """The same for the only answers of this turn: they need not wait for the next one."""
+        ...
+
+    def settle(self) -> None:
+        """Something is given to it for the first time."""
         ...
 
     def pend(self, size: int) -> None:

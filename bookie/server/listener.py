@@ -3,7 +3,7 @@ Connections: bytes in, requests to the service, answers out.
 
 Knows: how one connection is read, paused and ended.
 Does not know: what a request means (`service`), how it looks on the wire (`protocol.wire`), how many connections there
-may be (`crowd`).
+may be (`crowd`), how long strangers wait (`lobby`).
 
 Safety: what one peer sends can close that peer's connection and no other, except that when all together make us hold
 too much, one of those that hold most is closed (`crowd`).  That is bounded by four accounts: partial frames (`crowd`),
@@ -24,13 +24,15 @@ from twisted.python.failure import Failure
 from quire.bookie.server.admission.crowd import Account, Crowd, is_large
 from quire.bookie.server.admission.entrance import OUTSIDE_FRAME_BYTES_MAX, Entrance
 from quire.bookie.server.admission.judge import Judge, Serve
+from quire.bookie.server.admission.lobby import leave
 from quire.bookie.server.complaints import Complaints
 from quire.bookie.server.contract import ReadRequest, WriteRequest
+from quire.bookie.server.owed import Owed
 from quire.bookie.server.reads import FIRST_ANSWER_BYTES
 from quire.bookie.server.service import Service
 from quire.bookie.server.transport import Transport, Wire, peer_name, socket_options, source_of
 from quire.conf.bookie import BookieOptions
-from quire.metadata.clock import Clock, Timer
+from quire.metadata.clock import Clock
 from quire.protocol.frames import send_at_once
 from quire.protocol.messages import Request, StartTls
 from quire.protocol.wire import Requests
@@ -49,6 +51,7 @@ SWEEP_S = 1.0  # how often deadlines are looked at
 LATE_REST_S = 0.02  # until more that are late are ended
 PAUSE_ALARM_S = 2.0  # peers give up at 5 s
 CLOSE_S = 5.0  # how long a closing connection may take to flush its last answers
+STRANGERS_RECEIVE_BYTES = 1 << 15  # taken from the socket at once before anything was given
 RECEIVE_BYTES = 1 << 18  # taken from the socket at once; also the answers held before reading stops
 
 
@@ -84,6 +87,7 @@ class Connection(Protocol):
         "peer",
         "pending_bytes",
         "reads_under_way",
+        "settled",
         "source",
         "started",
         "was_served",
@@ -106,7 +110,7 @@ class Connection(Protocol):
         self._clock = listener.clock
         self._reading = True
         self.peer = self.source = "?"
-        self.alive = self.lone = False
+        self.alive = self.lone = self.settled = False
         self.last_active = 0.0
         self.partial_since: float | None = None
         self.paused_since: float | None = None
@@ -127,7 +131,7 @@ class Connection(Protocol):
         self.last_active = self._clock.seconds()
         if self._entrance is not None and self._entrance.is_strict:
             self.outside_since = self.last_active
-        transport.bufferSize = RECEIVE_BYTES
+        transport.bufferSize = STRANGERS_RECEIVE_BYTES
         if hasattr(transport, "getHandle"):  # a socket below it
             socket_options(transport.getHandle())
         transport.registerProducer(self, True)
@@ -212,14 +216,22 @@ class Connection(Protocol):
         if self.alive:
             self._wire.write(data)
             if self.choked:  # perhaps by these
-                self._listener.owes(self, len(data))
+                self._listener.owed.owes(self, len(data))
 
     def send_at_once(self, data: bytes) -> None:
         """The same without waiting for the reactor's next turn."""
         if self.alive:
             send_at_once(self._wire, data)
             if self.choked:
-                self._listener.owes(self, len(data))
+                self._listener.owed.owes(self, len(data))
+
+    def settle(self) -> None:
+        """It was given what it asked for, so no stranger stands before it from now on."""
+        self.settled = True
+        if self.alive:
+            transport = cast(Transport, self.transport)
+            transport.bufferSize = RECEIVE_BYTES
+            leave(transport)
 
     def pend(self, size: int) -> None:
         """So much more, or less, of what it sent waits; stops reading at the bound."""
@@ -280,14 +292,14 @@ class Connection(Protocol):
     def pauseProducing(self) -> None:
         if not self.choked:  # the transport says so again at each write
             self.choked = True
-            self._listener.owes(self, RECEIVE_BYTES)
+            self._listener.owed.owes(self, RECEIVE_BYTES)
             self._flow()
 
     def resumeProducing(self) -> None:
         self.choked = False
         if self.paused_since is not None and is_large(self):
             self.paused_since = self._clock.seconds()  # the time until now was its own doing
-        self._listener.took(self)
+        self._listener.owed.took(self)
         self._flow()
         self._service.unchoked(self)
 
@@ -324,8 +336,7 @@ class Listener(Factory):
         required = options.tls_required is not False
         parts = (clock.callLater, credentials, required, provider, judge, self.complaints, files)
         self.entrance = Entrance(*parts) if credentials or provider else None
-        self._owed: dict[Connection, None] = {}  # those that do not take their answers, longest first
-        self._too_much: Timer | None = None
+        self.owed = Owed(clock, options, service.reads, self.complaints)
         self._open: set[Connection] = set()  # also those that only flush their last answers
         self._drained: Deferred[None] | None = None
         self._sweep = LoopingCall(self._look)
@@ -364,33 +375,6 @@ class Listener(Factory):
     def gone(self, connection: Connection) -> None:
         self.crowd.gone(connection)
 
-    def owes(self, connection: Connection, size: int) -> None:
-        """
-        So much more is not taken.  When it is too much altogether, the connection that has taken nothing for the
-        longest time is closed, but not inside what is being done.
-        """
-        connection.owed_bytes += size
-        self.service.reads.owed_bytes += size
-        self._owed.setdefault(connection)
-        if self.service.reads.owed_bytes > self.options.answers_bytes_max and self._too_much is None:
-            self._too_much = self.clock.callLater(0, self._end_owed)
-
-    def took(self, connection: Connection) -> None:
-        """A connection has taken its answers, or has ended."""
-        self.service.reads.owed_bytes -= connection.owed_bytes
-        connection.owed_bytes = 0
-        self._owed.pop(connection, None)
-
-    def _end_owed(self) -> None:
-        self._too_much = None
-        most = self.options.answers_bytes_max
-        while self.service.reads.owed_bytes > most:
-            longest = next(iter(self._owed))
-            reason = f"more than {most} bytes of answers are not taken (answersSizeMB), its own for the longest time"
-            self.complaints.report(longest.peer, "answers not taken", reason)
-            self.took(longest)
-            longest.abort()
-
     def closing(self, connection: Connection) -> None:
         """A connection flushes its last answers; it gets so long for that."""
         self.clock.callLater(CLOSE_S, self._force, connection)
@@ -401,7 +385,7 @@ class Listener(Factory):
 
     def closed(self, connection: Connection) -> None:
         self._open.discard(connection)
-        self.took(connection)
+        self.owed.took(connection)
         if self._drained is not None and not self._open:
             drained, self._drained = self._drained, None
             drained.callback(None)

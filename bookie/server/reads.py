@@ -144,6 +144,8 @@ class Reads:
                 self._clock.callLater(0, self._next_turn)
             self._turn_bytes += len(data)
         peer.answer_bytes = len(data)
+        if not peer.settled and reply.status is Status.EOK:
+            peer.settle()
         self.send(peer, data)
         return len(data)
 

@@ -201,6 +201,8 @@ class Service:
             else:
                 answers[peer] = [data]
         for peer, parts in answers.items():
+            if not peer.settled:
+                peer.settle()
             peer.send_at_once(parts[0] if len(parts) == 1 else b"".join(parts))
         for peer, request in fenced:
             self.parking.pend(peer, -REQUEST_BYTES)

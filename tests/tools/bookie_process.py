@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import IO
 
 from tests.tools.command import warm
 from tests.tools.http import get
@@ -46,14 +47,19 @@ class Cluster:
         return done.err if status else done.out
 
     def start(
-        self, *more: str, module: tuple[str, ...] = ("quire.tools", "bookie", "start"), **environment: str
+        self,
+        *more: str,
+        module: tuple[str, ...] = ("quire.tools", "bookie", "start"),
+        log: IO[bytes] | None = None,
+        **environment: str,
     ) -> "Process":
+        """`log`: for one that logs more than a pipe holds that nobody reads."""
         command = [sys.executable, "-m", *module, "--conf", str(self.conf), *more]
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=log or subprocess.PIPE,
             env={**os.environ, **environment},
         )
         self.started.append(process)
@@ -109,13 +115,13 @@ class Process:
         return get(self.metrics.removesuffix("/metrics") + path, self.token_file)
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
-        """Sends a signal; (exit status, what it had logged)."""
+        """Sends a signal; (exit status, what it had logged, unless to a file)."""
         self.process.send_signal(number)
         return self.ended()
 
     def ended(self) -> tuple[int, str]:
         _, log = self.process.communicate(timeout=WAIT_S)
-        return self.process.returncode, log.decode()
+        return self.process.returncode, (log or b"").decode()
 
     def failed(self) -> str:
         """Its log when it ends without a signal."""

@@ -27,7 +27,8 @@ from quire.metadata.clock import Clock
 # SPDX-License-Identifier: Apache-2.0
 
 IDLEST = 64  # found at once, for a look at all costs milliseconds
-LATE_AT_ONCE = 100  # are ended in one turn
+LATE_AT_ONCE = ENDED_AT_ONCE = 100  # are ended in one turn, or after one look at what all hold
+ROOM_PART = 16  # of the bytes that frames may hold: at most so much is free after such a look
 FLOOR_S = 10.0  # between two looks at how much a frame has grown
 FLOOR_FRAME_BYTES = 64 << 10  # smaller frames have the deadline alone
 LARGEST_FRAMES = 2  # for so many there is always room, of each address
@@ -175,17 +176,16 @@ class Crowd:
         account.partial_bytes += more
         self._all.partial_bytes += more
         if more > 0:
-            while account.partial_bytes > self._partial_bytes_per_address_max:
-                most = f"more than {self._partial_bytes_per_address_max} bytes of frames that are not whole"
-                self._end_slowest(account, f"{most} of one address (partialFramesPerAddressSizeMB)")
-            while self._all.partial_bytes > self._partial_bytes_max:
-                most = f"more than {self._partial_bytes_max} bytes of frames that are not whole"
-                self._end_slowest(self._all, f"{most} (partialFramesSizeMB)")
+            while account.partial_bytes > (most := self._partial_bytes_per_address_max):
+                self._end_slowest(account, most, "of one address (partialFramesPerAddressSizeMB)")
+            while self._all.partial_bytes > (most := self._partial_bytes_max):
+                self._end_slowest(self._all, most, "(partialFramesSizeMB)")
 
-    def _end_slowest(self, account: Account, reason: str) -> None:
+    def _end_slowest(self, account: Account, most: int, whose: str) -> None:
         """
         Of those whose frames hold most, half as much as the largest at least, the slowest since its first byte goes;
-        last those that are not read from because what they sent waits: they can't finish.
+        last those that are not read from because what they sent waits: they can't finish.  A look at all is long, so
+        more go after it where they are small, until some room is free.
         """
         now = self._clock.seconds()
         holding = [member for member in self.members if member.partial_bytes and account in (member.account, self._all)]
@@ -196,14 +196,16 @@ class Crowd:
             age = now - (now if member.partial_since is None else member.partial_since)
             return member.partial_bytes / age if age > 0 else float("inf")
 
-        slowest = min(
-            (member for member in read if member.partial_bytes >= half),
-            key=lambda member: (bytes_per_second(member), -member.partial_bytes),
-        )
-        self._complaints.report(
-            slowest.peer, "unfinished frames", f"{reason}, and its own is among the largest and the slowest"
-        )
-        slowest.abort()
+        large = (member for member in read if member.partial_bytes >= half)
+        slowest = nsmallest(ENDED_AT_ONCE, large, key=lambda member: (bytes_per_second(member), -member.partial_bytes))
+        room = most // ROOM_PART
+        reason = f"more than {most} bytes of frames that are not whole {whose}"
+        for member in slowest:
+            if account.partial_bytes <= most and most - account.partial_bytes + member.partial_bytes > room:
+                return
+            said = f"{reason}, and its own is among the largest and the slowest"
+            self._complaints.report(member.peer, "unfinished frames", said)
+            member.abort()
 
     def late(self) -> bool:
         """

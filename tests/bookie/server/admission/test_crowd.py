@@ -5,7 +5,7 @@ peer little saves it.
 
 import pytest
 
-from quire.bookie.server.admission.crowd import FLOOR_FRAME_BYTES, FLOOR_S, IDLEST, LATE_AT_ONCE
+from quire.bookie.server.admission.crowd import ENDED_AT_ONCE, FLOOR_FRAME_BYTES, FLOOR_S, IDLEST, LATE_AT_ONCE
 from quire.bookie.server.listener import LATE_REST_S, RECEIVE_BYTES
 from quire.protocol.errors import Status
 from tests.bookie.fakes.wires import Client, Scene, adds, read
@@ -151,6 +151,31 @@ def test_the_slowest_of_the_largest_goes() -> None:
     assert aborted([oldest, slow, fast, last]) == [False, True, False, False]
     fast.send(FRAME[4 * MIB :])
     assert len(fast.replies()) == 1
+
+
+def test_many_small_ones_go_together() -> None:
+    """For a look at all is long: a sixteenth of the room is free after it, and the next ones need no look."""
+    scene = Scene()
+    piece = FRAME[: 8 << 10]
+    clients = [scene.connect(f"198.51.{number // 250}.{number % 250}").send(piece) for number in range(6 << 10)]
+    assert sum(aborted(clients)) == 0
+    scene.clock.advance(1)
+    clients.append(scene.connect(THERE).send(piece))
+    assert sum(aborted(clients)) == ENDED_AT_ONCE
+    clients += [scene.connect(THERE).send(piece) for _ in range(ENDED_AT_ONCE - 1)]
+    assert sum(aborted(clients)) == ENDED_AT_ONCE
+    assert scene.listener.partial_bytes == 48 * MIB
+
+
+def test_large_ones_go_one_by_one() -> None:
+    """None goes for room that nobody asked for yet."""
+    scene = Scene()
+    clients = [scene.connect(f"198.51.100.{number}").send(FRAME[: 4 * MIB]) for number in range(12)]
+    assert sum(aborted(clients)) == 0
+    scene.clock.advance(1)
+    for number in range(1, 4):
+        scene.connect(THERE).send(FRAME[: 4 * MIB])
+        assert sum(aborted(clients)) == number
 
 
 # --- how fast frames grow

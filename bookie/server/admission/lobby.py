@@ -1,0 +1,147 @@
+"""
+Where connections wait that nothing was given to yet: a reactor of their own inside the bookie's, with a share of each
+turn, so that any number of strangers who come and talk at once does not stand before those who are at work.
+
+Knows: which of them has something to read or to write, and how long a share is.
+Does not know: when a connection leaves (`listener`), what was sent.
+
+A turn of the reactor serves all that is ready, 10 to 20 us each, so ten thousand that talk at once make it a tenth of a
+second.  Here one after the other is served, in the order in which they became ready, until the share is used up; the
+next turn goes on.  Those who were given something are in the reactor itself, and each turn begins with all of them that
+are ready.
+
+The port is here, too: who comes in waits for the same share.
+
+Safety: nothing waits here for ever: each turn serves one at least.
+"""
+
+import time
+from select import EPOLLIN, EPOLLOUT, epoll
+from typing import Any
+
+from twisted.internet.main import CONNECTION_LOST
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from quire.metadata.clock import Timer
+
+# SPDX-License-Identifier: Apache-2.0
+
+SHARE_S = 0.0003  # of a turn; a TLS handshake is longer, and is a turn's only one
+ACCEPTED_AT_ONCE = 4  # some 0.1 ms each
+
+
+class Lobby:
+    """
+    What Twisted's transports use of a reactor.  To the reactor around it, it is one descriptor, readable while anybody
+    here is ready.
+    """
+
+    log = Logger()
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self._poller = epoll()
+        self._waiting: dict[int, tuple[Any, int]] = {}  # by descriptor: a transport, what it waits for
+        self._port: Any = None
+        reactor.addReader(self)
+
+    def close(self) -> None:
+        """After everybody has gone."""
+        self._reactor.removeReader(self)
+        self._poller.close()
+
+    def leave(self, transport: Any) -> None:
+        """From now on it has no one before it but those who are at work."""
+        wanted = self._wanted(transport)
+        self._wait(transport, 0)
+        transport.reactor = self._reactor
+        if wanted & EPOLLIN:
+            transport.startReading()
+        if wanted & EPOLLOUT:
+            transport.startWriting()
+
+    # of a reactor, for transports
+
+    def adoptStreamPort(self, descriptor: int, family: int, factory: Any, /) -> Any:
+        port = self._port = self._reactor.adoptStreamPort(descriptor, family, factory)
+        port.stopReading()
+        port.reactor = self
+        port.startReading()
+        return port
+
+    def callLater(self, delay: float, fn: Any, /, *args: object) -> Timer:
+        return self._reactor.callLater(delay, fn, *args)  # type: ignore[no-any-return]
+
+    def addReader(self, transport: Any) -> None:
+        self._wait(transport, self._wanted(transport) | EPOLLIN)
+
+    def addWriter(self, transport: Any) -> None:
+        self._wait(transport, self._wanted(transport) | EPOLLOUT)
+
+    def removeReader(self, transport: Any) -> None:
+        self._wait(transport, self._wanted(transport) & ~EPOLLIN)
+
+    def removeWriter(self, transport: Any) -> None:
+        self._wait(transport, self._wanted(transport) & ~EPOLLOUT)
+
+    def _wanted(self, transport: Any) -> int:
+        return self._waiting.get(transport.fileno(), (None, 0))[1]
+
+    def _wait(self, transport: Any, wanted: int) -> None:
+        before = self._wanted(transport)
+        if wanted == before:
+            return
+        descriptor = transport.fileno()
+        if not wanted:
+            del self._waiting[descriptor]
+            self._poller.unregister(descriptor)
+            return
+        (self._poller.modify if before else self._poller.register)(descriptor, wanted)
+        self._waiting[descriptor] = transport, wanted
+
+    # of a descriptor, for the reactor around it
+
+    def fileno(self) -> int:
+        return self._poller.fileno()
+
+    def logPrefix(self) -> str:
+        return "lobby"
+
+    def doRead(self) -> None:
+        poll, clock = self._poller.poll, time.monotonic
+        until = clock() + SHARE_S
+        while ready := poll(0, 1):
+            self._serve(*ready[0])
+            if clock() >= until:
+                return
+
+    def connectionLost(self, reason: Failure) -> None:
+        """Its descriptor has no other end."""
+
+    def _serve(self, descriptor: int, event: int) -> None:
+        transport, _ = self._waiting[descriptor]
+        if transport is self._port:
+            transport.numberAccepts = ACCEPTED_AT_ONCE
+        why = None
+        try:
+            if event & EPOLLIN:
+                why = transport.doRead()
+            elif not event & EPOLLOUT:
+                why = CONNECTION_LOST
+            if why is None and event & EPOLLOUT:
+                why = transport.doWrite()
+        except Exception as failure:
+            self.log.failure("a connection could not be served")
+            why = failure
+        if why is not None:
+            transport.stopReading()
+            transport.stopWriting()
+            transport.connectionLost(Failure(why))  # type: ignore[no-untyped-call]  # Twisted's has no annotations
+
+
+def leave(transport: Any) -> None:
+    """A connection has been given something; nothing happens where it waits in no lobby."""
+    lobby = getattr(transport, "reactor", None)
+    if isinstance(lobby, Lobby):
+        lobby.leave(transport)
