@@ -286,6 +286,8 @@ class Connection(Protocol):
             self._entrance.refused(self, str(reason.value))
         self.gone()
         self._listener.closed(self)
+        self._stream = self.exchange = None
+        del self._serve, self._wire  # what holds it is held by it, and the collector takes long for thousands at once
 
     # IPushProducer: the transport's view of the answers
 

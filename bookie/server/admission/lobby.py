@@ -15,7 +15,6 @@ The port is here, too: who comes in waits for the same share.
 Safety: nothing waits here for ever: each turn serves one at least.
 """
 
-import time
 from select import EPOLLIN, EPOLLOUT, epoll
 from typing import Any
 
@@ -109,7 +108,7 @@ class Lobby:
         return "lobby"
 
     def doRead(self) -> None:
-        poll, clock = self._poller.poll, time.monotonic
+        poll, clock = self._poller.poll, self._reactor.seconds
         until = clock() + SHARE_S
         while ready := poll(0, 1):
             self._serve(*ready[0])

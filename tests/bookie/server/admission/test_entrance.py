@@ -1,11 +1,15 @@
 """What a connection may say before it is admitted, and what ends it."""
 
+import gc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from twisted.internet.error import ConnectionLost
 from twisted.internet.task import Clock
+from twisted.python.failure import Failure
 
 from quire.bookie.server.admission.entrance import OUTSIDE_FRAME_BYTES_MAX, OUTSIDE_S_MAX
 from quire.bookie.server.listener import Listener
@@ -109,6 +113,23 @@ def test_who_does_not_come_in_soon_is_sent_away(tmp_path: Path, begin: Callable[
     assert not client.wire.aborted
     clock.pump([1.0] * 2)
     assert client.wire.aborted
+
+
+@pytest.mark.parametrize("begin", [silent, started])
+def test_nothing_of_a_connection_waits_for_the_collector(tmp_path: Path, begin: Callable[[Client], None]) -> None:
+    """Of thousands that ended it would take a second, in which nobody is served."""
+    scene = Guarded(tmp_path)
+    client = scene.connect()
+    begin(client)
+    wire, ended = client.wire, weakref.ref(client.connection)
+    gc.disable()
+    try:
+        getattr(wire, "protocol", client.connection).connectionLost(Failure(ConnectionLost()))
+        wire.producer = wire.protocol = None  # type: ignore[attr-defined]  # as Twisted's transports do
+        del client
+        assert ended() is None
+    finally:
+        gc.enable()
 
 
 def test_who_needs_no_tls_may_be_silent(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Here the reactor around it only notes what it is told; the sockets and the lobby
 """
 
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -32,6 +33,7 @@ class Outer:
     def __init__(self) -> None:
         self.readers: set[Any] = set()
         self.writers: set[Any] = set()
+        self.seconds: Any = time.monotonic
         self.later: list[tuple[float, Any, tuple[object, ...]]] = []
 
     def addReader(self, one: Any) -> None:
@@ -141,7 +143,7 @@ def test_a_turn_ends_with_its_share(room: Room, monkeypatch: pytest.MonkeyPatch)
     """By the clock."""
     monkeypatch.setattr(lobbies, "SHARE_S", 0.0003)
     now = iter([0.0, 0.0001, 0.0002, 0.0004, 1.0, 1.0])
-    monkeypatch.setattr(lobbies.time, "monotonic", lambda: next(now))
+    room.outer.seconds = lambda: next(now)
     everyone = room.enter(5)
     for one in everyone:
         one.far.send(b"a")
