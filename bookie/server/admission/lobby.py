@@ -133,10 +133,14 @@ class Lobby:
         except Exception as failure:
             self.log.failure("a connection could not be served")
             why = failure
-        if why is not None:
+        if why is None:
+            return
+        try:
             transport.stopReading()
             transport.stopWriting()
             transport.connectionLost(Failure(why))  # type: ignore[no-untyped-call]  # Twisted's has no annotations
+        except Exception:  # beyond here it would be the lobby that failed, with everybody in it
+            self.log.failure("a connection could not be ended")
 
 
 def leave(transport: Any) -> None:
