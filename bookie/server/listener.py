@@ -169,6 +169,8 @@ class Connection(Protocol):
             self.partial_since = None
         elif found or self.partial_since is None:
             self.partial_since = now
+        if not self.settled:  # a large frame has a deadline, so it must not wait for many turns
+            cast(Transport, self.transport).bufferSize = RECEIVE_BYTES if is_large(self) else STRANGERS_RECEIVE_BYTES
         if partial_bytes != self.partial_bytes:
             self._listener.crowd.keeps(self, partial_bytes)
 
@@ -294,7 +296,7 @@ class Connection(Protocol):
     def pauseProducing(self) -> None:
         if not self.choked:  # the transport says so again at each write
             self.choked = True
-            self._listener.owed.owes(self, RECEIVE_BYTES)
+            self._listener.owed.owes(self, cast(Transport, self.transport).bufferSize)
             self._flow()
 
     def resumeProducing(self) -> None:

@@ -190,6 +190,8 @@ class LongPolls:
             data = wire.answer(request, reply)
             if reply.body is not None:
                 peer.answer_bytes = len(data)
+                if not peer.settled:
+                    peer.settle()
             self._reads.send(peer, data)
 
         return then(self._storage.read(request.ledger, entry), found)

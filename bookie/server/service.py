@@ -184,6 +184,8 @@ class Service:
         for peer, request in cast(list[Token], tokens):
             if type(request) is AddRun:
                 data = add_acks(request, done)
+                if not peer.settled:
+                    peer.settle()
                 if request.recovery:
                     self.giving_way.over(request)
             elif isinstance(request, (Read, BatchRead)):
@@ -201,8 +203,6 @@ class Service:
             else:
                 answers[peer] = [data]
         for peer, parts in answers.items():
-            if not peer.settled:
-                peer.settle()
             peer.send_at_once(parts[0] if len(parts) == 1 else b"".join(parts))
         for peer, request in fenced:
             self.parking.pend(peer, -REQUEST_BYTES)

@@ -108,9 +108,9 @@ class Lobby:
         return "lobby"
 
     def doRead(self) -> None:
-        poll, clock = self._poller.poll, self._reactor.seconds
+        poller, clock = self._poller, self._reactor.seconds
         until = clock() + SHARE_S
-        while ready := poll(0, 1):
+        while not poller.closed and (ready := poller.poll(0, 1)):  # who goes last may close it
             self._serve(*ready[0])
             if clock() >= until:
                 return
@@ -130,7 +130,7 @@ class Lobby:
                 why = CONNECTION_LOST
             if why is None and event & EPOLLOUT:
                 why = transport.doWrite()
-        except Exception as failure:
+        except BaseException as failure:  # also what a library in Rust raises; Twisted's reactor does the same
             self.log.failure("a connection could not be served")
             why = failure
         if why is None:
@@ -139,7 +139,7 @@ class Lobby:
             transport.stopReading()
             transport.stopWriting()
             transport.connectionLost(Failure(why))  # type: ignore[no-untyped-call]  # Twisted's has no annotations
-        except Exception:  # beyond here it would be the lobby that failed, with everybody in it
+        except BaseException:  # beyond here it would be the lobby that failed, with everybody in it
             self.log.failure("a connection could not be ended")
 
 

@@ -20,6 +20,10 @@ from twisted.python.failure import Failure
 
 from quire.bookie.server.admission import lobby as lobbies
 from quire.bookie.server.admission.lobby import ACCEPTED_AT_ONCE, Lobby, leave
+from quire.bookie.server.listener import RECEIVE_BYTES, STRANGERS_RECEIVE_BYTES
+from quire.protocol import v3
+from quire.protocol.digest import Digest, DigestType
+from quire.protocol.messages import Force, ReadLac
 from tests.bookie.fakes.wires import Scene, adds, adds3, read, read3
 from tests.bookie.server.test_listener import log_lines
 from tests.reactor import run
@@ -54,6 +58,10 @@ class Outer:
         return self.port
 
 
+class Panic(BaseException):
+    """What a library in Rust raises for a fault of its own."""
+
+
 class Transport(FileDescriptor):
     """One end of a pair of sockets; it notes in `served` what it reads."""
 
@@ -63,6 +71,7 @@ class Transport(FileDescriptor):
         self.near.setblocking(False)
         self.served = served
         self.lost: Failure | None = None
+        self.ends: Any = lambda: None
         self.fails = False
         self.written = 0
 
@@ -71,7 +80,7 @@ class Transport(FileDescriptor):
 
     def doRead(self) -> Any:
         if self.fails:
-            raise ValueError("a fault")
+            raise Panic
         data = self.near.recv(100)
         if not data:
             return CONNECTION_DONE
@@ -86,8 +95,9 @@ class Transport(FileDescriptor):
         super().connectionLost(reason)  # type: ignore[no-untyped-call]
         self.lost = reason
         self.near.close()
+        self.ends()
         if self.fails:
-            raise ValueError("another")
+            raise Panic
 
 
 class Room:
@@ -116,7 +126,8 @@ class Room:
         for one in self.all:
             one.near.close()
             one.far.close()
-        self.lobby.close()
+        if self.lobby in self.outer.readers:
+            self.lobby.close()
 
 
 @pytest.fixture
@@ -208,7 +219,7 @@ def test_who_goes_is_lost_and_nobody_else(room: Room) -> None:
     assert closed.lost is not None
     assert closed.lost.check(ConnectionDone)
     assert failing.lost is not None
-    assert failing.lost.check(ValueError)
+    assert failing.lost.check(Panic)
     assert lines == ["a connection could not be served", "a connection could not be ended"]
     assert (good.lost, half.lost) == (None, None)
     good.far.send(b"b")
@@ -274,18 +285,73 @@ def test_twisteds_port_and_transports_wait_in_it() -> None:
     assert len(lost) == len(peers)
 
 
+def test_the_lobby_may_close_when_the_last_one_goes(room: Room) -> None:
+    """In the middle of a turn: a bookie that stops waits for nobody else."""
+    (last,) = room.enter(1)
+    last.ends = room.lobby.close
+    last.far.close()
+    room.turn()
+    assert last.lost is not None
+    assert room.outer.readers == set()
+
+
+def test_a_large_frame_of_a_stranger_is_read_in_large_pieces() -> None:
+    """It has a deadline; what else a stranger sends is read in small ones, as long as nothing was given to it."""
+    scene = Scene()
+    client, large = scene.connect(), adds(bytes(1 << 20))
+    sizes = [client.wire.bufferSize]
+    for data in (large[:100], large[100:-1], large[-1:], large[:100] + large[100:]):
+        client.send(data)
+        sizes.append(client.wire.bufferSize)
+    assert sizes == [STRANGERS_RECEIVE_BYTES, RECEIVE_BYTES, RECEIVE_BYTES, RECEIVE_BYTES, RECEIVE_BYTES]
+    refused = scene.connect()
+    large = adds(bytes(1 << 20), digest=Digest(DigestType.CRC32C, b"wrong"))
+    sizes = []
+    for data in (large[:100], large[100:]):
+        refused.send(data)
+        sizes.append(refused.wire.bufferSize)
+    assert sizes == [RECEIVE_BYTES, STRANGERS_RECEIVE_BYTES]
+
+
+def test_a_stranger_owes_what_it_can_hold() -> None:
+    """Its transport keeps less of its answers before it stops than that of one who is at work."""
+    scene = Scene()
+    stranger, at_work = scene.connect(), scene.connect()
+    at_work.ask(adds(b"a"))
+    for client, kept in ((stranger, STRANGERS_RECEIVE_BYTES), (at_work, RECEIVE_BYTES)):
+        client.wire.chokes_at = 0
+        client.send(read(1))
+        assert kept < client.connection.owed_bytes < kept + 100
+
+
+def test_an_entry_by_a_long_poll_lets_a_reader_leave() -> None:
+    """It asks for nothing else from then on."""
+    scene = Scene()
+    writer, reader = scene.connect(), scene.connect()
+    writer.ask(adds(b"a"))
+    reader.send(read3(1, previous_lac=-1, timeout_ms=10_000, piggyback=True))
+    assert (reader.replies(), reader.connection.settled) == ([], False)
+    writer.ask(adds(b"b", first=1, lac=0))
+    assert len(reader.replies()) == 1
+    assert reader.connection.settled
+
+
 def test_who_is_given_something_leaves() -> None:
-    """An add on disk or an entry, by V2 and V3: not a refusal, nor the last entry of a ledger that is not there."""
+    """An add on disk or an entry, by V2 and V3; not a refusal, "no entry", nor a force, which stores nothing."""
     scene = Scene(at_once=False)
     two, three, reader, other = (scene.connect() for _ in range(4))
     for client in (two, three):
         client.send(read(0) if client is two else read3(1, 0))
         assert len(client.replies()) == 1
     assert not any(client.connection.settled for client in (two, three))
+    other.send(v3.pack_request(ReadLac(1 << 40, txn=2)))
+    assert len(other.replies()) == 1
+    other.send(v3.pack_request(Force(1 << 40, txn=3)))
     two.send(adds(b"x"))
     three.send(adds3(2, b"y", first=1))
     assert not any(client.connection.settled for client in (two, three))
     scene.storage.sync()
     assert all(client.connection.settled for client in (two, three))
+    assert len(other.replies()) == 1
     reader.send(read(0))
     assert (reader.connection.settled, other.connection.settled) == (True, False)
