@@ -108,9 +108,9 @@ class Lobby:
         return "lobby"
 
     def doRead(self) -> None:
-        poller, clock = self._poller, self._reactor.seconds
+        poll, clock = self._poller.poll, self._reactor.seconds
         until = clock() + SHARE_S
-        while not poller.closed and (ready := poller.poll(0, 1)):  # who goes last may close it
+        while ready := poll(0, 1):
             self._serve(*ready[0])
             if clock() >= until:
                 return
@@ -133,14 +133,11 @@ class Lobby:
         except BaseException as failure:  # also what a library in Rust raises; Twisted's reactor does the same
             self.log.failure("a connection could not be served")
             why = failure
-        if why is None:
-            return
-        try:
+        if why is not None:
             transport.stopReading()
             transport.stopWriting()
-            transport.connectionLost(Failure(why))  # type: ignore[no-untyped-call]  # Twisted's has no annotations
-        except BaseException:  # beyond here it would be the lobby that failed, with everybody in it
-            self.log.failure("a connection could not be ended")
+            # not here: what fails then is the connection's and not the lobby's, and who goes last may have it closed
+            self._reactor.callLater(0, transport.connectionLost, Failure(why))  # type: ignore[no-untyped-call]
 
 
 def leave(transport: Any) -> None:
