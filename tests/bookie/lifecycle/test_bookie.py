@@ -20,6 +20,7 @@ from quire.bookie.files import StorageError
 from quire.bookie.lifecycle.bookie import Bookie
 from quire.bookie.lifecycle.contract import BookieFailed
 from quire.bookie.lifecycle.ids import IdentityError
+from quire.bookie.server.admission.lobby import Lobby
 from quire.metadata.memory.store import MemoryStore, open_memory
 from quire.metadata.store import HOST_PROPERTY, TOKEN_PROPERTY, NoCluster
 from quire.protocol import schema, v3
@@ -114,6 +115,26 @@ def test_bad_frames_over_tcp_affect_no_other_connection(tmp_path: Path) -> None:
                 assert await bad.closed() == b"", name
                 assert status(await good.ask(read(0))) is S.EOK, name
             assert bookie.listener.malformed == len(BAD)
+
+    run(story)
+
+
+def test_strangers_wait_in_the_lobby(tmp_path: Path) -> None:
+    """Until something is given to them: of two connections that of the add on disk is in the reactor itself."""
+
+    async def story() -> None:
+        async with running(tmp_path) as bookie:
+            refused, given = await connect(bookie), await connect(bookie)
+            for raw in (refused, given):
+                raw.send(read(0))
+                assert status((await raw.frames())[0]) is S.ENOLEDGER
+            assert [type(one.transport.reactor) for one in bookie.listener.connections] == [Lobby, Lobby]  # type: ignore[union-attr]
+            given.send(adds(b"x"))
+            assert status((await given.frames())[0]) is S.EOK
+            outside = {one.transport.reactor is reactor for one in bookie.listener.connections if one.settled}  # type: ignore[union-attr]
+            assert (outside, sum(one.settled for one in bookie.listener.connections)) == ({True}, 1)
+            refused.send(read(0))
+            assert status((await refused.frames())[0]) is S.EOK
 
     run(story)
 

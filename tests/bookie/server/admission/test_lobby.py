@@ -288,7 +288,7 @@ def test_twisteds_port_and_transports_wait_in_it() -> None:
 
 
 def test_the_lobby_may_close_when_the_last_one_goes(room: Room) -> None:
-    """In the middle of a turn: a bookie that stops waits for nobody else."""
+    """A bookie that stops waits for nobody else, and nothing asks a closed lobby."""
     (last,) = room.enter(1)
     last.ends = room.lobby.close
     last.far.close()
