@@ -16,12 +16,12 @@ Paths and keys are BookKeeper's.
 Knows: paths.  Does not know: how a bookie does what they ask.
 """
 
-import json
 from typing import Any, Protocol
 
 from quire.bookie.admin.gate import METRICS, Routes
 from quire.bookie.admin.http import Answer, Asked, document
 from quire.bookie.admin.metrics import CONTENT_TYPE
+from quire.protocol.json_text import parse_json
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -107,7 +107,7 @@ class Admin:
 
     def _switch(self, asked: Asked) -> Answer:
         try:
-            wanted = json.loads(asked.body)["readOnly"]
+            wanted = parse_json(asked.body)["readOnly"]
         except (ValueError, KeyError, TypeError):
             wanted = None
         if not isinstance(wanted, bool):

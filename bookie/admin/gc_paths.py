@@ -13,12 +13,12 @@ Paths and keys are BookKeeper's.
 Knows: paths.  Does not know: what a round does.
 """
 
-import json
 from typing import Any
 
 from quire.bookie.admin.gate import Routes
 from quire.bookie.admin.http import Answer, Asked, document
 from quire.bookie.upkeep.garbage import Garbage
+from quire.protocol.json_text import parse_json
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -88,7 +88,7 @@ class GcPaths:
 def flags(body: bytes, names: tuple[str, str], otherwise: bool) -> tuple[bool, bool] | None:
     """Both truth values of a JSON object; an empty body means `otherwise` for both.  None: it is no such object."""
     try:
-        given: Any = json.loads(body) if body.strip() else {}
+        given: Any = parse_json(body) if body.strip() else {}
     except ValueError:
         return None
     if not isinstance(given, dict):

@@ -16,7 +16,6 @@ Paths, keys and texts are BookKeeper's.
 Knows: paths, and that the metadata store has the truth.  Does not know: how a bookie is emptied; its process does.
 """
 
-import json
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Protocol
@@ -29,6 +28,7 @@ from quire.metadata.ledger import check_bookie_id
 from quire.metadata.records import RecordStore
 from quire.metadata.repairs import Shortage
 from quire.protocol.errors import IncorrectParameter, LedgerError
+from quire.protocol.json_text import parse_json
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -154,7 +154,7 @@ class RecoveryPaths:
 def given(asked: Asked) -> dict[str, Any]:
     """The JSON object of the body; empty where it is none."""
     try:
-        value = json.loads(asked.body)
+        value = parse_json(asked.body)
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}

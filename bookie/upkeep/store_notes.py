@@ -34,10 +34,12 @@ from crc32c import crc32c
 from quire.bookie.files import Files, StorageError
 from quire.bookie.layout import STORE, current
 from quire.protocol.errors import MetaStore
+from quire.protocol.json_text import parse_json
 
 # SPDX-License-Identifier: Apache-2.0
 
 HEAD = "quire.store 1"
+OF_A_BOOKIE = "changes", "ledgers"  # in the note, beside what it does not know
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +115,13 @@ def note_of(data: bytes) -> dict[str, Any]:
     if not data:
         return {"number": 0, "accepted": True, "ledgers": 0, "bookies": {}}
     try:
-        note: dict[str, Any] = json.loads(data)
-        note["number"], note["accepted"], note["ledgers"], note["bookies"]
-    except (ValueError, TypeError, KeyError):
+        note: dict[str, Any] = parse_json(data)
+        bookies: dict[str, dict[str, Any]] = note["bookies"]
+        numbers = [note["number"], note["ledgers"], *(each[name] for each in bookies.values() for name in OF_A_BOOKIE)]
+        numbers += [each["unknown"] for each in bookies.values() if each["unknown"] is not None]
+        if type(note["accepted"]) is not bool or not all(type(number) is int and number >= 0 for number in numbers):
+            raise ValueError
+    except (ValueError, TypeError, KeyError, AttributeError):
         raise MetaStore(
             f"what is noted in the metadata store about its being set back can't be read: {data[:100]!r}; see "
             "docs/metadata.md"

@@ -7,7 +7,6 @@ Does not know: where copies are, and what they look like.
 Safety: a copy is believed as little as a bookie is: the reader checks each entry's digest.
 """
 
-import json
 from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol
 
@@ -25,6 +24,7 @@ from quire.protocol.errors import (
     NoSuchEntry,
     NoSuchLedgerExistsOnMetadataServer,
 )
+from quire.protocol.json_text import parse_json
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -38,7 +38,7 @@ Mark = Mapping[str, Any]
 def mark_of(metadata: LedgerMetadata) -> Mark | None:
     """Of an offloaded plain ledger; None also where it is not ours."""
     try:
-        found = json.loads(metadata.custom.get(MARK, b"null"))
+        found = parse_json(metadata.custom.get(MARK, b"null"))
     except ValueError:
         return None
     return found if isinstance(found, dict) else None

@@ -6,7 +6,6 @@ how a script is called.
 Does not know: how long a place is believed, and what a failure leads to (`topology`).
 """
 
-import json
 import subprocess
 from collections.abc import Mapping
 
@@ -17,6 +16,7 @@ from quire.client.placement.topology import Source
 from quire.conf.client import ClientOptions
 from quire.metadata.store import MetadataStore
 from quire.metadata.worker import Worker
+from quire.protocol.json_text import parse_json
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -47,10 +47,7 @@ def parse_places(data: bytes) -> dict[str, str]:
     text = data.decode()
     found: dict[str, str] = {}
     if text.lstrip().startswith("{"):
-        try:
-            tree = json.loads(text)
-        except RecursionError:
-            raise ValueError("it is nested too deep") from None
+        tree = parse_json(text)
         for name, value in tree.items():
             if isinstance(value, dict):
                 for bookie, facts in value.items():

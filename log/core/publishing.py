@@ -16,13 +16,13 @@ between judging and deleting; but the txn has to be read before the intent.
 
 from __future__ import annotations  # `Value.parse` goes by the types of fields as they are written
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 from quire.log.core.values import Extra, Value, to_json
+from quire.protocol.json_text import parse_json
 from quire.protocol.log_errors import BatchGap, LogDamaged, LogFenced, LogFull, PublishRefused
 
 # SPDX-License-Identifier: Apache-2.0
@@ -109,8 +109,8 @@ class Intent(Value):
 
 def _object(data: bytes, what: str) -> dict[str, Any]:
     try:
-        found = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        found = parse_json(data)
+    except ValueError as error:
         raise LogDamaged(f"a record of a {what} can't be decoded: {error}") from None
     if not isinstance(found, dict):
         raise LogDamaged(f"a record of a {what} is {data[:40]!r}")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from types import NoneType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
+from quire.protocol.json_text import parse_json
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
 
 # SPDX-License-Identifier: Apache-2.0
@@ -123,8 +124,8 @@ def to_json(value: object) -> str:
 def from_json(data: bytes, what: str) -> dict[str, Any]:
     """The object that `data` is; `LogDamaged` when it is none, `UnknownFormat` when a newer version wrote it."""
     try:
-        found = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        found = parse_json(data)
+    except ValueError as error:
         raise LogDamaged(f"a {what} can't be decoded: {error}") from None
     if not isinstance(found, dict) or found.get("quire") != what:
         raise LogDamaged(f"it is no {what}: it begins with {data[:40]!r}")

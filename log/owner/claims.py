@@ -18,6 +18,7 @@ from quire.metadata.clock import Clock, Timer, pause
 from quire.metadata.records import Create, Delete, NoRecord, RecordError, RecordExists, Records
 from quire.metadata.store import SESSION_TIMEOUT_MS, StoreClosed, Versioned, Watch
 from quire.protocol.errors import MetaStore
+from quire.protocol.json_text import parse_json
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -269,7 +270,7 @@ def token_of(found: Versioned[bytes] | None) -> str | None:
     if found is None:
         return None
     try:
-        return str(json.loads(found.value)["token"])
+        return str(parse_json(found.value)["token"])
     except (ValueError, KeyError, TypeError):
         return ""  # another's, whatever it is
 
@@ -281,7 +282,16 @@ async def candidates_of(records: Records, path: str) -> AsyncGenerator[Candidate
     except NoRecord:
         holder = None
     for token in await records.children(f"{path}/candidates"):
-        with suppress(NoRecord, ValueError, AttributeError):  # it left, or is another's
-            said = json.loads((await records.read(f"{path}/candidates/{token}")).value)
-            address, host = str(said.get("address", "")), str(said.get("host", ""))
-            yield Candidate(token, address, host, int(said.get("priority", 0)), token == holder)
+        with suppress(NoRecord):  # it left
+            said = decode_candidate((await records.read(f"{path}/candidates/{token}")).value)
+            if said is not None:
+                yield Candidate(token, *said, token == holder)
+
+
+def decode_candidate(data: bytes) -> tuple[str, str, int] | None:
+    """Address, host and priority of its record; None where it is another's, whatever it is."""
+    try:
+        said = parse_json(data)
+        return str(said.get("address", "")), str(said.get("host", "")), int(said.get("priority", 0))
+    except (ValueError, TypeError, AttributeError):
+        return None

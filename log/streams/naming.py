@@ -22,6 +22,7 @@ from quire.log.store.editing import LogRecords
 from quire.log.store.paths import encoded
 from quire.log.streams.record import CursorRecord, no_cursor
 from quire.metadata.records import Create, Delete, NoRecord, RecordChanged, RecordExists, Step, Write
+from quire.protocol.json_text import parse_json
 from quire.protocol.log_errors import LogDamaged, LogFull, NoSuchCursor
 
 # SPDX-License-Identifier: Apache-2.0
@@ -49,8 +50,8 @@ async def find(log: LogRecords, name: str) -> CursorRecord:
 def decode_pointer(data: bytes) -> str:
     """The id in the record of a name.  `LogDamaged`."""
     try:
-        found = json.loads(data)["cursor"]
-    except (ValueError, RecursionError, KeyError, TypeError) as error:
+        found = parse_json(data)["cursor"]
+    except (ValueError, KeyError, TypeError) as error:
         raise LogDamaged(f"the name of a cursor points nowhere: {error!r}") from None
     if not isinstance(found, str) or not found.isalnum() or not found.isascii():
         raise LogDamaged(f"the name of a cursor points at {str(found)[:80]!r}")

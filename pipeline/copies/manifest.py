@@ -16,6 +16,7 @@ from crc32c import crc32c
 from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import Fragment, LedgerMetadata
 from quire.protocol.errors import LedgerError, Read
+from quire.protocol.json_text import parse_json
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -111,7 +112,7 @@ class Manifest:
     def decode(cls, data: bytes) -> "Manifest":
         """`CopyDamaged`."""
         try:
-            members = json.loads(data)
+            members = parse_json(data)
             found = members.pop("sum")
             if (members["quire"], members["format"]) != (KIND, FORMAT):
                 raise CopyDamaged(f"a manifest of format {members['format']}: this version reads format {FORMAT}")
@@ -125,7 +126,7 @@ class Manifest:
                 binascii.a2b_base64(members["metadata"]),
                 tuple(File(**file) for file in members["files"]),
             )
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CopyDamaged(f"a manifest can't be read: {error!r}") from None
 
 

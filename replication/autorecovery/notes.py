@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from quire.metadata.records import NoRecord, RecordChanged, Records, put
 from quire.metadata.store import ANY
+from quire.protocol.json_text import parse_json
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -51,7 +52,7 @@ class Note(NamedTuple):
     def decode(cls, ledger: int, data: bytes, version: int = ANY) -> "Note":
         """Of any text: what can't be read says so."""
         try:
-            value = json.loads(data)
+            value = parse_json(data)
             mark = value.get("mark")
             return cls(
                 ledger,
@@ -64,7 +65,7 @@ class Note(NamedTuple):
                 version,
                 None if mark is None else int(mark),
             )
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             return cls(ledger, "FAILED", "the note about it can't be read", 0, 0, 0, "", version)
 
 

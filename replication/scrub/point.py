@@ -7,11 +7,12 @@ Knows: the record of each scrub, by its name, and its value.  Does not know: wha
 
 import json
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from quire.metadata.records import NoRecord, Records, put
 from quire.metadata.store import ANY
 from quire.protocol.errors import MetaStore
+from quire.protocol.json_text import parse_json
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -43,20 +44,11 @@ class Points:
 
     async def read(self) -> Point | None:
         """Where one was cut off; None where none was, or it can't be read."""
-        value = await self._value()
-        try:
-            counts = {str(name): int(count) for name, count in value["counts"].items()}
-            return Point(int(value["after"]), list(map(int, value["again"])), int(value["begun_ms"]), counts)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            return None
+        return decode_point(await self._data())
 
     async def ended(self) -> int | None:
         """When the last one began, in ms since 1970; None while one is under way, or was cut off, or there was none."""
-        value = await self._value()
-        try:
-            return None if "counts" in value else int(value["begun_ms"])
-        except (ValueError, KeyError, TypeError):
-            return None
+        return decode_end(await self._data())
 
     async def write(self, point: Point) -> None:
         """A failure is no matter: then more is looked at again."""
@@ -71,9 +63,28 @@ class Points:
         with suppress(NoRecord):
             await self._records.delete(self._path, ANY)
 
-    async def _value(self) -> Any:
-        """Whatever it is; an empty one where there is none."""
+    async def _data(self) -> bytes:
+        """Empty where there is no record."""
         try:
-            return json.loads((await self._records.read(self._path)).value)
-        except (NoRecord, ValueError):
-            return {}
+            return (await self._records.read(self._path)).value
+        except NoRecord:
+            return b""
+
+
+def decode_point(data: bytes) -> Point | None:
+    """Of a record; None where it says none, or can't be read."""
+    try:
+        value = parse_json(data)
+        counts = {str(name): int(count) for name, count in value["counts"].items()}
+        return Point(int(value["after"]), list(map(int, value["again"])), int(value["begun_ms"]), counts)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def decode_end(data: bytes) -> int | None:
+    """When one began that has ended, in ms since 1970; None where the record does not say so, or can't be read."""
+    try:
+        value = parse_json(data)
+        return None if "counts" in value else int(value["begun_ms"])
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def run(name: str, directories: list[str], flags: list[str]) -> None:
 def fuzz(name: str, seconds: float, seed: int, scratch: str) -> bool:
     """One target in a process of its own; whether it found nothing."""
     new = os.path.join(scratch, name)
-    os.mkdir(new)
+    os.makedirs(new, exist_ok=True)
     found = os.path.join(scratch, f"{name}-found-")
     flags = [
         f"-max_total_time={max(1, round(seconds))}",
@@ -88,6 +89,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60, help="for each target")
     parser.add_argument("--drawn", type=int, help="so many of them, drawn by the seed")
     parser.add_argument("--seed", type=int, default=int(time.time()) % (1 << 31))
+    parser.add_argument("--new", help="a directory that keeps the inputs that reach new paths, by target")
     parser.add_argument("--run", help=argparse.SUPPRESS)
     given, rest = parser.parse_known_args()
     if given.run:
@@ -98,7 +100,10 @@ def main() -> int:
     if given.drawn is not None:
         names = random.Random(given.seed).sample(names, min(given.drawn, len(names)))
     print(f"seed {given.seed}", flush=True)
-    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(os.cpu_count()) as processes:
+    with (
+        nullcontext(given.new) if given.new else tempfile.TemporaryDirectory() as scratch,
+        ThreadPoolExecutor(os.cpu_count()) as processes,
+    ):
         good = list(processes.map(lambda name: fuzz(name, given.seconds, given.seed, scratch), names))
     bad = [name for name, is_good in zip(names, good, strict=True) if not is_good]
     print(f"{len(names) - len(bad)} of {len(names)} targets found nothing" + (f"; {', '.join(bad)} did" if bad else ""))

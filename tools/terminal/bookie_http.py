@@ -25,6 +25,7 @@ from quire.conf.parts.http import ADMIN_TOKEN
 from quire.conf.properties import ConfigurationError
 from quire.metadata.store import TOKEN_PROPERTY, BookieList, Endpoint, MetadataStore, ServiceInfo
 from quire.protocol.errors import BookieHandleNotAvailable
+from quire.protocol.json_text import parse_json
 from quire.security.tokens import tokens_in
 from quire.tools.terminal.options import (
     TOKEN_FILE_OPTION,
@@ -98,7 +99,7 @@ def said_by(bookie: str, found: ServiceInfo | None, path: str, token_file: Path 
     if found is None or found.http is None:
         return None
     try:
-        status: dict[str, Any] = json.loads(fetched(bookie, found.http, path, token_of(found, token_file).token))
+        status: dict[str, Any] = parse_json(fetched(bookie, found.http, path, token_of(found, token_file).token))
     except (OSError, ValueError):
         return None
     return status
@@ -186,6 +187,6 @@ def reason_in(body: bytes) -> str:
     """What a refusal says, in one line."""
     text = body.decode(errors="replace").strip()
     with suppress(ValueError, KeyError, TypeError):
-        said = json.loads(text)
+        said = parse_json(text)
         return f"{said['error']}; {said['next']}"
     return text

@@ -16,10 +16,10 @@ the value that it replaced was first seen, a little longer.  So a lease is over 
 
 from __future__ import annotations  # `Value.parse` goes by the types of fields as they are written
 
-import json
 from dataclasses import dataclass, field, replace
 
 from quire.log.core.values import Extra, Value, to_json
+from quire.protocol.json_text import parse_json
 from quire.protocol.log_errors import LogDamaged
 
 # SPDX-License-Identifier: Apache-2.0
@@ -45,8 +45,8 @@ class Lease(Value):
     def decode(cls, data: bytes) -> Lease:
         """`LogDamaged`."""
         try:
-            found = json.loads(data)
-        except (ValueError, RecursionError) as error:
+            found = parse_json(data)
+        except ValueError as error:
             raise LogDamaged(f"a lease can't be decoded: {error}") from None
         made = cls.parse(found)
         if made.state not in (OFF, FREE, HELD, REVOKED) or made.ms < 0:

@@ -11,11 +11,11 @@ Does not know: what the data mean, how entries are stored.
 
 from __future__ import annotations  # `Value.parse` goes by the types of fields as they are written
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from quire.log.core.values import FORMAT, Extra, Snapshot, Value, from_json, to_json
+from quire.protocol.json_text import parse_json
 from quire.protocol.log_errors import LogDamaged
 
 # SPDX-License-Identifier: Apache-2.0
@@ -62,8 +62,8 @@ class End(Value):
     def decode(cls, data: Data) -> End:
         """`LogDamaged`."""
         try:
-            found = json.loads(data)
-        except (ValueError, RecursionError) as error:
+            found = parse_json(data)
+        except ValueError as error:
             raise LogDamaged(f"the end of a snapshot can't be decoded: {error}") from None
         return cls.parse(found)
 

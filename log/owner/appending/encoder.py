@@ -58,22 +58,30 @@ def compressor(name: str) -> tuple[Compression, Compress | None]:
 
 
 def decompress(compression: int, stored: bytes, size: int) -> bytes:
-    """The body of an entry, of at most `size` bytes; `LogDamaged`, `UnknownFormat`."""
+    """The body of an entry, of `size` bytes or few more; `LogDamaged`, `UnknownFormat`."""
+    if compression == Compression.ZSTD:
+        return _of_zstd(stored, size)
+    if compression != Compression.ZLIB:
+        raise UnknownFormat(f"its compression {compression} is unknown: a newer quire reads it")
     try:
-        if compression == Compression.ZLIB:
-            inflate = zlib.decompressobj()
-            body = inflate.decompress(stored, size + 1)
-        elif compression == Compression.ZSTD:
-            import zstandard
+        return zlib.decompressobj().decompress(stored, size + 1)
+    except zlib.error as error:
+        raise LogDamaged(f"it can't be decompressed: {error}") from None
 
-            body = zstandard.ZstdDecompressor().decompress(stored, max_output_size=size)
-        else:
-            raise UnknownFormat(f"its compression {compression} is unknown: a newer quire reads it")
+
+def _of_zstd(stored: bytes, size: int) -> bytes:
+    """A frame that says how long its content is gets as much memory, whatever else is asked for: so it is looked at."""
+    try:
+        import zstandard
     except ImportError:
         raise UnknownFormat("it is compressed with zstd, which is not installed: pip install 'quire[zstd]'") from None
-    except (zlib.error, ValueError) as error:
+    try:
+        said = zstandard.frame_content_size(stored)
+        if said > size:
+            raise LogDamaged(f"it can't be decompressed: its zstd frame has {said} bytes, not {size}")
+        return zstandard.ZstdDecompressor().decompress(stored, max_output_size=size)
+    except zstandard.ZstdError as error:
         raise LogDamaged(f"it can't be decompressed: {error}") from None
-    return body
 
 
 class Encoder:

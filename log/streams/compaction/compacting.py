@@ -15,6 +15,7 @@ from contextlib import aclosing, suppress
 
 from quire.log.core.manifest import Manifest
 from quire.log.core.streams.compaction import Compact, Newest, has_news
+from quire.log.owner.claims import token_of
 from quire.log.store.kept import Kept
 from quire.log.streams.compaction.input import records_of
 from quire.log.streams.compaction.ledgers import CompactedLedgers
@@ -134,10 +135,10 @@ class Compaction:
     async def _held(self) -> int | None:
         """The version of the claim, if it is this handle's."""
         try:
-            data, version = await self._log.records.read(self._claim)
+            found = await self._log.records.read(self._claim)
         except NoRecord:
             return None
-        return version if json.loads(data).get("token") == self._log.holder else None
+        return found.version if token_of(found) == self._log.holder else None
 
     async def _give_back(self) -> None:
         version = await self._held()

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from quire.metadata.records import NoRecord, Records, put
 from quire.metadata.store import ANY
 from quire.protocol.errors import MetaStore
+from quire.protocol.json_text import parse_json
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -35,12 +36,8 @@ class Resume:
     async def read(self) -> list[Stretch]:
         """What is left of a pass that was cut off; nothing where none was, or its note can't be read."""
         try:
-            value = json.loads((await self._records.read(self._path)).value)
-            return [
-                Stretch(tuple(map(str, bookies)), int(after), None if until is None else int(until))
-                for bookies, after, until in value
-            ]
-        except (NoRecord, ValueError, TypeError):
+            return decode_left((await self._records.read(self._path)).value)
+        except NoRecord:
             return []
 
     async def write(self, left: list[Stretch]) -> None:
@@ -51,3 +48,14 @@ class Resume:
                     await self._records.delete(self._path, ANY)
                 return
             await put(self._records, self._path, json.dumps(left).encode())
+
+
+def decode_left(data: bytes) -> list[Stretch]:
+    """What a note says that is left; nothing where it can't be read."""
+    try:
+        return [
+            Stretch(tuple(map(str, bookies)), int(after), None if until is None else int(until))
+            for bookies, after, until in parse_json(data)
+        ]
+    except (ValueError, TypeError):
+        return []

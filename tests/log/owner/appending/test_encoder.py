@@ -1,6 +1,10 @@
 """What an owner's appends become: places, stamps, parts, compression."""
 
+import struct
+import sys
+
 import pytest
+import zstandard
 
 from quire.log.core.batch import Records, encode_body
 from quire.log.core.frame import Assembler, unpack_header
@@ -10,6 +14,7 @@ from quire.protocol.log_errors import LogDamaged, UnknownFormat
 
 # SPDX-License-Identifier: Apache-2.0
 
+FRAME, EMPTY_BLOCK = b"\x28\xb5\x2f\xfd\xe0", b"\x01\0\0"  # of zstd, one segment, with 8 bytes of content size
 SEGMENT = Segment(3, 70, 1, 100, 1000)
 
 
@@ -33,7 +38,7 @@ def test_stamps_never_fall():
     assert stamps == [500, 600, 600, 700]
 
 
-@pytest.mark.parametrize("name", ["none", "zlib"])
+@pytest.mark.parametrize("name", ["none", "zlib", "zstd"])
 def test_large_batches_are_cut(name):
     """Into parts, of which the last completes all records; the count of entries goes with them."""
     encoder = Encoder(SEGMENT, 0, 100, name)
@@ -56,24 +61,41 @@ def test_an_entry_of_nothing():
     assert (encoder.entries, unpack_header(between).stamp, encoder.ordinal) == (3, 7, 2)
 
 
-def test_compression_that_is_not_there():
+def test_compression_that_is_not_there(monkeypatch):
     """Neither to write nor to read, and the error says what installs it."""
-    try:
-        import zstandard  # noqa: F401
-    except ImportError:
-        with pytest.raises(ValueError, match=r"quire\[zstd\]"):
-            compressor("zstd")
-        with pytest.raises(UnknownFormat, match=r"quire\[zstd\]"):
-            decompress(2, b"", 1)
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(ValueError, match=r"quire\[zstd\]"):
+        compressor("zstd")
+    with pytest.raises(UnknownFormat, match=r"quire\[zstd\]"):
+        decompress(2, b"", 1)
     with pytest.raises(UnknownFormat, match="compression 7"):
         decompress(7, b"", 1)
 
 
-def test_bytes_that_do_not_decompress():
-    """Damage; and never more than was announced is made of them."""
-    _, compress = compressor("zlib")
-    body = encode_body(Records([bytes(10_000)]))
+@pytest.mark.parametrize("name", ["zlib", "zstd"])
+def test_bytes_that_do_not_decompress(name):
+    """Damage: other bytes, fewer, another length."""
+    kind, compress = compressor(name)
+    body = encode_body(Records([bytes(range(256)) * 40]))
+    stored = compress(body)
+    assert decompress(kind, stored, len(body)) == body
+    with pytest.raises(LogDamaged, match="can't be decompressed"):
+        decompress(kind, b"neither zlib nor zstd", 100)
+    for wrong in (stored[:-5], stored[: len(stored) // 2]):
+        try:
+            assert decompress(kind, wrong, len(body)) != body
+        except LogDamaged:
+            assert name == "zstd"
+
+
+def test_never_more_is_made_of_bytes_than_was_announced():
+    """However much is in them, or they say that there is."""
+    body = bytes(1 << 20)
+    assert len(decompress(1, compressor("zlib")[1](body), 100)) == 101
+    for stored in (compressor("zstd")[1](body), FRAME + struct.pack("<Q", 1 << 45) + EMPTY_BLOCK):
+        with pytest.raises(LogDamaged, match="its zstd frame has"):
+            decompress(2, stored, 100)
+    unsaid = zstandard.ZstdCompressor(write_content_size=False).compress(body)
+    assert decompress(2, unsaid, len(body)) == body
     with pytest.raises(LogDamaged):
-        decompress(1, b"no zlib", 100)
-    assert len(decompress(1, compress(body), 100)) == 101
-    assert decompress(1, compress(body), len(body)) == body
+        decompress(2, unsaid, 100)

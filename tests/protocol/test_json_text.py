@@ -1,0 +1,34 @@
+"""JSON of others: a value, or one kind of error."""
+
+import pytest
+
+from quire.protocol.json_text import parse_json
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def test_what_is_json_is_its_value() -> None:
+    """Of bytes and of text."""
+    assert parse_json(b' {"a": [1, 2.5, null, true, "\xc3\xa4"]} ') == {"a": [1, 2.5, None, True, "ä"]}
+    assert parse_json('"ä"') == "ä"
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "Expecting value"),
+        (b"{", "Expecting property name"),
+        (b"1 2", "Extra data"),
+        (b'"\xff"', "can't decode"),
+        (b"[" * 100_000, "nested too deep"),
+        (b'{"a":' * 100_000, "nested too deep"),
+        (b"1" * 5_000, "digits"),
+        (b"1e999", "too large: 1e999"),
+        (b"[-Infinity]", "-Infinity is no number"),
+        (b"NaN", "NaN is no number"),
+    ],
+)
+def test_whatever_else_it_is_has_one_kind_of_error(data: bytes, why: str) -> None:
+    """`ValueError`, the deep and the infinite among it."""
+    with pytest.raises(ValueError, match=why):
+        parse_json(data)
