@@ -34,6 +34,14 @@ def location(log: int, record: int) -> int:
     return log << 32 | (record + SIZE.size)
 
 
+def record_at(place: int, ledger: int, entry: int) -> tuple[int, int]:
+    """Log and offset of the record that an entry's location names; `StorageError` when no record can be there."""
+    log, record = place >> 32, (place & 0xFFFFFFFF) - SIZE.size
+    if log < 0 or record < 0:
+        raise StorageError(f"Apache's index says that entry {entry} of ledger {ledger} is at {place:#x}: nothing is")
+    return log, record
+
+
 class ApacheIndex(ABC):
     """The locations of one ledger directory, given out as runs of our own index."""
 
@@ -83,7 +91,7 @@ class ApacheIndex(ABC):
         places = self.locations(ledger, entry, min(count, RUN_ENTRIES_MAX))
         if not places or not places[0]:
             return None
-        log, start = places[0] >> 32, (places[0] & 0xFFFFFFFF) - SIZE.size
+        log, start = record_at(places[0], ledger, entry)
         sizes = [after - before - SIZE.size for before, after in itertools.pairwise(places)]
         wanted = 0
         total = 0

@@ -144,8 +144,11 @@ class Tally:
         self._sizes: defaultdict[int, int] = defaultdict(int)
 
     def add(self, some: Iterable[Row]) -> None:
+        """`StorageError` when one is no run."""
         rows, sizes, unpack = self._rows, self._sizes, START.unpack_from
         for key, value in some:
+            if len(value) < START.size:
+                raise StorageError(f"index row {key.hex()}: {len(value)} bytes are too few")
             kind, log, _offset, count, size = unpack(value)
             rows[log] += 1
             if kind == EQUAL:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from quire.bookie.apache.idx_files import Pages, idx_ledgers
-from quire.bookie.apache.index import ApacheIndex, Locations
+from quire.bookie.apache.index import ApacheIndex, Locations, record_at
 from quire.bookie.apache.left_index import has_idx, has_locations
 from quire.bookie.apache.takeover import Moving
 from quire.bookie.directory.records import damaged, damages
@@ -276,7 +276,7 @@ def _apache(apache: ApacheIndex, own: RunIndex | None, logs: LogFiles, ledger: i
             for entry, place in enumerate(places, at):
                 if own is not None and own.find(ledger, entry) is not None:
                     continue
-                log, start = place >> 32, (place & 0xFFFFFFFF) - SIZE.size
+                log, start = record_at(place, ledger, entry)
                 head = logs.read(log, start, SIZE.size + IDS.size)
                 size = SIZE.unpack_from(head)[0] if len(head) == SIZE.size + IDS.size else 0
                 whole = size >= IDS.size and len(logs.read(log, start + SIZE.size + size - 1, 1)) == 1

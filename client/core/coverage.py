@@ -15,7 +15,7 @@ with a damaged one holds is not known.
 from collections.abc import Callable, Sequence
 
 from quire.client.core.quorum import NEGATIVE, Quorums
-from quire.protocol.digest import HEADER, Digest
+from quire.protocol.digest import ENTRY_ID_MAX, HEADER, Digest
 from quire.protocol.errors import (
     OK,
     BookieHandleNotAvailable,
@@ -103,12 +103,20 @@ class Coverage:
     def _of_entry(self, body: bytes) -> int:
         self.digest.open(self.ledger, -1, body)
         _ledger, entry, lac, length = HEADER.unpack_from(body)
+        self._check(lac, length)
         self.length = max(self.length, length)
         self.highest = max(self.highest, entry)
         return int(lac)
 
     def _of_lac(self, body: bytes) -> int:
-        return self.digest.open_lac(self.ledger, body)
+        lac = self.digest.open_lac(self.ledger, body)
+        self._check(lac, 0)
+        return lac
+
+    def _check(self, lac: int, length: int) -> None:
+        """`DigestMatch` for what no writer says, though its sum is right: CRC32C is no secret."""
+        if not -1 <= lac < ENTRY_ID_MAX or length < 0:
+            raise DigestMatch(f"ledger {self.ledger}: a last confirmed entry of {lac} and a length of {length} can't be")
 
     def _take(self, index: int, code: int, bodies: Sequence[tuple[bytes, Callable[[bytes], int]]]) -> None:
         if index in self.answered:

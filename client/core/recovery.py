@@ -266,10 +266,11 @@ class RecoveryMachine:
             self._store_end(effects)
 
     def _measured(self, given: LengthAnswer, effects: list[Effect]) -> None:
-        if given.length is None:
+        if given.length is None or given.length < 0:
+            reason = given.reason or f"it says {given.length}"
             self._fail(
                 LedgerRecovery.code,
-                f"can't read entry {self.base}, the last one confirmed, for the ledger's length: {given.reason}",
+                f"can't read entry {self.base}, the last one confirmed, for the ledger's length: {reason}",
                 effects,
             )
             return

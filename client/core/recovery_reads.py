@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 
 from quire.client.core.quorum import NEGATIVE, Quorums
 from quire.client.core.recovery_messages import ReadAnswer, RecoveryRead, RecoveryRun, RunAnswer
-from quire.protocol.digest import HEADER, Digest
+from quire.protocol.digest import ENTRY_ID_MAX, HEADER, Digest
 from quire.protocol.errors import OK, BookieHandleNotAvailable, DigestMatch
 
 # SPDX-License-Identifier: Apache-2.0
@@ -98,7 +98,7 @@ class RecoveryReads:
             if self._again:
                 self._ask(self._entry(heappop(self._again)), 1, asks)
             elif self._next > self._known:
-                if len(self._entries) >= self._beyond:
+                if len(self._entries) >= self._beyond or self._next > ENTRY_ID_MAX:
                     break
                 read = self._entry(self._next)
                 self._next += 1
@@ -201,7 +201,10 @@ class RecoveryReads:
             payload = self._digest.open(self._ledger, entry, body)
         except DigestMatch:
             return DigestMatch.code
-        self.found[entry] = payload, HEADER.unpack_from(body)[3]
+        length = HEADER.unpack_from(body)[3]
+        if length < len(payload) or entry == ENTRY_ID_MAX:  # which no writer writes
+            return DigestMatch.code
+        self.found[entry] = payload, length
         self._held_bytes += len(body)
         self._largest = max(self._largest, len(body))
         return OK

@@ -21,6 +21,8 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
+from tests.fuzz.registry import registered
+
 # SPDX-License-Identifier: Apache-2.0
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -49,8 +51,8 @@ def run(name: str, directories: list[str], flags: list[str]) -> None:
     import atheris
 
     with atheris.instrument_imports(include=["quire"]):
-        from tests.fuzz.targets import TARGETS
-    atheris.Setup([sys.argv[0], *flags, *directories], partial(timed, TARGETS[name]))
+        found = registered()[name]
+    atheris.Setup([sys.argv[0], *flags, *directories], partial(timed, found))
     atheris.Fuzz()
 
 

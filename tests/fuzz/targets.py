@@ -7,35 +7,48 @@ to be safe, too.
 """
 
 import struct
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
+from errno import EINVAL
 from unittest.mock import patch
 
 from crc32c import crc32c
 
-from quire.bookie.admin.http import head_of
+from quire.bookie.admin.gate import Gate, Keys
+from quire.bookie.admin.gc_paths import flags
+from quire.bookie.admin.http import Answer, Asked, Head, head_of
+from quire.bookie.admin.recovery_paths import given
 from quire.bookie.apache import idx_files
 from quire.bookie.apache import journal as apache_journal
 from quire.bookie.files import StorageError
 from quire.bookie.index import ledger_table
+from quire.bookie.index.rocks_check import first_bad
+from quire.bookie.index.run import Run, Tally, encode_run
+from quire.bookie.index.sequences import Sequences
 from quire.bookie.journal import format as journal
 from quire.bookie.journal import mark
+from quire.bookie.layout import SEQUENCES
 from quire.bookie.lifecycle.cookie import Cookie, IdentityError
 from quire.bookie.logs import format as logs
 from quire.bookie.logs.walk import LogWalk
-from quire.bookie.upkeep.store_notes import Seen
+from quire.bookie.offline import salvage
+from quire.bookie.upkeep.store_notes import Seen, note_of
+from quire.client.handles import copies
 from quire.client.placement.place_sources import parse_places
 from quire.conf import properties
 from quire.log.core import frame, manifest, publishing
+from quire.log.core.batch import Batch
 from quire.log.core.machine import snapshot_ledger
 from quire.log.core.machine.lease import Lease
+from quire.log.core.pieces import Cutter
 from quire.log.core.streams import cursor_entries as acks
 from quire.log.core.streams.cursor_value import CursorValue
+from quire.log.owner import claims
+from quire.log.owner.appending.encoder import decompress
 from quire.log.store import paths
 from quire.log.streams.naming import decode_pointer
 from quire.metadata import address
 from quire.metadata.formats import ledger_codec, repair_text, service_info
+from quire.metadata.ledger import Fragment, LedgerMetadata, LedgerState
+from quire.metadata.store import Versioned
 from quire.metadata.zk.layout import parse_layout
 from quire.pipeline.copies.manifest import CopyDamaged
 from quire.pipeline.copies.manifest import Manifest as CopyManifest
@@ -43,53 +56,27 @@ from quire.pipeline.core.selection import Selection
 from quire.protocol import availability, v2, v3, varint
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import DigestMatch, MetadataSerialization, MetaStore, WireError
+from quire.protocol.json_text import parse_json
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
 from quire.protocol.wire import Requests
+from quire.replication.autorecovery.audits.resume import decode_left
 from quire.replication.autorecovery.notes import Note
+from quire.replication.scrub import point
 from quire.security import digest_md5, jaas, rights
 from quire.security.exchange import NotAuthenticated
 from tests.bookie.fakes.disk import Disk
+from tests.fuzz.registry import FRAME_BYTES_MAX, cut, fed, refused_as, target
 
 # SPDX-License-Identifier: Apache-2.0
 
-FRAME_BYTES_MAX = 1 << 16
 SEGMENT_START, SALT = 512, 7
+SHAPE, COMPRESSED = struct.Struct(">HI"), struct.Struct(">BI")
+OPEN_PATH = "/healthz"
+GATE = Gate([{("GET", OPEN_PATH): lambda _: Answer(200, b"")}], Keys(frozenset({OPEN_PATH})))
+PLACES_MAX = 32  # of an index file that are looked at
+LEDGER = LedgerMetadata(1, 1, 1, LedgerState.OPEN, -1, 0, (Fragment(0, ("a:1",)),), DigestType.CRC32C, b"")
+SUM = Digest(DigestType.CRC32C, b"")
 RUNS_MAX = 10_000  # of a list, so that what is looked for is not the time that its own bound of millions allows
-Target = Callable[[bytes], None]
-TARGETS: dict[str, Target] = {}
-# The decoders, as `module.function` or `module.Class.function`, that a target stands for.
-COVERED: dict[str, str] = {}
-
-
-def target(*decoders: str) -> Callable[[Target], Target]:
-    """Registers one by its name, for those decoders."""
-
-    def add(function: Target) -> Target:
-        TARGETS[function.__name__] = function
-        COVERED.update(dict.fromkeys(decoders, function.__name__))
-        return function
-
-    return add
-
-
-@contextmanager
-def refused_as(*kinds: type[BaseException]) -> Iterator[None]:
-    """What a decoder may raise."""
-    with suppress(*kinds):
-        yield
-
-
-def cut(data: bytes) -> list[bytes]:
-    """The rest after the first byte, in pieces of that size; 0: in one."""
-    size, rest = (data[0], data[1:]) if data else (0, b"")
-    return [rest[at : at + size] for at in range(0, len(rest), size)] if size else [rest]
-
-
-def fed(receiver: Any, data: bytes) -> None:
-    """A receiver raises nothing; once it has failed it gives nothing more."""
-    for piece in cut(data):
-        found = receiver.feed(piece)
-        assert not (found and receiver.failure and receiver.feed(piece))
 
 
 # -- from peers -------------------------------------------------------------------------------------------------------
@@ -154,7 +141,18 @@ def token(data: bytes) -> None:
 
 @target("bookie.admin.http.head_of")
 def http_head(data: bytes) -> None:
-    head_of(data)
+    head = head_of(data)
+    if isinstance(head, Head):
+        refused = GATE.refusal(head)
+        assert refused is not None or head.path == OPEN_PATH
+
+
+@target("protocol.json_text.parse_json", "bookie.admin.gc_paths.flags", "bookie.admin.recovery_paths.given")
+def http_body(data: bytes) -> None:
+    with refused_as(ValueError):
+        parse_json(data)
+    flags(data, ("a", "b"), False)
+    given(Asked("PUT", "/", data))
 
 
 # -- from the metadata store ------------------------------------------------------------------------------------------
@@ -247,6 +245,54 @@ def cluster_facts(data: bytes) -> None:
     Note.decode(1, data)
 
 
+@target("client.handles.copies.mark_of", "bookie.upkeep.store_notes.note_of", "log.owner.claims.token_of",
+        "log.owner.claims.decode_candidate", "replication.autorecovery.audits.resume.decode_left",
+        "replication.scrub.point.decode_point", "replication.scrub.point.decode_end")  # fmt: skip
+def store_marks(data: bytes) -> None:
+    copies.is_on_its_way(LEDGER.with_custom(copies.MARK, data))
+    with refused_as(MetaStore):
+        note = note_of(data)
+        assert max(0, note["number"], note["ledgers"]) >= 0
+    claims.token_of(Versioned(data, 1))
+    claims.decode_candidate(data)
+    decode_left(data)
+    point.decode_point(data)
+    point.decode_end(data)
+
+
+# -- from logs' ledgers, which whoever may write to them wrote --------------------------------------------------------
+
+
+@target("log.core.batch.Batch", "log.core.pieces.Cutter.feed")
+def log_batches(data: bytes) -> None:
+    """After records and bytes of values: a body, whole and in parts.  Whoever reads it, they get the same values."""
+    count, size = SHAPE.unpack(data[: SHAPE.size].ljust(SHAPE.size, b"\0"))
+    body = data[SHAPE.size :]
+    values = None
+    with refused_as(LogDamaged, UnknownFormat):
+        batch = Batch(body, 0, 0, 0, count, size)
+        for column in ("keys", "times", "headers", "indexes", "producers"):
+            with refused_as(LogDamaged):
+                found = getattr(batch, column)
+                assert not found or column == "producers" or len(found) == count
+        values = batch.values
+        assert len(values) == len(batch.offsets) == count
+    with refused_as(LogDamaged, UnknownFormat):
+        cutter, pieces = Cutter(count, len(body)), [b""] * count
+        for part in cut(data[:1] + body):
+            for piece in cutter.feed(part):
+                pieces[piece.record] += piece.data
+        assert cutter.is_done
+        assert values is None or pieces == values
+
+
+@target("log.owner.appending.encoder.decompress")
+def compressed(data: bytes) -> None:
+    kind, size = COMPRESSED.unpack(data[: COMPRESSED.size].ljust(COMPRESSED.size, b"\0"))
+    with refused_as(LogDamaged, UnknownFormat):
+        assert len(decompress(kind, data[COMPRESSED.size :], size)) <= size + 1
+
+
 # -- from files -------------------------------------------------------------------------------------------------------
 
 
@@ -304,10 +350,67 @@ def ledger_row(data: bytes) -> None:
         assert ledger_table.decode(1, ledger_table.encode(found)) == found
 
 
-@target("bookie.apache.idx_files.decode_idx_header")
+@target("bookie.apache.idx_files.decode_idx_header", "bookie.apache.idx_files.Pages", "bookie.apache.index.ApacheIndex")
 def idx_header(data: bytes) -> None:
+    """As a file's head; then as its first locations, in the log of the same bytes."""
     with refused_as(StorageError):
         idx_files.decode_idx_header("here", data)
+
+    def read_log(log: int, offset: int, count: int) -> bytes:
+        if log:
+            raise FileNotFoundError
+        if offset < 0 or count < 0:
+            raise OSError(EINVAL, "no such place")
+        return data[offset : offset + count]
+
+    disk = Disk()
+    handle = disk.open(f"/i/{idx_files.idx_path(1)}", create=True)
+    disk.write(handle, [bytes(idx_files.IDX_HEADER_BYTES), data], 0)
+    disk.close(handle)
+    pages = idx_files.Pages(disk, "/i", read_log, lambda ledger: None)
+    for entry in range(min(PLACES_MAX, len(data) // 8)):
+        with refused_as(StorageError, FileNotFoundError):
+            run = pages.find(1, entry, 8)
+            assert run is None or (run.ledger, run.first) == (1, entry)
+
+
+@target("bookie.index.run.Run", "bookie.index.run.Tally.add", "bookie.index.rocks_check.first_bad",
+        "bookie.index.sequences.Sequences")  # fmt: skip
+def index_files(data: bytes) -> None:
+    """As a row, as one of RocksDB's files of records, and as the file beside the two."""
+    with refused_as(StorageError):
+        run = Run(1, 1, data)
+        assert encode_run(run.log, run.offset, run.sizes(), run.sums()) == data or len(set(run.sizes())) == 1
+        assert run.part(run.first, run.last)[1] == encode_run(run.log, run.offset, run.sizes(), run.sums())
+    with refused_as(StorageError):
+        Tally().add([(bytes(16), data)])
+    bad = first_bad(data)
+    assert bad is None or 0 <= bad.offset < len(data)
+    for whole in (data, data + struct.pack(">I", crc32c(data))):
+        disk = Disk()
+        disk.replace(f"/i/{SEQUENCES}", whole)
+        with refused_as(StorageError):
+            Sequences(disk, "/i")
+
+
+@target("bookie.offline.salvage.entries")
+def salvaged(data: bytes) -> None:
+    """Each byte of an entry log is one of a record or of a hole."""
+
+    def opened(ledger: int, entry: int, body: bytes) -> bytes | None:
+        try:
+            return SUM.open(ledger, entry, body)
+        except DigestMatch:
+            return None
+
+    disk, at = Disk(), 0
+    handle = disk.open("/l/0.log", create=True)
+    disk.write(handle, [data], 0)
+    disk.close(handle)
+    for found in salvage.entries(disk, "/l/0.log", 0, len(data), opened):
+        assert found.offset >= at
+        at = found.offset + found.size + (0 if found.body is None else logs.SIZE.size)
+        assert at <= len(data)
 
 
 @target("bookie.apache.journal.read_last_mark", "bookie.apache.journal.JournalFile.records")

@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.__main__ import CORPUS, TooSlow, timed
-from tests.fuzz.targets import COVERED, TARGETS
+from tests.fuzz.registry import COVERED, registered
 from tests.tidy import PACKAGES
 
 # SPDX-License-Identifier: Apache-2.0
 
 ROOT = Path(__file__).parents[2]
 SEEDS = [(path.parent.name, path) for path in sorted(CORPUS.glob("*/*"))]
+TARGETS = registered()
 NAMES = {"decode", "parse", "decoded"}
 BEGINNINGS = ("decode_", "parse_", "unpack_")
 # Functions of such names that see only what another one has let through.

@@ -11,14 +11,16 @@ from quire.client.core.recovery import ILLEGAL, INPUTS, TRANSITIONS, RecoveryMac
 from quire.client.core.recovery_messages import (
     Begin,
     EndStored,
+    Failed,
     FenceAnswer,
+    LengthAnswer,
     Marked,
     ReadAnswer,
     Recovered,
     StoreEnd,
     StoreFailed,
 )
-from quire.protocol.digest import Digest, DigestType
+from quire.protocol.digest import ENTRY_ID_MAX, HEADER, Digest, DigestType
 from quire.protocol.errors import OK, LedgerRecovery, MetaStore
 from tests.client.fakes.cluster import NO_ENTRY, TIMED_OUT
 
@@ -181,3 +183,54 @@ def test_a_damaged_fence_answer_covers_but_brings_no_lac():
     machine.handle(FenceAnswer(1, 0, DIGEST.entry(1, 4, 3, 50, b"x" * 10)))
     assert machine.state is RecoveryState.READING
     assert machine.base == 3
+
+
+@pytest.mark.parametrize(
+    "header",
+    [(1, 0, -1, -1), (1, 0, -2, 0), (1, 0, ENTRY_ID_MAX, 0), (1, 0, -(1 << 63), 0)],
+    ids=["length", "lac below none", "lac above all", "lac of the other end"],
+)
+def test_an_entry_that_no_writer_writes_says_nothing(header):
+    """Its sum is right, for CRC32C is no secret: it is as bytes whose sum is wrong, and the others are believed."""
+    machine = RecoveryMachine(1, Quorums(3, 3, 2), DIGEST, Limits())
+    machine.handle(Begin())
+    machine.handle(Marked(0, ("b0", "b1", "b2")))
+    packed = HEADER.pack(*header)
+    machine.handle(FenceAnswer(0, OK, packed + DIGEST.of(packed, b"")))
+    machine.handle(FenceAnswer(1, OK, DIGEST.entry(1, 4, 3, 50, b"x")))
+    assert (machine.state, machine.base) == (RecoveryState.READING, 3)
+
+
+def test_an_entry_that_is_longer_than_its_ledger_is_not_found():
+    """What comes of it would have a length below 0."""
+    machine, _asked = reading()
+    machine.handle(ReadAnswer(0, 0, OK, DIGEST.entry(1, 0, -1, 2, b"abc")))
+    assert machine.last == -1
+    machine.handle(ReadAnswer(0, 1, OK, DIGEST.entry(1, 0, -1, 3, b"abc")))
+    assert (machine.last, machine.length) == (0, 3)
+
+
+def test_a_recovery_ends_at_the_last_id_that_there_is():
+    """Nothing above it can be asked for, and an entry with it can't be."""
+    machine = RecoveryMachine(1, Quorums(3, 3, 2), DIGEST, Limits())
+    machine.handle(Begin())
+    machine.handle(Marked(0, ("b0", "b1", "b2")))
+    top = DIGEST.entry(1, ENTRY_ID_MAX - 1, ENTRY_ID_MAX - 1, 5, b"x")
+    asked = [ask for index in range(2) for ask in machine.handle(FenceAnswer(index, OK, top))]
+    assert {ask.entry for ask in asked} == {ENTRY_ID_MAX}
+    for index in range(3):
+        effects = machine.handle(ReadAnswer(ENTRY_ID_MAX, index, OK, DIGEST.entry(1, ENTRY_ID_MAX, 0, 9, b"y")))
+    assert machine.state is RecoveryState.FAILED
+    assert f"whether entry {ENTRY_ID_MAX} exists" in effects[-1].reason
+
+
+def test_a_length_below_zero_is_none():
+    """Nothing is above the last entry confirmed, and that says that its ledger was shorter than nothing."""
+    machine = RecoveryMachine(1, Quorums(1, 1, 1), DIGEST, Limits())
+    machine.handle(Begin())
+    machine.handle(Marked(0, ("b0",)))
+    machine.handle(FenceAnswer(0, OK, DIGEST.entry(1, 0, 0, 5, b"x")))
+    machine.handle(ReadAnswer(1, 0, NO_ENTRY, None))
+    assert machine.state is RecoveryState.MEASURING
+    (failed,) = [each for each in machine.handle(LengthAnswer(-3)) if isinstance(each, Failed)]
+    assert "it says -3" in failed.reason

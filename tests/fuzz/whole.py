@@ -1,0 +1,292 @@
+"""
+What is fuzzed as a whole: a bookie that is sent any bytes, and a client that is answered with any.
+
+Whatever comes ends that connection at most.  Nothing is raised and nothing is logged as a fault of ours; a bookie still
+starts with what it took, and has every entry that it acknowledged; a client answers each of its callers.
+"""
+
+from collections import deque
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.logger import LogEvent, capturedLogs, formatEvent
+
+from quire.bookie.server.listener import Listener
+from quire.bookie.server.service import Service
+from quire.bookie.storage.storage import Storage
+from quire.bookie.storage.workers import InlineWorkers
+from quire.client.connections.opening import Opening
+from quire.client.core.append.messages import Acked, Limits, SendAdds
+from quire.client.core.quorum import Quorums
+from quire.client.core.recovery import RecoveryMachine, RecoveryState
+from quire.client.core.recovery_messages import (
+    Begin,
+    EndStored,
+    Fence,
+    FenceAnswer,
+    FindLength,
+    LengthAnswer,
+    Marked,
+    MarkInRecovery,
+    ReadAnswer,
+    RecoveryRead,
+    RecoveryRun,
+    RunAnswer,
+    StoreEnd,
+)
+from quire.metadata.ledger import Fragment, LedgerMetadata, LedgerState
+from quire.protocol.digest import ENTRY_ID_MAX, HEADER, Digest, DigestType
+from quire.protocol.errors import (
+    OK,
+    BookieHandleNotAvailable,
+    NoSuchEntry,
+    NoSuchLedgerExists,
+    Status,
+    Timeout,
+    WireError,
+)
+from quire.protocol.messages import AddAcks
+from quire.security.authentication import SaslOfClient
+from quire.security.jaas import Account
+from tests.bookie.fakes.disk import Disk, options_of
+from tests.bookie.fakes.wires import BOOKIE, HOST, KEY, Client, Wire
+from tests.client.fakes import scripted
+from tests.client.fakes.scripted import Net, batch, make_pool
+from tests.fuzz.registry import FRAME_BYTES_MAX, cut, target
+
+# SPDX-License-Identifier: Apache-2.0
+
+STEPS_MAX = 2_000  # of a recovery; each step takes from the input, or somebody has nothing
+NOTHING, FAR = 0, 64
+DIGEST = Digest(DigestType.CRC32C, b"")
+BOOKIES = "a:1", "b:1", "c:1"
+RECORD = LedgerMetadata(3, 3, 2, LedgerState.OPEN, -1, 0, (Fragment(0, BOOKIES),), DIGEST.kind, b"")
+CODES = NoSuchEntry.code, OK, NoSuchLedgerExists.code, OK, Timeout.code, OK, BookieHandleNotAvailable.code, -999
+ANSWERED_S = 600.0  # by then each request has an answer, or its connection is over
+TURNS = 10
+
+
+def faults(events: list[LogEvent]) -> list[str]:
+    """What a reader of the log would report to us."""
+    return [
+        str(formatEvent(event)) for event in events if "log_failure" in event or event["log_level"].name == "critical"
+    ]
+
+
+def turn(clock: Clock) -> None:
+    for _ in range(TURNS):
+        clock.advance(0)
+
+
+class Serving:
+    """A bookie on a simulated disk, as its process begins."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+        self.clock = Clock()
+        self.clock.advance(1_700_000_000)
+        options = options_of(frame_bytes_max=FRAME_BYTES_MAX)
+        self.storage = Storage(options, self.clock, disk, open_rows=disk.open_rows, workers=InlineWorkers())
+        self._service = Service(self.clock, options, self.storage, BOOKIE)
+        self.storage.listen(self._service)
+        self.storage.start()
+        self._listener = Listener(self.clock, options, self._service)
+        self._listener.startFactory()
+
+    def connect(self) -> Client:
+        connection, wire = self._listener.buildProtocol(None), Wire(1000, HOST)
+        connection.makeConnection(wire)
+        return Client(connection, wire)
+
+    def entry(self, ledger: int, entry: int) -> bytes:
+        found: list[Any] = []
+        Deferred.fromCoroutine(_of(self.storage.read(ledger, entry))).addBoth(found.append)
+        turn(self.clock)
+        return bytes(found[0])
+
+
+async def _of(value: Any) -> Any:
+    return await value if isinstance(value, Deferred) else value
+
+
+@target("bookie.server.service.Service", "bookie.server.admission.judge.Judge")
+def bookie(data: bytes) -> None:
+    with capturedLogs() as events:
+        serving = Serving(Disk())
+        client = serving.connect()
+        for piece in cut(data):
+            if not client.closed:
+                client.send(piece)
+        turn(serving.clock)
+        answers = client.replies()
+        stored = [
+            (each.ledger, entry, serving.entry(each.ledger, entry))
+            for each in answers
+            if isinstance(each, AddAcks) and each.status is Status.EOK
+            for entry in range(each.first, each.first + each.count)
+        ]
+        again = Serving(serving.disk.killed())
+        for ledger, entry, body in stored:
+            assert again.entry(ledger, entry) == body
+        serving.clock.advance(ANSWERED_S)
+        client.lose()
+    assert not faults(events), faults(events)
+
+
+@target("client.connections.link.Link", "client.connections.link_v2.LinkV2", "client.connections.link_v3.LinkV3")
+def client(data: bytes) -> None:
+    """Its first byte chooses the protocol; what the client asked waits on that one connection."""
+    with capturedLogs() as events:
+        net = Net()
+        pool = make_pool(net, protocol="v3" if data[:1] > b"\x7f" else "v2")
+        sink, over = scripted.Listener(), 3 if data[:1] > b"\x7f" else 2
+        channel = pool.add_channel(scripted.BOOKIE, 1, sink)
+        channel.send(batch(1, 0, 3))
+        asked: list[Deferred[Any]] = [
+            pool.read(scripted.BOOKIE, 1, 0),
+            pool.batch_read(scripted.BOOKIE, 1, 1, 5, 1 << 16),
+        ]
+        if over == 3:
+            asked += [
+                pool.read(scripted.BOOKIE, 1, 0, KEY),
+                pool.read_lac(scripted.BOOKIE, 1),
+                pool.write_lac(scripted.BOOKIE, 1, KEY, bytes(20), 1),
+                pool.force(scripted.BOOKIE, 1),
+                pool.list_entries(scripted.BOOKIE, 1),
+                pool.info(scripted.BOOKIE),
+                pool.long_poll(scripted.BOOKIE, 1, 0, 1000),
+                pool.read_run(scripted.BOOKIE, 1, 7, 5, 1 << 16),
+            ]
+        answers: list[object] = []
+        for each in asked:
+            each.addCallback(answers.append)
+        peer = net.accept()
+        for piece in cut(data[1:]):
+            if not peer.transport.aborted and not peer.transport.disconnecting:
+                peer.say(piece)
+        peer.lose()
+        turn(net)
+        while net.asked:
+            net.refuse()
+        net.advance(ANSWERED_S)
+        while net.asked:
+            net.refuse()
+        turn(net)
+        assert len(answers) == len(asked), [each for each in asked if not each.called]
+        assert sum(count for _first, count, _code in sink.acks) <= 3
+        assert sink.failures or sorted(sink.ids() + [e for e in range(3) if e not in sink.ids()]) == [0, 1, 2]
+    assert not faults(events), faults(events)
+
+
+class Opened:
+    """A connection that begins."""
+
+    name = "bookie b"
+
+    def __init__(self, tls: bool, provider: SaslOfClient | None) -> None:
+        self.said = bytearray()
+        self.ends = self.secures = self.opens = 0
+        self.opening = Opening(self, FRAME_BYTES_MAX, tls, provider)
+        self.opening.begin()
+
+    def say(self, data: bytes) -> None:
+        assert not self.ends
+        self.said += data
+
+    def secure(self) -> None:
+        self.secures += 1
+
+    def is_open(self, bookie: str | None) -> None:
+        self.opens += 1
+
+    def malformed(self, failure: WireError) -> None:
+        self.ends += 1
+
+    def end(self, code: int, reason: str) -> None:
+        self.ends += 1
+
+
+@target("client.connections.opening.Opening")
+def opening(data: bytes) -> None:
+    """Bit 0 of the first byte: with TLS; bit 1: with a password, which is never said."""
+    kind = data[0] if data else 0
+    opened = Opened(bool(kind & 1), SaslOfClient(Account("hd", "hunter2")) if kind & 2 else None)
+    for piece in cut(data[1:]):
+        if opened.ends or opened.opens:
+            break
+        opened.opening.received(piece)
+        if opened.secures and kind & 1:
+            kind &= 2
+            opened.opening.secured()
+    assert opened.ends + opened.opens <= 1
+    assert b"hunter2" not in opened.said
+    assert not kind & 1 or not opened.opens, "open without TLS"
+
+
+class Script:
+    """What bookies say, from the bytes of an input: when they end, nobody has anything."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def byte(self) -> int:
+        self._at += 1
+        return self._data[self._at - 1] if self._at <= len(self._data) else NOTHING
+
+    def number(self, near: int) -> int:
+        """Around `near`, or 64 bits as they come."""
+        first = self.byte()
+        if first < FAR:
+            return min(near + first - FAR // 2, ENTRY_ID_MAX)
+        raw = self._data[self._at : self._at + 8].ljust(8, b"\0")
+        self._at += 8
+        return int.from_bytes(raw, "big", signed=True)
+
+    def body(self, entry: int) -> bytes:
+        """Of an entry whose sum is right, whatever it says; or without one."""
+        kind = self.byte()
+        if kind == NOTHING:
+            return bytes(kind)
+        header = HEADER.pack(1, self.number(entry), self.number(entry - 1), self.number(10 * entry))
+        payload = bytes(kind & 15)
+        return header + DIGEST.of(header, payload) + payload
+
+    def code(self) -> int:
+        return CODES[self.byte() % len(CODES)]
+
+
+@target(
+    "client.core.recovery.RecoveryMachine", "client.core.recovery_reads.RecoveryReads", "client.core.coverage.Coverage"
+)
+def recovery(data: bytes) -> None:
+    """Whatever bookies say, a recovery ends, with an end that can be stored, and asks for what can be asked."""
+    script, waiting = Script(data), deque[Any]([Begin()])
+    machine = RecoveryMachine(1, Quorums(3, 3, 2), DIGEST, Limits())
+    for _ in range(STEPS_MAX):
+        if not waiting:
+            break
+        for effect in machine.handle(waiting.popleft()):
+            match effect:
+                case MarkInRecovery():
+                    waiting.append(Marked(0, BOOKIES))
+                case Fence(index):
+                    code = script.code()
+                    waiting.append(FenceAnswer(index, code, script.body(0) if code == OK else None))
+                case RecoveryRead(entry, index):
+                    assert 0 <= entry <= ENTRY_ID_MAX, entry
+                    code = script.code()
+                    waiting.append(ReadAnswer(entry, index, code, script.body(entry) if code == OK else None))
+                case RecoveryRun(first, count):
+                    assert 0 <= first <= first + count - 1 <= ENTRY_ID_MAX, (first, count)
+                    code, come = script.code(), range(first, first + min(count, script.byte()))
+                    waiting.append(RunAnswer(first, code, [script.body(entry) for entry in come]))
+                case FindLength():
+                    waiting.append(LengthAnswer(script.number(0)))
+                case SendAdds(batch, channels):
+                    waiting += [Acked(channel, batch.first, batch.count) for channel in channels]
+                case StoreEnd(last, length):
+                    RECORD.recovering().closed(last, length)
+                    waiting.append(EndStored())
+    assert machine.state in (RecoveryState.DONE, RecoveryState.FAILED), machine.state
