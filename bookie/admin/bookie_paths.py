@@ -19,9 +19,8 @@ Knows: paths.  Does not know: how a bookie does what they ask.
 from typing import Any, Protocol
 
 from quire.bookie.admin.gate import METRICS, Routes
-from quire.bookie.admin.http import Answer, Asked, document
+from quire.bookie.admin.http import Answer, Asked, document, given
 from quire.bookie.admin.metrics import CONTENT_TYPE
-from quire.protocol.json_text import parse_json
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -106,10 +105,7 @@ class Admin:
         return document({"readOnly": self._bookie.read_only, "reasons": self._bookie.read_only_reasons})
 
     def _switch(self, asked: Asked) -> Answer:
-        try:
-            wanted = parse_json(asked.body)["readOnly"]
-        except (ValueError, KeyError, TypeError):
-            wanted = None
+        wanted = given(asked).get("readOnly")
         if not isinstance(wanted, bool):
             return Answer(400, b'the body must be {"readOnly": true} or {"readOnly": false}\n')
         refused = self._bookie.operator_read_only(wanted)

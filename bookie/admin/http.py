@@ -24,6 +24,7 @@ from twisted.python.failure import Failure
 from quire.bookie.server.complaints import Complaints
 from quire.bookie.server.transport import Wire, peer_name
 from quire.metadata.clock import Clock, Timer
+from quire.protocol.json_text import parse_json
 
 if TYPE_CHECKING:
     from quire.security.credentials import Credentials
@@ -109,6 +110,15 @@ class Judging(Protocol):
 def document(value: object) -> Answer:
     """An answer in JSON."""
     return Answer(200, json.dumps(value).encode() + b"\n", JSON)
+
+
+def given(asked: Asked) -> dict[str, Any]:
+    """The JSON object of the body; empty where it is none."""
+    try:
+        value = parse_json(asked.body)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def refusal(status: int, error: str, step: str, *headers: tuple[str, str]) -> Answer:

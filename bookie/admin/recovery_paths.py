@@ -23,12 +23,11 @@ from typing import Any, Protocol
 from twisted.internet.defer import Deferred
 
 from quire.bookie.admin.gate import Routes
-from quire.bookie.admin.http import Answer, Asked, document
+from quire.bookie.admin.http import Answer, Asked, document, given
 from quire.metadata.ledger import check_bookie_id
 from quire.metadata.records import RecordStore
 from quire.metadata.repairs import Shortage
 from quire.protocol.errors import IncorrectParameter, LedgerError
-from quire.protocol.json_text import parse_json
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -149,12 +148,3 @@ class RecoveryPaths:
             check_bookie_id(bookie), str(wanted.get("delete_cookie", False)).lower() == "true"
         )
         return Answer(200, done.encode()) if refused is None else Answer(409, f"{refused}\n".encode())
-
-
-def given(asked: Asked) -> dict[str, Any]:
-    """The JSON object of the body; empty where it is none."""
-    try:
-        value = parse_json(asked.body)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -57,7 +57,7 @@ def body_of(record: bytes, directory: str, run: Run, entry: int) -> bytes:
     offset, size, check = run.at(entry)
     body = record[SIZE.size :]
     wrong = record[: SIZE.size] != SIZE.pack(size) or len(body) != size or crc32c(body) != check
-    if wrong or IDS.unpack_from(body) != (run.ledger, entry):
+    if wrong or not body.startswith(IDS.pack(run.ledger, entry)):
         raise damaged(directory, run, entry, offset)
     return body
 
@@ -89,8 +89,8 @@ def read_bodies(read: ReadLog, directory: str, run: Run, first: int, last: int, 
     bodies = intact(run, first, sizes, equal, data)
     if (
         not bodies
-        or IDS.unpack_from(bodies[0]) != (run.ledger, first)
-        or IDS.unpack_from(bodies[-1]) != (run.ledger, first + len(bodies) - 1)
+        or not bodies[0].startswith(IDS.pack(run.ledger, first))
+        or not bodies[-1].startswith(IDS.pack(run.ledger, first + len(bodies) - 1))
     ):
         raise damaged(directory, run, first, offset)
     return bodies

@@ -6,6 +6,7 @@ Safety: nothing is changed; no lock is taken, so a running bookie's files may be
 """
 
 import os
+import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -83,23 +84,28 @@ def journal(files: Files, path: str, bodies_wanted: bool = False) -> Iterator[Ro
     previous = None
     while length := whole(data, offset, start, salt, previous + 1 if previous is not None else None):
         previous = sequence_at(data, offset)
-        common = {"offset": offset, "sequence": previous}
-        empty = True
-        for kind, count, ledger, begin, end in blocks(data, offset, length):
-            empty = False
-            row: Row = {**common, "kind": KINDS.get(kind, f"unknown {kind}"), "ledger": ledger, "bytes": end - begin}
-            if kind in (FRAMES, BODIES):
-                bodies = (
-                    split_frames(data, begin, end, count) if kind == FRAMES else split_bodies(data, begin, end, count)
-                )
-                row |= {"first": entry_id(bodies[0]) if bodies else None, "count": count}
-                if bodies_wanted:
-                    row["bodies"] = bodies
-            yield row
-        if empty:
-            yield {**common, "kind": "seal"}
+        try:
+            yield from _group(data, offset, length, bodies_wanted)
+        except (ValueError, struct.error) as error:
+            raise StorageError(f"{path} at offset {offset}: a group whose sum holds can't be: {error}") from None
         offset += padded(length)
     yield {"offset": offset, "kind": "end of what was written"}
+
+
+def _group(data: bytes, offset: int, length: int, bodies_wanted: bool) -> Iterator[Row]:
+    common = {"offset": offset, "sequence": sequence_at(data, offset)}
+    empty = True
+    for kind, count, ledger, begin, end in blocks(data, offset, length):
+        empty = False
+        row: Row = {**common, "kind": KINDS.get(kind, f"unknown {kind}"), "ledger": ledger, "bytes": end - begin}
+        if kind in (FRAMES, BODIES):
+            bodies = split_frames(data, begin, end, count) if kind == FRAMES else split_bodies(data, begin, end, count)
+            row |= {"first": entry_id(bodies[0]) if bodies else None, "count": count}
+            if bodies_wanted:
+                row["bodies"] = bodies
+        yield row
+    if empty:
+        yield {**common, "kind": "seal"}
 
 
 def _apache_journal(files: Files, path: str, bodies_wanted: bool) -> Iterator[Row]:

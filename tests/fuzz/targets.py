@@ -14,10 +14,11 @@ from crc32c import crc32c
 
 from quire.bookie.admin.gate import Gate, Keys
 from quire.bookie.admin.gc_paths import flags
-from quire.bookie.admin.http import Answer, Asked, Head, head_of
-from quire.bookie.admin.recovery_paths import given
+from quire.bookie.admin.http import Answer, Asked, Head, given, head_of
 from quire.bookie.apache import idx_files
 from quire.bookie.apache import journal as apache_journal
+from quire.bookie.directory import records
+from quire.bookie.directory.records import EntryDamaged
 from quire.bookie.files import StorageError
 from quire.bookie.index import ledger_table
 from quire.bookie.index.rocks_check import first_bad
@@ -29,7 +30,7 @@ from quire.bookie.layout import SEQUENCES
 from quire.bookie.lifecycle.cookie import Cookie, IdentityError
 from quire.bookie.logs import format as logs
 from quire.bookie.logs.walk import LogWalk
-from quire.bookie.offline import salvage
+from quire.bookie.offline import journal_rows, log_rows, salvage
 from quire.bookie.upkeep.store_notes import Seen, note_of
 from quire.client.handles import copies
 from quire.client.placement.place_sources import parse_places
@@ -82,7 +83,8 @@ RUNS_MAX = 10_000  # of a list, so that what is looked for is not the time that 
 # -- from peers -------------------------------------------------------------------------------------------------------
 
 
-@target("protocol.wire.Generation.decode", "protocol.v2.decode_requests", "protocol.v3.requests.decode_requests",
+@target("protocol.frames", "protocol.schema", "protocol.v3.adds", "protocol.wire.Generation.decode",
+        "protocol.v2.decode_requests", "protocol.v3.requests.decode_requests",
         "protocol.v3.requests.decode_request")  # fmt: skip
 def requests(data: bytes) -> None:
     fed(Requests(FRAME_BYTES_MAX), data)
@@ -147,7 +149,7 @@ def http_head(data: bytes) -> None:
         assert refused is not None or head.path == OPEN_PATH
 
 
-@target("protocol.json_text.parse_json", "bookie.admin.gc_paths.flags", "bookie.admin.recovery_paths.given")
+@target("protocol.json_text.parse_json", "bookie.admin.gc_paths.flags", "bookie.admin.http.given")
 def http_body(data: bytes) -> None:
     with refused_as(ValueError):
         parse_json(data)
@@ -312,9 +314,17 @@ def journal_mark(data: bytes) -> None:
             assert mark.encode_mark(found) == whole
 
 
+def shown(data: bytes, path: str) -> None:
+    """A journal as an operator sees it."""
+    disk = Disk()
+    disk.replace(path, data)
+    with refused_as(StorageError):
+        assert list(journal_rows.journal(disk, path, bodies_wanted=True))
+
+
 @target("bookie.journal.format.whole", "bookie.journal.format.blocks", "bookie.journal.format.split_frames",
         "bookie.journal.format.split_bodies", "bookie.journal.format.salt_of",
-        "bookie.journal.format.later_group")  # fmt: skip
+        "bookie.journal.format.later_group", "bookie.offline.journal_rows.journal")  # fmt: skip
 def journal_segment(data: bytes) -> None:
     """First the bytes as a segment, then as the blocks of a whole group."""
     segment = data.ljust(journal.padded(len(data)), b"\0") + journal.segment_foot(SEGMENT_START, SALT)
@@ -330,14 +340,20 @@ def journal_segment(data: bytes) -> None:
             for split in (journal.split_frames, journal.split_bodies):
                 with refused_as(ValueError):
                     assert len(split(group, begin, end, count)) == count
+    for whole in (segment, group):
+        shown(whole, f"/j/{journal.segment_name(SEGMENT_START)}")
 
 
-@target("bookie.logs.format.read_map")
+@target("bookie.logs.format.read_map", "bookie.logs.walk.LogWalk", "bookie.offline.log_rows.entry_log")
 def entry_log(data: bytes) -> None:
     def read(offset: int, count: int) -> bytes:
         return data[offset : offset + count] if offset >= 0 else b""
 
     logs.read_map(read)
+    disk = Disk()
+    disk.replace("/l/0.log", data)
+    with refused_as(StorageError):
+        assert list(log_rows.entry_log(disk, "/l/0.log"))
     walk = LogWalk(read, len(data), "here", FRAME_BYTES_MAX)
     for _ledger, _entry, offset, body in walk.records():
         assert offset + len(body) <= len(data)
@@ -374,8 +390,8 @@ def idx_header(data: bytes) -> None:
             assert run is None or (run.ledger, run.first) == (1, entry)
 
 
-@target("bookie.index.run.Run", "bookie.index.run.Tally.add", "bookie.index.rocks_check.first_bad",
-        "bookie.index.sequences.Sequences")  # fmt: skip
+@target("bookie.directory.records", "bookie.index.run.Run", "bookie.index.run.Tally.add",
+        "bookie.index.rocks_check.first_bad", "bookie.index.sequences.Sequences")  # fmt: skip
 def index_files(data: bytes) -> None:
     """As a row, as one of RocksDB's files of records, and as the file beside the two."""
     with refused_as(StorageError):
@@ -384,6 +400,12 @@ def index_files(data: bytes) -> None:
         assert run.part(run.first, run.last)[1] == encode_run(run.log, run.offset, run.sizes(), run.sums())
     with refused_as(StorageError):
         Tally().add([(bytes(16), data)])
+    record = struct.pack(">I", len(data)) + data
+    single = Run(1, 1, encode_run(0, 0, [len(data)], [crc32c(data)]))
+    with refused_as(EntryDamaged):
+        assert records.body_of(record, "here", single, 1) == data
+    with refused_as(EntryDamaged):
+        assert records.read_bodies(lambda _log, at, count: record[at : at + count], "here", single, 1, 1, 99, False)
     bad = first_bad(data)
     assert bad is None or 0 <= bad.offset < len(data)
     for whole in (data, data + struct.pack(">I", crc32c(data))):
@@ -426,6 +448,7 @@ def apache_files(data: bytes) -> None:
         file = apache_journal.JournalFile(disk, "/j", 1)
         for _block in apache_journal.blocks(file.records(), file.path):
             pass
+    shown(data, f"/j/{apache_journal.journal_name(1)}")
 
 
 @target("bookie.upkeep.store_notes.Seen.decode")

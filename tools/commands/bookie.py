@@ -7,7 +7,6 @@ Safety: `format` throws away what a bookie acknowledged, so it needs --yes, and 
 listed.
 """
 
-import json
 import os
 import shutil
 import time
@@ -24,7 +23,7 @@ from quire.tools.commands.directories import add_to, report_of, report_text
 from quire.tools.commands.processes import become, end
 from quire.tools.daemons.process import BOOKIE
 from quire.tools.terminal import output
-from quire.tools.terminal.bookie_http import answer_of, metrics_url, said_by, service_of
+from quire.tools.terminal.bookie_http import answer_of, document_of, metrics_url, said_by, service_of
 from quire.tools.terminal.options import (
     Conf,
     Json,
@@ -383,7 +382,7 @@ def readonly(
         raise Usage(f"{wanted!r} is neither on nor off")
 
     found = service_of(bookie, metadata)
-    state = json.loads(answer_of(bookie, found, READONLY_PATH, {"readOnly": wanted == "on"}, token_file))
+    state = document_of(bookie, found, READONLY_PATH, {"readOnly": wanted == "on"}, token_file)
     output.document(json_wanted, {"bookie": bookie, "read_only": state["readOnly"], "reasons": state["reasons"]})
 
 
@@ -412,15 +411,15 @@ def gc(
     found = service_of(bookie, metadata)
     both = minor == major
 
-    def said(command: dict[str, Any] | None = None) -> bytes:
-        return answer_of(bookie, found, GC_PATH, command, token_file)
+    def said() -> dict[str, Any]:
+        return document_of(bookie, found, GC_PATH, token_file=token_file)
 
-    before = json.loads(said())
-    said({"forceMinor": both or minor, "forceMajor": both or major})
-    state = json.loads(said())
+    before = said()
+    answer_of(bookie, found, GC_PATH, {"forceMinor": both or minor, "forceMajor": both or major}, token_file)
+    state = said()
     while wait and state["is_in_force_gc"] == "true":
         time.sleep(GC_LOOK_S)
-        state = json.loads(said())
+        state = said()
     row: dict[str, Any] = {"bookie": bookie, "done": state["is_in_force_gc"] == "false"}
     row.update(
         {

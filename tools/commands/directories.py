@@ -5,7 +5,6 @@ not run; and the one of them that a running bookie can do, too.
 Knows: what an operator asks of them.  Does not know: formats; `bookie/` does.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quire.tools.terminal import output
-from quire.tools.terminal.bookie_http import answer_of, service_of
+from quire.tools.terminal.bookie_http import document_of, service_of
 from quire.tools.terminal.options import Conf, Json, Metadata, TokenFile, Usage, options_of, refused, value_in
 
 if TYPE_CHECKING:
@@ -148,7 +147,7 @@ def rebuild_index(
     if online is not None and ledgers:
         raise Usage("--ledgers is for a stopped bookie: one that runs needs its ledger table")
     if online is not None:
-        ask = partial(answer_of, online, service_of(online, metadata), REBUILD_PATH, token_file=token_file)
+        ask = partial(document_of, online, service_of(online, metadata), REBUILD_PATH, token_file=token_file)
         rebuild_online(online, ask, wait, json_wanted)
         return
     assert conf is not None
@@ -174,14 +173,14 @@ def rebuild_stopped(conf: Path, ledgers: bool, json_wanted: bool) -> None:
         raise typer.Exit(1)
 
 
-def rebuild_online(bookie: str, ask: Callable[..., bytes], wait: bool, json_wanted: bool) -> None:
+def rebuild_online(bookie: str, ask: Callable[..., dict[str, Any]], wait: bool, json_wanted: bool) -> None:
     """Asks a running bookie for it, and follows it until it is done.  `ask(command={})` begins, `ask()` looks."""
-    state = json.loads(ask(command={}))
+    state = ask(command={})
     if wait:
         with output.Progress(f"rebuild the index of {bookie}", None) as progress:
             while state["running"]:
                 time.sleep(REBUILD_LOOK_S)
-                state = json.loads(ask())
+                state = ask()
                 progress.advance(sum(each["entries"] for each in state["directories"]) - progress.done)
     lines = [
         f"{each['path']}: {each['entries']} entries from {each['logs_read']} of {each['logs']} logs"

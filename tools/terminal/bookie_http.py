@@ -94,15 +94,33 @@ def answer_of(
         raise refused(f"{bookie} can't be reached at {url} ({failure}); run this on its own machine") from None
 
 
+def document_of(
+    bookie: str,
+    found: ServiceInfo | None,
+    path: str,
+    command: dict[str, Any] | None = None,
+    token_file: Path | None = None,
+) -> dict[str, Any]:
+    """The JSON object in such an answer.  The errors of `answer_of`; `typer.Exit` when it is none."""
+    body = answer_of(bookie, found, path, command, token_file)
+    with suppress(ValueError):
+        value = parse_json(body)
+        if isinstance(value, dict):
+            return value
+    raise refused(
+        f"{bookie} answered {path} with {body[:80]!r}, which is no JSON object: does something else have its HTTP port?"
+    )
+
+
 def said_by(bookie: str, found: ServiceInfo | None, path: str, token_file: Path | None = None) -> dict[str, Any] | None:
     """What a bookie says of itself under a path of its admin address; None when that can't be had from here."""
     if found is None or found.http is None:
         return None
     try:
-        status: dict[str, Any] = parse_json(fetched(bookie, found.http, path, token_of(found, token_file).token))
+        status = parse_json(fetched(bookie, found.http, path, token_of(found, token_file).token))
     except (OSError, ValueError):
         return None
-    return status
+    return status if isinstance(status, dict) else None
 
 
 def metrics_texts(bookies: BookieList) -> list[Callable[[], str]]:

@@ -51,7 +51,23 @@ def test_a_note_that_was_never_written_is_accepted() -> None:
     assert note_of(bytes_of(note)) == note
 
 
-@pytest.mark.parametrize("data", [b"null", b"\xff", b"[]", b'{"number": 3', b'{"number": 3, "accepted": true}'])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"null",
+        b"\xff",
+        b"[]",
+        b"[" * 100_000,
+        b'{"number": 3',
+        b'{"number": 3, "accepted": true}',
+        b'{"number": 3, "accepted": 1, "ledgers": 4, "bookies": {}}',
+        b'{"number": "3", "accepted": true, "ledgers": 4, "bookies": {}}',
+        b'{"number": 3, "accepted": true, "ledgers": -4, "bookies": {}}',
+        b'{"number": 3, "accepted": true, "ledgers": 4, "bookies": ["b1"]}',
+        b'{"number": 3, "accepted": true, "ledgers": 4, "bookies": {"b1": {"changes": 1, "ledgers": 2}}}',
+        b'{"number": 3, "accepted": true, "ledgers": 4, "bookies": {"b": {"changes": 1, "ledgers": 2, "unknown": "x"}}}',
+    ],
+)
 def test_a_note_that_cannot_be_read_is_an_error(data: bytes) -> None:
     """It quotes the note, and is never taken for one that was not written."""
     with pytest.raises(MetaStore, match="noted in the metadata store"):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred, succeed
 
-from quire.client.handles.copies import RESTORING, CopyPool, located
+from quire.client.handles.copies import MARK, RESTORING, CopyPool, is_on_its_way, located
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Versioned
 from quire.protocol.errors import OK, BookieHandleNotAvailable, NoSuchLedgerExistsOnMetadataServer, Read
@@ -47,6 +47,18 @@ class Store:
         if self._metadata is None:
             raise NoSuchLedgerExistsOnMetadataServer(f"no ledger {ledger}")
         return Versioned(self._metadata, 7)
+
+
+@pytest.mark.parametrize("mark", [b"", b"7", b"[]", b"\xff", b"[" * 100_000, b'{"bookies": NaN}'])
+def test_a_mark_that_is_none_of_ours_says_nothing(mark: bytes) -> None:
+    """Who creates a ledger writes what he likes there: whoever looks at all ledgers goes on."""
+    assert not is_on_its_way(CLOSED.with_custom(MARK, mark))
+
+
+def test_a_mark_of_deleted_bookies_says_that_the_ledger_is_on_its_way() -> None:
+    """It is in files, and they are about to lose it."""
+    assert is_on_its_way(CLOSED.with_custom(MARK, b'{"bookies": "deleted"}'))
+    assert not is_on_its_way(CLOSED.with_custom(MARK, b'{"bookies": "kept"}'))
 
 
 def asked(metadata: LedgerMetadata | None, copies: Copies | None) -> tuple[int, Any]:

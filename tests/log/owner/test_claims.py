@@ -9,7 +9,7 @@ from quire.log.owner.claims import TURN_S, Claims, token_of
 from quire.metadata.memory.cluster import Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore
 from quire.metadata.records import NoRecord
-from quire.metadata.store import ANY
+from quire.metadata.store import ANY, Versioned
 from quire.protocol.errors import MetaStore
 from tests.metadata.stories import failing
 from tests.reactor import run
@@ -184,6 +184,28 @@ def test_better_candidates_go_first():
         assert high.heard[-1] == "mine"
 
     run(story)
+
+
+def test_a_candidate_that_can_not_be_understood_is_not_waited_for():
+    """Whatever is in its record: nobody who can take the log is kept from it."""
+
+    async def story():
+        world = await World().ready()
+        low = await world.registered("low")
+        strange = [b"", b"7", b"[" * 100_000, b'{"priority": [1]}', b'{"priority": 1e999}', b'{"priority": "high"}']
+        for number, data in enumerate(strange):
+            await world.look.create(f"logs/x/candidates/strange{number}", data)
+        await world.make(low)
+        assert low.heard[-1] == "mine"
+
+    run(story)
+
+
+def test_a_claim_that_can_not_be_understood_is_another_s():
+    """Never nobody's, and never one's own."""
+    for data in (b"", b"null", b'"token"', b"[" * 100_000):
+        assert token_of(Versioned(data, 1)) == ""
+    assert token_of(None) is None
 
 
 def test_one_that_is_gone_is_not_waited_for():

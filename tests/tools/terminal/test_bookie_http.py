@@ -15,7 +15,7 @@ from quire.conf.properties import ConfigurationError
 from quire.metadata.store import TOKEN_PROPERTY, BookieList, Endpoint, ServiceInfo
 from quire.protocol.errors import BookieHandleNotAvailable
 from quire.tools.terminal import bookie_http
-from quire.tools.terminal.bookie_http import answer_of, is_here, metrics_texts, said_by, token_of, url_of
+from quire.tools.terminal.bookie_http import answer_of, document_of, is_here, metrics_texts, said_by, token_of, url_of
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -91,6 +91,18 @@ def test_a_get_or_a_put_returns_the_answer() -> None:
     assert [method for method, _path, _body in asked] == ["GET", "PUT", "GET"]
     assert {path for _method, path, _body in asked} == {"/api/v1/bookie/gc"}
     assert json.loads(asked[1][2]) == {"forceMajor": True}
+
+
+def test_an_answer_that_is_no_document_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Something else has the port: the command ends with what was answered there."""
+    with serving(200, b'{"running": true}') as (found, _asked):
+        assert document_of("b:1", found, "/x", {}) == {"running": True}
+    for body in (b"<html>welcome</html>", b"[1]", b"[" * 100_000):
+        with serving(200, body) as (found, _asked), pytest.raises(typer.Exit):
+            document_of("b:1", found, "/x")
+        assert "which is no JSON object" in capsys.readouterr().err
+        with serving(200, body) as (found, _asked):
+            assert said_by("b:1", found, "/x") is None
 
 
 def test_a_bookie_that_is_down_or_has_no_address_is_named() -> None:

@@ -27,7 +27,18 @@ def test_what_is_written_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{}x", b"7", b"[[1]]", b'[["b1", 1, null]]'[:-3], b'[[["b1"], 1, "x"]]', b"[null]"]
+    "data",
+    [
+        b"",
+        b"{}x",
+        b"7",
+        b"[[1]]",
+        b'[["b1", 1, null]]'[:-3],
+        b'[[["b1"], 1, "x"]]',
+        b"[null]",
+        b'[[["b1"], 1e999, 2]]',
+        b"[" * 9999,
+    ],
 )
 def test_what_cant_be_read_is_nothing(data: bytes) -> None:
     """Whatever another version, or a person, wrote: the pass begins at the first ledger."""
