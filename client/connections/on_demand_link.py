@@ -14,6 +14,7 @@ attempt waits, doubling up to a second; meanwhile an impatient request (a plain 
 fails at once and a patient one waits for the attempt.
 """
 
+import re
 from collections.abc import Callable
 from typing import cast
 
@@ -33,6 +34,7 @@ from quire.protocol.errors import BookieHandleNotAvailable, LedgerError, Securit
 
 # SPDX-License-Identifier: Apache-2.0
 
+PORT = re.compile("[0-9]{1,5}")
 Use = Callable[[Link], None]
 Refuse = Callable[[int, str], None]
 
@@ -258,7 +260,7 @@ def address_in(bookie: str) -> tuple[str, int] | None:
     ids.
     """
     host, colon, port = bookie.rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+    if not colon or not host or not PORT.fullmatch(port) or not 0 < int(port) < 65536:
         return None
     return host, int(port)
 

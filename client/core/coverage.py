@@ -116,7 +116,7 @@ class Coverage:
     def _check(self, lac: int, length: int) -> None:
         """`DigestMatch` for what no writer says, though its sum is right: CRC32C is no secret."""
         if not -1 <= lac < ENTRY_ID_MAX or length < 0:
-            raise DigestMatch(f"ledger {self.ledger}: a last confirmed entry of {lac} and a length of {length} can't be")
+            raise DigestMatch(f"ledger {self.ledger}: it can't be {length} bytes long, confirmed up to entry {lac}")
 
     def _take(self, index: int, code: int, bodies: Sequence[tuple[bytes, Callable[[bytes], int]]]) -> None:
         if index in self.answered:

@@ -28,7 +28,8 @@ from quire.metadata.zk.watches import Reading, Watches
 # SPDX-License-Identifier: Apache-2.0
 
 DELAY = "lostBookieRecoveryDelay"
-VOTE = re.compile(r"V_(\d{10,})", re.ASCII)
+DELAY_TEXT = re.compile(rb"[0-9]{1,10}")
+VOTE = re.compile(r"V_(\d{10,19})", re.ASCII)
 
 
 class ZooKeeperAuditing(Auditing):
@@ -205,4 +206,4 @@ def number_of(name: str) -> int:
 
 def _seconds(data: bytes) -> int | None:
     """A delay; None for a text that is none."""
-    return int(data) if data.isdigit() and int(data) <= DELAY_MAX_S else None
+    return int(data) if DELAY_TEXT.fullmatch(data) and int(data) <= DELAY_MAX_S else None

@@ -26,6 +26,7 @@ from quire.protocol.errors import MetaStore
 
 SHORT_ID_MAX = (1 << 31) - 2  # the highest id in the short form
 SPECIAL = frozenset({"available", "cookies", "LAYOUT", "INSTANCEID", "underreplication", "idgen", "idgen-long"})
+DIGITS = re.compile("[0-9]{1,19}")
 HEALTH_CHECK_SWITCH = "disableHealthCheck"
 CLASS_PREFIX = "org.apache.bookkeeper.meta."
 
@@ -101,7 +102,7 @@ class LedgerPaths:
         """The ledger at a path; None if the path is no ledger's."""
         below = path.removeprefix(f"{self.root}/")
         digits = below.replace("/", "").replace("L", "")
-        if below == path or not digits.isascii() or not digits.isdecimal():
+        if below == path or not DIGITS.fullmatch(digits):
             return None
         ledger = int(digits)
         return ledger if self.path_of(ledger) == path else None

@@ -6,6 +6,7 @@ Knows: where a note is, its value.  Does not know: the queue; a note about a led
 """
 
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from quire.protocol.json_text import parse_json
 # SPDX-License-Identifier: Apache-2.0
 
 FOLDER = "autorecovery/notes"
+LEDGER = re.compile("[0-9]{1,19}")
 BUCKETS = 256  # a folder of records takes some thousands
 REASON_CHARS_MAX = 1000
 FOUND = "found"  # the outlook of a note that a scrub left: all copies on the named bookies are to be read
@@ -100,7 +102,7 @@ class Notes:
         """All of which something is noted."""
         for bucket in await self._names(FOLDER):
             for name in await self._names(f"{FOLDER}/{bucket}"):
-                if name.isdigit():
+                if LEDGER.fullmatch(name):
                     yield int(name)
 
     async def _names(self, path: str) -> list[str]:

@@ -65,7 +65,7 @@ def test_a_note_that_was_never_written_is_accepted() -> None:
         b'{"number": 3, "accepted": true, "ledgers": -4, "bookies": {}}',
         b'{"number": 3, "accepted": true, "ledgers": 4, "bookies": ["b1"]}',
         b'{"number": 3, "accepted": true, "ledgers": 4, "bookies": {"b1": {"changes": 1, "ledgers": 2}}}',
-        b'{"number": 3, "accepted": true, "ledgers": 4, "bookies": {"b": {"changes": 1, "ledgers": 2, "unknown": "x"}}}',
+        b'{"number": 3, "accepted": true, "ledgers": 4, "bookies": {"b": {"changes": 1, "ledgers": 2, "unknown": ""}}}',
     ],
 )
 def test_a_note_that_cannot_be_read_is_an_error(data: bytes) -> None:

@@ -88,6 +88,8 @@ def test_settings_that_can_not_be_read(zookeeper_place, raw):
         for name, data in (("lostBookieRecoveryDelay", b"soon"), ("checkallledgersctime", b"text\n")):
             await deferToThread(raw.create, f"{root}/{name}", data, makepath=True)
         assert await store.auditing.delay() is None
+        await deferToThread(raw.set, f"{root}/lostBookieRecoveryDelay", b"9" * 5000)
+        assert await store.auditing.delay() is None
         assert await store.auditing.checked(Periodic.COPIES) is None
         await store.auditing.set_delay(5)
         await store.auditing.set_checked(Periodic.COPIES, 7)

@@ -61,6 +61,7 @@ def test_every_id_has_one_path_that_the_walk_finds(layout, ledger):
         "/other/00/0000/L0000",
         "/r/00/0000/L000L",
         "/r/99/9999/L9999",
+        "/r/" + "9" * 5000,
     ],
 )
 def test_a_path_of_the_wrong_form_is_no_ledger(path):

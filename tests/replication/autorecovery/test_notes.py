@@ -56,7 +56,8 @@ def test_all_are_listed() -> None:
     assert cluster.succeed(listed()) == []
     for ledger in ids:
         cluster.succeed(notes.write(note(ledger)))
-    cluster.succeed(cluster.store.records.create("autorecovery/notes/00/other", b""))
+    for other in ("other", "9" * 200):
+        cluster.succeed(cluster.store.records.create(f"autorecovery/notes/00/{other}", b""))
     assert sorted(cluster.succeed(listed())) == sorted(ids)
 
 
