@@ -151,10 +151,11 @@ PURE_STANDARD = frozenset(
     }
 )
 PURE_LIBRARIES = {"protocol": frozenset({"google", "crc32c"}), "core": frozenset[str]()}
-# the last is values and their invariants only
+# the last two are values and their invariants only
 PURE_NEIGHBOURS = (
     *("quire.protocol", "quire.client.core", "quire.replication.core", "quire.log.core", "quire.pipeline.core"),
     "quire.metadata.ledger",
+    "quire.metadata.formats.json_text",
 )
 
 CLOCKS = {

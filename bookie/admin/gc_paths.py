@@ -18,7 +18,7 @@ from typing import Any
 from quire.bookie.admin.gate import Routes
 from quire.bookie.admin.http import Answer, Asked, document
 from quire.bookie.upkeep.garbage import Garbage
-from quire.protocol.json_text import parse_json
+from quire.metadata.formats.json_text import parse_json
 
 # SPDX-License-Identifier: Apache-2.0
 

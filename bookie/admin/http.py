@@ -24,7 +24,7 @@ from twisted.python.failure import Failure
 from quire.bookie.server.complaints import Complaints
 from quire.bookie.server.transport import Wire, peer_name
 from quire.metadata.clock import Clock, Timer
-from quire.protocol.json_text import parse_json
+from quire.metadata.formats.json_text import parse_json
 
 if TYPE_CHECKING:
     from quire.security.credentials import Credentials

@@ -33,8 +33,8 @@ from crc32c import crc32c
 
 from quire.bookie.files import Files, StorageError
 from quire.bookie.layout import STORE, current
+from quire.metadata.formats.json_text import parse_json
 from quire.protocol.errors import MetaStore
-from quire.protocol.json_text import parse_json
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -15,6 +15,7 @@ from twisted.logger import Logger
 
 from quire.client.connections.answers import Answer, BatchAnswer, LacAnswer
 from quire.client.handles.end_of_ledger import LastConfirmedPool
+from quire.metadata.formats.json_text import parse_json
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import MetadataStore, Versioned
 from quire.protocol.errors import (
@@ -24,7 +25,6 @@ from quire.protocol.errors import (
     NoSuchEntry,
     NoSuchLedgerExistsOnMetadataServer,
 )
-from quire.protocol.json_text import parse_json
 
 # SPDX-License-Identifier: Apache-2.0
 

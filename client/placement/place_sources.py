@@ -14,9 +14,9 @@ from twisted.internet.defer import Deferred, succeed
 from quire.client.connections.network import TcpReactor
 from quire.client.placement.topology import Source
 from quire.conf.client import ClientOptions
+from quire.metadata.formats.json_text import parse_json
 from quire.metadata.store import MetadataStore
 from quire.metadata.worker import Worker
-from quire.protocol.json_text import parse_json
 
 # SPDX-License-Identifier: Apache-2.0
 

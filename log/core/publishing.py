@@ -21,8 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
-from quire.log.core.values import Extra, Value, to_json
-from quire.protocol.json_text import parse_json
+from quire.log.core.values import Extra, Value, any_json, to_json
 from quire.protocol.log_errors import BatchGap, LogDamaged, LogFenced, LogFull, PublishRefused
 
 # SPDX-License-Identifier: Apache-2.0
@@ -108,10 +107,7 @@ class Intent(Value):
 
 
 def _object(data: bytes, what: str) -> dict[str, Any]:
-    try:
-        found = parse_json(data)
-    except ValueError as error:
-        raise LogDamaged(f"a record of a {what} can't be decoded: {error}") from None
+    found = any_json(data, f"a record of a {what}")
     if not isinstance(found, dict):
         raise LogDamaged(f"a record of a {what} is {data[:40]!r}")
     return found

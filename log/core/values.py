@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from types import NoneType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from quire.protocol.json_text import parse_json
+from quire.metadata.formats.json_text import parse_json
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
 
 # SPDX-License-Identifier: Apache-2.0
@@ -121,12 +121,17 @@ def to_json(value: object) -> str:
     return ENCODER.encode(value)
 
 
+def any_json(data: bytes, what: str) -> Any:
+    """What JSON `data` is; `LogDamaged` when it is none."""
+    try:
+        return parse_json(data)
+    except ValueError as error:
+        raise LogDamaged(f"{what} can't be decoded: {error}") from None
+
+
 def from_json(data: bytes, what: str) -> dict[str, Any]:
     """The object that `data` is; `LogDamaged` when it is none, `UnknownFormat` when a newer version wrote it."""
-    try:
-        found = parse_json(data)
-    except ValueError as error:
-        raise LogDamaged(f"a {what} can't be decoded: {error}") from None
+    found = any_json(data, f"a {what}")
     if not isinstance(found, dict) or found.get("quire") != what:
         raise LogDamaged(f"it is no {what}: it begins with {data[:40]!r}")
     number = found.get("format")

@@ -15,10 +15,10 @@ from typing import NamedTuple
 from twisted.internet.defer import Deferred
 
 from quire.metadata.clock import Clock, Timer, pause
+from quire.metadata.formats.json_text import parse_json
 from quire.metadata.records import Create, Delete, NoRecord, RecordError, RecordExists, Records
 from quire.metadata.store import SESSION_TIMEOUT_MS, StoreClosed, Versioned, Watch
 from quire.protocol.errors import MetaStore
-from quire.protocol.json_text import parse_json
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -16,14 +16,13 @@ from dataclasses import replace
 from typing import Literal
 
 from quire.log.core.manifest import Manifest, trimmed
-from quire.log.core.streams.cursor_value import DELETING, CursorValue
+from quire.log.core.streams.cursor_value import DELETING, CursorValue, decode_pointer
 from quire.log.core.upkeep_edits import Hold
 from quire.log.store.editing import LogRecords
 from quire.log.store.paths import encoded
 from quire.log.streams.record import CursorRecord, no_cursor
 from quire.metadata.records import Create, Delete, NoRecord, RecordChanged, RecordExists, Step, Write
-from quire.protocol.json_text import parse_json
-from quire.protocol.log_errors import LogDamaged, LogFull, NoSuchCursor
+from quire.protocol.log_errors import LogFull, NoSuchCursor
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -45,17 +44,6 @@ async def find(log: LogRecords, name: str) -> CursorRecord:
             return CursorRecord(log, decode_pointer((await log.records.read(path)).value), name)
         await log.records.sync()  # a server of the store may be behind
     raise no_cursor(log.name, name)
-
-
-def decode_pointer(data: bytes) -> str:
-    """The id in the record of a name.  `LogDamaged`."""
-    try:
-        found = parse_json(data)["cursor"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise LogDamaged(f"the name of a cursor points nowhere: {error!r}") from None
-    if not isinstance(found, str) or not found.isalnum() or not found.isascii():
-        raise LogDamaged(f"the name of a cursor points at {str(found)[:80]!r}")
-    return found
 
 
 async def make(log: LogRecords, name: str, at: At) -> CursorRecord:

@@ -1,7 +1,7 @@
 """
 What the metadata store keeps, as bytes: ledger metadata, service info, the repair queue, Java's text form,
-orders to empty a bookie.
+orders to empty a bookie, JSON.
 
 In reading order: `schema`, `ledger_codec` (face), `java_text` (face), `service_info` (face), `repair_text` (face),
-`drain_orders` (face).
+`drain_orders` (face), `json_text` (face).
 """

@@ -14,9 +14,9 @@ from typing import Any
 from crc32c import crc32c
 
 from quire.metadata.formats import ledger_codec
+from quire.metadata.formats.json_text import parse_json
 from quire.metadata.ledger import Fragment, LedgerMetadata
 from quire.protocol.errors import LedgerError, Read
-from quire.protocol.json_text import parse_json
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import NamedTuple
 
+from quire.metadata.formats.json_text import parse_json
 from quire.metadata.records import NoRecord, RecordChanged, Records, put
 from quire.metadata.store import ANY
-from quire.protocol.json_text import parse_json
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -41,13 +41,13 @@ from quire.log.core.machine import snapshot_ledger
 from quire.log.core.machine.lease import Lease
 from quire.log.core.pieces import Cutter
 from quire.log.core.streams import cursor_entries as acks
-from quire.log.core.streams.cursor_value import CursorValue
+from quire.log.core.streams.cursor_value import CursorValue, decode_pointer
 from quire.log.owner import claims
 from quire.log.owner.appending.encoder import decompress
 from quire.log.store import paths
-from quire.log.streams.naming import decode_pointer
 from quire.metadata import address
 from quire.metadata.formats import ledger_codec, repair_text, service_info
+from quire.metadata.formats.json_text import parse_json
 from quire.metadata.ledger import Fragment, LedgerMetadata, LedgerState
 from quire.metadata.store import Versioned
 from quire.metadata.zk.layout import parse_layout
@@ -57,7 +57,6 @@ from quire.pipeline.core.selection import Selection
 from quire.protocol import availability, v2, v3, varint
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import DigestMatch, MetadataSerialization, MetaStore, WireError
-from quire.protocol.json_text import parse_json
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
 from quire.protocol.wire import Requests
 from quire.replication.autorecovery.audits.resume import decode_left
@@ -149,7 +148,7 @@ def http_head(data: bytes) -> None:
         assert refused is not None or head.path == OPEN_PATH
 
 
-@target("protocol.json_text.parse_json", "bookie.admin.gc_paths.flags", "bookie.admin.http.given")
+@target("metadata.formats.json_text.parse_json", "bookie.admin.gc_paths.flags", "bookie.admin.http.given")
 def http_body(data: bytes) -> None:
     with refused_as(ValueError):
         parse_json(data)
@@ -215,7 +214,7 @@ def log_entries(data: bytes) -> None:
 
 
 @target("log.core.streams.cursor_entries.unpack_entry", "log.core.streams.cursor_entries.unpack_runs",
-        "log.core.streams.cursor_entries.decode_acks", "log.streams.naming.decode_pointer")  # fmt: skip
+        "log.core.streams.cursor_entries.decode_acks", "log.core.streams.cursor_value.decode_pointer")  # fmt: skip
 def cursor_entries(data: bytes) -> None:
     with refused_as(LogDamaged, UnknownFormat):
         found = acks.unpack_entry(data)

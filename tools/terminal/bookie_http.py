@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 from quire.conf.parts.http import ADMIN_TOKEN
 from quire.conf.properties import ConfigurationError
+from quire.metadata.formats.json_text import parse_json
 from quire.metadata.store import TOKEN_PROPERTY, BookieList, Endpoint, MetadataStore, ServiceInfo
 from quire.protocol.errors import BookieHandleNotAvailable
-from quire.protocol.json_text import parse_json
 from quire.security.tokens import tokens_in
 from quire.tools.terminal.options import (
     TOKEN_FILE_OPTION,

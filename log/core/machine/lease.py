@@ -18,8 +18,7 @@ from __future__ import annotations  # `Value.parse` goes by the types of fields 
 
 from dataclasses import dataclass, field, replace
 
-from quire.log.core.values import Extra, Value, to_json
-from quire.protocol.json_text import parse_json
+from quire.log.core.values import Extra, Value, any_json, to_json
 from quire.protocol.log_errors import LogDamaged
 
 # SPDX-License-Identifier: Apache-2.0
@@ -44,11 +43,7 @@ class Lease(Value):
     @classmethod
     def decode(cls, data: bytes) -> Lease:
         """`LogDamaged`."""
-        try:
-            found = parse_json(data)
-        except ValueError as error:
-            raise LogDamaged(f"a lease can't be decoded: {error}") from None
-        made = cls.parse(found)
+        made = cls.parse(any_json(data, "a lease"))
         if made.state not in (OFF, FREE, HELD, REVOKED) or made.ms < 0:
             raise LogDamaged(f"a lease has the state {made.state!r} for {made.ms} ms")
         return made

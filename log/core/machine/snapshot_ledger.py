@@ -14,8 +14,7 @@ from __future__ import annotations  # `Value.parse` goes by the types of fields 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from quire.log.core.values import FORMAT, Extra, Snapshot, Value, from_json, to_json
-from quire.protocol.json_text import parse_json
+from quire.log.core.values import FORMAT, Extra, Snapshot, Value, any_json, from_json, to_json
 from quire.protocol.log_errors import LogDamaged
 
 # SPDX-License-Identifier: Apache-2.0
@@ -61,11 +60,7 @@ class End(Value):
     @classmethod
     def decode(cls, data: Data) -> End:
         """`LogDamaged`."""
-        try:
-            found = parse_json(data)
-        except ValueError as error:
-            raise LogDamaged(f"the end of a snapshot can't be decoded: {error}") from None
-        return cls.parse(found)
+        return cls.parse(any_json(data, "the end of a snapshot"))
 
     def encode(self) -> Data:
         """Its entry."""

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from quire.log.core.values import FORMAT, Doomed, Extra, Value, from_json, to_json
+from quire.log.core.values import FORMAT, Doomed, Extra, Value, any_json, from_json, to_json
+from quire.protocol.log_errors import LogDamaged
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -83,3 +84,12 @@ class CursorValue(Value):
     def encode(self) -> bytes:
         """Its record."""
         return to_json({"quire": "cursor", **self.members()}).encode()
+
+
+def decode_pointer(data: bytes) -> str:
+    """The id in the record of a name.  `LogDamaged`."""
+    said = any_json(data, "the name of a cursor")
+    found = said.get("cursor") if isinstance(said, dict) else None
+    if not isinstance(found, str) or not found.isalnum() or not found.isascii():
+        raise LogDamaged(f"the name of a cursor points at {str(found)[:80]!r}")
+    return found

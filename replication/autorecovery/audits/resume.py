@@ -8,10 +8,10 @@ import json
 from contextlib import suppress
 from typing import NamedTuple
 
+from quire.metadata.formats.json_text import parse_json
 from quire.metadata.records import NoRecord, Records, put
 from quire.metadata.store import ANY
 from quire.protocol.errors import MetaStore
-from quire.protocol.json_text import parse_json
 
 # SPDX-License-Identifier: Apache-2.0
 

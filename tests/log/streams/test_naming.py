@@ -3,9 +3,10 @@
 import pytest
 from twisted.internet.defer import Deferred
 
+from quire.log.core.streams.cursor_value import decode_pointer
 from quire.log.store.editing import LogRecords
 from quire.log.streams import naming
-from quire.log.streams.naming import decode_pointer, find, listed, make, unname
+from quire.log.streams.naming import find, listed, make, unname
 from quire.log.upkeep.trims import trim
 from quire.protocol.log_errors import LogDamaged, LogFull, LogTrimmed, NoSuchCursor, NoSuchLog
 from tests.log.fakes.behind import Behind

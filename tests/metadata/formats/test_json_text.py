@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.protocol.json_text import parse_json
+from quire.metadata.formats.json_text import parse_json
 
 # SPDX-License-Identifier: Apache-2.0
 
