@@ -187,12 +187,11 @@ class Batch:
             raise ValueError(f"its columns have {at} bytes, its body {len(body)}")
 
     def _lengths(self, column: int) -> tuple[int, ...]:
-        """The lengths at the beginning of a column; `ValueError` when they do not fill it."""
+        """The lengths at the beginning of a column; `LogDamaged` when it has not as many."""
         begin, end = self._columns.get(column, (0, 0))
-        lengths: tuple[int, ...] = struct.unpack_from(f">{self.count}I", self._data, begin)
         if begin + 4 * self.count > end:
-            raise ValueError(f"column {column} is too short")
-        return lengths
+            raise LogDamaged(f"column {column} is too short for {self.count} records")
+        return struct.unpack_from(f">{self.count}I", self._data, begin)
 
     def _pieces(self, column: int) -> list[bytes | None]:
         lengths = self._lengths(column)

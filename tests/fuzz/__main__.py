@@ -81,7 +81,8 @@ def fuzz(name: str, seconds: float, seed: int, scratch: str) -> bool:
         kept = FOUND / path.name
         shutil.copy(path, kept)
         print(f"{name}: {kept} ({kept.stat().st_size} bytes)")
-    print("\n".join(line for line in done.stderr.splitlines() if not line.startswith("#"))[-4000:], flush=True)
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if not line.startswith(("#", "INFO: Instr"))]
+    print("\n".join(lines)[-4000:], flush=True)
     return False
 
 
