@@ -13,6 +13,7 @@ import threading
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
@@ -36,6 +37,7 @@ NUMBERS = ("ledger_id", "entry_id", "lac", "length")
 GROUP_BYTES = 8 << 20
 LEVEL = -5  # of zstd: a higher one costs a third of the speed of copying; sums are of whole files
 GROUPS_KEPT = 2
+UNREADABLE = pa.ArrowException, OSError, ValueError  # what PyArrow raises for a damaged file; names may be no UTF-8
 
 
 class EntryWriter:
@@ -82,23 +84,25 @@ class EntryWriter:
 
 
 class EntryFile:
-    """A file of entries, opened for reading; from several threads at once."""
+    """
+    A file of entries from `first` on, opened for reading; from several threads at once.  Its foot is believed in how
+    many rows a group has; PyArrow ends the process when it is asked for a column there that is not what it should be.
+    """
 
-    def __init__(self, name: str, file: Any) -> None:
+    def __init__(self, name: str, file: Any, first: int) -> None:
         self._name = name
         self._lock = threading.Lock()
         self._kept: dict[int, list[bytes]] = {}  # row groups, the one used last at the end
         try:
             self._parquet = parquet.ParquetFile(file)
-            self._firsts = [self._first_of(group) for group in range(self._parquet.num_row_groups)]
-        except (pa.ArrowException, OSError) as error:
+            is_ours = self._parquet.schema_arrow.equals(SCHEMA)
+            groups = range(self._parquet.num_row_groups)
+            counts = [self._parquet.metadata.row_group(group).num_rows for group in groups]
+        except UNREADABLE as error:
             raise CopyDamaged(f"{name} can't be read as a Parquet file: {error}") from None
-
-    def _first_of(self, group: int) -> int:
-        statistics = self._parquet.metadata.row_group(group).column(1).statistics
-        if statistics is None:
-            raise CopyDamaged(f"{self._name} does not say which entries it has")
-        return int(statistics.min)
+        if not is_ours or any(count < 1 for count in counts):
+            raise CopyDamaged(f"{name} is no file of entries")
+        self._firsts = list(accumulate(counts[:-1], initial=first)) if counts else []
 
     def bodies(self, first: int, count_max: int, bytes_max: int) -> list[bytes]:
         """Whole entries from one on, at least that one, of one row group.  `CopyDamaged`, `OSError`."""
@@ -132,7 +136,7 @@ class EntryFile:
         try:
             table = self._parquet.read_row_group(group, columns=SCHEMA.names, use_threads=False)
             ledgers, entries, lacs, lengths, digests, payloads = (column.to_pylist() for column in table.columns)
-        except (pa.ArrowException, OSError) as error:
+        except UNREADABLE as error:
             raise CopyDamaged(f"{self._name} can't be read: {error}") from None
         pack = HEADER.pack
         return [

@@ -58,7 +58,8 @@ class OffloadedLedger:
         found = self._files.get(name)
         if found is None:
             uri = self._place.uri_of(f"{self.manifest.ledger}/{name}")
-            found = EntryFile(uri, self._place.open(f"{self.manifest.ledger}/{name}"))
+            first = next((file.first for file in self.manifest.files if file.name == name), 0)
+            found = EntryFile(uri, self._place.open(f"{self.manifest.ledger}/{name}"), first)
             found = self._files.setdefault(name, found)
         return found
 

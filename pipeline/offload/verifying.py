@@ -102,7 +102,7 @@ def check_entries(place: Place, manifest: Manifest, file: File) -> None:
     following = file.first
     size = found = 0
     with place.open(f"{manifest.ledger}/{file.name}") as stream:
-        for first, bodies in EntryFile(file.name, stream).groups():
+        for first, bodies in EntryFile(file.name, stream, file.first).groups():
             payloads = digest.open_run(manifest.ledger, following, bodies)
             if first != following or len(payloads) < len(bodies):
                 raise CopyDamaged(

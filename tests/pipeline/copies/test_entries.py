@@ -1,7 +1,10 @@
 """Entries in Parquet files and back."""
 
+from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from crc32c import crc32c
 from pyarrow import parquet
@@ -38,7 +41,7 @@ def test_every_bit_comes_back(tmp_path: Path, kind: DigestType) -> None:
     """With each digest; empty payloads too."""
     path, bodies = written(tmp_path, kind)
     with path.open("rb") as file:
-        found = list(EntryFile("x", file).groups())
+        found = list(EntryFile("x", file, 10).groups())
     assert [first for first, _bodies in found] == [10, 35, 60, 85]
     assert [body for _first, some in found for body in some] == bodies
 
@@ -47,7 +50,7 @@ def test_from_any_entry(tmp_path: Path) -> None:
     """As many as are wanted, at least one, of one row group; entries that are not there are an error."""
     path, bodies = written(tmp_path)
     with path.open("rb") as file:
-        opened = EntryFile("x", file)
+        opened = EntryFile("x", file, 10)
         for first in range(10, 110):
             assert opened.bodies(first, 3, 1 << 20)[0] == bodies[first - 10]
         assert opened.bodies(10, 1000, 1 << 20) == bodies[:25]
@@ -78,4 +81,22 @@ def test_what_is_no_such_file(tmp_path: Path) -> None:
     for data in (path.read_bytes()[:-1], b"", b"PAR1" * 10):
         path.write_bytes(data)
         with path.open("rb") as file, pytest.raises(CopyDamaged, match="x can't be read"):
-            EntryFile("x", file)
+            EntryFile("x", file, 10)
+    for table in (pa.table({"entry_id": [1]}), pa.table(SCHEMA.empty_table())):
+        parquet.write_table(table, path)
+        with path.open("rb") as file, pytest.raises(CopyDamaged, match="x is no file of entries"):
+            EntryFile("x", file, 10)
+
+
+def test_whatever_bit_of_it_is_wrong(tmp_path: Path) -> None:
+    """It is a damaged copy, or each entry is what it was, or fails its digest; nothing ends the process."""
+    path, bodies = written(tmp_path)
+    data = path.read_bytes()
+    digest = Digest(DigestType.CRC32C, b"secret")
+    for at in range(len(data)):
+        changed = bytearray(data)
+        changed[at] ^= 1 << at % 8
+        with suppress(CopyDamaged):
+            for first, found in EntryFile("x", BytesIO(changed), 10).groups():
+                for entry, body in enumerate(found[: digest.intact(7, first, found)], first):
+                    assert body == bodies[entry - 10]
