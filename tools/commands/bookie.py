@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 READONLY_PATH = "/api/v1/bookie/state/readonly"
 GC_PATH = "/api/v1/bookie/gc"
 STATE_PATH = "/api/v1/bookie/state"
+GC_COUNTS = "ledgers_deleted", "logs_removed", "bytes_removed", "bytes_moved"
 GC_LOOK_S = 0.05  # between two looks at whether a round has ended
 
 INFO_COLUMNS = {
@@ -382,8 +383,10 @@ def readonly(
         raise Usage(f"{wanted!r} is neither on nor off")
 
     found = service_of(bookie, metadata)
-    state = document_of(bookie, found, READONLY_PATH, {"readOnly": wanted == "on"}, token_file)
-    output.document(json_wanted, {"bookie": bookie, "read_only": state["readOnly"], "reasons": state["reasons"]})
+    state = document_of(bookie, found, READONLY_PATH, {"readOnly": wanted == "on"}, token_file, ("readOnly",))
+    output.document(
+        json_wanted, {"bookie": bookie, "read_only": state["readOnly"], "reasons": state.get("reasons", [])}
+    )
 
 
 @app.command()
@@ -412,7 +415,7 @@ def gc(
     both = minor == major
 
     def said() -> dict[str, Any]:
-        return document_of(bookie, found, GC_PATH, token_file=token_file)
+        return document_of(bookie, found, GC_PATH, token_file=token_file, needs=("is_in_force_gc",))
 
     before = said()
     answer_of(bookie, found, GC_PATH, {"forceMinor": both or minor, "forceMajor": both or major}, token_file)
@@ -421,15 +424,10 @@ def gc(
         time.sleep(GC_LOOK_S)
         state = said()
     row: dict[str, Any] = {"bookie": bookie, "done": state["is_in_force_gc"] == "false"}
-    row.update(
-        {
-            name: state[name] - before[name]
-            for name in ("ledgers_deleted", "logs_removed", "bytes_removed", "bytes_moved")
-        }
-    )
-    row["problems"] = [
-        problem for problem in (state["problem"], *(each["problem"] for each in state["directories"])) if problem
-    ]
+    counts = [name for name in GC_COUNTS if name in state and name in before]  # Apache's bookies have none
+    row.update({name: state[name] - before[name] for name in counts})
+    problems = [state.get("problem"), *(each["problem"] for each in state.get("directories", []))]
+    row["problems"] = [problem for problem in problems if problem]
     output.document(json_wanted, row)
     if row["problems"]:
         raise refused("; ".join(row["problems"]))

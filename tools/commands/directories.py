@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 STORAGE_KEY = "ledgerStorageClass"  # Apache's: means nothing to us
 REBUILD_PATH = "/api/v1/bookie/rebuild_index"
+REBUILD_STATE = "running", "directories", "problem"  # what a bookie says of a rebuild
 REBUILD_LOOK_S = 0.2  # between two looks at how far it is
 
 
@@ -147,7 +148,8 @@ def rebuild_index(
     if online is not None and ledgers:
         raise Usage("--ledgers is for a stopped bookie: one that runs needs its ledger table")
     if online is not None:
-        ask = partial(document_of, online, service_of(online, metadata), REBUILD_PATH, token_file=token_file)
+        found = service_of(online, metadata)
+        ask = partial(document_of, online, found, REBUILD_PATH, token_file=token_file, needs=REBUILD_STATE)
         rebuild_online(online, ask, wait, json_wanted)
         return
     assert conf is not None

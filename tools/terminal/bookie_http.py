@@ -100,15 +100,20 @@ def document_of(
     path: str,
     command: dict[str, Any] | None = None,
     token_file: Path | None = None,
+    needs: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """The JSON object in such an answer.  The errors of `answer_of`; `typer.Exit` when it is none."""
+    """
+    The JSON object in such an answer.  The errors of `answer_of`; `typer.Exit` when it is none, or has not what is
+    needed.
+    """
     body = answer_of(bookie, found, path, command, token_file)
     with suppress(ValueError):
         value = parse_json(body)
-        if isinstance(value, dict):
+        if isinstance(value, dict) and value.keys() >= {*needs}:
             return value
+    what = f"a JSON object with {' and '.join(needs)}" if needs else "a JSON object"
     raise refused(
-        f"{bookie} answered {path} with {body[:80]!r}, which is no JSON object: does something else have its HTTP port?"
+        f"{bookie} answered {path} with {body[:80]!r}, which is not {what}: does something else have its HTTP port?"
     )
 
 

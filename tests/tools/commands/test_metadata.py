@@ -153,7 +153,7 @@ class Reported(MemoryStore):
 
 
 def note(ledgers: int, unknown: int) -> dict[str, object]:
-    bookies = {"b1": {"ledgers": ledgers, "unknown": unknown}}
+    bookies = {"b1": {"changes": 1, "ledgers": ledgers, "unknown": unknown}}
     return {"number": 1, "accepted": False, "ledgers": ledgers, "bookies": bookies}
 
 

@@ -114,9 +114,7 @@ def test_a_bookie_that_was_started_again_has_not_done_it(
     ]
     monkeypatch.setattr(directories, "REBUILD_LOOK_S", 0.0)
     with pytest.raises(typer.Exit) as ended:
-        directories.rebuild_online(
-            "one", lambda command=None: json.dumps(answers.pop(0)).encode(), wait=True, json_wanted=True
-        )
+        directories.rebuild_online("one", lambda command=None: answers.pop(0), wait=True, json_wanted=True)
     assert ended.value.exit_code == 1
     assert "was started again meanwhile" in capsys.readouterr().err
 

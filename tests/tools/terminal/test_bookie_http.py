@@ -96,11 +96,14 @@ def test_a_get_or_a_put_returns_the_answer() -> None:
 def test_an_answer_that_is_no_document_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """Something else has the port: the command ends with what was answered there."""
     with serving(200, b'{"running": true}') as (found, _asked):
-        assert document_of("b:1", found, "/x", {}) == {"running": True}
+        assert document_of("b:1", found, "/x", {}, needs=("running",)) == {"running": True}
+    with serving(200, b'{"a": 1}') as (found, _asked), pytest.raises(typer.Exit):
+        document_of("b:1", found, "/x", needs=("a", "b"))
+    assert "which is not a JSON object with a and b:" in capsys.readouterr().err
     for body in (b"<html>welcome</html>", b"[1]", b"[" * 100_000):
         with serving(200, body) as (found, _asked), pytest.raises(typer.Exit):
             document_of("b:1", found, "/x")
-        assert "which is no JSON object" in capsys.readouterr().err
+        assert "which is not a JSON object:" in capsys.readouterr().err
         with serving(200, body) as (found, _asked):
             assert said_by("b:1", found, "/x") is None
 
