@@ -63,10 +63,14 @@ def decompress(compression: int, stored: bytes, size: int) -> bytes:
         return _of_zstd(stored, size)
     if compression != Compression.ZLIB:
         raise UnknownFormat(f"its compression {compression} is unknown: a newer quire reads it")
+    inflate = zlib.decompressobj()
     try:
-        return zlib.decompressobj().decompress(stored, size + 1)
+        body = inflate.decompress(stored, size + 1)
     except zlib.error as error:
         raise LogDamaged(f"it can't be decompressed: {error}") from None
+    if len(body) <= size and not inflate.eof:
+        raise LogDamaged("it can't be decompressed: it is cut off")
+    return body
 
 
 def _of_zstd(stored: bytes, size: int) -> bytes:
