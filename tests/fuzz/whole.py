@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
@@ -51,7 +52,8 @@ from quire.protocol.errors import (
 )
 from quire.protocol.messages import AddAcks, Reply
 from quire.protocol.v3.operations import OPERATION_MAX
-from quire.security.authentication import SaslOfClient
+from quire.security.authentication import SaslOfBookie, SaslOfClient
+from quire.security.digest_md5 import Users
 from quire.security.jaas import Account
 from tests.bookie.fakes.disk import Disk, options_of
 from tests.bookie.fakes.wires import BOOKIE, HOST, KEY, Client, Wire
@@ -92,7 +94,7 @@ def turn(clock: Clock) -> None:
 class Serving:
     """A bookie on a simulated disk, as its process begins."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, provider: SaslOfBookie | None = None) -> None:
         self.disk = disk
         self.clock = Clock()
         self.clock.advance(1_700_000_000)
@@ -101,7 +103,7 @@ class Serving:
         self._service = Service(self.clock, options, self.storage, BOOKIE)
         self.storage.listen(self._service)
         self.storage.start()
-        self._listener = Listener(self.clock, options, self._service)
+        self._listener = Listener(self.clock, options, self._service, None, provider)
         self._listener.startFactory()
 
     def connect(self) -> Client:
@@ -157,6 +159,26 @@ def bookie(data: bytes) -> None:
             assert again.entry(ledger, entry) == body
         serving.clock.advance(ANSWERED_S)
         client.lose()
+
+
+@target("bookie.server.admission.entrance.Entrance")
+def stranger(data: bytes) -> None:
+    """Who does not know the password is served nothing, whatever is sent."""
+    provider = SaslOfBookie(Users({"hd": "hunter2"}, ["hd"]))
+    with no_faults(), patch.object(Service, "serve", not_served):
+        serving = Serving(Disk(), provider)
+        client = serving.connect()
+        for piece in cut(data):
+            if not client.closed:
+                client.send(piece)
+        assert b"hunter2" not in client.take()
+        serving.clock.advance(ANSWERED_S)
+        assert client.closed
+        client.lose()
+
+
+def not_served(*given: object) -> None:
+    raise AssertionError(given)
 
 
 @target("client.connections.link.Link", "client.connections.link_v2.LinkV2", "client.connections.link_v3.LinkV3")
