@@ -119,7 +119,9 @@ def note_of(data: bytes) -> dict[str, Any]:
         bookies: dict[str, dict[str, Any]] = note["bookies"]
         numbers = [note["number"], note["ledgers"], *(each[name] for each in bookies.values() for name in OF_A_BOOKIE)]
         numbers += [each["unknown"] for each in bookies.values() if each["unknown"] is not None]
-        if type(note["accepted"]) is not bool or not all(type(number) is int and number >= 0 for number in numbers):
+        if type(note["accepted"]) is not bool or not all(
+            type(number) is int and 0 <= number < 1 << 63 for number in numbers
+        ):
             raise ValueError
     except (ValueError, TypeError, KeyError, AttributeError):
         raise MetaStore(

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from twisted.internet.defer import Deferred
 
 from quire.metadata.clock import Clock, Timer, pause
-from quire.metadata.formats.json_text import parse_json
+from quire.metadata.formats.json_text import int64, parse_json
 from quire.metadata.records import Create, Delete, NoRecord, RecordError, RecordExists, Records
 from quire.metadata.store import SESSION_TIMEOUT_MS, StoreClosed, Versioned, Watch
 from quire.protocol.errors import MetaStore
@@ -292,6 +292,6 @@ def decode_candidate(data: bytes) -> tuple[str, str, int] | None:
     """Address, host and priority of its record; None where it is another's, whatever it is."""
     try:
         said = parse_json(data)
-        return str(said.get("address", "")), str(said.get("host", "")), int(said.get("priority", 0))
+        return str(said.get("address", "")), str(said.get("host", "")), int64(said.get("priority", 0))
     except (ValueError, TypeError, AttributeError):
         return None

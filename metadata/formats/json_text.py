@@ -21,6 +21,14 @@ def parse_json(data: bytes | str) -> Any:
         raise ValueError("it is nested too deep") from None
 
 
+def int64(value: Any) -> int:
+    """A number that was read, as an integer that fits into 64 bits.  `ValueError`, `TypeError` when it is none."""
+    found = int(value)
+    if not -(1 << 63) <= found < 1 << 63:
+        raise ValueError("a number has more than 64 bits")
+    return found
+
+
 def _number(text: str) -> float:
     found = float(text)
     if not math.isfinite(found):

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from quire.metadata.formats.json_text import parse_json
+from quire.metadata.formats.json_text import int64, parse_json
 from quire.metadata.records import NoRecord, RecordChanged, Records, put
 from quire.metadata.store import ANY
 
@@ -60,12 +60,12 @@ class Note(NamedTuple):
                 ledger,
                 str(value["outlook"]),
                 str(value["reason"]),
-                int(value["tries"]),
-                int(value["at_ms"]),
-                int(value["due_ms"]),
+                int64(value["tries"]),
+                int64(value["at_ms"]),
+                int64(value["due_ms"]),
                 str(value["host"]),
                 version,
-                None if mark is None else int(mark),
+                None if mark is None else int64(mark),
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             return cls(ledger, "FAILED", "the note about it can't be read", 0, 0, 0, "", version)

@@ -9,7 +9,7 @@ import json
 from contextlib import suppress
 from typing import NamedTuple
 
-from quire.metadata.formats.json_text import parse_json
+from quire.metadata.formats.json_text import int64, parse_json
 from quire.metadata.records import NoRecord, Records, put
 from quire.metadata.store import ANY
 from quire.protocol.errors import MetaStore
@@ -75,8 +75,8 @@ def decode_point(data: bytes) -> Point | None:
     """Of a record; None where it says none, or can't be read."""
     try:
         value = parse_json(data)
-        counts = {str(name): int(count) for name, count in value["counts"].items()}
-        return Point(int(value["after"]), list(map(int, value["again"])), int(value["begun_ms"]), counts)
+        counts = {str(name): int64(count) for name, count in value["counts"].items()}
+        return Point(int64(value["after"]), list(map(int64, value["again"])), int64(value["begun_ms"]), counts)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -85,6 +85,6 @@ def decode_end(data: bytes) -> int | None:
     """When one began that has ended, in ms since 1970; None where the record does not say so, or can't be read."""
     try:
         value = parse_json(data)
-        return None if "counts" in value else int(value["begun_ms"])
+        return None if "counts" in value else int64(value["begun_ms"])
     except (ValueError, KeyError, TypeError):
         return None

@@ -8,7 +8,7 @@ import json
 from contextlib import suppress
 from typing import NamedTuple
 
-from quire.metadata.formats.json_text import parse_json
+from quire.metadata.formats.json_text import int64, parse_json
 from quire.metadata.records import NoRecord, Records, put
 from quire.metadata.store import ANY
 from quire.protocol.errors import MetaStore
@@ -54,7 +54,7 @@ def decode_left(data: bytes) -> list[Stretch]:
     """What a note says that is left; nothing where it can't be read."""
     try:
         return [
-            Stretch(tuple(map(str, bookies)), int(after), None if until is None else int(until))
+            Stretch(tuple(map(str, bookies)), int64(after), None if until is None else int64(until))
             for bookies, after, until in parse_json(data)
         ]
     except (ValueError, TypeError):

@@ -2,9 +2,20 @@
 
 import pytest
 
-from quire.metadata.formats.json_text import parse_json
+from quire.metadata.formats.json_text import int64, parse_json
 
 # SPDX-License-Identifier: Apache-2.0
+
+
+def test_numbers_of_64_bits() -> None:
+    """And no others, whatever they were."""
+    for value, wanted in ((5, 5), (5.9, 5), ("7", 7), (-(1 << 63), -(1 << 63)), ((1 << 63) - 1, (1 << 63) - 1)):
+        assert int64(value) == wanted
+    for value in (1 << 63, -(1 << 63) - 1, 1e30, 10**400, "x"):
+        with pytest.raises(ValueError, match=r"64 bits|invalid literal"):
+            int64(value)
+    with pytest.raises(TypeError):
+        int64([])
 
 
 def test_what_is_json_is_its_value() -> None:

@@ -37,6 +37,7 @@ def test_what_is_written_is_read() -> None:
         b'[[["b1"], 1, "x"]]',
         b"[null]",
         b'[[["b1"], 1e999, 2]]',
+        b'[[["b1"], 1e30, 2]]',
         b"[" * 9999,
     ],
 )
