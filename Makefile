@@ -23,7 +23,7 @@ help:
 	@echo "make declarative        the example of Spark's Declarative Pipelines: two minutes, 230 MB of packages more"
 	@echo "make pipeline           a worked example: this repository's history through a log and Spark, with a chart"
 	@echo "make lint               ruff and strict mypy"
-	@echo "make fuzz [SECONDS=60]  each decoder of foreign bytes, so long each: what it must not do with any input; [ARGS='NAME …'] [ARGS='--drawn 4']"
+	@echo "make fuzz [SECONDS=60]  each decoder of foreign bytes, so long each: what it must not do with any input; [ARGS='NAME …'] [ARGS='--drawn 4'] [ARGS='--grow']"
 	@echo "make simulate [SECONDS=600]  a simulated cluster under faults, from fresh seeds; [ARGS='--seed N --trace'] one history again"
 	@echo "make mutants            guards taken away in turn: the simulator must catch each"
 	@echo "make crash              every crash point and many flipped bits of a bookie's files: minutes"

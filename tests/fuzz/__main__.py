@@ -1,13 +1,14 @@
 """
-`python -m tests.fuzz [TARGET…] [--seconds N] [--drawn K]`: feeds each target what a coverage-guided fuzzer finds, N
-seconds each, from the inputs in `tests/fuzz/corpus`, on each core another target; with `--drawn` as many targets only,
-drawn by the seed.
+`python -m tests.fuzz [TARGET…] [--seconds N] [--drawn K] [--grow]`: feeds each target what a coverage-guided fuzzer
+finds, N seconds each, from the inputs in `tests/fuzz/corpus`, on each core another target; with `--drawn` as many
+targets only, drawn by the seed; with `--grow` the fewest inputs that reach what was reached go into the corpus.
 
 An error that a decoder does not announce, an input that takes more than a second of CPU, and growth of memory end a
 target with its input in `fuzz-found/`; put that file into the corpus of the target, where a test tries it from then on.
 """
 
 import argparse
+import hashlib
 import os
 import random
 import shutil
@@ -17,7 +18,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -32,6 +32,7 @@ HANGS_S = 30
 INPUT_BYTES_MAX = 1 << 16
 MEMORY_MB_MAX = 1024
 GRACE_S = 120
+MERGE_S = 900
 
 
 class TooSlow(Exception):
@@ -46,20 +47,38 @@ def timed(target: Callable[[bytes], None], data: bytes) -> None:
         raise TooSlow(f"{len(data)} bytes took {spent:.2f} s of CPU")
 
 
-def run(name: str, directories: list[str], flags: list[str]) -> None:
-    """One target, in this process: instrumented where it is imported first."""
+def run(name: str, program: str, directories: list[str], flags: list[str]) -> None:
+    """One target, in this process: instrumented where it is imported first.  `program` starts another such process."""
     import atheris
 
     with atheris.instrument_imports(include=["quire"]):
         found = registered()[name]
-    atheris.Setup([sys.argv[0], *flags, *directories], partial(timed, found))
+    atheris.Setup([program, *flags, *directories], partial(timed, found))
     atheris.Fuzz()
 
 
-def fuzz(name: str, seconds: float, seed: int, scratch: str) -> bool:
+def grow(name: str, new: str, scratch: str) -> None:
+    """Of the corpus and the new inputs the fewest that reach all paths."""
+    merged, program = Path(scratch, f"{name}-merged"), Path(scratch, f"{name}-program")
+    merged.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m tests.fuzz --run {name} --program "$0" -- "$@"\n')
+    program.chmod(0o755)
+    command = [str(program), "-merge=1", f"-max_len={INPUT_BYTES_MAX}", str(merged), str(CORPUS / name), new]
+    subprocess.run(command, capture_output=True, timeout=MERGE_S, check=True)
+    added = 0
+    for path in merged.iterdir():
+        data = path.read_bytes()
+        kept = CORPUS / name / hashlib.sha1(data).hexdigest()[:12]
+        if data and not kept.exists():
+            kept.write_bytes(data)
+            added += 1
+    print(f"{name}: {added} of them are in the corpus now", flush=True)
+
+
+def fuzz(name: str, seconds: float, seed: int, scratch: str, growing: bool) -> bool:
     """One target in a process of its own; whether it found nothing."""
     new = os.path.join(scratch, name)
-    os.makedirs(new, exist_ok=True)
+    os.mkdir(new)
     found = os.path.join(scratch, f"{name}-found-")
     flags = [
         f"-max_total_time={max(1, round(seconds))}",
@@ -75,6 +94,8 @@ def fuzz(name: str, seconds: float, seed: int, scratch: str) -> bool:
     runs = next((line.split()[-1] for line in done.stderr.splitlines() if "number_of_executed_units" in line), "?")
     print(f"{name}: {runs} inputs, {len(os.listdir(new))} new paths", flush=True)
     if done.returncode == 0:
+        if growing:
+            grow(name, new, scratch)
         return True
     FOUND.mkdir(exist_ok=True)
     for path in Path(scratch).glob(f"{name}-found-*"):
@@ -92,22 +113,20 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60, help="for each target")
     parser.add_argument("--drawn", type=int, help="so many of them, drawn by the seed")
     parser.add_argument("--seed", type=int, default=int(time.time()) % (1 << 31))
-    parser.add_argument("--new", help="a directory that keeps the inputs that reach new paths, by target")
+    parser.add_argument("--grow", action="store_true", help="inputs that reach new paths go into the corpus")
     parser.add_argument("--run", help=argparse.SUPPRESS)
+    parser.add_argument("--program", default=sys.argv[0], help=argparse.SUPPRESS)
     given, rest = parser.parse_known_args()
     if given.run:
         flags = [each for each in given.targets + rest if each.startswith("-")]
-        run(given.run, [each for each in given.targets if each not in flags], flags)
+        run(given.run, given.program, [each for each in given.targets if each not in flags], flags)
         return 0
     names = given.targets or sorted(path.name for path in CORPUS.iterdir())
     if given.drawn is not None:
         names = random.Random(given.seed).sample(names, min(given.drawn, len(names)))
     print(f"seed {given.seed}", flush=True)
-    with (
-        nullcontext(given.new) if given.new else tempfile.TemporaryDirectory() as scratch,
-        ThreadPoolExecutor(os.cpu_count()) as processes,
-    ):
-        good = list(processes.map(lambda name: fuzz(name, given.seconds, given.seed, scratch), names))
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(os.cpu_count()) as processes:
+        good = list(processes.map(lambda name: fuzz(name, given.seconds, given.seed, scratch, given.grow), names))
     bad = [name for name, is_good in zip(names, good, strict=True) if not is_good]
     print(f"{len(names) - len(bad)} of {len(names)} targets found nothing" + (f"; {', '.join(bad)} did" if bad else ""))
     return 1 if bad else 0
