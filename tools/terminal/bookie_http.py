@@ -39,6 +39,8 @@ from quire.tools.terminal.running import with_store
 # SPDX-License-Identifier: Apache-2.0
 
 HTTP_S = 5.0
+REASON_BYTES_MAX = 8192
+ANSWER_BYTES_MAX = 64 << 20  # metrics of very many ledgers are some MiB
 
 
 class NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -88,7 +90,7 @@ def answer_of(
         return fetched(bookie, found.http, path, shown.token, command)
     except urllib.error.HTTPError as failure:
         why = f" ({shown.why_not})" if failure.code == 401 and shown.why_not else ""
-        raise refused(f"{bookie} refused: {reason_in(failure.read())}{why}") from None
+        raise refused(f"{bookie} refused: {reason_in(failure.read(REASON_BYTES_MAX))}{why}") from None
     except OSError as failure:
         url = url_of(found.http, path)
         raise refused(f"{bookie} can't be reached at {url} ({failure}); run this on its own machine") from None
@@ -136,7 +138,7 @@ def metrics_texts(bookies: BookieList) -> list[Callable[[], str]]:
 
 def _metrics(bookie: str, info: ServiceInfo) -> str:
     assert info.http is not None
-    return fetched(bookie, info.http, "/metrics", token_of(info).token).decode()
+    return fetched(bookie, info.http, "/metrics", token_of(info).token).decode(errors="replace")
 
 
 def token_of(found: ServiceInfo, token_file: Path | None = None) -> Shown:
@@ -179,7 +181,10 @@ def fetched(
     if address.protocol == "https":
         handlers.append(urllib.request.HTTPSHandler(context=tls_context()))
     with urllib.request.build_opener(*handlers).open(request, timeout=HTTP_S) as answer:
-        return bytes(answer.read())
+        body = bytes(answer.read(ANSWER_BYTES_MAX + 1))
+    if len(body) > ANSWER_BYTES_MAX:
+        raise OSError(f"it answers with more than {ANSWER_BYTES_MAX >> 20} MiB")
+    return body
 
 
 def url_of(address: Endpoint, path: str) -> str:

@@ -108,6 +108,18 @@ def test_an_answer_that_is_no_document_is_printed(capsys: pytest.CaptureFixture[
             assert said_by("b:1", found, "/x") is None
 
 
+def test_an_answer_without_end_is_not_kept(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever has the port: the command ends with its address."""
+    monkeypatch.setattr(bookie_http, "ANSWER_BYTES_MAX", 1 << 20)
+    with serving(200, bytes(1 << 20)) as (found, _asked):
+        assert len(answer_of("b:1", found, "/x")) == 1 << 20
+    with serving(200, bytes((1 << 20) + 1)) as (found, _asked):
+        with pytest.raises(typer.Exit):
+            answer_of("b:1", found, "/x")
+        assert "it answers with more than 1 MiB" in capsys.readouterr().err
+        assert said_by("b:1", found, "/x") is None
+
+
 def test_a_bookie_that_is_down_or_has_no_address_is_named() -> None:
     """The error names the command that lists bookies, or says why nothing can be asked."""
     with pytest.raises(BookieHandleNotAvailable, match=r"b:1 is not up; `quire bookie list`"):
