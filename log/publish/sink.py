@@ -141,8 +141,9 @@ class Sink:
             metadata = await self._client.metadata(each.ledger)
         except NoSuchLedger:
             raise refused(part, each, "is gone") from None
-        named = metadata.custom.get("quire/txn", b"").decode(), metadata.custom.get("quire/run", b"").decode()
-        if log_of(metadata) != self._log.log or named != (part.txn, part.run):
+        named = metadata.custom.get("quire/txn", b""), metadata.custom.get("quire/run", b"")
+        wanted = part.txn.encode(errors="replace"), part.run.encode(errors="replace")
+        if log_of(metadata) != self._log.log or named != wanted:
             raise refused(part, each, f"was not written for the log {self._log.name!r} and this run")
         if not metadata.is_closed or metadata.last_entry != each.entries - 1:
             raise refused(part, each, f"is not closed at entry {each.entries - 1}")

@@ -34,7 +34,7 @@ NONE_NEEDED = {
     "metadata.sqlite.session_file": "the stamp of a session of this machine, whose size it looks at",
     "metadata.uri": "random bytes of its own",
     "pipeline.reading.files": "the header of a body whose size it has looked at",
-    "tools.commands.log.naming": "a manifest that was decoded before",
+    "tools.commands.log.naming": "`parse_json` makes a line of a manifest",
     "tools.host.child": "a line of its own child",
     "tools.local_cluster.cluster": "a file that it wrote itself, on the user's machine",
     "tools.terminal.bookie_http": "an answer of which `parse_json` makes a value, and objects only go on",

@@ -45,8 +45,9 @@ class Asking(Protocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         head, found, body = bytes(self._data).partition(b"\r\n\r\n")
         whole = b"\r\nContent-Length: %d\r\n" % len(body) in head + b"\r\n"
+        is_good = found and whole and head.startswith(b"HTTP/1.1 200 ")
         if not self._answer.called:
-            self._answer.callback(body.decode() if found and whole and head.startswith(b"HTTP/1.1 200 ") else None)
+            self._answer.callback(body.decode(errors="replace") if is_good else None)
 
 
 class AskingOnce(ClientFactory):

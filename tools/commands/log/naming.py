@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from quire.metadata.formats.json_text import parse_json
 from quire.protocol.log_errors import NoSuchLog
 from quire.tools.commands.log.shared import Name, Yes, as_document, asked, name_of, with_logs
 from quire.tools.terminal import output
-from quire.tools.terminal.options import Json, Metadata, Usage
+from quire.tools.terminal.options import Json, Metadata, Usage, refused
 
 if TYPE_CHECKING:
     from quire.log.api import LogInfo, Logs, Segment
@@ -168,7 +169,7 @@ def show(
 
     async def work(_reactor: "ProcessReactor", logs: "Logs") -> tuple[dict[str, Any], str]:
         if raw:
-            return {}, (await logs.manifest(log)).decode()
+            return {}, (await logs.manifest(log)).decode(errors="replace")
         found = as_document(await logs.info(log))
         found["holds"] = [hold._asdict() for hold in await logs.holds(log)]
         if segments:
@@ -177,7 +178,7 @@ def show(
 
     found, text = with_logs(metadata, work)
     if raw:
-        print(json.dumps(json.loads(text), ensure_ascii=False) if json_wanted else text, flush=True)
+        print(as_one_line(text) if json_wanted else text, flush=True)
         return
     listed = found["segments"] if segments else []
     holds = "; ".join(f"{hold['what']} needs it from index {hold['needs']} on" for hold in found["holds"])
@@ -245,3 +246,11 @@ def as_segment(segment: "Segment") -> dict[str, Any]:
         "lost": segment.lost,
         "last": None if last is None else last.isoformat(timespec="milliseconds"),
     }
+
+
+def as_one_line(manifest: str) -> str:
+    """`typer.Exit` when it is damaged."""
+    try:
+        return json.dumps(parse_json(manifest), ensure_ascii=False)
+    except ValueError as error:
+        raise refused(f"the manifest is no JSON ({error}); without --json it is shown as it is") from None

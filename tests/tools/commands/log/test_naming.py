@@ -2,7 +2,11 @@
 
 import json
 
+import pytest
+import typer
+
 from quire.conf.log import LogSettings
+from quire.tools.commands.log.naming import as_one_line
 from tests.tools.command import ok, refused
 
 # SPDX-License-Identifier: Apache-2.0
@@ -68,3 +72,12 @@ def test_the_help_names_every_setting() -> None:
     """So that no one has to look into the manual for their names."""
     words = ok("log", "create", "--help").out.split()
     assert set(LogSettings.model_fields) <= {word.strip(",.") for word in words}
+
+
+def test_a_manifest_that_is_no_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a damaged record, which `--raw` shows as it is."""
+    assert as_one_line('{"a": [1]}') == '{"a": [1]}'
+    for text in ("", "{", "[" * 100_000, "\ufffd"):
+        with pytest.raises(typer.Exit):
+            as_one_line(text)
+        assert "without --json" in capsys.readouterr().err
