@@ -85,6 +85,7 @@ class BookieCollector:
         total, free = service.storage.disk_usage()
         for name, meaning, gauge in (
             ("connections", "open now", len(listener.connections)),
+            ("connections_in_lobby", "of them, that were given nothing yet", listener.in_lobby),
             ("connection_addresses", "that they come from", listener.crowd.addresses),
             (
                 "pending_bytes",

@@ -367,6 +367,11 @@ class Listener(Factory):
         return cast(Collection[Connection], self.crowd.members.keys())
 
     @property
+    def in_lobby(self) -> int:
+        """Of these, how many were given nothing yet."""
+        return sum(not each.settled for each in self.connections)
+
+    @property
     def partial_bytes(self) -> int:
         """Of unfinished frames."""
         return self.crowd.partial_bytes

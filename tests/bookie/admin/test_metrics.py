@@ -28,10 +28,13 @@ def test_every_number_has_its_name() -> None:
     assert found["quire_service_reads_total"] == 2
     assert found["quire_service_read_entries_total"] == 1
     assert found["quire_service_refusals_total"] == 1
-    assert found["quire_connections"] == 1
+    assert (found["quire_connections"], found["quire_connections_in_lobby"]) == (1, 0)
     assert found["quire_connections_accepted_total"] == 1
     assert (found["quire_disk_bytes"], found["quire_disk_free_bytes"]) == (1000, 500)
     assert "quire__hidden_total" not in found
+    scene.connect().send(read(7))
+    found = scrape(scene)
+    assert (found["quire_connections"], found["quire_connections_in_lobby"]) == (2, 1)
 
 
 def test_pressure_shows() -> None:
