@@ -201,13 +201,13 @@ def test_an_entry_that_no_writer_writes_says_nothing(header):
     assert (machine.state, machine.base) == (RecoveryState.READING, 3)
 
 
-def test_an_entry_that_is_longer_than_its_ledger_is_not_found():
-    """What comes of it would have a length below 0."""
+def test_an_entry_of_a_ledger_with_less_than_no_bytes_is_not_found():
+    """No ledger can end with it.  One that is longer than its ledger is found: its writer did not count."""
     machine, _asked = reading()
-    machine.handle(ReadAnswer(0, 0, OK, DIGEST.entry(1, 0, -1, 2, b"abc")))
+    machine.handle(ReadAnswer(0, 0, OK, DIGEST.entry(1, 0, -1, -1, b"abc")))
     assert machine.last == -1
-    machine.handle(ReadAnswer(0, 1, OK, DIGEST.entry(1, 0, -1, 3, b"abc")))
-    assert (machine.last, machine.length) == (0, 3)
+    machine.handle(ReadAnswer(0, 1, OK, DIGEST.entry(1, 0, -1, 0, b"abc")))
+    assert (machine.last, machine.length) == (0, 0)
 
 
 def test_a_recovery_ends_at_the_last_id_that_there_is():
