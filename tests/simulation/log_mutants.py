@@ -114,7 +114,7 @@ LOG_MUTANTS = (
     mutant("a commit takes parts of an earlier claim", "logs.md, publishing", "log publish",
            (f"{PUBLISHING}:check_parts", "(part.txn, part.run, part.claim, part.batch) != wanted",
             "(part.txn, part.batch) != (txn.txn, batch)"),
-           (f"{SINK}._verify_one", "or named != (part.txn, part.run)", "")),
+           (f"{SINK}._verify_one", "or named != wanted", "")),
     mutant("a commit ignores the abort of its run", "logs.md, publishing", "log publish",
            (f"{PUBLISHING}:committing", "if is_aborted(txn, batch):", "if False:")),
     mutant("the janitor takes intents of the living batch", "logs.md, publishing", "log publish",
