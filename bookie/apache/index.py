@@ -148,6 +148,13 @@ class ApacheIndex(ABC):
             at = self.following(ledger, run.last + 1)
 
 
+def _unpack(form: struct.Struct, data: bytes) -> int:
+    """The last number of a key or value; `StorageError` when it has another size."""
+    if len(data) != form.size:
+        raise StorageError(f"Apache's index has a row with {data.hex()[:80]}: {len(data)} bytes, not {form.size}")
+    return int(form.unpack(data)[-1])
+
+
 class Locations(ApacheIndex):
     """DbLedgerStorage's `locations`."""
 
@@ -158,12 +165,12 @@ class Locations(ApacheIndex):
     def locations(self, ledger: int, first: int, count: int) -> list[int]:
         if count == 1:
             value = self._rows.get(ENTRY.pack(ledger, first))
-            return [LOCATION.unpack(value)[0]] if value is not None else []
+            return [_unpack(LOCATION, value)] if value is not None else []
         found: list[int] = []
         for key, value in self._rows.scan(ENTRY.pack(ledger, first), ENTRY.pack(ledger, min(first + count, ENTRY_MAX))):
-            if ENTRY.unpack(key)[1] != first + len(found):
+            if _unpack(ENTRY, key) != first + len(found):
                 break
-            found.append(LOCATION.unpack(value)[0])
+            found.append(_unpack(LOCATION, value))
         return found
 
     def last(self, ledger: int) -> int:
@@ -175,12 +182,12 @@ class Locations(ApacheIndex):
 
     def following(self, ledger: int, first: int) -> int | None:
         for key, _value in self._rows.scan(ENTRY.pack(ledger, first), ENTRY.pack(ledger + 1, 0)):
-            return int(ENTRY.unpack(key)[1])
+            return _unpack(ENTRY, key)
         return None
 
     def ranges(self, ledger: int) -> Iterator[tuple[int, int]]:
         for key, _value in self._rows.scan(ENTRY.pack(ledger, 0), ENTRY.pack(ledger + 1, 0)):
-            yield ENTRY.unpack(key)[1], 1
+            yield _unpack(ENTRY, key), 1
 
     def store(self, rows: Iterable[tuple[int, int, Sequence[int]]]) -> int:
         count = 0

@@ -202,7 +202,7 @@ class RecoveryReads:
         except DigestMatch:
             return DigestMatch.code
         length = HEADER.unpack_from(body)[3]
-        if length < 0 or entry == ENTRY_ID_MAX:  # which no writer writes, and no ledger can end with
+        if length < 0 or entry == ENTRY_ID_MAX:  # no ledger can end so, nor all ids below that one be acknowledged
             return DigestMatch.code
         self.found[entry] = payload, length
         self._held_bytes += len(body)

@@ -124,10 +124,19 @@ class Manifest:
                 members["run"],
                 members["at"],
                 binascii.a2b_base64(members["metadata"]),
-                tuple(File(**file) for file in members["files"]),
+                tuple(map(_file, members["files"])),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CopyDamaged(f"a manifest can't be read: {error!r}") from None
+
+
+def _file(members: dict[str, Any]) -> File:
+    """`TypeError` when a member is missing, is too many, or is of another type."""
+    found = File(**members)
+    name, *numbers = asdict(found).values()
+    if not isinstance(name, str) or not all(type(number) is int and number >= 0 for number in numbers):
+        raise TypeError(f"a file is {str(members)[:200]}")
+    return found
 
 
 def sum_of(members: dict[str, Any]) -> int:

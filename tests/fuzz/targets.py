@@ -8,6 +8,7 @@ to be safe, too.
 
 import struct
 from errno import EINVAL
+from io import BytesIO
 from unittest.mock import patch
 
 from crc32c import crc32c
@@ -51,6 +52,7 @@ from quire.metadata.formats.json_text import parse_json
 from quire.metadata.ledger import Fragment, LedgerMetadata, LedgerState
 from quire.metadata.store import Versioned
 from quire.metadata.zk.layout import parse_layout
+from quire.pipeline.copies.entries import EntryFile
 from quire.pipeline.copies.manifest import CopyDamaged
 from quire.pipeline.copies.manifest import Manifest as CopyManifest
 from quire.pipeline.core.selection import Selection
@@ -253,7 +255,7 @@ def store_marks(data: bytes) -> None:
     copies.is_on_its_way(LEDGER.with_custom(copies.MARK, data))
     with refused_as(MetaStore):
         note = note_of(data)
-        assert max(0, note["number"], note["ledgers"]) >= 0
+        assert all(0 <= note[name] < 1 << 63 for name in ("number", "ledgers"))
     claims.token_of(Versioned(data, 1))
     claims.decode_candidate(data)
     decode_left(data)
@@ -417,7 +419,7 @@ def index_files(data: bytes) -> None:
 
 @target("bookie.offline.salvage.entries")
 def salvaged(data: bytes) -> None:
-    """Each byte of an entry log is one of a record or of a hole."""
+    """Records and holes of an entry log lie one behind the other."""
 
     def opened(ledger: int, entry: int, body: bytes) -> bytes | None:
         try:
@@ -457,6 +459,13 @@ def store_note(data: bytes) -> None:
         with refused_as(StorageError):
             found = Seen.decode(whole, "here")
             assert Seen.decode(found.encode(), "here") == found
+
+
+@target("pipeline.copies.entries.EntryFile")
+def copied_entries(data: bytes) -> None:
+    with refused_as(CopyDamaged):
+        for first, bodies in EntryFile("here", BytesIO(data), 0).groups():
+            assert 0 <= SUM.intact(7, first, bodies) <= len(bodies)
 
 
 @target("pipeline.copies.manifest.Manifest.decode")

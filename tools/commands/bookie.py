@@ -222,7 +222,7 @@ def as_cells(row: dict[str, Any]) -> dict[str, Any]:
     """The same as text; `?` for what is unknown."""
     total, free = row["total_bytes"], row["free_bytes"]
     known = total is not None and free is not None
-    directories = row["gc"]["directories"] if row["gc"] else None
+    directories = row["gc"].get("directories") if row["gc"] else None  # of an Apache bookie nothing is known
     return {
         "free": output.size_text(free) if known else "?",
         "total": output.size_text(total) if known else "?",

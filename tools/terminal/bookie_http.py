@@ -18,6 +18,7 @@ import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,7 +91,7 @@ def answer_of(
         return fetched(bookie, found.http, path, shown.token, command)
     except urllib.error.HTTPError as failure:
         why = f" ({shown.why_not})" if failure.code == 401 and shown.why_not else ""
-        raise refused(f"{bookie} refused: {reason_in(failure.read(REASON_BYTES_MAX))}{why}") from None
+        raise refused(f"{bookie} refused: {reason_in(failure)}{why}") from None
     except OSError as failure:
         url = url_of(found.http, path)
         raise refused(f"{bookie} can't be reached at {url} ({failure}); run this on its own machine") from None
@@ -180,10 +181,15 @@ def fetched(
     handlers = [urllib.request.ProxyHandler({}), NoRedirects()]
     if address.protocol == "https":
         handlers.append(urllib.request.HTTPSHandler(context=tls_context()))
-    with urllib.request.build_opener(*handlers).open(request, timeout=HTTP_S) as answer:
-        body = bytes(answer.read(ANSWER_BYTES_MAX + 1))
+    try:
+        with urllib.request.build_opener(*handlers).open(request, timeout=HTTP_S) as answer:
+            body = bytes(answer.read(ANSWER_BYTES_MAX + 1))
+    except HTTPException as error:
+        raise OSError(f"what it answers is not HTTP: {error!r}") from None
     if len(body) > ANSWER_BYTES_MAX:
         raise OSError(f"it answers with more than {ANSWER_BYTES_MAX >> 20} MiB")
+    if answer.length:
+        raise OSError(f"its answer ended {answer.length} bytes early")
     return body
 
 
@@ -211,8 +217,12 @@ def tls_context() -> ssl.SSLContext:
     return context
 
 
-def reason_in(body: bytes) -> str:
-    """What a refusal says, in one line."""
+def reason_in(refusal: urllib.error.HTTPError) -> str:
+    """What it says, in one line."""
+    try:
+        body = refusal.read(REASON_BYTES_MAX)
+    except (OSError, HTTPException):
+        return str(refusal)
     text = body.decode(errors="replace").strip()
     with suppress(ValueError, KeyError, TypeError):
         said = parse_json(text)

@@ -108,6 +108,50 @@ def test_an_answer_that_is_no_document_is_printed(capsys: pytest.CaptureFixture[
             assert said_by("b:1", found, "/x") is None
 
 
+@contextmanager
+def saying(answer: bytes) -> Iterator[ServiceInfo]:
+    """A port that answers whoever comes with these bytes, once, and closes."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _address = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield announced(server.getsockname()[1])
+        finally:
+            thread.join()
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"SSH-2.0-OpenSSH\r\n",
+        b"",
+        OK + b"Content-Length: 100\r\n\r\n{}",
+        OK + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        OK + b"a: " + b"b" * 70_000 + b"\r\n\r\n",
+        OK + b"a: b\r\n" * 200 + b"\r\n",
+        b"HTTP/1.1 500 No\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+    ids=["ssh", "nothing", "cut off", "chunks", "long header", "many headers", "refusal"],
+)
+def test_what_is_no_whole_answer_is_printed(answer: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    """Something else has the port, or the bookie ended: the command ends with a line."""
+    with saying(answer) as found, pytest.raises(typer.Exit):
+        document_of("b:1", found, "/x")
+    assert "b:1" in capsys.readouterr().err
+    with saying(answer) as found:
+        assert said_by("b:1", found, "/x") is None
+
+
 def test_an_answer_without_end_is_not_kept(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever has the port: the command ends with its address."""
     monkeypatch.setattr(bookie_http, "ANSWER_BYTES_MAX", 1 << 20)
@@ -230,4 +274,3 @@ def test_addresses() -> None:
     """HTTPS where it is announced; an IPv6 address in brackets."""
     assert url_of(Endpoint("httpserver", "::1", 1, "https"), "/x") == "https://[::1]:1/x"
     assert url_of(Endpoint("httpserver", "h", 1, "http"), "/x") == "http://h:1/x"
-    assert bookie_http.reason_in(b"plain\n") == "plain"
