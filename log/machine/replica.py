@@ -138,8 +138,8 @@ class Replica:
                 proof = await prove()
                 await applier.reached(proof.index)
                 index, value = applier.applied, fn(applier.machine)
-                if proof.holds():
-                    age_ms = -1 if mode == "unsafe" else ceil((self._boottime() - proof.since) * 1000)
+                age_ms = -1 if mode == "unsafe" else ceil((self._boottime() - proof.since) * 1000)
+                if proof.holds():  # after the age was taken, so that it is not above a bound
                     return Answer(value, index, age_ms)
 
         counters = self._records.counters

@@ -1,5 +1,7 @@
 """What a replica's reads know, in each mode, at the owner and elsewhere; what they cost, and when they fail."""
 
+from itertools import count
+
 import pytest
 from twisted.internet.defer import Deferred, gatherResults
 
@@ -371,6 +373,21 @@ def test_a_bounded_answer_is_not_older_than_it_says(tmp_path):
 
             await gatherResults([story_of(write()), *(story_of(read(bound_ms)) for bound_ms in (50, 500, 60_000))])
             assert missed, "some answers were old"
+
+    run(story)
+
+
+def test_an_age_is_not_above_its_bound_on_a_busy_machine(tmp_path):
+    """However much time passes between two looks at the clock: here 2 ms."""
+    times = count(100_000, 2)
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs(boottime=lambda: next(times) / 1000)
+            replica = await leading(logs)
+            await replica.propose(b"x")
+            ages = [(await replica.read(lambda _machine: None, "bounded", 50)).age_ms for _ in range(200)]
+            assert 40 < max(ages) <= 50
 
     run(story)
 
