@@ -53,7 +53,6 @@ COVERED = {
     ),
     "tools/host/serving.py": ("tests/tools/host/test_daemon.py", "whole hosts are started, asked and stopped there"),
     "tools/host/page.py": ("tests/tools/host/test_daemon.py", "its paths are asked of the process"),
-    "tools/host/asking.py": ("tests/tools/host/test_daemon.py", "what real bookies answer is on the page"),
     "tools/host/commands.py": ("tests/tools/host/test_daemon.py", "each command is run on a real host"),
     "bookie/server/contract.py": (
         "tests/bookie/server/test_service.py",

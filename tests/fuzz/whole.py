@@ -115,6 +115,7 @@ class Serving:
         found: list[Any] = []
         Deferred.fromCoroutine(_of(self.storage.read(ledger, entry))).addBoth(found.append)
         turn(self.clock)
+        assert isinstance(found[0], bytes | memoryview), found  # no status, which would be as good as another
         return bytes(found[0])
 
 

@@ -10,7 +10,7 @@ import struct
 import pytest
 
 from quire.bookie.apache.idx_files import Pages
-from quire.bookie.apache.index import ApacheIndex, Locations, location
+from quire.bookie.apache.index import ENTRY, LOCATION, ApacheIndex, Locations, location
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.index.rows import DictRows
@@ -97,3 +97,14 @@ def test_what_is_indexed_and_not_there_is_an_error(kind: str, tmp_path: pathlib.
     with pytest.raises(FileNotFoundError):
         index.find(1, 9)
     assert index.find(1, 6) is None
+
+
+def test_a_row_of_another_size_is_damage() -> None:
+    """With its bytes; it is never taken for an entry that is not there."""
+    for row in ((ENTRY.pack(1, 5), b"short"), (ENTRY.pack(1, 5) + b"longer", LOCATION.pack(location(0, 1024)))):
+        index = Locations(DictRows(dict([row])), Log().read)
+        with pytest.raises(StorageError, match="a row with"):
+            index.locations(1, 5, 2)
+        if len(row[0]) > ENTRY.size:
+            with pytest.raises(StorageError, match="a row with"):
+                index.following(1, 0)

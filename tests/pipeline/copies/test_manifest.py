@@ -96,3 +96,17 @@ def test_whose_it_is() -> None:
     assert not made.is_of("other", METADATA)
     again = LedgerMetadata.new(3, 3, 2, ["a:1", "b:1", "c:1"], password=b"x", ctime_ms=6).closed(9, 100)
     assert not made.is_of("c", again)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"payload_sum": "3"}, {"size": 1.5}, {"bytes": None}, {"file_sum": -1}, {"name": 5}, {"more": 1}],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_file_of_another_shape_is_damage(change: dict[str, Any]) -> None:
+    """Though the sum over the manifest is right."""
+    members = json.loads(manifest().encode())
+    del members["sum"]
+    members["files"][0] |= change
+    with pytest.raises(CopyDamaged, match="can't be read"):
+        Manifest.decode(json.dumps({**members, "sum": sum_of(members)}).encode())

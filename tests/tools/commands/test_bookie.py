@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from quire.tools.commands.bookie import as_cells
 from tests.bookie.fakes.wires import KEY, adds, read
 from tests.tools.bookie_process import WAIT_S, Cluster
 from tests.tools.command import environment
@@ -208,3 +209,11 @@ def test_commands_on_a_bookie_that_is_not_there(shared: Cluster) -> None:
     assert "`quire bookie list`" in shared.quire("bookie", "info", "unknown:1", status=1)
     assert "`quire bookie list`" in shared.quire("bookie", "readonly", "unknown:1", "on", status=1)
     assert "neither on nor off" in shared.quire("bookie", "readonly", "unknown:1", "maybe", status=2)
+
+
+def test_a_bookie_that_says_less_of_its_garbage_is_shown_all_the_same() -> None:
+    """As Apache's, which says only whether a round was asked for."""
+    row = {"total_bytes": 100, "free_bytes": 50, "limbo": None, "lost": None, "store": None}
+    cells = as_cells(row | {"gc": {"is_in_force_gc": "false"}})
+    assert (cells["used"], cells["logs"], cells["living"]) == ("50%", "?", "?")
+    assert cells == as_cells(row | {"gc": None})
