@@ -111,12 +111,13 @@ class Serving:
         connection.makeConnection(wire)
         return Client(connection, wire)
 
-    def entry(self, ledger: int, entry: int) -> bytes:
+    def entry(self, ledger: int, entry: int) -> bytes | Status:
+        """A status where the ids in an entry are not those in its request, which the answer repeats."""
         found: list[Any] = []
         Deferred.fromCoroutine(_of(self.storage.read(ledger, entry))).addBoth(found.append)
         turn(self.clock)
-        assert isinstance(found[0], bytes | memoryview), found  # no status, which would be as good as another
-        return bytes(found[0])
+        assert isinstance(found[0], bytes | memoryview | Status), found
+        return found[0] if isinstance(found[0], Status) else bytes(found[0])
 
 
 def understood(data: bytes) -> list[Reply]:
@@ -153,7 +154,7 @@ def bookie(data: bytes) -> None:
             (each.ledger, entry, serving.entry(each.ledger, entry))
             for each in answers
             if isinstance(each, AddAcks) and each.status is Status.EOK
-            for entry in range(each.first, each.first + each.count)
+            for entry in range(each.first, each.first + (each.count if each.txn is None else 1))  # V3's have any ids
         ]
         again = Serving(serving.disk.killed())
         for ledger, entry, body in stored:
