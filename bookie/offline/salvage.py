@@ -79,6 +79,8 @@ def entries(files: Files, path: str, begin: int, end: int, opened: Opened) -> It
                 yield Found(offset, len(body), body, payload)
             else:
                 if walk.problem is None:
+                    if any(read(walk.end, end - walk.end)):  # less than a size
+                        yield Found(walk.end, end - walk.end, None, None)
                     return
                 damage, at = at, behind(read, at, end, opened)
                 yield Found(damage, at - damage, None, None)

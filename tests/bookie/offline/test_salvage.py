@@ -89,6 +89,17 @@ def test_a_torn_end(log: pathlib.Path) -> None:
     assert found[-1] == Found(OFFSETS[299], OFFSETS[300] - 3 - OFFSETS[299], None, None)
 
 
+@pytest.mark.parametrize("rest", [b"\0\0\0", b"\0\0\x07", b"\x07"])
+def test_less_than_a_size_at_the_end(log: pathlib.Path, rest: bytes) -> None:
+    """A hole, if it is not zeros, which a log may end with."""
+    for zeros in (b"", bytes(4), bytes(4096)):
+        log.write_bytes(data := log.read_bytes()[: OFFSETS[300]] + zeros + rest)
+        found = read(log, bounds(FILES, str(log), 1 << 30))
+        assert [each.body for each in found[:300]] == BODIES
+        holes = [(each.offset + each.size, each.body) for each in found[300:]]
+        assert holes == ([(len(data), None)] if any(rest) else [])
+
+
 def test_any_damage_loses_only_what_it_hit(log: pathlib.Path) -> None:
     """At random places and of random lengths: each entry that was not hit is found, and no other."""
     data = log.read_bytes()

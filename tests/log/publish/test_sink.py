@@ -186,7 +186,7 @@ def test_a_commit_whose_answer_is_lost(tmp_path, late):
 
 
 def test_parts_that_are_refused(tmp_path):
-    """An open ledger, one that is gone, one of another program, an intent that is gone: named, and nothing is lost."""
+    """An open ledger, one that is gone, another's, whose tags may be no text, an intent that is gone: named, nothing is lost."""
 
     async def story():
         async with cluster(tmp_path) as world:
@@ -200,11 +200,14 @@ def test_parts_that_are_refused(tmp_path):
                 ledger._replace(ledger=ledger.ledger + 1000),
             ):
                 await failing(story_of(sink.commit(0, [good._replace(ledgers=(wrong,))])), PublishRefused)
-            plain = await logs.bk.create_ledger()
-            await plain.append(b"x")
-            await plain.close()
-            wrong = good._replace(ledgers=(ledger._replace(ledger=plain.id),))
-            await failing(story_of(sink.commit(0, [wrong])), PublishRefused)
+            tags = (await logs.bk.metadata(ledger.ledger)).custom
+            for custom in ({}, {**tags, "quire/txn": b"\xff"}, {**tags, "quire/log": b"\xff"}):
+                other = await logs.bk.create_ledger(custom_metadata=custom)
+                await other.append(b"x")
+                await other.close()
+                wrong = good._replace(ledgers=(ledger._replace(ledger=other.id),))
+                error = await failing(story_of(sink.commit(0, [wrong])), PublishRefused)
+                assert f"ledger {other.id}" in str(error)
             wrong = good._replace(ledgers=(ledger._replace(records=9),))
             await failing(story_of(sink.commit(0, [wrong], verify="entries")), PublishRefused)
             await failing(story_of(sink.commit(0, [good._replace(intent="0-0-0-gone")])), PublishRefused)
