@@ -9,7 +9,8 @@ The code is the product's (`replication/autorecovery`).  Beside the promises abo
 | one auditor | of the processes whose session lives at most one audits |
 | inside the delay | an auditor marks a ledger for a bookie only that was away for the delay |
 | one worker | metadata is changed by a process that has the ledger's lock, as long as its session lives |
-| off the queue | a ledger leaves the queue when it names no bookie of its mark that was away while it was repaired |
+| off the queue | a ledger leaves the queue when it names no bookie of its mark that was away since its repair began |
+| marked again | nor one that went after that, if it was marked for it meanwhile |
 | healed | faults are over: every entry comes to be on its whole write quorum, and the queue is empty |
 """
 
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from quire.conf.autorecovery import AutoRecoveryOptions
 from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.memory.cluster import Fault
 from quire.metadata.memory.repairs import RepairQueue
 from quire.metadata.repairs import Shortage
 from quire.replication.autorecovery.running import AutoRecovery
@@ -47,6 +49,8 @@ class Process:
     def __init__(self, history: "History", name: str, options: AutoRecoveryOptions) -> None:
         self.node = history.new_client(name, history.plain_options)
         self.node.fault_rate = history.plan.fault_rate
+        faults, slow = self.node.store.faults, history.healing.slow_finish
+        self.node.store.faults = lambda *asked: slow(*asked) or faults(*asked)
         self.running = AutoRecovery(self.node.client, name, options)
         self.running.worker.working = Working(history.healing, self)
         self.unmarked: dict[int, int] = {}  # ledgers whose marks it took, and is not done with: in which session
@@ -108,9 +112,11 @@ class Healing:
         self.delay_s = rng.choice((0, 0, 1))
         self.checked = rng.random() < 0.25  # copies are checked all the time, too
         self.locked_at: dict[int, float] = {}  # of each ledger
+        self._missed_at: dict[tuple[int, str], float] = {}  # when a ledger was marked for a lost bookie
         self.asked = False  # an operator asked for an audit: no delay counts
         self._away: dict[str, list[list[float]]] = {}  # of each bookie: when it went, when it came back
         self._here: set[str] = set()
+        self._awaited: str | None = None
 
     def begin(self) -> None:
         """Once the cluster is there."""
@@ -196,6 +202,38 @@ class Healing:
         left = self.truth.seen["healing: a ledger left the queue"] - settled
         self.truth.seen["healing: it was settled for who came and went unseen"] += bool(auditing and left)
 
+    def do_heal_late(self, rng: Random) -> None:
+        """A lost bookie comes back, and goes when its ledger is on the way off the queue, which takes a while."""
+        self.do_heal_begin(rng)
+        bookie = self.history.some_bookie(rng)
+        if bookie is None:
+            return
+        bookie.die()
+        self.history.let_pass(1.5 + self.delay_s, lambda: self._names(bookie.id))
+        for process in self.processes:
+            process.node.process.pause(0.3)  # else its share is copied to others before it is back
+        bookie.start()
+        self._awaited = bookie.id
+        self.history.let_pass(3.0, lambda: self._awaited is None)
+        self.truth.seen["healing: it went as its ledger left the queue"] += self._awaited is None
+        self._awaited = None
+        if self.history.may_lose(bookie):
+            bookie.lose_disk(amnesia=False)
+        else:
+            bookie.die()
+        self.history.let_pass(2.0)
+
+    def slow_finish(self, operation: str, arguments: tuple[object, ...]) -> Fault | None:
+        """What the store does about the first ledger that leaves the queue with the bookie that is waited for."""
+        if self._awaited is None or operation != "finish_repair":
+            return None
+        (shortage,) = arguments
+        metadata = self.world.metadata(shortage.ledger)
+        if self._awaited not in shortage.missing or metadata is None or self._awaited not in metadata.bookies():
+            return None
+        self._awaited = None
+        return Fault(before=1.0)
+
     def _names(self, bookie: str) -> bool:
         return any(bookie in each.missing for each in self._short())
 
@@ -253,6 +291,7 @@ class Healing:
                 self.truth.break_(
                     "inside the delay", f"ledger {ledger} is marked for {bookie}, away since {times[-1:]}"
                 )
+            self._missed_at[ledger, bookie] = now
 
     def unmarked(self, shortage: Shortage, session: int) -> None:
         self._look()
@@ -265,10 +304,13 @@ class Healing:
             if process.session == session:
                 process.unmarked[shortage.ledger] = session
         for bookie in shortage.missing:
-            gone = bookie not in self._here and self._away[bookie][-1][0] < self.locked_at[shortage.ledger]
-            if gone and bookie in metadata.bookies():
+            if bookie in self._here or bookie not in metadata.bookies():
+                continue
+            since, locked_at = self._away[bookie][-1][0], self.locked_at[shortage.ledger]
+            broken = "off the queue" if since < locked_at else "marked again"
+            if since < locked_at or self._missed_at.get((shortage.ledger, bookie), 0.0) >= since:
                 self.truth.break_(
-                    "off the queue", f"ledger {shortage.ledger} leaves it, and names {bookie}, which is away"
+                    broken, f"ledger {shortage.ledger} leaves the queue, and names {bookie}, which is away"
                 )
 
     def done_with(self, process: Process, ledger: int) -> None:

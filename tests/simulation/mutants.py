@@ -255,6 +255,9 @@ MUTANTS = (
            ("quire.replication.autorecovery.election:Candidate._judge", "elif not won:", "elif False:")),
     mutant("lost bookies that were back unseen are marked no more", "metadata-rules.md 13.2", "healing unseen",
            ("quire.replication.autorecovery.audits.losses:Losses._see", "not listed.follows(before)", "False")),
+    mutant("a mark for a bookie that was back is not made again", "metadata-rules.md 11.5", "healing unseen",
+           ("quire.replication.autorecovery.audits.losses:Losses._mark_some",
+            "not self._news.isdisjoint(still)", "False")),
     # Emptying a bookie that is up
     mutant("a drain fences the writers that it should wait for", "protocol-rules.md 5.5", "drain",
            ("quire.replication.decommission:_drain", "fence=False", "fence=True")),

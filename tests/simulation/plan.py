@@ -294,7 +294,7 @@ profile(
 )  # fmt: skip
 profile(
     "healing unseen",
-    {"heal_begin": 4, "heal_crash": 2, "heal_unseen": 8, "kill": 2, "start": 6, "open": 2, "close": 2},
+    {"heal_begin": 4, "heal_crash": 2, "heal_unseen": 8, "heal_late": 8, "kill": 2, "start": 6, "open": 2, "close": 2},
     chance_on=0.7, always=frozenset({"heal_begin", "heal_unseen", "start"}), steps=(6, 25),
     shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), spares=(0, 1), writers=(1, 2), gap=0.08,
     fault_rates=(0.0,), bookie=DUSTY, upkeep=True, heals=True,

@@ -5,7 +5,8 @@ Knows: which passes over all ledgers are needed (one at the start, one for each 
 when an operator asks), that a bookie which comes back is marked no more, that a pass which was cut off is gone on with.
 Does not know: when a bookie counts as lost (`absences`), what is done about a mark.
 
-Safety: a ledger is marked only for bookies that count as lost at that moment.
+Safety: a ledger is marked only for bookies that count as lost at that moment.  The first pass after a loss makes its
+marks afresh: a repair that saw the bookie there does not take them off the queue.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -63,6 +64,7 @@ class Losses:
         self._resume = Resume(client.store.records, "losses")
         self._bell = Bell(client.reactor)
         self._fresh: set[str] = set()
+        self._news: set[str] = set()  # lost since the last pass ended, or too late for it
         self._asked = False
         self._next_audit = 0.0
         self._left: list[Stretch] = []
@@ -97,9 +99,11 @@ class Losses:
         for bookie in sight.back:
             self.log.info("bookie {bookie} is back: no more ledgers are marked for it", bookie=bookie)
             self._fresh.discard(bookie)
+            self._news.discard(bookie)
         for bookie in sight.lost:
             self.log.warn("bookie {bookie} is lost: ledgers that name it are marked", bookie=bookie)
             self._fresh.add(bookie)
+            self._news.add(bookie)
 
     def audit(self) -> None:
         """An operator asked for a pass over all ledgers."""
@@ -192,6 +196,7 @@ class Losses:
         if some:  # what was left of an earlier pass was done again, too
             self._before = []
             await self._resume.write([])
+        self._news = set(self._fresh)
         self.passes += 1
         if self.marked > before:
             self.log.info("{count} ledgers were marked", count=self.marked - before)
@@ -240,7 +245,8 @@ class Losses:
         async def mark(ledger: int, some: tuple[str, ...]) -> None:
             still = [bookie for bookie in some if bookie in self._absences.lost]
             if still:
-                await self._client.store.repairs.mark(ledger, still, at_ms)
+                afresh = not self._news.isdisjoint(still)
+                await self._client.store.repairs.mark(ledger, still, at_ms, afresh=afresh)
                 self.marked += 1
             del batch[ledger]
 

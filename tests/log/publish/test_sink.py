@@ -186,7 +186,7 @@ def test_a_commit_whose_answer_is_lost(tmp_path, late):
 
 
 def test_parts_that_are_refused(tmp_path):
-    """An open ledger, one that is gone, another's, whose tags may be no text, an intent that is gone: named, nothing is lost."""
+    """An open ledger, one that is gone, another's, tags that are no text, an intent that is gone; nothing is lost."""
 
     async def story():
         async with cluster(tmp_path) as world:

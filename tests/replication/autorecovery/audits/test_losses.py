@@ -373,3 +373,29 @@ def test_a_bookie_that_was_never_seen_is_missed() -> None:
     cluster.spin(20)
     assert queue(cluster) == [ledger]
     auditor.auditor.stop()
+
+
+def test_a_bookie_that_is_lost_again_is_marked_again() -> None:
+    """Else a repair that saw it there would take its mark off the queue; an audit later changes no mark."""
+    cluster = FakeCluster(5)
+    named = ledgers_of(cluster, 30)
+    for bookie in cluster.bookies:
+        cookie(cluster, bookie)
+    auditor = Counting(cluster)
+    cluster.spin(5)
+    cluster.kill("b2")
+    cluster.spin(5)
+    assert queue(cluster) == named
+    cluster.restart("b2")
+    cluster.spin(5)
+    lock = cluster.succeed(cluster.store.repairs.take())
+    cluster.kill("b2")
+    cluster.spin(5)
+    assert cluster.succeed(cluster.store.repairs.finish(lock)) is False
+    assert queue(cluster) == named
+    before, passes = dict(cluster.shared.repairs.shortages), auditor.auditor.losses.passes
+    auditor.auditor.losses.audit()
+    cluster.spin(5)
+    assert auditor.auditor.losses.passes == passes + 1
+    assert cluster.shared.repairs.shortages == before
+    auditor.auditor.stop()
