@@ -51,6 +51,7 @@ def run(name: str, program: str, directories: list[str], flags: list[str]) -> No
     """One target, in this process: instrumented where it is imported first.  `program` starts another such process."""
     import atheris
 
+    atheris.enabled_hooks.add("str")  # comparisons of text guide it, too
     with atheris.instrument_imports(include=["quire"]):
         found = registered()[name]
     atheris.Setup([program, *flags, *directories], partial(timed, found))
