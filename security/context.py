@@ -9,7 +9,8 @@ file and never shows what is in it.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -24,6 +25,7 @@ from quire.conf.properties import ConfigurationError
 
 VERSIONS = {"TLSv1.2": SSL.TLS1_2_VERSION, "TLSv1.3": SSL.TLS1_3_VERSION}
 REVOCATION_LIST = re.compile(rb"-----BEGIN X509 CRL-----.+?-----END X509 CRL-----", re.DOTALL)
+SUBJECT_MAX = 200  # characters
 OF_TLS_1_3 = re.compile(r"TLS_(?:AES|CHACHA20)_")  # the rest of the names are of TLS 1.2
 
 T = TypeVar("T")
@@ -98,10 +100,12 @@ def _identify(context: SSL.Context, options: TlsOptions) -> float:
     if options.tls_key_password_file is not None:
         password = _read(options.tls_key_password_file, "tlsKeyStorePasswordPath").rstrip(b"\r\n")
     key = _parsed(options.tls_key, "tlsKeyStore", lambda data: load_pem_private_key(data, password))
-    try:
+    with _usable(options.tls_certificate, "tlsCertificatePath"):
         context.use_certificate(own)
         for certificate in chain:
             context.add_extra_chain_cert(certificate)
+        expires = own.not_valid_after_utc.timestamp()
+    try:
         context.use_privatekey(key)  # type: ignore[arg-type]  # it checks the kind
         context.check_privatekey()
     except (SSL.Error, TypeError):
@@ -109,7 +113,7 @@ def _identify(context: SSL.Context, options: TlsOptions) -> float:
             f"{options.tls_key} (tlsKeyStore) is not the key of the first certificate in {options.tls_certificate} "
             "(tlsCertificatePath)"
         ) from None
-    return own.not_valid_after_utc.timestamp()
+    return expires
 
 
 def _verify(context: SSL.Context, options: TlsOptions, is_bookie: bool) -> None:
@@ -118,12 +122,14 @@ def _verify(context: SSL.Context, options: TlsOptions, is_bookie: bool) -> None:
     store = context.get_cert_store()
     assert store is not None
     for authority in _parsed(options.tls_trust, "tlsTrustStore", x509.load_pem_x509_certificates):
-        store.add_cert(crypto.X509.from_cryptography(authority))
-        if is_bookie:
-            context.add_client_ca(authority)  # clients choose theirs by it
+        with _usable(options.tls_trust, "tlsTrustStore"):
+            store.add_cert(crypto.X509.from_cryptography(authority))
+            if is_bookie:
+                context.add_client_ca(authority)  # clients choose theirs by it
     if options.tls_revocations is not None:
         for each in _parsed(options.tls_revocations, "tlsRevocationList", _revocation_lists):
-            store.add_crl(each)
+            with _usable(options.tls_revocations, "tlsRevocationList"):
+                store.add_crl(each)
         store.set_flags(crypto.X509StoreFlags.CRL_CHECK | crypto.X509StoreFlags.CRL_CHECK_ALL)
     context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _note)
 
@@ -131,10 +137,23 @@ def _verify(context: SSL.Context, options: TlsOptions, is_bookie: bool) -> None:
 def _note(connection: SSL.Connection, certificate: crypto.X509, number: int, depth: int, good: int) -> bool:
     """OpenSSL's finding on one certificate, kept for the message; it is OpenSSL that refuses."""
     if not good:
-        known = certificate.to_cryptography()
-        day = known.not_valid_after_utc.date().isoformat()
-        connection.set_app_data(Finding(number, depth, known.subject.rfc4514_string() or "without a name", day))
+        connection.set_app_data(Finding(number, depth, *_described(certificate)))
     return bool(good)
+
+
+def _described(certificate: crypto.X509) -> tuple[str, str]:
+    """Its subject, as it may stand in a log, and the day of its end; what can't be read of it is not said."""
+    try:
+        known = certificate.to_cryptography()
+        subject = known.subject.rfc4514_string()[:SUBJECT_MAX]
+        return printable(subject) or "without a name", known.not_valid_after_utc.date().isoformat()
+    except Exception:  # of two libraries, as above; whoever connects chose the bytes
+        return "which can't be read", "an unknown day"
+
+
+def printable(text: str) -> str:
+    """The same with every other character as an escape: it comes from who is not known, and goes into the log."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def _revocation_lists(data: bytes) -> list[x509.CertificateRevocationList]:
@@ -146,10 +165,16 @@ def _revocation_lists(data: bytes) -> list[x509.CertificateRevocationList]:
 
 def _parsed(path: str, key: str, parse: Callable[[bytes], T]) -> T:
     data = _read(path, key)
-    try:
+    with _usable(path, key, "its password is missing or wrong, or it" if key == "tlsKeyStore" else "it"):
         return parse(data)
-    except (ValueError, TypeError) as failure:  # TypeError: an encrypted key without a password, or the reverse
-        what = "its password is missing or wrong, or it" if key == "tlsKeyStore" else "it"
+
+
+@contextmanager
+def _usable(path: str, key: str, what: str = "it") -> Iterator[None]:
+    """What two libraries raise about a file has no class in common, and not all of it is told."""
+    try:
+        yield
+    except Exception as failure:
         raise ConfigurationError(
             f"{path} ({key}) can't be used: {what} is no PEM file of the kind expected ({type(failure).__name__})"
         ) from None

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from quire.conf.parts.http import HttpOptions
-from quire.conf.parts.tls import BookieTlsOptions, TlsOptions
+from quire.conf.parts.tls import BookieTlsOptions, TlsOptions, TlsTerms
 from quire.conf.properties import ConfigurationError
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def http_credentials(options: HttpOptions, seconds: Callable[[], float]) -> "Cre
         tls_key=options.http_certificate,
         tls_trust=options.http_trust,
         tls_client_certificates=options.http_trust is not None,
+        **{name: getattr(options, name) for name in TlsTerms.model_fields},
     )
     try:
         return credentials(files, seconds)

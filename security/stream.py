@@ -50,6 +50,7 @@ VALUE = re.compile("([0-9]+):(.*)")
 ROLES = "0"
 AROUND_BYTES = 512  # at least what encryption adds to the records of one piece
 PIECE_BYTES = AT_ONCE_BYTES_MAX - AROUND_BYTES  # that are encrypted together
+HANDSHAKE_BYTES_MAX = 1 << 14  # of a client: OpenSSL would keep 128 KiB; three certificates of RSA 4096 are 6 KiB
 
 
 class Owner(Protocol):
@@ -73,6 +74,7 @@ class Layer(TLSMemoryBIOProtocol):
     """
 
     _gathers = False  # what is encrypted stays in OpenSSL's memory for now
+    handshake_left: int | None = None  # bytes that it may still have; None: any number
 
     def sealed(self, data: bytes) -> Iterator[bytes]:
         """These bytes as they travel, in pieces that are sent one after the other; none once the connection is over."""
@@ -99,7 +101,18 @@ class Layer(TLSMemoryBIOProtocol):
             super()._flushSendBIO()  # type: ignore[no-untyped-call]
 
     def dataReceived(self, bytes: bytes) -> None:  # Twisted's name for it
-        super().dataReceived(bytes)  # type: ignore[no-untyped-call]
+        some, rest = bytes, b""
+        if self.handshake_left is not None and not self._handshakeDone:
+            some, rest = bytes[: self.handshake_left], bytes[self.handshake_left :]
+            self.handshake_left -= len(some)
+        if some:
+            super().dataReceived(some)  # type: ignore[no-untyped-call]
+        if rest and not self._handshakeDone:
+            refused = TlsRefused(f"its handshake has more than {HANDSHAKE_BYTES_MAX} bytes; send fewer certificates")
+            self.failVerification(Failure(refused))  # type: ignore[no-untyped-call]
+            return
+        if rest:
+            super().dataReceived(rest)  # type: ignore[no-untyped-call]
         stream: SecureStream = self.wrappedProtocol
         stream.deliver()
 
@@ -136,6 +149,7 @@ class SecureStream(TwistedProtocol):
         if client and sent_name and not is_address(sent_name):
             self.tls.set_tlsext_host_name(sent_name.encode("idna"))
         self._layer = Layer(CLIENTS if client else SERVERS, self)  # type: ignore[no-untyped-call]
+        self._layer.handshake_left = None if client else HANDSHAKE_BYTES_MAX
 
     def begin(self) -> None:
         """Everything that arrives from now on is TLS.  The owner's producer must not be registered any more."""
@@ -228,8 +242,10 @@ class SecureStream(TwistedProtocol):
         self._tcp.resumeProducing()
 
     def loseConnection(self) -> None:
+        """What was written leaves, and our end of TLS; the other side's end is not waited for."""
         self._up = False
         self._layer.loseConnection()  # type: ignore[no-untyped-call]
+        self._tcp.loseConnection()
 
     def abortConnection(self) -> None:
         self._up = False

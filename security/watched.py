@@ -57,8 +57,9 @@ class Watched:
         self._signature = self._look()
         try:
             self._take()
-        except ConfigurationError as failure:
-            self.broken = str(failure)
+        except Exception as failure:  # of whatever kind: who serves goes on with what it has
+            known = isinstance(failure, ConfigurationError)
+            self.broken = str(failure) if known else f"this went wrong: {type(failure).__name__}"
             self.log.critical(
                 "{what} changed and can't be used; what was read before goes on to hold: {reason}",
                 what=self._what,

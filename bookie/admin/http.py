@@ -4,8 +4,8 @@ A small HTTP/1.1 server for a handful of paths: one request a connection, small 
 Knows: requests and answers.  Does not know: who may ask (the gate does), what the paths mean (`routes`).
 Safety: the gate judges a request by its head, before a byte of its body is kept.  A request and its answer are bounded
 in time, a request in bytes and connections in number, so that no caller can hold the process up; over the number the
-connection goes that has waited longest without a whole request.  What two readers could understand differently is
-refused: a header that is there twice, a body of unknown length.
+connection goes that has waited longest without a whole request, or else the oldest whose answer is not taken.  What two
+readers could understand differently is refused: a header that is there twice, a body of unknown length.
 """
 
 import json
@@ -158,7 +158,7 @@ class Exchange(TwistedProtocol):
         self._server = server
         self._data = b""
         self._head: Head | None = None
-        self._done = False
+        self.is_answered = False  # and the answer is on its way
         self._deadline: Timer | None = None
         self._stream: SecureStream | None = None
         self._answering: Deferred[None] | None = None
@@ -166,13 +166,13 @@ class Exchange(TwistedProtocol):
     @property
     def waits(self) -> bool:
         """Its request is not whole yet."""
-        return not self._done and self._answering is None
+        return not self.is_answered and self._answering is None
 
     def connectionMade(self) -> None:
         self._wire = cast(Wire, self.transport)
         self._peer = peer_name(cast(Any, self.transport).getPeer())
         if not self._server.admits(self):
-            self._done = True
+            self.is_answered = True
             self._wire.abortConnection()
             return
         self._deadline = self._server.clock.callLater(REQUEST_S_MAX, self._late)
@@ -245,7 +245,7 @@ class Exchange(TwistedProtocol):
             self._deadline.reset(seconds)
 
     def _answer(self, answer: Answer) -> None:
-        self._done = True
+        self.is_answered = True
         self._allow(REQUEST_S_MAX)
         lines = [
             f"HTTP/1.1 {answer.status} {REASONS[answer.status]}",
@@ -289,11 +289,12 @@ class HttpServer(Factory):
         return Exchange(self)
 
     def admits(self, exchange: Exchange) -> bool:
-        """Whether there is room for one more, if need be in the place of the one that has waited longest."""
+        """Whether there is room for one more, if need be in the place of one whose end is not ours to wait for."""
         if len(self.open) >= CONNECTIONS_MAX:
-            oldest = next((each for each in self.open if each.waits), None)
-            if oldest is None:
+            goes = [each for each in self.open if each.waits] or [each for each in self.open if each.is_answered]
+            if not goes:
                 return False
+            oldest = goes[0]
             del self.open[oldest]
             oldest.abort()
         self.open[exchange] = None

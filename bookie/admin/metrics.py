@@ -92,7 +92,7 @@ class BookieCollector:
                 "bytes of adds that wait for room, and of fences and forces that wait for the journal",
                 service.parking.bytes,
             ),
-            ("partial_bytes", "bytes of frames that are not whole yet", listener.partial_bytes),
+            ("partial_bytes", "bytes of frames that are not whole yet", listener.crowd.partial_bytes),
             ("answers_bytes", "bytes of answers that their peers do not take", service.reads.owed_bytes),
             ("parked_runs", "runs of adds that wait for room", service.parking.runs),
             ("copies_waiting", "runs of copies that wait while others append", service.giving_way.runs),

@@ -49,6 +49,7 @@ class Peer(Protocol):
     lone: bool  # what came last was one request, and no read was answered since
     answer_bytes: int  # of the last answer with a body, or of one to come
     parked: deque[WriteRequest]  # what found no room, in order
+    copies: deque[AddRun] | None  # of a repair, which wait for their turn; None: there were none
     pending_bytes: int  # of what it sent and what waits for the journal: all that is parked, fences and forces
 
     def send(self, data: bytes) -> None:

@@ -38,7 +38,7 @@ class GivingWay:
         self._clock = clock
         self._begin = begin
         self._pend = pend
-        self._waiting: deque[tuple[float, Peer, AddRun]] = deque()
+        self._waiting: deque[tuple[float, Peer]] = deque()  # since when the next run of whom waits
         self._busy_until = float("-inf")
         self._began = 0.0  # the turn under way, or the last one
         self._last: AddRun | None = None  # of the turn under way
@@ -56,9 +56,16 @@ class GivingWay:
         if not self._waiting and not self._busy():
             self._begin(peer, run)
             return
-        self._waiting.append((self._clock.seconds(), peer, run))
+        self._waiting.append((self._clock.seconds(), peer))
+        if peer.copies is None:
+            peer.copies = deque()
+        peer.copies.append(run)
         self._pend(peer, size_of(run))
         self._go_on()
+
+    def lost(self, peer: Peer) -> None:
+        """A connection has ended: what waits of it was never taken, and is dropped."""
+        peer.copies = None
 
     def over(self, run: AddRun) -> None:
         """A copy was answered.  The last one of a turn says how long the bookie rests from copies."""
@@ -101,12 +108,13 @@ class GivingWay:
         turn: list[tuple[Peer, AddRun]] = []
         size = 0
         while waiting:
-            since, peer, run = waiting[0]
+            since, peer = waiting[0]
             if busy and size >= (TURN_BYTES if now - since < WAIT_S else LATE_BYTES):
                 break
             waiting.popleft()
-            self._pend(peer, -size_of(run))
-            if peer.alive:
+            if peer.copies:
+                run = peer.copies.popleft()
+                self._pend(peer, -size_of(run))
                 turn.append((peer, run))
                 size += size_of(run)
         if turn and busy:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
@@ -34,7 +34,7 @@ from quire.bookie.server.transport import Transport, Wire, peer_name, socket_opt
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Clock
 from quire.protocol.frames import send_at_once
-from quire.protocol.messages import Request, StartTls
+from quire.protocol.messages import AddRun, Request, StartTls
 from quire.protocol.wire import Requests
 from quire.security.exchange import Exchange, Provider
 from quire.security.refusals import TlsRefused
@@ -73,8 +73,10 @@ class Connection(Protocol):
         "alive",
         "answer_bytes",
         "choked",
+        "copies",
         "exchange",
         "held",
+        "is_refused",
         "last_active",
         "lone",
         "outside_since",
@@ -110,7 +112,7 @@ class Connection(Protocol):
         self._clock = listener.clock
         self._reading = True
         self.peer = self.source = "?"
-        self.alive = self.lone = self.settled = False
+        self.alive = self.lone = self.settled = self.is_refused = False
         self.last_active = 0.0
         self.partial_since: float | None = None
         self.paused_since: float | None = None
@@ -118,6 +120,7 @@ class Connection(Protocol):
         self.choked = False  # the peer does not take its answers
         self.owed_bytes = 0  # of answers, since it takes none
         self.parked: deque[WriteRequest] = deque()  # what found no room, in order
+        self.copies: deque[AddRun] | None = None  # of a repair, which wait for their turn
         self.pending_bytes = 0  # of what it sent and what waits
         self.held: deque[ReadRequest] = deque()  # reads that wait for their turn
         self.reads_under_way = 0
@@ -150,10 +153,8 @@ class Connection(Protocol):
             self._serve(self, found)
         except Exception:
             # A half-served request must not be continued: this connection is over, the others go on.
-            failure = Failure()  # type: ignore[no-untyped-call]
-            self._listener.complaints.report(
-                self.peer, "faults of this bookie", "a request could not be served", failure
-            )
+            failure, what = Failure(), "a request could not be served"  # type: ignore[no-untyped-call]
+            self._listener.complaints.report(self.peer, "faults of this bookie", what, failure)
             self.close()
             return
         if requests.failure is not None:
@@ -161,7 +162,7 @@ class Connection(Protocol):
             self._listener.complaints.report(self.peer, "what they sent", str(requests.failure))
             self.close()
             return
-        if not self.was_served and found and self.outside_since is None and self.alive:
+        if not self.was_served and found and self.outside_since is None and self.alive and not self.is_refused:
             self.was_served = True
             self._listener.crowd.served(self)
         partial_bytes = requests.held
@@ -209,9 +210,12 @@ class Connection(Protocol):
         self._entrance.secured(self)
 
     def admit(self, serve: Serve | None) -> None:
-        self.outside_since = None
+        self.refuse(serve or self._service.serve)
+        self.is_refused = False
+
+    def refuse(self, serve: Serve) -> None:
+        self.outside_since, self.is_refused, self._serve = None, True, serve
         self._requests.widen(self._listener.options.frame_bytes_max)
-        self._serve = serve or self._service.serve
 
     def send(self, data: bytes) -> None:
         """Answers, whole frames.  Nothing happens once the connection is gone."""
@@ -266,9 +270,9 @@ class Connection(Protocol):
         if not self.alive:
             return
         self.gone()
+        self._listener.closing(self)
         self._wire.unregisterProducer()
         self._wire.loseConnection()
-        self._listener.closing(self)
 
     def abort(self) -> None:
         """Ends the connection at once."""
@@ -342,6 +346,7 @@ class Listener(Factory):
         self.entrance = Entrance(*parts) if credentials or provider else None
         self.owed = Owed(clock, options, service.reads, self.complaints)
         self._open: set[Connection] = set()  # also those that only flush their last answers
+        self._closing: dict[Connection, None] = {}  # of these the latter, oldest first
         self._drained: Deferred[None] | None = None
         self._sweep = LoopingCall(self._look)
         self._sweep.clock = cast(Any, clock)
@@ -371,29 +376,29 @@ class Listener(Factory):
         """Of these, how many were given nothing yet."""
         return sum(not each.settled for each in self.connections)
 
-    @property
-    def partial_bytes(self) -> int:
-        """Of unfinished frames."""
-        return self.crowd.partial_bytes
-
     def opened(self, connection: Connection) -> None:
         self.accepted += 1
         self._open.add(connection)
+        if len(self._open) > self.options.connections_max and self._closing:
+            self._force(next(iter(self._closing)))
         self.crowd.opened(connection)
 
     def gone(self, connection: Connection) -> None:
         self.crowd.gone(connection)
 
     def closing(self, connection: Connection) -> None:
-        """A connection flushes its last answers; it gets so long for that."""
+        """A connection flushes its last answers; it gets so long for that, while there is room."""
+        self._closing[connection] = None
         self.clock.callLater(CLOSE_S, self._force, connection)
 
     def _force(self, connection: Connection) -> None:
-        if connection in self._open:
+        if connection in self._closing:
+            del self._closing[connection]
             connection.abort()
 
     def closed(self, connection: Connection) -> None:
         self._open.discard(connection)
+        self._closing.pop(connection, None)
         self.owed.took(connection)
         if self._drained is not None and not self._open:
             drained, self._drained = self._drained, None
@@ -401,35 +406,36 @@ class Listener(Factory):
 
     def close_all(self) -> Deferred[None]:
         """Closes every connection; fires when all have ended (`CLOSE_S` at most)."""
-        drained: Deferred[None] = Deferred()
         if not self._open:
-            drained.callback(None)
-            return drained
-        self._drained = drained
+            return succeed(None)
+        drained = self._drained = Deferred()
         for connection in list(self.connections):
             connection.close()
         return drained
 
     def _look(self) -> None:
-        """
-        Ends connections that are late, logs pauses that peers will take for death.
-        """
-        self.complaints.sweep()
-        self.service.complaints.sweep()
+        """Each second; what goes wrong in one part keeps no other from its turn."""
+        complaints = self.complaints.sweep, self.service.complaints.sweep
+        for part in (*complaints, self._refresh, self._tell_of_pauses, self._end_late):
+            try:
+                part()
+            except Exception:
+                self.log.failure("a look at the connections went wrong")
+
+    def _refresh(self) -> None:
         if self.entrance is not None:
             self.entrance.refresh(self.connections)
+
+    def _tell_of_pauses(self) -> None:
+        """Of those that peers will take for death."""
         now = self.clock.seconds()
         for connection in self.connections:
             since = connection.paused_since
             if since is not None and not connection.paused_alarmed and now - since >= PAUSE_ALARM_S:
                 connection.paused_alarmed = True
-                self.log.warn(
-                    "nothing was read from {peer} for {pause:.1f} s: {why}",
-                    peer=connection.peer,
-                    pause=now - since,
-                    why="it does not take its answers" if connection.choked else self._why_pending(connection),
-                )
-        self._end_late()
+                peer, pause = connection.peer, now - since
+                why = "it does not take its answers" if connection.choked else self._why_pending(connection)
+                self.log.warn("nothing was read from {peer} for {pause:.1f} s: {why}", peer=peer, pause=pause, why=why)
 
     def _end_late(self) -> None:
         """So many in a turn, that the others are served meanwhile."""

@@ -115,6 +115,7 @@ class Service:
     def lost(self, peer: Peer) -> None:
         """A connection has ended: what waits for it is dropped; what the storage has taken stays."""
         self.parking.lost(peer)
+        self.giving_way.lost(peer)
         self.reads.lost(peer)
         self.long_polls.lost(peer)
 

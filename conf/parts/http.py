@@ -10,9 +10,10 @@ a part of TLS without TLS itself is refused.
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
 from quire.conf.options import option
+from quire.conf.parts.tls import TlsTerms
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -20,10 +21,8 @@ ADMIN_TOKEN, METRICS_TOKEN = "adminTokenFile", "metricsTokenFile"
 OPEN, HOSTS = "adminOpenPaths", "adminHosts"
 
 
-class HttpOptions(BaseModel):
+class HttpOptions(TlsTerms):
     """Of a bookie, of AutoRecovery and of a host of bookies."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     admin_token_file: str | None = option(
         None,

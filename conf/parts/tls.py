@@ -33,10 +33,47 @@ def pem(value: object) -> object:
 Pem = Annotated[Literal["PEM"], BeforeValidator(pem)]
 
 
-class TlsOptions(BaseModel):
-    """What both sides have; the keys are a bookie's."""
+class TlsTerms(BaseModel):
+    """What holds for every port of a process that speaks TLS, that of HTTP too."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tls_revocations: str | None = option(
+        None,
+        key="tlsRevocationList",
+        min_length=1,
+        description="PEM file with the lists of revoked certificates of every authority in the chain, none of them "
+        "out of date; unset: revocation is not checked (our own key)",
+    )
+    tls_protocols: tuple[Literal["TLSv1.2", "TLSv1.3"], ...] = option(
+        ("TLSv1.2", "TLSv1.3"),
+        key="tlsEnabledProtocols",
+        min_length=1,
+        description="versions that are spoken, comma-separated: TLSv1.2, TLSv1.3",
+    )
+    tls_ciphers: tuple[str, ...] = option(
+        (),
+        key="tlsEnabledCipherSuites",
+        description="cipher suites by their standard names, comma-separated; empty: OpenSSL's own choice",
+    )
+    tls_refresh_s: int = option(
+        300,
+        ge=0,
+        key="tlsCertFilesRefreshDurationSeconds",
+        unit="s",
+        description="how often the files are looked at; changed ones serve connections made from then on; 0: only a "
+        "bookie's SIGHUP makes it look",
+    )
+
+    @field_validator("tls_protocols", "tls_ciphers", mode="before")
+    @classmethod
+    def _listed(cls, value: object) -> object:
+        """Names as in a file, which is what a program gives, too, if it gives text."""
+        return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+
+
+class TlsOptions(TlsTerms):
+    """What both sides have; the keys are a bookie's."""
 
     tls: bool = option(
         False,
@@ -71,43 +108,11 @@ class TlsOptions(BaseModel):
         key="tlsClientAuthentication",
         description="a bookie asks its clients for a certificate; a client shows its own",
     )
-    tls_revocations: str | None = option(
-        None,
-        key="tlsRevocationList",
-        min_length=1,
-        description="PEM file with the lists of revoked certificates of every authority in the chain, none of them "
-        "out of date; unset: revocation is not checked (our own key)",
-    )
-    tls_protocols: tuple[Literal["TLSv1.2", "TLSv1.3"], ...] = option(
-        ("TLSv1.2", "TLSv1.3"),
-        key="tlsEnabledProtocols",
-        min_length=1,
-        description="versions that are spoken, comma-separated: TLSv1.2, TLSv1.3",
-    )
-    tls_ciphers: tuple[str, ...] = option(
-        (),
-        key="tlsEnabledCipherSuites",
-        description="cipher suites by their standard names, comma-separated; empty: OpenSSL's own choice",
-    )
-    tls_refresh_s: int = option(
-        300,
-        ge=0,
-        key="tlsCertFilesRefreshDurationSeconds",
-        unit="s",
-        description="how often the files are looked at; changed ones serve connections made from then on; 0: only a "
-        "bookie's SIGHUP makes it look",
-    )
 
     @field_validator("tls", mode="before")
     @classmethod
     def _provider(cls, value: object) -> object:
         return value == APACHES or value
-
-    @field_validator("tls_protocols", "tls_ciphers", mode="before")
-    @classmethod
-    def _listed(cls, value: object) -> object:
-        """Names as in a file, which is what a program gives, too, if it gives text."""
-        return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

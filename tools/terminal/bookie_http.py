@@ -5,8 +5,9 @@ Knows: how the address is found and asked, that each request says which bookie i
 of `--token-file` (or QUIRE_TOKEN_FILE), else the one in the file that the bookie announces, if it is on this machine.
 Does not know: what the paths mean.
 
-Safety: a token that was found and not given is shown to this machine alone, and no proxy and no other address that an
-answer names gets one.
+Safety: a token that was found and not given is shown to this machine alone, and there only to a port that the owner of
+its file listens on, for whoever may write metadata can announce any file and any port.  No proxy and no other address
+that an answer names gets one.
 """
 
 import json
@@ -40,6 +41,9 @@ from quire.tools.terminal.running import with_store
 # SPDX-License-Identifier: Apache-2.0
 
 HTTP_S = 5.0
+TLS_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+LISTENING = "0A"  # in the system's lists of sockets
+SOCKETS = ("/proc/net/tcp", "/proc/net/tcp6")
 REASON_BYTES_MAX = 8192
 ANSWER_BYTES_MAX = 64 << 20  # metrics of very many ledgers are some MiB
 
@@ -153,9 +157,13 @@ def token_of(found: ServiceInfo, token_file: Path | None = None) -> Shown:
     if not is_here(found.http.host):
         return Shown(None, f"{found.http.host} is not this machine, so no token is looked for")
     try:
-        return Shown(tokens_in(announced, ADMIN_TOKEN)[0].decode())
+        token = tokens_in(announced, ADMIN_TOKEN)[0].decode()
     except ConfigurationError as failure:
         return Shown(None, f"{failure}; be the user whose bookie it is")
+    owner, users = os.stat(announced).st_uid, listening_users(found.http.port)
+    if users is not None and users != {owner}:
+        return Shown(None, f"the owner of {announced} is not who listens on port {found.http.port} here")
+    return Shown(token)
 
 
 def is_here(host: str) -> bool:
@@ -166,6 +174,19 @@ def is_here(host: str) -> bool:
                 probe.bind(address)
         return True
     return False
+
+
+def listening_users(port: int) -> set[int] | None:
+    """The ids of those who listen on a port of this machine; None where the system does not say."""
+    found, is_told = set(), False
+    for path in SOCKETS:
+        with suppress(OSError):
+            for line in Path(path).read_text(encoding="ascii").splitlines()[1:]:
+                _, local, _, state, _, _, _, user, *_ = line.split()
+                if state == LISTENING and int(local.rpartition(":")[2], 16) == port:
+                    found.add(int(user))
+            is_told = True
+    return found if is_told else None
 
 
 def fetched(
@@ -204,9 +225,14 @@ def metrics_url(found: ServiceInfo | None) -> str | None:
 
 
 def tls_context() -> ssl.SSLContext:
-    """As the client's configuration says: its authorities, and its own certificate where it shows one."""
+    """As the client's configuration says: its authorities, who is revoked, its own certificate where it shows one."""
     options = client_options()
     context = ssl.create_default_context(cafile=options.tls_trust)
+    versions = sorted(TLS_VERSIONS[name] for name in options.tls_protocols)
+    context.minimum_version, context.maximum_version = versions[0], versions[-1]
+    if options.tls_revocations is not None:
+        context.load_verify_locations(cafile=options.tls_revocations)
+        context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_CHAIN
     if options.tls_certificate is not None:
         password = options.tls_key_password_file
         context.load_cert_chain(

@@ -7,7 +7,8 @@ Does not know: how a connection is encrypted, what a token means (`quire.securit
 need (`judge`).
 
 A connection is outside until it is admitted.  One with a good certificate, to which no right belongs, is told so as
-Apache's bookies tell it, by a second answer to START_TLS, and is refused each request as if it had not authenticated.
+Apache's bookies tell it, by a second answer to START_TLS, and is refused each request as if it had not authenticated;
+it may wait for a right, and goes before those who are served.
 
 Safety: of a connection outside nothing but START_TLS and AUTH is done.  Whatever follows START_TLS in the clear was
 sent by nobody who is known, so one byte of it ends the connection, and nothing of it is served after the handshake.
@@ -66,6 +67,10 @@ class Arriving(Protocol):
 
     def admit(self, serve: Serve | None) -> None:
         """What comes from now on is served, or is given to `serve`."""
+        ...
+
+    def refuse(self, serve: Serve) -> None:
+        """What comes from now on is given to `serve`, which serves nothing of it; its frames may be large."""
         ...
 
     def serve(self, requests: Sequence[Request]) -> None:
@@ -220,7 +225,7 @@ class Entrance:
         self._complaints.report(connection.peer, "certificates without a right", reason, closing=False)
         assert connection.started is not None
         connection.send(wire.bare(connection.started, Status.EIO))
-        connection.admit(partial(self._refuse_all, connection))
+        connection.refuse(partial(self._refuse_all, connection))
 
     def _refuse_all(self, connection: Arriving, _peer: object, requests: Sequence[Request]) -> None:
         for request in requests:

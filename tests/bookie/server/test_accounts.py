@@ -180,12 +180,12 @@ def test_a_peer_that_takes_nothing_and_sends_everything(seed: int) -> None:
     assert len(client.wire.value()) <= most
     assert client.connection.owed_bytes <= most + RECEIVE_BYTES
     assert scene.service.parking.bytes <= 2 * MIB + RECEIVE_BYTES * 30
-    assert scene.listener.partial_bytes <= 5_242_880
+    assert scene.listener.crowd.partial_bytes <= 5_242_880
     client.lose()
     settled(scene)
     for connection in list(scene.listener.connections):
         connection.connectionLost()
-    assert (scene.service.reads.owed_bytes, scene.listener.partial_bytes) == (0, 0)
+    assert (scene.service.reads.owed_bytes, scene.listener.crowd.partial_bytes) == (0, 0)
     assert (scene.service.parking.bytes, scene.service.parking.runs) == (0, 0)
     assert (scene.service.reads.waiting, scene.service.long_polls.waiting) == (0, 0)
     for ledger in scene.storage.kept.values():
@@ -214,7 +214,7 @@ def test_a_peer_that_takes_them_in_the_end_gets_an_answer_to_each_request(seed: 
     assert client.take() == b""
     assert (
         scene.service.reads.owed_bytes,
-        scene.listener.partial_bytes,
+        scene.listener.crowd.partial_bytes,
         scene.service.parking.bytes,
         scene.service.reads.waiting,
     ) == (0, 0, 0, 0)
@@ -411,11 +411,11 @@ def test_frames_that_are_not_whole() -> None:
             client.send(frame[: 4 * MIB])
     assert [client.wire.aborted for client in clients] == [True, True, False, False]
     assert any("192.0.2.1:1002" in line and "partialFramesSizeMB" in line for line in lines[:1]), lines
-    assert scene.listener.partial_bytes == 8 * MIB
+    assert scene.listener.crowd.partial_bytes == 8 * MIB
     for client in clients[2:]:
         client.send(frame[4 * MIB :])
         assert len(client.replies()) == 1
-    assert scene.listener.partial_bytes == 0
+    assert scene.listener.crowd.partial_bytes == 0
 
 
 def test_who_is_not_read_from_is_the_last_to_go_for_its_frame() -> None:

@@ -1,8 +1,10 @@
 """Copies wait while writers append: their share of the time, their turns, and how long they wait at most."""
 
+import gc
+
 from quire.bookie.server.giving_way import BUSY_S, SHARE, TURN_BYTES, WAIT_S
 from quire.protocol.errors import Status
-from quire.protocol.messages import AddAcks
+from quire.protocol.messages import AddAcks, AddRun
 from tests.bookie.fakes.wires import LEDGER, Client, Scene, adds, adds3
 
 # SPDX-License-Identifier: Apache-2.0
@@ -134,3 +136,19 @@ def test_what_waits_is_in_the_account_and_goes_with_its_connection() -> None:
     assert scene.service.giving_way.runs == 0
     writer.send(adds(b"b", first=1, ledger=LEDGER))
     assert len(scene.storage.taken) == taken + 1
+
+
+def test_what_waits_of_a_connection_that_ended_is_dropped() -> None:
+    """At once, not when its turn comes: else who comes and goes could leave any number of runs behind."""
+    scene, _writer, repair = appended_to()
+    repair.send(b"".join(copy(txn, 2 * txn, LARGE) for txn in range(1, 3)))
+    other = scene.connect().send(b"".join(copy(txn, 2 * txn, LARGE, ledger=11) for txn in range(3, 6)))
+    assert sum(isinstance(each, AddRun) and each.ledger == 11 for each in gc.get_objects()) == 3
+    other.connection.close()
+    assert not [each for each in gc.get_objects() if isinstance(each, AddRun) and each.ledger == 11]
+    assert scene.service.parking.bytes == repair.connection.pending_bytes
+    for _ in range(100):
+        scene.clock.advance(0.05)
+        scene.storage.sync()
+    assert acks(repair) == [1, 2]
+    assert scene.service.giving_way.runs == 0

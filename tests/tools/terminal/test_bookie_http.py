@@ -201,6 +201,7 @@ def test_a_token_that_was_given_is_shown_to_any_machine(tmp_path: Path, monkeypa
     """The option is stronger than the variable, and both than the announced file; a bad one is a wrong usage."""
     own, given = written(tmp_path / "own", OWN), written(tmp_path / "given", GIVEN)
     info = announced(1, own, "192.0.2.1")
+    monkeypatch.setattr(bookie_http, "listening_users", lambda port: {0, 1})
     assert token_of(info, given).token == GIVEN
     monkeypatch.setenv("QUIRE_TOKEN_FILE", str(given))
     assert token_of(info).token == GIVEN
@@ -210,9 +211,10 @@ def test_a_token_that_was_given_is_shown_to_any_machine(tmp_path: Path, monkeypa
         token_of(info)
 
 
-def test_a_token_that_was_found_is_shown_to_this_machine_alone(tmp_path: Path) -> None:
+def test_a_token_that_was_found_is_shown_to_this_machine_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is anything read that is not a file of tokens for its owner's eyes; the reason is kept."""
     own = written(tmp_path / "own", OWN)
+    monkeypatch.setattr(bookie_http, "listening_users", lambda port: {own.stat().st_uid})
     assert token_of(announced(1, own)).token == OWN
     far = token_of(announced(1, own, "192.0.2.1"))
     assert (far.token, far.why_not) == (None, "192.0.2.1 is not this machine, so no token is looked for")
@@ -222,6 +224,30 @@ def test_a_token_that_was_found_is_shown_to_this_machine_alone(tmp_path: Path) -
     missing = token_of(announced(1, tmp_path / "missing"))
     assert missing.token is None
     assert "be the user whose bookie it is" in missing.why_not
+
+
+def test_a_token_that_was_found_is_shown_to_its_owner_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever may write metadata can announce another's file with a port of his own."""
+    own = written(tmp_path / "own", OWN)
+    mine = own.stat().st_uid
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert bookie_http.listening_users(port) == {mine}
+        assert token_of(announced(port, own)).token == OWN
+        for users in ({mine + 1}, {mine, mine + 1}, set()):
+            monkeypatch.setattr(bookie_http, "listening_users", lambda port, users=users: users)
+            other = token_of(announced(port, own))
+            assert (other.token, other.why_not) == (None, f"the owner of {own} is not who listens on port {port} here")
+        monkeypatch.undo()
+    assert bookie_http.listening_users(port) == set()
+
+
+def test_a_system_that_does_not_say_who_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the address has to do."""
+    monkeypatch.setattr(bookie_http, "SOCKETS", (str(tmp_path / "no such list"),))
+    own = written(tmp_path / "own", OWN)
+    assert bookie_http.listening_users(1) is None
+    assert token_of(announced(1, own)).token == OWN
 
 
 def test_what_is_here() -> None:
