@@ -124,7 +124,10 @@ class Usage(NamedTuple):
 
 
 class Files:
-    """The real file system.  A file is a handle (an int) from `open` until `close`."""
+    """
+    The real file system.  A file is a handle (an int) from `open` until `close`.  What is made is for the process's
+    user and group: entries are there, and the keys of ledgers.
+    """
 
     def make_directories(self, path: str) -> None:
         """Makes the directory and its parents, and syncs the names of those that it made."""
@@ -134,7 +137,7 @@ class Files:
             while not self.is_directory(at):
                 made.append(at)
                 at = os.path.dirname(at)
-            os.makedirs(path, exist_ok=True)
+            os.makedirs(path, 0o750, exist_ok=True)
         for directory in made:
             self.sync_directory(os.path.dirname(directory))
 
@@ -166,7 +169,7 @@ class Files:
     def open(self, path: str, create: bool = False) -> int:
         """Opens for reading and writing; `create` makes the file if it is missing."""
         with BEGINS_NOTHING:
-            return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+            return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o640)
 
     def set_direct(self, handle: int, on: bool = True) -> None:
         """

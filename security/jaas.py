@@ -128,7 +128,9 @@ def _module(path: str, section: str) -> Module:
 def _read(path: str) -> str:
     try:
         with Path(path).open("rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
+            state, data = os.fstat(file.fileno()), file.read(FILE_BYTES_MAX + 1)
+        if state.st_mode & stat.S_IWOTH:
+            raise ConfigurationError(f"{path} can be written by everybody on this machine: `chmod o-w {path}`")
         if len(data) > FILE_BYTES_MAX:
             raise ConfigurationError(f"{path} has more than {FILE_BYTES_MAX} bytes: it is no file of JAAS sections")
         return data.decode("utf-8")

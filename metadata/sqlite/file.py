@@ -112,6 +112,8 @@ class SQLiteFile:
             return self._connection
         if create:
             os.makedirs(os.path.dirname(self._path), exist_ok=True)
+            # SQLite gives the files beside it the same mode; passwords of ledgers are in them
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660))
         elif not os.path.exists(self._path):
             raise no_cluster(self._uri)
         mode = "rwc" if create else "rw"

@@ -302,3 +302,15 @@ def test_what_is_in_memory_is_read_without_waiting(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("quire.bookie.files.NOWAIT", 0)
     assert files.pread_in_memory(handle, 3, 2) is None
     files.close(handle)
+
+
+def test_what_is_made_is_for_its_user_and_group(tmp_path: Path) -> None:
+    """Keys of ledgers are there, and entries."""
+    files, before = Files(), os.umask(0)
+    try:
+        files.make_directories(str(tmp_path / "a" / "current"))
+        files.close(files.open(str(tmp_path / "a" / "current" / "file"), create=True))
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a" / "current").stat().st_mode & 0o007 == 0
+    assert (tmp_path / "a" / "current" / "file").stat().st_mode & 0o777 == 0o640

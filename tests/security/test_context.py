@@ -1,6 +1,7 @@
 """What is read of PEM files, and what is said of those that can't be used."""
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -10,6 +11,13 @@ from tests.security.authority import Authority
 from tests.security.wires import bookie_options, client_options
 
 # SPDX-License-Identifier: Apache-2.0
+
+OF_A_CURVE_THAT_NOBODY_SERVES = b"""-----BEGIN PRIVATE KEY-----
+MHkCAQAwEAYHKoZIzj0CAQYFK4EEACAEYjBgAgEBBB0AZ89ouw1xbQ9K3sKpcaG1
+twzoH+NF2c7311CO3aE8AzoABOor/3enrNojOAJRAjbpACUKiFXxNtHiCFbpKeZL
+PNUYM8ES25no5LMDDRR0ykmIfB1nuU7VH9zN
+-----END PRIVATE KEY-----
+"""
 
 
 def test_the_end_of_the_own_certificate_is_known(tmp_path: Path) -> None:
@@ -62,6 +70,38 @@ def test_a_file_that_can_not_be_used_is_named(tmp_path: Path, key: str, what: st
         path.write_bytes(b"" if what == "nothing" else b"-----BEGIN NONSENSE-----\nMTIz\n-----END NONSENSE-----\n")
     with pytest.raises(ConfigurationError, match=str(path)):
         load(options)
+
+
+@pytest.mark.parametrize("key", ["tls_certificate", "tls_key", "tls_trust", "tls_revocations"])
+def test_any_bytes_are_used_or_named(tmp_path: Path, key: str) -> None:
+    """A bit of a good file is turned over: what the libraries raise about that is an error of the configuration."""
+    authority = Authority(tmp_path)
+    options = bookie_options(
+        **authority.issue("b").keys,
+        tls_trust=authority.trust,
+        tls_client_certificates=True,
+        tls_revocations=authority.revoked(),
+    )
+    path = Path(getattr(options, key))
+    good, rng = path.read_bytes(), Random(0)
+    refused = []
+    for _ in range(150):
+        at, bit = rng.randrange(len(good)), 1 << rng.randrange(8)
+        path.write_bytes(good[:at] + bytes([good[at] ^ bit]) + good[at + 1 :])
+        try:
+            load(options)
+        except ConfigurationError as failure:
+            refused.append(str(failure))
+    assert refused
+    assert all(str(path) in each for each in refused)
+
+
+def test_a_key_that_is_whole_and_not_served(tmp_path: Path) -> None:
+    """Of a curve that the library does not know."""
+    pair = Authority(tmp_path).issue("b")
+    Path(pair.key).write_bytes(OF_A_CURVE_THAT_NOBODY_SERVES)
+    with pytest.raises(ConfigurationError, match=f"{pair.key} .*can't be used"):
+        load(bookie_options(**pair.keys))
 
 
 def test_a_key_of_another_certificate(tmp_path: Path) -> None:

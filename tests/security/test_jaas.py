@@ -89,6 +89,17 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str | bytes, 
     assert SECRET not in str(failure.value)
 
 
+def test_a_file_that_everybody_may_write_is_refused(tmp_path: Path) -> None:
+    """Who may is let in by a line of his own."""
+    path = file(tmp_path, f'B {{\n {MODULE} required\n user_a="{SECRET}";\n}};')
+    Path(path).chmod(0o662)
+    with pytest.raises(ConfigurationError, match="chmod o-w") as failure:
+        users(path, "B")
+    assert path in str(failure.value)
+    Path(path).chmod(0o660)
+    assert users(path, "B") == {"a": SECRET}
+
+
 @pytest.mark.parametrize(
     "options", ["", 'username="a"', f'password="{SECRET}"', f'username="" password="{SECRET}"',
                 f'username="a" password="{SECRET}" user_b="{SECRET}"'],

@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.x509.oid import NameOID
-from twisted.internet.error import ConnectionLost
+from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.python.failure import Failure
 
 from quire.protocol.frames import AT_ONCE_BYTES_MAX, send_at_once
 from quire.security import stream
+from quire.security.context import load
 from quire.security.refusals import TlsRefused
-from quire.security.stream import PIECE_BYTES, is_address, role_of
+from quire.security.stream import HANDSHAKE_BYTES_MAX, PIECE_BYTES, SecureStream, is_address, role_of
 from tests.security.authority import Authority
-from tests.security.wires import Pair, Tcp, bookie_options, client_options
+from tests.security.wires import Pair, Side, Tcp, bookie_options, client_options
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -297,3 +298,65 @@ def test_the_first_unit_counts() -> None:
     assert role_of(subject((UNIT, "nothing"), (UNIT, "0:C"))) is None
     assert role_of(subject((ORGANISATION, "0:A"))) is None
     assert role_of(subject()) is None
+
+
+def hello(announced: int, size: int) -> bytes:
+    """The beginning of a client's first message of so many bytes, in records."""
+    message = (b"\x01" + announced.to_bytes(3, "big") + b"\x03\x03").ljust(size, b"\0")
+    records = [message[at : at + 16_000] for at in range(0, size, 16_000)]
+    return b"".join(b"\x16\x03\x01" + len(record).to_bytes(2, "big") + record for record in records)
+
+
+@pytest.mark.parametrize("piece", [100, 1 << 16])
+def test_a_handshake_has_a_bound(authority: Authority, piece: int) -> None:
+    """OpenSSL would keep 128 KiB of each connection; a good one with a long chain has room."""
+    side, data = Side(), hello(131_000, 3 * HANDSHAKE_BYTES_MAX)
+    served = SecureStream(side.tcp, side, load(bookie_options(**authority.issue("b").keys)).context, client=False)
+    served.begin()
+    fed = 0
+    while not side.tcp.disconnecting:
+        side.tcp.protocol.dataReceived(data[fed : fed + piece])  # type: ignore[attr-defined]
+        fed += piece
+    assert HANDSHAKE_BYTES_MAX < fed <= HANDSHAKE_BYTES_MAX + piece
+    side.tcp.protocol.connectionLost(Failure(ConnectionLost()))  # type: ignore[attr-defined]
+    assert isinstance(side.lost, TlsRefused)
+    assert "its handshake has more than 16384 bytes" in str(side.lost)
+
+
+def test_a_chain_of_certificates_has_room(authority: Authority) -> None:
+    """Of a client: some 10 KiB; and what follows the handshake in the same piece is no part of it."""
+    pair = authority.issue("client")
+    with open(pair.certificate, "ab") as file:
+        file.write(Path(pair.certificate).read_bytes() * 12)
+    shown = {"tls_client_certificates": True, "tls_trust": authority.trust}
+    both = Pair(bookie_options(**authority.issue("bookie").keys, **shown), client_options(**pair.keys, **shown))
+    assert both.bookie.is_secured
+    assert 9_000 < len(both.sent["client"]) < HANDSHAKE_BYTES_MAX
+    both.made.write(b"much" * 10_000)
+    both.carry()
+    assert b"".join(both.bookie.pieces) == b"much" * 10_000
+
+
+def test_a_close_waits_for_nobody(authority: Authority) -> None:
+    """Its end of TLS is sent, and the connection ends with it: who never answers that holds nothing."""
+    pair = Pair(bookie_options(**authority.issue("bookie").keys), client_options(tls_trust=authority.trust))
+    pair.served.write(b"the last answer")
+    pair.served.loseConnection()
+    assert pair.bookie.tcp.disconnecting
+    pair.carry()
+    assert pair.client.pieces == [b"the last answer"]
+    assert isinstance(pair.client.lost, ConnectionDone)
+
+
+def test_a_name_of_a_stranger_can_not_write_lines(authority: Authority, tmp_path: Path) -> None:
+    """What is not printable is an escape in the reason, which goes into the log, and its length is bounded."""
+    stranger = Authority(tmp_path, "\n\x1b[31mforged" + "x" * 40)
+    shown = {"tls_client_certificates": True}
+    both = Pair(
+        bookie_options(**authority.issue("bookie").keys, **shown, tls_trust=authority.trust),
+        client_options(**stranger.issue("\x1b[2J\nforged").keys, **shown, tls_trust=authority.trust),
+    )
+    said = str(both.bookie.lost)
+    assert said.isprintable()
+    assert "\\x1b[2J" in said
+    assert len(said) < 600

@@ -90,6 +90,17 @@ def test_what_cant_be_used_changes_nothing(tmp_path: Path, gone: bool) -> None:
     assert (world.used, world.file.broken) == ("whole again", None)
 
 
+def test_what_goes_wrong_here_is_an_alarm_too(tmp_path: Path) -> None:
+    """An error that nobody expected ends nothing, and its text, which may be of the file, is not told."""
+    world = World(tmp_path, 1)
+    world.path.write_bytes(b"\xff of a secret")
+    with alarms() as lines:
+        assert not world.file.reload()
+    assert (world.used, world.file.broken) == ("one", "this went wrong: UnicodeDecodeError")
+    assert len(lines) == 1
+    assert "secret" not in lines[0]
+
+
 def test_a_file_that_is_broken_to_begin_with(tmp_path: Path) -> None:
     """There is nothing to go on with."""
 

@@ -75,14 +75,20 @@ class Pair:
 
     def carry(self) -> None:
         """Carries bytes until both sides are silent, then ends what was to end."""
-        while self.client.tcp.value() or self.bookie.tcp.value():
-            for name, side, other in (("client", self.client, self.bookie), ("bookie", self.bookie, self.client)):
-                data = side.tcp.value()
-                side.tcp.clear()
-                self.sent[name] += data
-                if data and other.lost is None:
-                    other.tcp.protocol.dataReceived(data)  # type: ignore[attr-defined]
-        if self.client.tcp.disconnecting or self.bookie.tcp.disconnecting:
-            for side in (self.client, self.bookie):
-                if side.lost is None:
-                    side.tcp.protocol.connectionLost(Failure(ConnectionDone()))  # type: ignore[attr-defined]
+        carry(self.client, self.bookie, self.sent)
+
+
+def carry(client: Side, bookie: Side, sent: dict[str, bytes] | None = None) -> None:
+    """The same between any two sides."""
+    while client.tcp.value() or bookie.tcp.value():
+        for name, side, other in (("client", client, bookie), ("bookie", bookie, client)):
+            data = side.tcp.value()
+            side.tcp.clear()
+            if sent is not None:
+                sent[name] += data
+            if data and other.lost is None:
+                other.tcp.protocol.dataReceived(data)  # type: ignore[attr-defined]
+    if client.tcp.disconnecting or bookie.tcp.disconnecting:
+        for side in (client, bookie):
+            if side.lost is None:
+                side.tcp.protocol.connectionLost(Failure(ConnectionDone()))  # type: ignore[attr-defined]

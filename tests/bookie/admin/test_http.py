@@ -150,7 +150,7 @@ def test_a_request_has_a_deadline(sent: bytes) -> None:
 
 
 def test_connections_are_bounded() -> None:
-    """The one that has waited longest for its request makes room; where all are answered the new one goes."""
+    """The one that has waited longest for its request makes room; where all wait for us the new one goes."""
     coming: list[Deferred[Answer]] = []
 
     def later(asked: Asked) -> Deferred[Answer]:
@@ -171,6 +171,16 @@ def test_connections_are_bounded() -> None:
     made.abort_all()
     assert busy.wire.aborted
     assert all(each.wire.aborted for each in [*silent, fresh])
+
+
+def test_who_does_not_take_an_answer_makes_room() -> None:
+    """The oldest of them, where nobody's request is waited for: they would keep the operator out for 10 s each."""
+    made = server()
+    answered = [Exchange(made).send(b"GET /x HTTP/1.1\r\n\r\n") for _ in range(CONNECTIONS_MAX)]
+    assert {each.status for each in answered} == {200}
+    fresh = Exchange(made).send(b"GET /x HTTP/1.1\r\n\r\n")
+    assert fresh.status == 200
+    assert [each.wire.aborted for each in answered] == [True] + [False] * (CONNECTIONS_MAX - 1)
 
 
 def test_a_fault_of_ours_is_500() -> None:

@@ -123,6 +123,17 @@ def test_a_certificate_to_which_no_right_belongs(tmp_path: Path, unit: str | Non
     assert len(lines) == 2
 
 
+def test_who_has_no_right_goes_before_those_who_have(tmp_path: Path) -> None:
+    """Whatever it asks, and however it was refused."""
+    scene = Asking(tmp_path, connections_max=3)
+    writer, nobody, other = (Shown(scene, f"0:{role}") for role in ("Writer", "Nobody", "Writer"))
+    for each in (writer, nobody, other):
+        each.statuses(adds3(3, b"a"))
+    assert nobody.statuses(adds3(4, b"a")) == [Status.EUA]
+    scene.connect()
+    assert [each.client.wire.aborted for each in (writer, nobody, other)] == [False, True, False]
+
+
 def test_adds_and_reads_of_v2_without_any_right(tmp_path: Path) -> None:
     """Are refused with 102, large ones too, and the connection goes on; what V2 can't refuse ends it."""
     scene = Asking(tmp_path)

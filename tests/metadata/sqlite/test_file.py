@@ -1,7 +1,9 @@
 """The SQLite file: durability, transactions that jobs share, and files that are not what they should be."""
 
+import os
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from twisted.internet.defer import DeferredList
@@ -24,6 +26,26 @@ def test_every_commit_is_synced(sqlite_place):
         for store in (await sqlite_place.ready(), await sqlite_place.open()):
             assert await store.run(lambda connection: tables.scalar(connection, "PRAGMA synchronous")) == 2
             assert await store.run(lambda connection: tables.scalar(connection, "PRAGMA journal_mode")) == "wal"
+
+    run(story)
+
+
+def test_nobody_else_reads_passwords(sqlite_place):
+    """Of ledgers, in the file and those beside it."""
+
+    async def story():
+        before = os.umask(0)
+        try:
+            store = await sqlite_place.ready()
+            await store.create_ledger(1, ledger())
+        finally:
+            os.umask(before)
+        path = path_of(sqlite_place)
+        files = [
+            each for each in Path(path).parent.iterdir() if each.name.startswith(Path(path).name) and each.is_file()
+        ]
+        assert len(files) >= 2
+        assert {each.stat().st_mode & 0o777 for each in files} == {0o660}
 
     run(story)
 

@@ -6,7 +6,7 @@ peer little saves it.
 import pytest
 
 from quire.bookie.server.admission.crowd import ENDED_AT_ONCE, FLOOR_FRAME_BYTES, FLOOR_S, IDLEST, LATE_AT_ONCE
-from quire.bookie.server.listener import LATE_REST_S, RECEIVE_BYTES
+from quire.bookie.server.listener import CLOSE_S, LATE_REST_S, RECEIVE_BYTES
 from quire.protocol.errors import Status
 from tests.bookie.fakes.wires import Client, Scene, adds, read
 from tests.bookie.server.test_listener import log_lines
@@ -47,6 +47,21 @@ def test_over_the_share_of_an_address_one_of_it_goes() -> None:
     assert "192.0.2.1:1003: more than 3 of its address are open (connectionsPerAddressMax)" in lines[0]
     assert more[1].ask(read(0)).status is Status.ENOLEDGER
     assert len(scene.listener.connections) == 4
+
+
+def test_those_that_only_flush_their_answers_count_for_descriptors() -> None:
+    """Over the number of connections the oldest of them goes at once; nobody who is served makes room for it."""
+    scene = Scene(connections_max=4)
+    asked = served(scene, 2)
+    closing = [scene.connect().send(b"\xff\xff\xff\xff") for _ in range(3)]
+    assert [each.closed for each in closing] == [True] * 3
+    assert aborted([*asked, *closing]) == [False, False, True, False, False]
+    for left in (2, 3):
+        asked += served(scene, 1)
+        assert aborted([*asked, *closing]) == [False] * len(asked) + [True] * left + [False] * (3 - left)
+    assert len(scene.listener.connections) == 4
+    scene.clock.advance(CLOSE_S)
+    assert aborted([*asked, *closing]) == [False] * 4 + [True] * 3
 
 
 def test_addresses_of_one_network_are_one() -> None:

@@ -20,7 +20,9 @@ from quire.security.authentication import SaslOfBookie
 from quire.security.credentials import Credentials
 from quire.security.digest_md5 import ClientsSide, Users, digest_of
 from tests.bookie.fakes.wires import Client, Scene, adds, adds3, batch_read, read, read3
+from tests.bookie.server.test_listener import log_lines
 from tests.security.authority import Authority
+from tests.security.test_context import OF_A_CURVE_THAT_NOBODY_SERVES
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -113,6 +115,33 @@ def test_who_does_not_come_in_soon_is_sent_away(tmp_path: Path, begin: Callable[
     assert not client.wire.aborted
     clock.pump([1.0] * 2)
     assert client.wire.aborted
+
+
+def test_a_file_that_cant_be_used_keeps_no_deadline_off(tmp_path: Path) -> None:
+    """It is an alarm, strangers go as before, and a whole one is read when it is there."""
+    scene = Guarded(tmp_path)
+    key = Path(scene.options.tls_key or "")
+    good = key.read_bytes()
+    key.write_bytes(OF_A_CURVE_THAT_NOBODY_SERVES)
+    scene.clock.pump([1.0] * 301)
+    assert {name: value for name, _, value in scene.entrance.gauges()}["tls_files_broken"] == 1
+    client = scene.connect()
+    scene.clock.pump([1.0] * int(OUTSIDE_S_MAX + 1))
+    assert client.wire.aborted
+    key.write_bytes(good)
+    scene.clock.pump([1.0] * 301)
+    assert {name: value for name, _, value in scene.entrance.gauges()}["tls_files_broken"] == 0
+
+
+def test_a_part_of_the_sweep_that_goes_wrong_keeps_no_other_off(tmp_path: Path) -> None:
+    """Whatever it is."""
+    scene = Guarded(tmp_path)
+    scene.listener.complaints.sweep = lambda: 1 / 0  # type: ignore[method-assign, return-value]
+    client = scene.connect()
+    with log_lines() as lines:
+        scene.clock.pump([1.0] * int(OUTSIDE_S_MAX + 1))
+    assert client.wire.aborted
+    assert any("a look at the connections went wrong" in line for line in lines)
 
 
 @pytest.mark.parametrize("begin", [silent, started])
