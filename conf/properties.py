@@ -11,6 +11,7 @@ Order of strength: the environment, then the file, then the default.
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -42,6 +43,8 @@ LAYOUTS = {
     "org.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory": "longhierarchical",
     "org.apache.bookkeeper.meta.FlatLedgerManagerFactory": "flat",
 }
+
+NUMBER = re.compile("-?[0-9]{1,1000}")
 
 
 class ConfigurationError(ValueError):
@@ -77,10 +80,12 @@ def logical_lines(text: str) -> list[tuple[int, str]]:
         at += 1
         if not line or line[0] in "#!":
             continue
+        parts = []
         while (len(line) - len(line.rstrip("\\"))) % 2 and at < len(lines):
-            line = line[:-1] + lines[at].lstrip(BLANKS)
+            parts.append(line[:-1])
+            line = lines[at].lstrip(BLANKS)
             at += 1
-        found.append((start + 1, line))
+        found.append((start + 1, "".join([*parts, line])))
     return found
 
 
@@ -181,7 +186,7 @@ def value_of(item: Property, key: Key, annotation: object) -> object:
     text = item.value
     if annotation == tuple[str, ...]:
         return tuple(part.strip() for part in text.split(","))
-    if key["scale"] != 1 and text.lstrip("-").isdecimal():
+    if key["scale"] != 1 and NUMBER.fullmatch(text):
         return int(text) * key["scale"]
     return text
 

@@ -31,6 +31,7 @@ SEQUENCE_MAX: Final = (1 << 31) - 1  # entries of one sequence: a signed 32-bit 
 PERIOD_MAX: Final = (1 << 31) - 1
 PLAIN_GROUPS_MAX: Final = 200_000  # 4.8 MB: as much as a frame takes
 PAUSE_RUNS: Final = 64  # some 0.1 ms of work
+IDS_END: Final = 1 << 63
 RUNS_MAX: Final = 1_000_000  # runs that one answer may expand to: at most half a second, and 100 bytes each
 
 Run = tuple[int, int]  # first id, count
@@ -119,7 +120,8 @@ def decode(data: bytes) -> list[Run]:
     runs: list[Run] = []
     stop, clean = -1, True  # whether they ascend and don't touch, as they come
     for first, last, size, period in iter_unpack(GROUP.format, memoryview(data)[HEADER.size :]):
-        if size <= 0 or period < 0 or last < first or (last > first and (period == 0 or (last - first) % period)):
+        odd = last > first and (period == 0 or (last - first) % period)
+        if size <= 0 or period < 0 or not 0 <= first <= last <= IDS_END - size or odd:
             raise MalformedFrame(f"an availability group of first {first}, last {last}, size {size}, period {period}")
         clean = clean and stop < first and (last == first or size < period)
         stop = last + size

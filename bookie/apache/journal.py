@@ -126,7 +126,8 @@ class JournalFile:
         """Fewer at the end of the file."""
         start = offset - self._at
         if start < 0 or start + count > len(self._data):
-            self._data = self._files.read(self._handle, max(READ_BYTES, count), offset)
+            left = max(0, self.size - offset)  # a damaged length may be any
+            self._data = self._files.read(self._handle, min(max(READ_BYTES, count), left), offset)
             self._at, start = offset, 0
         return self._data[start : start + count]
 
@@ -193,14 +194,18 @@ class JournalFile:
         what follows.
         """
         at = (offset // ALIGNMENT + 1) * ALIGNMENT
+        walked: set[int] = set()
         while len(head := self._bytes(at, WIDTH.size + IDS.size)) == WIDTH.size + IDS.size:
-            if any(head) and self._is_group(at):
+            if any(head) and self._is_group(at, walked):
                 return at
             at += ALIGNMENT
         return None
 
-    def _is_group(self, at: int) -> bool:
-        """Whether records follow each other from here to a padding, which ends at a multiple of 512."""
+    def _is_group(self, at: int, walked: set[int]) -> bool:
+        """
+        Whether records follow each other from here to a padding, which ends at a multiple of 512.  `walked`: where
+        records began that do not.
+        """
         records = 0
         while len(head := self._bytes(at, WIDTH.size + IDS.size)) == WIDTH.size + IDS.size:
             (length,) = WIDTH.unpack_from(head)
@@ -209,6 +214,9 @@ class JournalFile:
                 return records > 0 and 0 <= skip < 2 * ALIGNMENT and (at + 2 * WIDTH.size + skip) % ALIGNMENT == 0
             if not IDS.size <= length <= RECORD_BYTES_MAX or IDS.unpack_from(head, WIDTH.size)[0] < 0:
                 return False
+            if at in walked:
+                return False
+            walked.add(at)
             records += 1
             at += WIDTH.size + length
         return False

@@ -18,6 +18,9 @@ from quire.bookie.logs.walk import RECORD_BYTES_MAX, LogWalk
 # SPDX-License-Identifier: Apache-2.0
 
 WINDOW_BYTES = 8 << 20  # looked at once in search of a record
+# What looks like a record and is larger is tried while all that was tried is below so many times what was passed over,
+# and a record: else who may write entries could make the search as long as he likes.
+TRIED_BYTES, TRIED_PART = 256, 64
 # A size below 64 MiB, then a ledger and an entry below 2^40.
 LOOKS_LIKE_ONE = re.compile(rb"(?s)(?=[\x00-\x03].{3}\x00{3}.{5}\x00{3})")
 
@@ -90,7 +93,7 @@ def entries(files: Files, path: str, begin: int, end: int, opened: Opened) -> It
 
 def behind(read: Callable[[int, int], bytes], damage: int, end: int, opened: Opened) -> int:
     """Where a record begins behind the one at `damage` and before `end`; `end` when none does."""
-    start = damage + 1
+    start, tried = damage + 1, 0
     while start < end:
         window = read(start, min(WINDOW_BYTES, end - start) + SIZE.size + IDS.size)
         for match in LOOKS_LIKE_ONE.finditer(window):
@@ -98,7 +101,9 @@ def behind(read: Callable[[int, int], bytes], damage: int, end: int, opened: Ope
             if place >= min(WINDOW_BYTES, end - start):
                 break
             (size,) = SIZE.unpack_from(window, place)
-            if IDS.size <= size <= RECORD_BYTES_MAX:
+            most = RECORD_BYTES_MAX + TRIED_PART * (start + place - damage)
+            if IDS.size <= size <= RECORD_BYTES_MAX and (size <= TRIED_BYTES or tried + size <= most):
+                tried += size
                 body = read(start + place + SIZE.size, size)
                 if len(body) == size and opened(*ids(body), body) is not None:
                     return start + place

@@ -214,12 +214,13 @@ class Assembler:
     what it is to fail with.  Holds at most one group of parts.
     """
 
-    __slots__ = ("_decompress", "_group", "_header", "_parts", "_size", "_taken", "progress")
+    __slots__ = ("_decompress", "_group", "_header", "_held", "_parts", "_size", "_taken", "progress")
 
     def __init__(self, decompress: Callable[[int, bytes, int], bytes], ordinal: int = 0, offset: int = 0) -> None:
         self.progress = Progress(ordinal, offset)
         self._decompress = decompress
         self._group: list[bytes] = []  # slices of a large batch that is not complete
+        self._held = 0  # bytes of them
         self._taken = 0  # parts of it
         self._parts = 0
         self._size = 0
@@ -229,12 +230,14 @@ class Assembler:
         """The batch that the entry completes, if any.  `LogDamaged` when it does not continue what came before."""
         header = self._continued(entry)
         if header.kind == Kind.PART:
-            self._group.append(self._part(header, entry))
+            piece = self._part(header, entry)
+            self._held += len(piece)
+            if self._held > self._size or (not self._taken and self._held != self._size):
+                raise LogDamaged(f"a large batch has {self._held} bytes in its parts, not {self._size}")
+            self._group.append(piece)
             if self._taken:
                 return None
-            stored, self._group = b"".join(self._group), []
-            if len(stored) != self._size:
-                raise LogDamaged(f"a large batch has {len(stored)} bytes in its parts, not {self._size}")
+            stored, self._group, self._held = b"".join(self._group), [], 0
         elif header.kind == Kind.BATCH:
             stored = entry[HEADER_BYTES:]
         else:
@@ -281,6 +284,7 @@ class Assembler:
             or header[:2] != expected[:2]
             or header.body_bytes != expected.body_bytes
             or (header.records > 0) is not (part == parts - 1)
+            or part >= parts
             or size > BODY_BYTES_MAX
         ):
             raise LogDamaged(f"part {part} of {parts} of a large batch follows {self._taken} of {self._parts}")

@@ -150,7 +150,10 @@ class Manifest(Value):
     def decode(cls, data: bytes) -> Manifest:
         """`LogDamaged`; `UnknownFormat` when a newer version of quire is needed."""
         found = from_json(data, "log")
-        unknown = [str(need) for need in found.get("needs", ()) if need not in UNDERSTOOD_NEEDS]
+        needs = found.get("needs", [])
+        if not isinstance(needs, list) or not all(isinstance(need, str) for need in needs):
+            raise LogDamaged(f"a log has the needs {str(needs)[:80]!r}")
+        unknown = [need for need in needs if need not in UNDERSTOOD_NEEDS]
         if unknown:
             raise UnknownFormat(f"the log needs {', '.join(unknown)}, which a newer quire knows: use that one")
         del found["quire"]
@@ -203,6 +206,8 @@ class Manifest(Value):
                         yield f"segment {low} is open, and it is not the last or has counts"
                 elif None in counts or part.records == 0:
                     yield f"segment {low} is closed without all its counts, or empty"
+            if part.end < part.first or part.end_at < part.at:
+                yield f"segment {low} ends at {part.end}, byte {part.end_at}, before it begins"
             number, index, at = high, part.end, part.end_at
         if parts:
             first = parts[0]

@@ -12,18 +12,30 @@ from typing import Any
 # SPDX-License-Identifier: Apache-2.0
 
 ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+LONG_NUMBER = re.compile("[0-9]{19}")  # such a one may have more than 64 bits
+DEEP = 100  # of fewer brackets none is too deep
+FRAMES = 60  # of Python, of which whoever writes a value has so many more than who read it
 
 
 def parse_json(data: bytes | str) -> Any:
-    """The value.  `ValueError` says what is wrong: no text, no JSON, nested too deep, half of a character."""
+    """
+    The value.  `ValueError` says what is wrong: no text, no JSON, nested too deep, half of a character, an integer of
+    more than 64 bits.
+    """
     text = data if isinstance(data, str) else data.decode(json.detect_encoding(data))
     try:
-        found = json.loads(text)
+        found = _loaded(text, FRAMES if text.count("[") + text.count("{") > DEEP else 0)
         if ESCAPED_SURROGATE.search(text):
             json.dumps(found, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("it is nested too deep") from None
     return found
+
+
+def _loaded(text: str, frames: int) -> Any:
+    if frames:
+        return _loaded(text, frames - 1)
+    return json.loads(text, parse_int=int64 if LONG_NUMBER.search(text) else None)
 
 
 def int64(value: Any) -> int:

@@ -8,6 +8,7 @@ Safety: a manifest that is damaged, or whose files do not hold each entry once, 
 
 import binascii
 import json
+import re
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from quire.protocol.errors import LedgerError, Read
 NAME = "manifest.json"
 KIND, FORMAT = "offloaded ledger", 1
 NO_FILE = "none"  # in the place of a bookie, of a ledger without entries
+FILE_NAME = re.compile("[0-9A-Za-z_-][0-9A-Za-z._-]{0,254}")  # beside the manifest, and nowhere else
 
 
 class CopyDamaged(Read):
@@ -118,6 +120,9 @@ class Manifest:
                 raise CopyDamaged(f"a manifest of format {members['format']}: this version reads format {FORMAT}")
             if found != sum_of(members):
                 raise CopyDamaged(f"the manifest of ledger {members['ledger']} does not have the sum that it names")
+            texts, numbers = (members["cluster"], members["run"]), (members["ledger"], members["at"])
+            if {*map(type, texts)} != {str} or {*map(type, numbers)} != {int} or min(numbers) < 0:
+                raise TypeError(f"a copy of {str((texts, numbers))[:200]}")
             return cls(
                 members["cluster"],
                 members["ledger"],
@@ -134,7 +139,8 @@ def _file(members: dict[str, Any]) -> File:
     """`TypeError` when a member is missing, is too many, or is of another type."""
     found = File(**members)
     name, *numbers = asdict(found).values()
-    if not isinstance(name, str) or not all(type(number) is int and number >= 0 for number in numbers):
+    is_name = isinstance(name, str) and FILE_NAME.fullmatch(name)
+    if not is_name or not all(type(number) is int and number >= 0 for number in numbers):
         raise TypeError(f"a file is {str(members)[:200]}")
     return found
 

@@ -44,6 +44,7 @@ def pairs(text: str) -> list[tuple[str, str]]:
         ("a=b\r\nc=d\r\n", [("a", "b"), ("c", "d")]),
         ("#x\\\na=b", [("a", "b")]),
         ("a=end\\", [("a", "end")]),
+        ("a=1\\\n\\\\\\\n\\\\\nb=2", [("a", "1\\\\"), ("b", "2")]),
     ],
 )
 def test_format(text: str, expected: list[tuple[str, str]]) -> None:
@@ -81,6 +82,13 @@ def test_units_of_the_file_become_those_of_the_field() -> None:
     assert found.port == 0
     assert found.index_directories == ("/i",)
     assert warnings == []
+
+
+@pytest.mark.parametrize("value", ["--5", "5-", "five", "9" * 5000, "٣"])
+def test_what_is_no_number_is_said_with_its_line(value: str) -> None:
+    """Of a key with a unit, too."""
+    with pytest.raises(ConfigurationError, match=r"bookie\.conf:4: connectionPendingSizeMB"):
+        made(f"connectionPendingSizeMB={value}\n")
 
 
 def test_blank_values_mean_the_default() -> None:

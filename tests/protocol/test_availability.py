@@ -151,6 +151,8 @@ def test_a_striped_ledger_of_any_size_fits_a_frame() -> None:
         (header(1) + group(0, 5, 1, -1), "a negative period"),
         (header(1) + group(0, 5, 1, 2), "a last sequence that the period does not reach"),
         (header(1) + group(0, (1 << 62), 1, 1), "2^62 runs: would not end"),
+        (header(1) + group(-5, -5, 3, 0), "an entry below 0"),
+        (header(1) + group((1 << 63) - 2, (1 << 63) - 2, 3, 0), "an entry above the last id"),
     ],
 )
 def test_damage_is_refused(data: bytes, why: str) -> None:

@@ -181,3 +181,22 @@ def test_a_damaged_length_never_swallows_groups_in_silence(bit: int, tmp_path: p
     (tmp_path / "1.txn").write_bytes(data[:at] + bytes(4) + data[at + 4 :])
     with pytest.raises(StorageError, match="a later one is whole"):
         list(ApacheJournal(FILES, str(tmp_path), None).blocks())
+
+
+def test_records_that_lead_nowhere_are_walked_once(tmp_path: pathlib.Path) -> None:
+    """As a torn group may look: chains of records from each place where a group could begin, without an end."""
+    count = 1 << 15
+    chain = b"".join(struct.pack(">iqqi", 28, 1, number, 0) + bytes(8) for number in range(2))
+    data = header(6) + b"\x7f" * 512 + chain * (count // 2)
+    reads = 0
+
+    class Counted(Files):
+        def pread(self, handle: int, wanted: int, offset: int) -> bytes:
+            nonlocal reads
+            reads += wanted
+            return super().pread(handle, wanted, offset)
+
+    (tmp_path / "1.txn").write_bytes(data)
+    file = JournalFile(Counted(), str(tmp_path), 1)
+    assert list(file.records()) == []
+    assert reads < 100 * len(data)

@@ -89,6 +89,24 @@ def test_a_torn_end(log: pathlib.Path) -> None:
     assert found[-1] == Found(OFFSETS[299], OFFSETS[300] - 3 - OFFSETS[299], None, None)
 
 
+def test_bytes_that_look_like_records_everywhere(log: pathlib.Path) -> None:
+    """As a writer may store them: what is tried of them is bounded, and what is behind them is found."""
+    tried = 0
+
+    def counted(ledger: int, entry: int, body: bytes) -> bytes | None:
+        nonlocal tried
+        tried += len(body)
+        return opened(ledger, entry, body)
+
+    good, fakes = log.read_bytes(), (SIZE.pack(1 << 20) + bytes(4)) * (1 << 18)
+    log.write_bytes(good[: OFFSETS[100]] + b"\xff" * 4 + fakes + good[OFFSETS[100] :] * 200)
+    found = list(entries(FILES, str(log), HEADER_BYTES, log.stat().st_size, counted))
+    assert [each.body for each in found[:100]] == BODIES[:100]
+    assert {each.body for each in found[101:]} == {*BODIES[100:]}
+    assert len(found) == 101 + 200 * 200
+    assert tried < 1 << 28
+
+
 @pytest.mark.parametrize("rest", [b"\0\0\0", b"\0\0\x07", b"\x07"])
 def test_less_than_a_size_at_the_end(log: pathlib.Path, rest: bytes) -> None:
     """A hole, if it is not zeros, which a log may end with."""

@@ -119,6 +119,20 @@ def test_an_incomplete_group_has_no_records():
             list(frame.batches(wrong, Assembler(inflate)))
 
 
+def test_a_large_batch_is_no_larger_than_it_says():
+    """However many parts it says to have: nothing more of it is kept."""
+    entries = packed(Records([bytes(300)]), 0, 0, part_bytes=100)
+    ids = slice(frame.HEADER_BYTES, frame.HEADER_BYTES + frame.PART.size)
+    for parts in (0, 1 << 31):
+        assembler = Assembler(inflate)
+        with pytest.raises(LogDamaged):
+            for part in range(1000):
+                entry = bytearray(entries[0])
+                entry[ids] = frame.PART.pack(part, parts, 300)
+                assembler.feed(bytes(entry))
+        assert part <= 3
+
+
 def test_a_table_round_trips():
     """Of each producer the highest sequence, its index and stamp; a body that is cut is damage."""
     rows = {"a": TableRow(2**64 - 1, 0, -1), "ö": TableRow(0, 2**63, 5)}

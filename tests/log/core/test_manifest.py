@@ -54,6 +54,10 @@ def test_members_that_are_not_known_survive_a_change():
     [
         ({"format": 2}, UnknownFormat, "format 2"),
         ({"needs": ["compaction/9"]}, UnknownFormat, "compaction/9"),
+        ({"needs": None}, LogDamaged, "needs"),
+        ({"needs": 5}, LogDamaged, "needs"),
+        ({"needs": [[]]}, LogDamaged, "needs"),
+        ({"next": 1 << 63}, LogDamaged, "64 bits"),
         ({"format": "1"}, LogDamaged, "format"),
         ({"quire": "chunk"}, LogDamaged, "no log"),
         ({"state": "gone"}, LogDamaged, "state"),
@@ -78,6 +82,8 @@ def test_what_contradicts_the_format_is_refused(change, error, said):
     ("number", "change"),
     [
         (1, {"first": 2245001}),
+        (1, {"records": -4, "bytes": -50}),
+        (1, {"bytes": -50}),
         (1, {"at": 1}),
         (1, {"n": 448}),
         (0, {"records": None}),

@@ -1,5 +1,7 @@
 """JSON of others: a value, or one kind of error."""
 
+import json
+
 import pytest
 
 from quire.metadata.formats.json_text import int64, parse_json
@@ -26,6 +28,24 @@ def test_what_is_json_is_its_value() -> None:
     assert parse_json('{"a": "ä"}'.encode("utf-16")) == parse_json(b'\xef\xbb\xbf{"a": "\xc3\xa4"}') == {"a": "ä"}
 
 
+def test_what_was_read_can_be_written_deeper_down() -> None:
+    """By whoever has more frames of Python behind him then; ids of 19 digits and long texts of digits are no matter."""
+
+    def written(value: object, frames: int) -> str:
+        return written(value, frames - 1) if frames else json.dumps(value)
+
+    read = 0
+    for depth in range(50, 1200):
+        try:
+            value = parse_json("[" * depth + "]" * depth)
+        except ValueError:
+            continue
+        written(value, 40)
+        read = depth
+    assert 500 < read < 1000
+    assert parse_json(f'[{(1 << 63) - 1}, "{"9" * 50}", 0.{"1" * 50}]')[:2] == [(1 << 63) - 1, "9" * 50]
+
+
 @pytest.mark.parametrize(
     ("data", "why"),
     [
@@ -36,6 +56,8 @@ def test_what_is_json_is_its_value() -> None:
         (b"[" * 100_000, "nested too deep"),
         (b'{"a":' * 100_000, "nested too deep"),
         (b"1" * 5_000, "digits"),
+        (b'{"a": 9223372036854775808}', "64 bits"),
+        (b"[-9223372036854775809]", "64 bits"),
         (b'"\\ud800"', "surrogates not allowed"),
         (b'{"\\uDFFF": 1}', "surrogates not allowed"),
         (b'"\xed\xa0\x80"', "can't decode"),

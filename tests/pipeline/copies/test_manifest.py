@@ -100,13 +100,24 @@ def test_whose_it_is() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"payload_sum": "3"}, {"size": 1.5}, {"bytes": None}, {"file_sum": -1}, {"name": 5}, {"more": 1}],
-    ids=lambda change: next(iter(change)),
+    [{"name": name} for name in ("", "../../etc/x", "..", ".hidden", "a/b", "a b", "a" * 256)]
+    + [{"payload_sum": "3"}, {"size": 1.5}, {"bytes": None}, {"file_sum": -1}, {"name": 5}, {"more": 1}],
+    ids=str,
 )
 def test_a_file_of_another_shape_is_damage(change: dict[str, Any]) -> None:
     """Though the sum over the manifest is right."""
     members = json.loads(manifest().encode())
     del members["sum"]
     members["files"][0] |= change
+    with pytest.raises(CopyDamaged, match="can't be read"):
+        Manifest.decode(json.dumps({**members, "sum": sum_of(members)}).encode())
+
+
+@pytest.mark.parametrize("change", [{"cluster": None}, {"run": 5}, {"ledger": ["x"]}, {"ledger": -1}, {"at": 1.5}])
+def test_a_copy_of_something_else_is_damage(change: dict[str, Any]) -> None:
+    """The same."""
+    members = json.loads(manifest().encode())
+    del members["sum"]
+    members |= change
     with pytest.raises(CopyDamaged, match="can't be read"):
         Manifest.decode(json.dumps({**members, "sum": sum_of(members)}).encode())

@@ -110,8 +110,11 @@ def test_memory_of_pages(indexes, pages, bytes_max):
     tracemalloc.start()
     try:
         marks.add_many(some)
-        taken, _most = tracemalloc.get_traced_memory()
+        there = marks.pages
+        before, _most = tracemalloc.get_traced_memory()
+        del marks
+        after, _most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert marks.pages == pages
-    assert pages * 30 < taken <= bytes_max
+    assert there == pages
+    assert pages * 30 < before - after <= bytes_max
