@@ -108,7 +108,7 @@ class EntryFile:
         """Whole entries from one on, at least that one, of one row group.  `CopyDamaged`, `OSError`."""
         group = bisect_right(self._firsts, first) - 1
         found = [] if group < 0 else self._group(group)
-        start = first - self._firsts[max(group, 0)]
+        start = first - self._firsts[group] if found else 0
         if not 0 <= start < len(found):
             raise CopyDamaged(f"{self._name} has no entry {first}")
         end, size = start, 0

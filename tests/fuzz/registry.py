@@ -26,7 +26,7 @@ def target(*decoders: str) -> Callable[[Target], Target]:
 
 def registered() -> dict[str, Target]:
     """All of them, by name."""
-    from tests.fuzz import targets, whole  # noqa: F401
+    from tests.fuzz import file_targets, targets, whole  # noqa: F401
 
     return TARGETS
 
@@ -42,6 +42,16 @@ def cut(data: bytes) -> list[bytes]:
     """The rest after the first byte, in pieces of that size; 0: in one."""
     size, rest = (data[0], data[1:]) if data else (0, b"")
     return [rest[at : at + size] for at in range(0, len(rest), size)] if size else [rest]
+
+
+def lengths(data: bytes) -> list[bytes]:
+    """What stands behind its length of two bytes, one after the other; the last may be shorter."""
+    found, at = [], 0
+    while at + 2 <= len(data):
+        size = int.from_bytes(data[at : at + 2], "big")
+        found.append(data[at + 2 : at + 2 + size])
+        at += 2 + size
+    return found
 
 
 def fed(receiver: Any, data: bytes) -> None:

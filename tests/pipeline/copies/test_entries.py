@@ -100,3 +100,14 @@ def test_whatever_bit_of_it_is_wrong(tmp_path: Path) -> None:
             for first, found in EntryFile("x", BytesIO(changed), 10).groups():
                 for entry, body in enumerate(found[: digest.intact(7, first, found)], first):
                     assert body == bodies[entry - 10]
+
+
+def test_a_file_without_entries_has_none() -> None:
+    """Of ours by its form: no entry can be had of it."""
+    file = BytesIO()
+    parquet.ParquetWriter(file, SCHEMA).close()
+    file.seek(0)
+    found = EntryFile("here", file, 0)
+    assert list(found.groups()) == []
+    with pytest.raises(CopyDamaged, match="has no entry 0"):
+        found.bodies(0, 1, 100)
