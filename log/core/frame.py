@@ -285,6 +285,7 @@ class Assembler:
             or header.body_bytes != expected.body_bytes
             or (header.records > 0) is not (part == parts - 1)
             or part >= parts
+            or (header.bytes > 0 and part != parts - 1)
             or size > BODY_BYTES_MAX
         ):
             raise LogDamaged(f"part {part} of {parts} of a large batch follows {self._taken} of {self._parts}")

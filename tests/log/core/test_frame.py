@@ -114,6 +114,7 @@ def test_an_incomplete_group_has_no_records():
         entries[1:],
         [entries[0], entries[2]],
         [entries[0], entries[0]],
+        [entries[0][:39] + b"\1" + entries[0][40:], *entries[1:]],  # which says that it completes bytes of values
         [entries[0], *packed(Records([b"x"]), 0, 0)],
     ):
         with pytest.raises(LogDamaged, match="part"):
