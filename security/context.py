@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from OpenSSL import SSL, crypto
 
@@ -27,6 +28,9 @@ VERSIONS = {"TLSv1.2": SSL.TLS1_2_VERSION, "TLSv1.3": SSL.TLS1_3_VERSION}
 REVOCATION_LIST = re.compile(rb"-----BEGIN X509 CRL-----.+?-----END X509 CRL-----", re.DOTALL)
 SUBJECT_MAX = 200  # characters
 OF_TLS_1_3 = re.compile(r"TLS_(?:AES|CHACHA20)_")  # the rest of the names are of TLS 1.2
+
+# What the libraries raise of a certificate's bytes.
+UNREADABLE = (ValueError, TypeError, x509.InvalidVersion, UnsupportedAlgorithm, SSL.Error, crypto.Error)
 
 T = TypeVar("T")
 
@@ -147,7 +151,7 @@ def _described(certificate: crypto.X509) -> tuple[str, str]:
         known = certificate.to_cryptography()
         subject = known.subject.rfc4514_string()[:SUBJECT_MAX]
         return printable(subject) or "without a name", known.not_valid_after_utc.date().isoformat()
-    except Exception:  # of two libraries, as above; whoever connects chose the bytes
+    except UNREADABLE:  # whoever connects chose the bytes
         return "which can't be read", "an unknown day"
 
 

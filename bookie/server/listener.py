@@ -420,7 +420,7 @@ class Listener(Factory):
             try:
                 part()
             except Exception:
-                self.log.failure("a look at the connections went wrong")
+                self.complaints.failed("a look at the connections", None, Failure())  # type: ignore[no-untyped-call]
 
     def _refresh(self) -> None:
         if self.entrance is not None:

@@ -243,16 +243,17 @@ def log_entries(data: bytes) -> None:
             placed = entry[:8] + place + entry[24:] if len(entry) >= 24 else entry
             is_part = len(placed) > 5 and placed[5] == frame.Kind.PART
             made = assembler.feed(placed)
-            held = sum(map(len, assembler._group))
-            assert held <= assembler._size <= frame.BODY_BYTES_MAX
             if is_part:
                 slices.append(parts.feed_part(placed))
+                assert sum(map(len, slices)) <= frame.part_header(placed).size <= frame.BODY_BYTES_MAX
             else:
                 parts.feed(placed)
             assert parts.progress == assembler.progress
             if made is not None:
-                whole = b"".join(slices) if is_part else placed[frame.HEADER_BYTES :]
-                assert whole.startswith(made._data)
+                header = frame.unpack_header(placed)
+                stored = b"".join(slices) if is_part else placed[frame.HEADER_BYTES :]
+                body = stored[: header.body_bytes]
+                assert Batch(body, 0, 0, 0, header.records, header.bytes).values == made.values
                 slices.clear()
 
 
