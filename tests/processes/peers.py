@@ -13,6 +13,7 @@ closes stays closed, but for those kinds that live by coming again.
     resets      connects, resets the connection, comes again: 1,000 a second together
     stranger    begins to authenticate, then says nothing
     handshake   asks for TLS, then says nothing
+    hello       asks for TLS, says nearly as much as a handshake may have, and then nothing
     secured     has TLS on, then says nothing
     reconnects  has TLS on, goes, comes again: 1,000 a second together
 """
@@ -31,7 +32,10 @@ from itertools import islice
 
 # SPDX-License-Identifier: Apache-2.0
 
-KINDS = ("silent", "trickle", "large", "small", "half-open", "resets", "stranger", "handshake", "secured", "reconnects")
+KINDS = (
+    "silent", "trickle", "large", "small", "half-open", "resets", "stranger", "handshake", "hello", "secured",
+    "reconnects",
+)  # fmt: skip
 MB = 1_000_000
 WAIT_S = 60
 TCP_REPAIR = 19
@@ -40,6 +44,8 @@ AT_ONCE = {"reconnects": 4}  # one after the other they would wait for each othe
 LARGE = struct.pack(">I", 5 * MB) + bytes.fromhex("02010000") + bytes(4 * MB)  # of a V2 add
 READ = bytes.fromhex("0000001402020000") + struct.pack(">qq", 1 << 40, 0)
 START_TLS = bytes.fromhex("0000000b0a06080310091801d20600")
+# A record of 16,000 bytes with the beginning of a first message of 131,000.
+HELLO = b"\x16\x03\x01" + struct.pack(">H", 16_000) + (b"\x01" + struct.pack(">I", 131_000)[1:]).ljust(16_000, b"\0")
 AUTH = bytes.fromhex("0000000c02030000") + b"\x0a\x04sasl\x12\x00"
 
 
@@ -106,6 +112,16 @@ def say(peer: socket.socket, data: bytes) -> None:
         return
 
 
+def begin_long(peer: socket.socket) -> None:
+    """After the answer to START_TLS, for what comes with it in the clear ends the connection."""
+    say(peer, START_TLS)
+    try:
+        peer.recv(1000)
+    except OSError:
+        return
+    say(peer, HELLO)
+
+
 BEGIN: dict[str, Callable[[socket.socket], socket.socket | None]] = {
     "trickle": lambda peer: say(peer, LARGE[:100]),
     "large": lambda peer: say(peer, LARGE),
@@ -114,6 +130,7 @@ BEGIN: dict[str, Callable[[socket.socket], socket.socket | None]] = {
     "resets": reset,
     "stranger": lambda peer: say(peer, AUTH),
     "handshake": lambda peer: say(peer, START_TLS),
+    "hello": begin_long,
     "secured": secure,
     "reconnects": come_and_go,
 }

@@ -31,8 +31,8 @@ from tests.tools.bookie_process import WAIT_S, Cluster, Process
 MIB = 1 << 20
 PEERS = int(os.environ.get("PEERS", "250"))
 ROUNDS = int(os.environ.get("ROUNDS", "0"))
-FRAMES_BYTES, PEER_BYTES, TLS_PEER_BYTES = 64 * MIB, 4 << 10, 64 << 10  # what all may take together, and each
-TLS = ("handshake", "secured", "reconnects")
+FRAMES_BYTES, PEER_BYTES = 64 * MIB, 4 << 10  # what all may take together, and each
+TLS = {"handshake": 64 << 10, "hello": 96 << 10, "secured": 64 << 10, "reconnects": 64 << 10}  # each, with TLS
 SETTLED_BYTES = 8 * MIB  # what a bookie that just started may still take of its own
 ADDS = 500
 FIRST_S = 1  # until a good client has connected and its first append is acknowledged; with `ROUNDS`
@@ -165,7 +165,7 @@ def test_memory_has_its_bound_and_a_good_client_is_served(
     """Also one that connects after them, from the address of one of them."""
     name = "tls_bookie" if kind in TLS else "asking_bookie" if kind == "stranger" else "open_bookie"
     bookie: Process = request.getfixturevalue(name)
-    each = TLS_PEER_BYTES if kind in TLS else PEER_BYTES
+    each = TLS.get(kind, PEER_BYTES)
     count = PEERS if ROUNDS or kind != "large" else PEERS // 8
     appended(bookie, kind)
     before = resident(bookie)
