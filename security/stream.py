@@ -107,6 +107,8 @@ class Layer(TLSMemoryBIOProtocol):
             self.handshake_left -= len(some)
         if some:
             super().dataReceived(some)  # type: ignore[no-untyped-call]
+        if self._lostTLSConnection:
+            return
         if rest and not self._handshakeDone:
             refused = TlsRefused(f"its handshake has more than {HANDSHAKE_BYTES_MAX} bytes; send fewer certificates")
             self.failVerification(Failure(refused))  # type: ignore[no-untyped-call]

@@ -39,6 +39,7 @@ WIDTH = struct.Struct(">i")
 IDS = struct.Struct(">qq")
 KEY, FENCE, EXPLICIT_LAC = -0x1000, -0x2000, -0x8000
 READ_BYTES = 4 << 20
+WALKED_PAGE = 4096
 RECORD_BYTES_MAX = 64 << 20  # a larger length can't be one
 
 LAST_MARK = "lastMark"
@@ -194,17 +195,17 @@ class JournalFile:
         what follows.
         """
         at = (offset // ALIGNMENT + 1) * ALIGNMENT
-        walked: set[int] = set()
+        walked: dict[int, int] = {}
         while len(head := self._bytes(at, WIDTH.size + IDS.size)) == WIDTH.size + IDS.size:
             if any(head) and self._is_group(at, walked):
                 return at
             at += ALIGNMENT
         return None
 
-    def _is_group(self, at: int, walked: set[int]) -> bool:
+    def _is_group(self, at: int, walked: dict[int, int]) -> bool:
         """
         Whether records follow each other from here to a padding, which ends at a multiple of 512.  `walked`: where
-        records began that do not.
+        records began that do not, by page, a bit a byte.
         """
         records = 0
         while len(head := self._bytes(at, WIDTH.size + IDS.size)) == WIDTH.size + IDS.size:
@@ -214,9 +215,10 @@ class JournalFile:
                 return records > 0 and 0 <= skip < 2 * ALIGNMENT and (at + 2 * WIDTH.size + skip) % ALIGNMENT == 0
             if not IDS.size <= length <= RECORD_BYTES_MAX or IDS.unpack_from(head, WIDTH.size)[0] < 0:
                 return False
-            if at in walked:
+            page, bit = at // WALKED_PAGE, 1 << at % WALKED_PAGE
+            if walked.get(page, 0) & bit:
                 return False
-            walked.add(at)
+            walked[page] = walked.get(page, 0) | bit
             records += 1
             at += WIDTH.size + length
         return False

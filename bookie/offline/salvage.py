@@ -18,8 +18,9 @@ from quire.bookie.logs.walk import RECORD_BYTES_MAX, LogWalk
 # SPDX-License-Identifier: Apache-2.0
 
 WINDOW_BYTES = 8 << 20  # looked at once in search of a record
+CHAIN_BYTES = 1 << 20  # the same, from its end to its beginning
 # What looks like a record and is larger is tried while all that was tried is below so many times what was passed over,
-# and a record: else who may write entries could make the search as long as he likes.
+# and a record: else an array of numbers, or who may write entries, could make the search as long as he likes.
 TRIED_BYTES, TRIED_PART = 256, 64
 # A size below 64 MiB, then a ledger and an entry below 2^40.
 LOOKS_LIKE_ONE = re.compile(rb"(?s)(?=[\x00-\x03].{3}\x00{3}.{5}\x00{3})")
@@ -74,7 +75,7 @@ def entries(files: Files, path: str, begin: int, end: int, opened: Opened) -> It
                 payload = opened(ledger, entry, body)
                 at = offset + SIZE.size + len(body)
                 if payload is None:
-                    place = behind(read, offset, at, opened)
+                    place = behind(read, offset, at, opened, end)
                     if place < at:
                         yield Found(offset, place - offset, None, None)
                         at = place
@@ -85,30 +86,69 @@ def entries(files: Files, path: str, begin: int, end: int, opened: Opened) -> It
                     if any(read(walk.end, end - walk.end)):  # less than a size
                         yield Found(walk.end, end - walk.end, None, None)
                     return
-                damage, at = at, behind(read, at, end, opened)
+                damage, at = at, behind(read, at, end, opened, end)
                 yield Found(damage, at - damage, None, None)
     finally:
         files.close(handle)
 
 
-def behind(read: Callable[[int, int], bytes], damage: int, end: int, opened: Opened) -> int:
-    """Where a record begins behind the one at `damage` and before `end`; `end` when none does."""
-    start, tried = damage + 1, 0
-    while start < end:
-        window = read(start, min(WINDOW_BYTES, end - start) + SIZE.size + IDS.size)
-        for match in LOOKS_LIKE_ONE.finditer(window):
-            place = match.start()
-            if place >= min(WINDOW_BYTES, end - start):
-                break
-            (size,) = SIZE.unpack_from(window, place)
-            most = RECORD_BYTES_MAX + TRIED_PART * (start + place - damage)
-            if IDS.size <= size <= RECORD_BYTES_MAX and (size <= TRIED_BYTES or tried + size <= most):
-                tried += size
-                body = read(start + place + SIZE.size, size)
-                if len(body) == size and opened(*ids(body), body) is not None:
-                    return start + place
+def behind(read: Callable[[int, int], bytes], damage: int, end: int, opened: Opened, limit: int) -> int:
+    """
+    Where a record begins behind the one at `damage` and before `end`; `end` when none does.  It ends by `limit`, where
+    the log does.
+    """
+    start, tried, is_whole = damage + 1, 0, True
+    while start < (last := end if is_whole else limit):
+        for place, size in looks(read, start, min(start + WINDOW_BYTES, last), limit):
+            if size > TRIED_BYTES and tried + size > RECORD_BYTES_MAX + TRIED_PART * (place - damage):
+                is_whole = False
+                continue
+            tried += size
+            if is_record(read, place, size, opened):
+                return place if is_whole else min(end, chained(read, damage, place, opened))
         start += WINDOW_BYTES
-    return end
+    return end if is_whole else min(end, chained(read, damage, limit, opened))
+
+
+def chained(read: Callable[[int, int], bytes], damage: int, place: int, opened: Opened) -> int:
+    """
+    Where the first of the records begins that follow each other from behind `damage` to `place`, where one begins or
+    all ends, perhaps with zeros before; `place` when there are none.  Of what was not tried few end just there, and
+    those are tried from the last on, so what a writer put before them is none of their matter.
+    """
+    begins, tried, stop, zeros = {place}, 0, place, place
+    while stop > damage + 1:
+        start = max(damage + 1, stop - CHAIN_BYTES)
+        if zeros == stop:
+            zeros = start + len(read(start, stop - start).rstrip(b"\0"))
+        for at, size in reversed(list(looks(read, start, stop, place))):
+            following = at + SIZE.size + size
+            if following not in begins and following < zeros:
+                continue
+            if tried <= RECORD_BYTES_MAX + TRIED_PART * (place - damage):
+                tried += size
+                if is_record(read, at, size, opened):
+                    begins.add(at)
+        stop = start
+    return min(begins)
+
+
+def looks(read: Callable[[int, int], bytes], start: int, stop: int, end: int) -> Iterator[tuple[int, int]]:
+    """(offset, size of the body) of what begins from `start` on and before `stop`, ends by `end`, and may be one."""
+    window = read(start, stop - start + SIZE.size + IDS.size)
+    for match in LOOKS_LIKE_ONE.finditer(window):
+        place = start + match.start()
+        if place >= stop:
+            return
+        (size,) = SIZE.unpack_from(window, match.start())
+        if IDS.size <= size <= min(RECORD_BYTES_MAX, end - place - SIZE.size):
+            yield place, size
+
+
+def is_record(read: Callable[[int, int], bytes], place: int, size: int, opened: Opened) -> bool:
+    """Whether there is an entry."""
+    body = read(place + SIZE.size, size)
+    return len(body) == size and opened(*ids(body), body) is not None
 
 
 def ids(body: bytes) -> tuple[int, int]:

@@ -39,6 +39,7 @@ class GivingWay:
         self._begin = begin
         self._pend = pend
         self._waiting: deque[tuple[float, Peer]] = deque()  # since when the next run of whom waits
+        self._dropped = 0  # of these, whose connection has ended
         self._busy_until = float("-inf")
         self._began = 0.0  # the turn under way, or the last one
         self._last: AddRun | None = None  # of the turn under way
@@ -49,7 +50,7 @@ class GivingWay:
     @property
     def runs(self) -> int:
         """That wait."""
-        return len(self._waiting)
+        return len(self._waiting) - self._dropped
 
     def take(self, peer: Peer, run: AddRun) -> None:
         """Begins a copy, or lets it wait for its turn."""
@@ -65,6 +66,11 @@ class GivingWay:
 
     def lost(self, peer: Peer) -> None:
         """A connection has ended: what waits of it was never taken, and is dropped."""
+        if peer.copies:
+            self._dropped += len(peer.copies)
+            if 2 * self._dropped > len(self._waiting):
+                self._waiting = deque(each for each in self._waiting if each[1] is not peer and each[1].copies)
+                self._dropped = 0
         peer.copies = None
 
     def over(self, run: AddRun) -> None:
@@ -112,6 +118,7 @@ class GivingWay:
             if busy and size >= (TURN_BYTES if now - since < WAIT_S else LATE_BYTES):
                 break
             waiting.popleft()
+            self._dropped -= not peer.copies
             if peer.copies:
                 run = peer.copies.popleft()
                 self._pend(peer, -size_of(run))

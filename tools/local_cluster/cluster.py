@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 PORTS = (20_000, 32_000)
+PORT_TAKEN = "can't be listened on: Address already in use"
 READY_S = 60.0  # replaying a journal takes seconds; a busy machine takes more
 STOP_S = 30.0  # a clean stop writes a checkpoint
 
@@ -71,6 +72,15 @@ class LocalBookie(LocalProcess):
     def __init__(self, directory: Path, port: int) -> None:
         super().__init__(directory, f"{HOST}:{port}", "bookie")
         self.port = port
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it has never had its port: then no cookie is there, and no entry."""
+        return not (self.directory / "journal" / "current").exists()
+
+    def move(self, port: int) -> None:
+        """It takes another port: somebody else was faster."""
+        self.port, self.id = port, f"{HOST}:{port}"
 
     def write_conf(self, uri: str, options: Mapping[str, str]) -> None:
         """Writes the configuration; BookKeeper's keys, `options` last."""
@@ -218,7 +228,17 @@ class LocalCluster:
             bookie.begin()
         deadline = time.monotonic() + READY_S
         for bookie in fresh:
-            bookie.ready(deadline)
+            while True:
+                try:
+                    bookie.ready(deadline)
+                    break
+                except NotStarted as failure:
+                    if PORT_TAKEN not in str(failure) or not bookie.is_new:
+                        raise
+                    bookie.move(*free_ports(1))
+                    bookie.write_conf(self.uri, self.options)
+                    bookie.begin()
+                    self._save()
 
     def bookie(self, bookie_id: str) -> LocalBookie:
         return next(bookie for bookie in self.bookies if bookie.id == bookie_id)

@@ -5,8 +5,9 @@ Knows: how the address is found and asked, that each request says which bookie i
 of `--token-file` (or QUIRE_TOKEN_FILE), else the one in the file that the bookie announces, if it is on this machine.
 Does not know: what the paths mean.
 
-Safety: a token that was found and not given is shown to this machine alone, and there only to a port that the owner of
-its file listens on, for whoever may write metadata can announce any file and any port.  No proxy and no other address
+Safety: a token that was found and not given is shown to this machine alone, and there only to a port on which nobody
+listens but the owner of its file, the user of the command or root: whoever may write metadata can announce any file and
+any port.  No proxy and no other address
 that an answer names gets one.
 """
 
@@ -160,9 +161,10 @@ def token_of(found: ServiceInfo, token_file: Path | None = None) -> Shown:
         token = tokens_in(announced, ADMIN_TOKEN)[0].decode()
     except ConfigurationError as failure:
         return Shown(None, f"{failure}; be the user whose bookie it is")
-    owner, users = os.stat(announced).st_uid, listening_users(found.http.port)
-    if users is not None and users != {owner}:
-        return Shown(None, f"the owner of {announced} is not who listens on port {found.http.port} here")
+    port = found.http.port
+    users, known = listening_users(port), {os.stat(announced).st_uid, os.geteuid(), 0}
+    if users is not None and not (users and users <= known):
+        return Shown(None, f"somebody else than the owner of {announced} may listen on port {port} here: --token-file")
     return Shown(token)
 
 

@@ -192,7 +192,7 @@ class Entrance:
                 self._complaints.report(connection.peer, "users who are gone", reason)
                 connection.close()
             elif self._judge is not None and not self._admits(connection):
-                connection.admit(partial(self._refuse_all, connection))
+                connection.refuse(partial(self._refuse_all, connection))
         if len(connections) > JUDGED_AT_ONCE:
             self._later(0, self._judge_again, connections[JUDGED_AT_ONCE:])
 

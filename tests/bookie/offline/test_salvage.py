@@ -107,6 +107,22 @@ def test_bytes_that_look_like_records_everywhere(log: pathlib.Path) -> None:
     assert tried < 1 << 28
 
 
+@pytest.mark.parametrize("behind", [b"", bytes(1 << 20), b"\xff" * 5000], ids=["nothing", "zeros", "junk"])
+@pytest.mark.parametrize("size", [300, 20_000, 100_000])
+def test_numbers_that_look_like_records(log: pathlib.Path, size: int, behind: bytes) -> None:
+    """A damaged entry is an array of them, as many are: each entry behind it is found, the last one as well."""
+    for seed in range(4):
+        rng = Random(seed)
+        numbers = struct.pack(">2048q", *(rng.randrange(1 << 18) for _ in range(2048)))
+        payloads = [numbers, *(rng.randbytes(size) for _ in range(5))]
+        bodies = [SUM.entry(7, number, -1, 0, payload) for number, payload in enumerate(payloads)]
+        damaged_log = log.read_bytes()[:HEADER_BYTES] + b"\xff" * 4 + bodies[0]
+        log.write_bytes(damaged_log + b"".join(SIZE.pack(len(body)) + body for body in bodies[1:]) + behind)
+        found = read(log, bounds(FILES, str(log), 1 << 30))
+        assert [each.body for each in found if each.body is not None] == bodies[1:], f"seed {seed}"
+        assert found[0] == Found(HEADER_BYTES, 4 + len(bodies[0]), None, None)
+
+
 @pytest.mark.parametrize("rest", [b"\0\0\0", b"\0\0\x07", b"\x07"])
 def test_less_than_a_size_at_the_end(log: pathlib.Path, rest: bytes) -> None:
     """A hole, if it is not zeros, which a log may end with."""

@@ -123,17 +123,6 @@ def test_a_certificate_to_which_no_right_belongs(tmp_path: Path, unit: str | Non
     assert len(lines) == 2
 
 
-def test_who_has_no_right_goes_before_those_who_have(tmp_path: Path) -> None:
-    """Whatever it asks, and however it was refused."""
-    scene = Asking(tmp_path, connections_max=3)
-    writer, nobody, other = (Shown(scene, f"0:{role}") for role in ("Writer", "Nobody", "Writer"))
-    for each in (writer, nobody, other):
-        each.statuses(adds3(3, b"a"))
-    assert nobody.statuses(adds3(4, b"a")) == [Status.EUA]
-    scene.connect()
-    assert [each.client.wire.aborted for each in (writer, nobody, other)] == [False, True, False]
-
-
 def test_adds_and_reads_of_v2_without_any_right(tmp_path: Path) -> None:
     """Are refused with 102, large ones too, and the connection goes on; what V2 can't refuse ends it."""
     scene = Asking(tmp_path)
@@ -253,8 +242,8 @@ def test_the_name_is_in_the_log() -> None:
 class Changing(Asking):
     """Its rights are in a file that is looked at each minute."""
 
-    def __init__(self, path: Path, text: str) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, text: str, **more: object) -> None:
+        super().__init__(path, **more)
         self.file = path / "rights"
         self.file.write_text(text)
         keys = {"rights_file": str(self.file), "access_refresh_s": 60}
@@ -269,6 +258,19 @@ class Changing(Asking):
     def gauge(self, name: str) -> float:
         assert self.listener.entrance is not None
         return {key: value for key, _meaning, value in self.listener.entrance.gauges()}[name]
+
+
+def test_who_has_no_right_goes_before_those_who_have(tmp_path: Path) -> None:
+    """Whatever it asks, and however often its rights are looked at."""
+    scene = Changing(tmp_path, "role Writer all\n", connections_max=3)
+    writer, nobody, other = (Shown(scene, f"0:{role}") for role in ("Writer", "Nobody", "Writer"))
+    for each in (writer, nobody, other):
+        each.statuses(adds3(3, b"a"))
+    assert nobody.statuses(adds3(4, b"a")) == [Status.EUA]
+    scene.listener.reload()
+    assert nobody.statuses(adds3(5, b"a")) == [Status.EUA]
+    scene.connect()
+    assert [each.client.wire.aborted for each in (writer, nobody, other)] == [False, True, False]
 
 
 @pytest.mark.parametrize("how", ["time", "signal"])

@@ -42,7 +42,7 @@ def test_what_was_read_can_be_written_deeper_down() -> None:
             continue
         written(value, 40)
         read = depth
-    assert 500 < read < 1000
+    assert read > 500
     assert parse_json(f'[{(1 << 63) - 1}, "{"9" * 50}", 0.{"1" * 50}]')[:2] == [(1 << 63) - 1, "9" * 50]
 
 

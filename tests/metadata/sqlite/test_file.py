@@ -2,14 +2,17 @@
 
 import os
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from twisted.internet.defer import DeferredList
+from twisted.internet.threads import deferToThread
 
 from quire.metadata.sqlite import schema, tables
-from quire.metadata.store import NoCluster
+from quire.metadata.store import ClusterExists, NoCluster
 from quire.protocol.errors import LedgerExist, MetaStore
 from tests.metadata.made import ledger
 from tests.metadata.sqlite.places import path_of
@@ -46,6 +49,24 @@ def test_nobody_else_reads_passwords(sqlite_place):
         ]
         assert len(files) >= 2
         assert {each.stat().st_mode & 0o777 for each in files} == {0o660}
+
+    run(story)
+
+
+def test_who_would_make_a_cluster_that_is_there_takes_no_lock_away(sqlite_place):
+    """Of its own process, where another store is open: else the next process that leaves takes the log along."""
+
+    async def story():
+        store, other = await sqlite_place.ready(), await sqlite_place.open()
+        await failing(other.init_cluster(), ClusterExists)
+        await other.close()
+        opens = (
+            "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT count(*) FROM sqlite_master').fetchone()"
+        )
+        path = str(path_of(sqlite_place))
+        await deferToThread(subprocess.run, [sys.executable, "-c", opens, path], check=True, timeout=60)
+        await store.create_ledger(7, ledger())
+        assert await (await sqlite_place.open()).ledger_ids() == [7]
 
     run(story)
 

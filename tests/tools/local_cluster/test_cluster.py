@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,29 @@ def test_ports_differ_and_are_below_those_of_outgoing_connections() -> None:
     found = free_ports(50)
     assert len(set(found)) == 50
     assert all(PORTS[0] <= port < PORTS[1] for port in found)
+
+
+def test_a_port_that_was_taken_meanwhile(tmp_path: Path) -> None:
+    """A new bookie gets another one, which is kept; one with data has to have its own."""
+    with LocalCluster(tmp_path, 2, options=SMALL) as made, socket.socket() as other:
+        first, second = made.bookies
+        assert made.stop_bookie(second.id)
+        other.bind((HOST, second.port))
+        other.listen()
+        with pytest.raises(NotStarted, match="Address already in use"):
+            made.restart(second.id)
+    made = LocalCluster(tmp_path / "fresh", 2, options=SMALL)
+    with socket.socket() as other:
+        taken = made.bookies[1].port
+        other.bind((HOST, taken))
+        other.listen()
+        with made:
+            first, second = made.bookies
+            assert second.port != taken
+            listed = quire(["bookie", "list", "--metadata", made.uri])
+            assert second.id in listed
+            assert f":{taken} " not in listed
+    assert [each.port for each in LocalCluster(tmp_path / "fresh").bookies] == [first.port, second.port]
 
 
 def test_a_command_that_fails_says_which_and_why() -> None:

@@ -1,6 +1,7 @@
 """What commands ask of a bookie's admin address, and what they say when it does not answer."""
 
 import json
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -229,15 +230,19 @@ def test_a_token_that_was_found_is_shown_to_this_machine_alone(tmp_path: Path, m
 def test_a_token_that_was_found_is_shown_to_its_owner_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever may write metadata can announce another's file with a port of his own."""
     own = written(tmp_path / "own", OWN)
-    mine = own.stat().st_uid
+    mine = os.getuid()
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         assert bookie_http.listening_users(port) == {mine}
         assert token_of(announced(port, own)).token == OWN
+        for users in ({0}, {mine, 0}):
+            monkeypatch.setattr(bookie_http, "listening_users", lambda port, users=users: users)
+            assert token_of(announced(port, own)).token == OWN
         for users in ({mine + 1}, {mine, mine + 1}, set()):
             monkeypatch.setattr(bookie_http, "listening_users", lambda port, users=users: users)
             other = token_of(announced(port, own))
-            assert (other.token, other.why_not) == (None, f"the owner of {own} is not who listens on port {port} here")
+            assert other.token is None
+            assert f"somebody else than the owner of {own} may listen on port {port} here" in other.why_not
         monkeypatch.undo()
     assert bookie_http.listening_users(port) == set()
 
