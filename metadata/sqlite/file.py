@@ -10,8 +10,8 @@ Safety: a job has its result only after its transaction is committed; a commit t
 
 import os
 import sqlite3
-from contextlib import suppress
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -113,8 +113,8 @@ class SQLiteFile:
             return self._connection
         if create:
             os.makedirs(os.path.dirname(self._path), exist_ok=True)
-            # SQLite gives the files beside it the same mode; passwords of ledgers are in them.  One that is there is not
-            # opened: the locks that this process has on it would go with the close.
+            # SQLite gives the files beside it the same mode; passwords of ledgers are in them.  One that is there stays
+            # closed: the locks that this process has on it would go with the close.
             with suppress(FileExistsError):
                 os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o660))
         elif not os.path.exists(self._path):
