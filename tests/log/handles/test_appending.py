@@ -74,6 +74,7 @@ def test_a_list_of_many_small_ones_is_cut_too(tmp_path):
             while len(answers) <= RECORDS_PER_ENTRY_MAX:
                 await owner.barrier()
             assert [each.index for each in answers] == list(range(RECORDS_PER_ENTRY_MAX + 1))
+            await owner.barrier()  # whose entry says that the others are acknowledged
             assert [batch.count async for batch in (await logs.read("a")).batches()] == [RECORDS_PER_ENTRY_MAX, 1]
 
     run(story)
