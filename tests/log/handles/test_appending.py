@@ -51,6 +51,7 @@ def test_lists_are_cut_where_entries_end(tmp_path):
                 await owner.barrier()
             assert seen == [[60, 30, 10], [1], [500], [40, 60], [1]]
             assert [each.index for each in answers] == list(range(8))
+            await owner.barrier()  # whose entry says that the others are acknowledged
             reader = await logs.read("a")
             records = [each async for batch in reader.batches() for each in batch.records()]
             assert [record.key for record in records] == [None, None, b"k", None, None, None, None, None]
