@@ -99,14 +99,15 @@ def behind(read: Callable[[int, int], bytes], damage: int, end: int, opened: Ope
     """
     start, tried, is_whole = damage + 1, 0, True
     while start < (last := end if is_whole else limit):
-        for place, size in looks(read, start, min(start + WINDOW_BYTES, last), limit):
+        stop = min(start + WINDOW_BYTES, last)
+        for place, size in looks(read, start, stop, limit):
             if size > TRIED_BYTES and tried + size > RECORD_BYTES_MAX + TRIED_PART * (place - damage):
                 is_whole = False
                 continue
             tried += size
             if is_record(read, place, size, opened):
                 return place if is_whole else min(end, chained(read, damage, place, opened))
-        start += WINDOW_BYTES
+        start = stop
     return end if is_whole else min(end, chained(read, damage, limit, opened))
 
 

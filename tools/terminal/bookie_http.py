@@ -7,8 +7,7 @@ Does not know: what the paths mean.
 
 Safety: a token that was found and not given is shown to this machine alone, and there only to a port on which nobody
 listens but the owner of its file, the user of the command or root: whoever may write metadata can announce any file and
-any port.  No proxy and no other address
-that an answer names gets one.
+any port.  No proxy and no other address that an answer names gets one.
 """
 
 import json

@@ -123,6 +123,22 @@ def test_numbers_that_look_like_records(log: pathlib.Path, size: int, behind: by
         assert found[0] == Found(HEADER_BYTES, 4 + len(bodies[0]), None, None)
 
 
+def test_a_search_that_goes_on_behind_a_record_leaves_nothing_out(log: pathlib.Path) -> None:
+    """
+    An array of numbers whose sum is wrong and whose size is too large takes all that may be tried; what comes then lies
+    behind the record's end as its size has it, and leads back to the first one in it.
+    """
+    rng = Random(1)
+    numbers = struct.pack(">4096q", *(rng.randrange(300, 1 << 18 if at < 3000 else 3000) for at in range(4096)))
+    payloads = [numbers, *(rng.randbytes(30_000) for _ in range(6))]
+    bodies = [SUM.entry(7, number, -1, 0, payload) for number, payload in enumerate(payloads)]
+    records = [SIZE.pack(len(body)) + body for body in bodies]
+    wrong = SIZE.pack(len(bodies[0]) + 10_000) + bodies[0]
+    log.write_bytes(log.read_bytes()[:HEADER_BYTES] + wrong + b"".join(records[1:]) + b"\xff" * 70_000)
+    found = read(log, bounds(FILES, str(log), 1 << 30))
+    assert [each.body for each in found if each.payload is not None] == bodies[1:]
+
+
 @pytest.mark.parametrize("rest", [b"\0\0\0", b"\0\0\x07", b"\x07"])
 def test_less_than_a_size_at_the_end(log: pathlib.Path, rest: bytes) -> None:
     """A hole, if it is not zeros, which a log may end with."""

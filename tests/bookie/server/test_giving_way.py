@@ -138,6 +138,22 @@ def test_what_waits_is_in_the_account_and_goes_with_its_connection() -> None:
     assert len(scene.storage.taken) == taken + 1
 
 
+def test_a_few_that_ended_among_many_that_wait() -> None:
+    """What waits is counted without them, and the others keep their order."""
+    scene, _writer, repair = appended_to()
+    other = scene.connect()
+    for txn in range(1, 9):
+        (other if txn == 4 else repair).send(copy(txn, 2 * txn, LARGE, ledger=11 if txn == 4 else 9))
+    waiting = scene.service.giving_way.runs
+    other.connection.close()
+    assert scene.service.giving_way.runs == waiting - 1
+    for _ in range(300):
+        scene.clock.advance(0.05)
+        scene.storage.sync()
+    assert acks(repair) == [1, 2, 3, 5, 6, 7, 8]
+    assert scene.service.giving_way.runs == 0
+
+
 def test_what_waits_of_a_connection_that_ended_is_dropped() -> None:
     """At once, not when its turn comes: else who comes and goes could leave any number of runs behind."""
     scene, _writer, repair = appended_to()
