@@ -3,9 +3,10 @@
 import json
 import os
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from quire.metadata.store import TOKEN_PROPERTY, BookieList, Endpoint, ServiceIn
 from quire.protocol.errors import BookieHandleNotAvailable
 from quire.tools.terminal import bookie_http
 from quire.tools.terminal.bookie_http import answer_of, document_of, is_here, metrics_texts, said_by, token_of, url_of
+from tests.security.authority import Authority
+from tests.security.wires import client_options
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -305,3 +308,33 @@ def test_addresses() -> None:
     """HTTPS where it is announced; an IPv6 address in brackets."""
     assert url_of(Endpoint("httpserver", "::1", 1, "https"), "/x") == "https://[::1]:1/x"
     assert url_of(Endpoint("httpserver", "h", 1, "http"), "/x") == "http://h:1/x"
+
+
+def shaken(client: ssl.SSLContext, server: ssl.SSLContext) -> str | None:
+    """The version that both sides came to speak; `ssl.SSLError` of the client."""
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    one = client.wrap_bio(to_client, to_server, server_hostname="localhost")
+    other = server.wrap_bio(to_server, to_client, server_side=True)
+    for _ in range(5):
+        with suppress(ssl.SSLWantReadError):
+            one.do_handshake()
+            return one.version()
+        with suppress(ssl.SSLWantReadError):
+            other.do_handshake()
+    return None
+
+
+def test_who_is_revoked_is_no_bookie_over_https(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client's list and versions hold for commands, too."""
+    authority = Authority(tmp_path)
+    good, stolen = authority.issue("good"), authority.issue("stolen")
+    options = {"tls_trust": authority.trust, "tls_revocations": authority.revoked(stolen), "tls_protocols": "TLSv1.2"}
+    monkeypatch.setattr(bookie_http, "client_options", lambda: client_options(**options))
+    for pair, refused in ((good, False), (stolen, True)):
+        server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server.load_cert_chain(pair.certificate, pair.key)
+        if refused:
+            with pytest.raises(ssl.SSLCertVerificationError, match="revoked"):
+                shaken(bookie_http.tls_context(), server)
+        else:
+            assert shaken(bookie_http.tls_context(), server) == "TLSv1.2"
