@@ -323,6 +323,16 @@ def test_a_handshake_has_a_bound(authority: Authority, piece: int) -> None:
     assert "its handshake has more than 16384 bytes" in str(side.lost)
 
 
+def test_what_is_no_tls_is_said_so_however_long_it_is(authority: Authority) -> None:
+    """Not that its handshake is too long."""
+    side = Side()
+    served = SecureStream(side.tcp, side, load(bookie_options(**authority.issue("b").keys)).context, client=False)
+    served.begin()
+    side.tcp.protocol.dataReceived(b"GET / HTTP/1.1\r\n".ljust(2 * HANDSHAKE_BYTES_MAX))  # type: ignore[attr-defined]
+    side.tcp.protocol.connectionLost(Failure(ConnectionLost()))  # type: ignore[attr-defined]
+    assert "http request" in str(side.lost)
+
+
 def test_a_chain_of_certificates_has_room(authority: Authority) -> None:
     """Of a client: some 10 KiB; and what follows the handshake in the same piece is no part of it."""
     pair = authority.issue("client")

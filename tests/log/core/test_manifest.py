@@ -58,6 +58,11 @@ def test_members_that_are_not_known_survive_a_change():
         ({"needs": 5}, LogDamaged, "needs"),
         ({"needs": [[]]}, LogDamaged, "needs"),
         ({"next": 1 << 63}, LogDamaged, "64 bits"),
+        (
+            {"segments": [{**json.loads(TEXT)["segments"][0], "records": -4, "bytes": -50}], "owner": None},
+            LogDamaged,
+            "before it begins",
+        ),
         ({"format": "1"}, LogDamaged, "format"),
         ({"quire": "chunk"}, LogDamaged, "no log"),
         ({"state": "gone"}, LogDamaged, "state"),

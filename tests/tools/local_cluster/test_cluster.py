@@ -75,7 +75,7 @@ def test_a_port_that_was_taken_meanwhile(tmp_path: Path) -> None:
         other.bind((HOST, second.port))
         other.listen()
         with pytest.raises(NotStarted, match="Address already in use"):
-            made.restart(second.id)
+            made.start_bookies()
     made = LocalCluster(tmp_path / "fresh", 2, options=SMALL)
     with socket.socket() as other:
         taken = made.bookies[1].port
