@@ -108,7 +108,7 @@ def test_bytes_that_look_like_records_everywhere(log: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("behind", [b"", bytes(1 << 20)], ids=["nothing", "zeros"])
-@pytest.mark.parametrize("sizes", [[300] * 3, [20_000] * 3, [100_000], [300, 30_000]], ids=str)
+@pytest.mark.parametrize("sizes", [[300] * 3, [20_000] * 3, [100_000], [300, 30_000], [20_000, 2_000_000]], ids=str)
 def test_numbers_that_look_like_records(log: pathlib.Path, sizes: list[int], behind: bytes) -> None:
     """A damaged entry is an array of them, as many are: each entry behind it is found, the last one as well."""
     for seed in range(8):
