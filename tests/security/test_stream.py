@@ -364,7 +364,7 @@ def test_a_name_of_a_stranger_can_not_write_lines(authority: Authority, tmp_path
     shown = {"tls_client_certificates": True}
     both = Pair(
         bookie_options(**authority.issue("bookie").keys, **shown, tls_trust=authority.trust),
-        client_options(**stranger.issue("\x1b[2J\nforged").keys, **shown, tls_trust=authority.trust),
+        client_options(**stranger.issue("\x1b[2J\nforged", unit="x" * 5000).keys, **shown, tls_trust=authority.trust),
     )
     said = str(both.bookie.lost)
     assert said.isprintable()
