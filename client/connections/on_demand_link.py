@@ -160,6 +160,8 @@ class OnDemandLink:
         self._step = "its address is unknown: the metadata store did not answer"
         host, port = await self._resolve()
         place = f"{host}:{port}"
+        if not is_name(host):  # Twisted's resolver never answers then, and nobody is this machine
+            raise BookieHandleNotAvailable(f"its address is {place!r}, and that names no host")
         self._step = f"{place} took no connection, or did not say who it is,"
         answered: Deferred[Link] = Deferred(
             lambda _answered: connector.disconnect() if link.transport is None else link.end(CLOSED, "no longer wanted")
@@ -263,6 +265,14 @@ def address_in(bookie: str) -> tuple[str, int] | None:
     if not colon or not host or not PORT.fullmatch(port) or not 0 < int(port) < 65536:
         return None
     return host, int(port)
+
+
+def is_name(host: str) -> bool:
+    """Whether a resolver can be asked for it: not when it is empty, or a label of it is, or is longer than 63 bytes."""
+    try:
+        return bool(host.encode("idna"))
+    except UnicodeError:
+        return False
 
 
 def serves_at(info: ServiceInfo, address: tuple[str, int]) -> bool:

@@ -169,7 +169,7 @@ def token_of(found: ServiceInfo, token_file: Path | None = None) -> Shown:
 
 def is_here(host: str) -> bool:
     """Whether an address, or a name's, is this machine's own."""
-    with suppress(OSError):
+    with suppress(OSError, UnicodeError):  # some texts are no name
         for family, kind, protocol, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
             with socket.socket(family, kind, protocol) as probe:
                 probe.bind(address)
@@ -208,6 +208,8 @@ def fetched(
             body = bytes(answer.read(ANSWER_BYTES_MAX + 1))
     except HTTPException as error:
         raise OSError(f"what it answers is not HTTP: {error!r}") from None
+    except UnicodeError:
+        raise OSError(f"it announced {address.host!r}, and that names no host") from None
     if len(body) > ANSWER_BYTES_MAX:
         raise OSError(f"it answers with more than {ANSWER_BYTES_MAX >> 20} MiB")
     if answer.length:

@@ -147,6 +147,25 @@ def test_no_one_listens_there():
     run(story)
 
 
+@pytest.mark.parametrize("host", ["", ".", "a..b", "a" * 64, "\ud800"], ids=ascii)
+def test_an_address_that_names_no_host(host):
+    """It is refused at once, which a resolver does not do, and nobody at this machine's port is asked."""
+
+    async def story():
+        async with cluster_of_one() as (_bookie, _, port):
+            addresses = Addresses()
+            addresses.known["a"] = ServiceInfo.of(host, port.getHost().port)
+            pool = BookiePool(reactor, addresses, ClientOptions())  # type: ignore[arg-type]  # as above
+            sink = Waiting()
+            pool.add_channel("a", 1, sink)
+            await sink.until(1)
+            assert sink.failure is not None
+            assert "names no host" in sink.failure[1]
+            await pool.close()
+
+    run(story)
+
+
 def test_a_host_that_accepts_and_closes():
     """Reads and adds fail with the code for an unreachable bookie."""
 

@@ -191,6 +191,18 @@ def test_an_address_that_does_not_answer_is_printed(capsys: pytest.CaptureFixtur
     assert "run this on its own machine" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("host", [".", "a..b", "a" * 64], ids=ascii)
+def test_an_address_that_names_no_host(host: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As one that does not answer, and no token is looked for."""
+    found = announced(8080, "/no/such/file", host)
+    assert said_by("b:1", found, "/x") is None
+    with pytest.raises(OSError, match="names no host"):
+        metrics_texts(BookieList({"b:1": found}, {}))[0]()
+    with pytest.raises(typer.Exit):
+        answer_of("b:1", found, "/x")
+    assert "names no host" in capsys.readouterr().err
+
+
 def test_a_status_that_can_not_be_read_is_none() -> None:
     """No bookie, no address, nothing that listens, or no JSON."""
     assert said_by("b:1", None, "/x") is None
