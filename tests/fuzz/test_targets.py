@@ -104,6 +104,15 @@ def test_what_is_in_the_corpus_is_decoded_or_refused(name: str) -> None:
                 TARGETS[name](data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
 
 
+@pytest.mark.parametrize("name", ["proved", "proved_in_pieces"])
+def test_a_bookie_that_proves_a_password_is_in_the_corpus(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the fuzzer never came behind the proof."""
+    opened = []
+    monkeypatch.setattr("tests.fuzz.whole.Opened.is_open", lambda _self, bookie: opened.append(bookie))
+    TARGETS["opening"]((CORPUS / "opening" / name).read_bytes())
+    assert opened == ["b:1"]
+
+
 def test_an_input_that_takes_too_long_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the CPU that it took: others that keep the machine busy are no finding."""
     spent = iter([10.0, 10.9, 20.0, 21.1])

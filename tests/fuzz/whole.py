@@ -50,10 +50,10 @@ from quire.protocol.errors import (
     Timeout,
     WireError,
 )
-from quire.protocol.messages import AddAcks, Reply
+from quire.protocol.messages import AUTH_DISABLED, AddAcks, Reply
 from quire.protocol.v3.operations import OPERATION_MAX
 from quire.security.authentication import SaslOfBookie, SaslOfClient
-from quire.security.digest_md5 import Users
+from quire.security.digest_md5 import ClientsSide, Users, digest_of
 from quire.security.jaas import Account
 from tests.bookie.fakes.disk import Disk, options_of
 from tests.bookie.fakes.wires import BOOKIE, HOST, KEY, Client, Wire
@@ -227,6 +227,17 @@ def client(data: bytes) -> None:
         assert sorted(told) == [0, 1, 2] if not sink.failures else len(told) == len({*told} & {0, 1, 2})
 
 
+class Foreseen(SaslOfClient):
+    """Whose nonce is known, so that an input can hold the proof of a bookie that knows the password."""
+
+    def __init__(self) -> None:
+        super().__init__(Account("hd", "hunter2"))
+        self.exchange = ClientsSide("hd", digest_of("hd", "hunter2"), lambda: "foreseen")
+
+    def begin(self) -> ClientsSide:
+        return self.exchange
+
+
 class Opened:
     """A connection that begins."""
 
@@ -257,9 +268,13 @@ class Opened:
 
 @target("client.connections.opening.Opening")
 def opening(data: bytes) -> None:
-    """Bit 0 of the first byte: with TLS; bit 1: with a password, which is never said."""
+    """
+    Bit 0 of the first byte: with TLS; bit 1: with a password, which is never said, and requests follow one that the
+    bookie knows or does not ask for.
+    """
     kind = data[0] if data else 0
-    opened = Opened(bool(kind & 1), SaslOfClient(Account("hd", "hunter2")) if kind & 2 else None)
+    known = Foreseen() if kind & 2 else None
+    opened = Opened(bool(kind & 1), known)
     for piece in cut(data[1:]):
         if opened.ends or opened.opens:
             break
@@ -269,6 +284,7 @@ def opening(data: bytes) -> None:
             opened.opening.secured()
     assert opened.ends + opened.opens <= 1
     assert b"hunter2" not in opened.said
+    assert known is None or not opened.opens or known.exchange.complete or AUTH_DISABLED.encode() in data
     assert not kind & 1 or (not opened.opens and opened.said == START), "without TLS"
 
 
