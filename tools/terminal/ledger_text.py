@@ -6,7 +6,6 @@ Knows: the keys of the documents that `quire ledger` prints.  Does not know: whe
 
 import sys
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from quire.metadata.ledger import LedgerMetadata
@@ -85,9 +84,7 @@ def summary(ledger: int, metadata: LedgerMetadata) -> dict[str, Any]:
 
 
 def created(metadata: LedgerMetadata) -> str | None:
-    if metadata.ctime_ms is None:
-        return None
-    return datetime.fromtimestamp(metadata.ctime_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return None if metadata.ctime_ms is None else output.iso_time(metadata.ctime_ms)
 
 
 def custom_text(custom: Mapping[str, bytes]) -> dict[str, str]:

@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -79,6 +80,19 @@ def size_text(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} TB"
+
+
+def iso_time(ms: int, timespec: str = "milliseconds") -> str:
+    """A time in UTC, from ms since 1970; the number where it is in no year of a calendar, as who wrote it may say."""
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec=timespec)
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms"
+
+
+def time_text(ms: int) -> str:
+    """The same for people, to the second."""
+    return iso_time(ms, "seconds").replace("T", " ").replace("+00:00", "Z")
 
 
 class Progress:

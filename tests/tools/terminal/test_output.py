@@ -5,7 +5,16 @@ import json
 
 import pytest
 
-from quire.tools.terminal.output import Events, Progress, Table, as_json, document, size_text
+from quire.tools.terminal.output import (
+    Events,
+    Progress,
+    Table,
+    as_json,
+    document,
+    iso_time,
+    size_text,
+    time_text,
+)
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -81,6 +90,17 @@ def test_bytes_in_json(value: object, text: str) -> None:
 def test_sizes_for_people(count: float, text: str) -> None:
     """Powers of a thousand."""
     assert size_text(count) == text
+
+
+@pytest.mark.parametrize("ms", [1 << 62, -(1 << 62)])
+def test_a_time_that_no_calendar_has_is_its_number(ms: int) -> None:
+    """As somebody may have written it into the metadata."""
+    assert iso_time(ms) == time_text(ms) == f"{ms} ms"
+
+
+def test_times_for_people() -> None:
+    """In UTC, to the second."""
+    assert time_text(1_700_000_000_999) == "2023-11-14 22:13:20Z"
 
 
 def test_progress_elsewhere_is_a_line_every_five_seconds() -> None:

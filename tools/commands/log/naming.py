@@ -8,7 +8,6 @@ Safety: nothing here fences; `delete` asks.
 
 import json
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -230,7 +229,6 @@ def show_one(info: "LogInfo", json_wanted: bool) -> None:
 
 def as_segment(segment: "Segment") -> dict[str, Any]:
     """One segment as a row."""
-    last = None if segment.t is None else datetime.fromtimestamp(segment.t[1] / 1000, UTC)
     return {
         "n": segment.n,
         "ledger": segment.ledger,
@@ -244,7 +242,7 @@ def as_segment(segment: "Segment") -> dict[str, Any]:
         "batch": segment.batch,
         "part": segment.part,
         "lost": segment.lost,
-        "last": None if last is None else last.isoformat(timespec="milliseconds"),
+        "last": None if segment.t is None else output.iso_time(segment.t[1]),
     }
 
 

@@ -6,7 +6,6 @@ Knows: the columns, and the keys of the documents.  Does not know: where records
 
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from quire.tools.terminal import output
@@ -60,4 +59,4 @@ def as_json(record: "Record") -> bytes:
 
 def time_text(ms: int) -> str:
     """A stamp for people, in UTC."""
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return output.iso_time(ms).replace("+00:00", "Z")

@@ -7,7 +7,6 @@ Everything but `start` and `stop` acts on the metadata store, so it holds for ev
 Apache's too.
 """
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -241,4 +240,4 @@ def scrub_text(ms: int | None, after: int | None) -> str:
 
 def when(ms: int | None) -> str:
     """A time of a check."""
-    return "never checked" if ms is None else f"checked {datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
+    return "never checked" if ms is None else f"checked {output.time_text(ms)}"

@@ -6,7 +6,6 @@ Does not know: how copies are looked at and mended; that is `quire.replication`.
 """
 
 from dataclasses import asdict
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 from zlib import crc32
@@ -101,9 +100,8 @@ def name_of(repair: bool, ranges: "Sequence[tuple[int, int]]") -> str:
 
 def goes_on(point: "Point") -> None:
     """Says that the first ledgers are not looked at again."""
-    begun = f"{datetime.fromtimestamp(point.begun_ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
     output.note(
-        f"quire: goes on above ledger {point.after} with the scrub of {begun}, which had "
+        f"quire: goes on above ledger {point.after} with the scrub of {output.time_text(point.begun_ms)}, which had "
         f"{point.counts.get('findings', 0):,} findings; --restart begins anew"
     )
 

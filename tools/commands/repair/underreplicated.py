@@ -7,7 +7,6 @@ Knows: what a ledger in the queue waits for, in words.  Does not know: who repai
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -138,9 +137,9 @@ def as_cells(row: dict[str, Any]) -> dict[str, Any]:
     return {
         **row,
         "missing": ", ".join(row["missing"]) or "in the wrong places",
-        "since": "-" if row["since_ms"] is None else time_text(row["since_ms"]),
+        "since": "-" if row["since_ms"] is None else output.time_text(row["since_ms"]),
         "tries": row["tries"] or "-",
-        "next_try": "-" if row["next_ms"] is None else time_text(row["next_ms"]),
+        "next_try": "-" if row["next_ms"] is None else output.time_text(row["next_ms"]),
         "why": why,
     }
 
@@ -153,7 +152,3 @@ def summary(counted: Counter[str], chosen: bool) -> str:
     order += sorted(counted.keys() - set(order))
     parts = [f"{counted[state]:,} {state.replace('waits', 'wait')}" for state in order if counted[state]]
     return f"{counted.total():,} ledger{'' if counted.total() == 1 else 's'}: {', '.join(parts)}"
-
-
-def time_text(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
