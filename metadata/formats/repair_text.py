@@ -27,6 +27,8 @@ from quire.metadata.repairs import Shortage
 
 # SPDX-License-Identifier: Apache-2.0
 
+UNREADABLE = (ValueError, text_format.ParseError, RecursionError)
+
 log = Logger()
 
 
@@ -47,7 +49,7 @@ def decode_shortage(ledger: int, data: bytes, version: int) -> Shortage:
     try:
         _parse(data, found)
         missing = tuple(map(text, found.replica))
-    except (ValueError, text_format.ParseError) as error:
+    except UNREADABLE as error:
         log.warn("what the queue says of ledger {ledger} can't be read: {error}", ledger=ledger, error=str(error))
         return Shortage(ledger, (), None, version)
     return Shortage(ledger, missing, found.ctime if found.HasField("ctime") else None, version)
@@ -64,7 +66,7 @@ def decode_owner(data: bytes) -> str:
     try:
         _parse(data, found)
         return text(found.bookieId)
-    except (ValueError, text_format.ParseError):
+    except UNREADABLE:
         return ""
 
 
@@ -84,4 +86,4 @@ def decode_check_time(data: bytes) -> int | None:
 
 
 def _parse(data: bytes, message: Any) -> None:
-    text_format.Parse(data.decode("utf-8"), message)
+    text_format.Parse(data.decode("utf-8"), message, allow_unknown_field=True)  # of a newer one's

@@ -8,10 +8,12 @@ Does not know: the queue, when a ledger is tried again; how copies are made (`lo
 |---|---|
 | the ledger does not name it any more | nothing is left to do for it |
 | it is gone | what it held is copied to others; an open ledger is closed first when its writer does not replace it |
+| it is away, inside the delay of lost bookies | it is waited for |
 | it is there | what it lacks is found by its list, or by reading, and copied to it |
 
 What it lacks of a fragment that is being written is copied once that is closed; the ledger is in the queue until then.
-A mark that names no bookie asks for better places; what bookies that are there lack is found then, too.
+A mark that names no bookie asks for better places; what bookies that are there lack is found then, too, and the ledger
+stays in the queue while one that it names is away: that one comes back, or is marked when it is lost.
 
 Safety: an open ledger is recovered, never merely copied, and only after its last add confirmed stood still for the
 grace, while its last ensemble names a bookie that is gone.
@@ -23,6 +25,7 @@ from typing import NamedTuple
 from quire.client.api import Client
 from quire.metadata.repairs import RepairLock
 from quire.protocol.errors import NoSuchLedgerExistsOnMetadataServer
+from quire.replication.autorecovery.absent import Absent
 from quire.replication.autorecovery.graces import Graces
 from quire.replication.autorecovery.places import put_right
 from quire.replication.core.outlook import Outlook, outlook, short_fragments, short_of
@@ -53,9 +56,13 @@ class Outcome(NamedTuple):
 
 
 class Repairer:
-    """Of one worker.  `bytes_per_second`: 0 or less sets no limit; `grace_s`: what the writer of an open ledger has."""
+    """
+    Of one worker.  `bytes_per_second`: 0 or less sets no limit; `grace_s`: what the writer of an open ledger has;
+    `absent` is told which bookies are there.
+    """
 
     def __init__(self, client: Client, bytes_per_second: float, grace_s: float) -> None:
+        self.absent = Absent(client)
         self._client = client
         self._how = Mending.at(client.reactor, max(bytes_per_second, 0) or None)
         self._graces = Graces(client, grace_s)
@@ -81,7 +88,9 @@ class Repairer:
         listed = await client.store.bookies()
         marked = short_of(metadata, shortage.missing or metadata.bookies())
         here = [bookie for bookie in marked if listed.find(bookie) is not None]
-        gone = [bookie for bookie in marked if shortage.missing and bookie not in here]
+        away = [bookie for bookie in marked if bookie not in here]
+        inside = await self.absent.inside(away, shortage)
+        gone = [bookie for bookie in away if shortage.missing and bookie not in inside]
         due_s = None
         ended = unsettled = False
         hopeless: list[bool] = []  # of each part that left something: whether its entries have no copy
@@ -94,7 +103,7 @@ class Repairer:
                 gone,
                 fence=due_s is not None and due_s <= 0,
                 lock=lock,
-                finish=bool(shortage.missing) and not here,
+                finish=len(gone) == len(marked),
                 pace=how.pace,
             )
             ended = freed.ended
@@ -113,6 +122,9 @@ class Repairer:
             went = [f"ledger {ledger}: {each} went meanwhile" for each in here if now.find(each) is None]
             done.left += went
             hopeless += [False] if went else []
+        if waited := [bookie for bookie in away if bookie not in gone]:
+            done.left.append(f"ledger {ledger}: {', '.join(waited)} may come back")
+            hopeless.append(False)
         if not shortage.missing:
             await put_right(client, ledger, how, done)
         if not done.left:

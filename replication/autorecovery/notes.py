@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from quire.metadata.formats.json_text import int64, parse_json
-from quire.metadata.records import NoRecord, RecordChanged, Records, put
+from quire.metadata.records import NoRecord, RecordChanged, RecordExists, Records, parent_of, put
 from quire.metadata.store import ANY
 
 # SPDX-License-Identifier: Apache-2.0
@@ -92,6 +92,16 @@ class Notes:
     async def write(self, note: Note) -> None:
         """In place of what was noted of the ledger."""
         await put(self._records, path_of(note.ledger), note.encode())
+
+    async def replace(self, before: Note | None, note: Note) -> None:
+        """In place of what was noted `before`, unless something else was noted since, which stays."""
+        path, data = path_of(note.ledger), note.encode()
+        with suppress(NoRecord, RecordExists, RecordChanged):
+            if before is not None:
+                await self._records.write(path, data, before.version)
+                return
+            await self._records.folder(parent_of(path))
+            await self._records.create(path, data)
 
     async def drop(self, note: Note) -> None:
         """Nothing is to be said of the ledger any more, unless something was noted since."""

@@ -99,12 +99,18 @@ class Parked:
                 heappush(self._times, (now + FORGOTTEN_S, ledger))
 
     def bookies_came(self, bookies: Collection[str]) -> None:
-        """These are there now: who waits for a spare, or for one of them, need not wait longer."""
+        """These are there now: who waits for one of them need not wait longer."""
         came = frozenset(bookies)
         self.arrivals += 1
         self._came.update(dict.fromkeys(came, self.arrivals))
         for stay in self._stays.values():
-            if stay.outlook is Outlook.WAITS_FOR_SPARE or not came.isdisjoint(stay.missing):
+            if not came.isdisjoint(stay.missing):
+                stay.until = None
+
+    def spares_came(self) -> None:
+        """Bookies are writable that were not: who waits for a spare need not wait longer."""
+        for stay in self._stays.values():
+            if stay.outlook is Outlook.WAITS_FOR_SPARE:
                 stay.until = None
 
     def gone(self) -> list[int]:

@@ -1,8 +1,8 @@
 """
 The ledgers of the queue that one worker does not try now: parked for itself, and noted for people and other workers.
 
-Knows: that what a scrub found stays noted until the ledger is whole, that who finds entries gone speaks for all until
-the ledger is marked anew.
+Knows: that what a scrub found, before a try or during it, stays noted until the ledger is whole, that who finds entries
+gone speaks for all until the ledger is marked anew.
 Does not know: the queue, how a ledger is repaired.
 """
 
@@ -123,4 +123,5 @@ class Waiting:
             due_ms = now_ms + int((until - now) * 1000)
             reason = "; ".join(outcome.reasons)
             here = socket.gethostname()
-            await self._notes.write(Note(ledger, found, reason, tries, now_ms, due_ms, here, mark=mark.version))
+            new = Note(ledger, found, reason, tries, now_ms, due_ms, here, mark=mark.version)
+            await self._notes.replace(note, new)

@@ -63,6 +63,7 @@ class Worker:
         self.stopped = False
         self._tasks: set[Deferred[None]] = set()
         self._here: frozenset[str] = frozenset()
+        self._writable: frozenset[str] = frozenset()
 
     def start(self) -> None:
         """Once."""
@@ -91,10 +92,15 @@ class Worker:
             task.cancel()
 
     def _bookies_are(self, listed: BookieList) -> None:
-        here = frozenset((*listed.writable, *listed.read_only))
+        here, writable = frozenset((*listed.writable, *listed.read_only)), frozenset(listed.writable)
+        self._repairer.absent.see(here)
         came, self._here = here - self._here, here
+        spares, self._writable = writable - self._writable, writable
         if came:
             self._parked.bookies_came(came)
+        if spares:
+            self._parked.spares_came()
+        if came or spares:
             self._bell.ring()
 
     async def _run(self) -> None:

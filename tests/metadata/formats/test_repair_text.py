@@ -32,7 +32,15 @@ def test_other_text_that_java_takes() -> None:
     assert found == Shortage(7, ("a:1", "b:1"), 5, 0)
 
 
-@pytest.mark.parametrize("data", [b"replica", b'replica: "a:1', b"\xff", b'other: "x"\n', b'replica: "\\377"\n'])
+def test_what_a_newer_one_says_beside_it() -> None:
+    """Fields that nobody knows here are passed over, and the bookies are read."""
+    data = b'replica: "a:1"\nother: "x"\nmore { deep { a: [1, 2] } }\nctime: 5\n'
+    assert repair_text.decode_shortage(7, data, 0) == Shortage(7, ("a:1",), 5, 0)
+
+
+@pytest.mark.parametrize(
+    "data", [b"replica", b'replica: "a:1', b"\xff", b'replica: "\\377"\n', b"a {" * 5000, b"a <" * 999 + b">" * 999]
+)
 def test_a_shortage_that_can_not_be_read_is_still_one(data: bytes) -> None:
     """It names no bookie, and has its version, so that it can be taken, looked at and ended."""
     assert repair_text.decode_shortage(7, data, 3) == Shortage(7, (), None, 3)

@@ -164,14 +164,19 @@ def test_a_mark_stays_where_nobody_knows_what_is_confirmed() -> None:
 
 
 def test_a_mark_without_bookies_is_about_all_that_are_there() -> None:
-    """As one that can't be read: what they lack is not left behind; who is away is not judged."""
+    """
+    As one that can't be read: what they lack is not left behind; who is away is not judged, and keeps the ledger in the
+    queue, for it may be the one that the mark was for.
+    """
     cluster = FakeCluster(5)
     ledger = closed(cluster, {0: THREE}, 19)
     del cluster.bookies["b1"].ledgers[ledger].entries[7]
     cluster.kill("b2")
-    assert tried(cluster, ledger).done
+    assert tried(cluster, ledger).reasons == (f"ledger {ledger}: b2 may come back",)
     assert 7 in bodies(cluster, "b1", ledger)
     assert cluster.metadata(ledger).bookies() == set(THREE)
+    cluster.restart("b2")
+    assert tried(cluster, ledger).done
 
 
 def test_what_is_settled_is_copied_though_the_rest_waits_for_its_writer() -> None:

@@ -44,6 +44,24 @@ def test_what_was_noted_since_stays() -> None:
     assert cluster.succeed(notes.read_one(7)) is None
 
 
+def test_only_what_was_noted_before_is_replaced() -> None:
+    """Nothing where there was nothing; one that is gone meanwhile is no error."""
+    cluster = FakeCluster(3)
+    notes = Notes(cluster.store.records)
+    cluster.succeed(notes.replace(None, note(7)))
+    old = cluster.succeed(notes.read_one(7))
+    cluster.succeed(notes.replace(None, note(7, "FAILED")))
+    assert cluster.succeed(notes.read_one(7)) == old
+    cluster.succeed(notes.replace(old, note(7, "FAILED")))
+    assert cluster.succeed(notes.read_one(7)).outlook == "FAILED"
+    cluster.succeed(notes.replace(old, note(7)))
+    now = cluster.succeed(notes.read_one(7))
+    assert now.outlook == "FAILED"
+    cluster.succeed(notes.drop(now))
+    cluster.succeed(notes.replace(now, note(7)))
+    assert cluster.succeed(notes.read_one(7)) is None
+
+
 def test_all_are_listed() -> None:
     """Also those in one bucket; names of others are left alone."""
     cluster = FakeCluster(3)

@@ -44,13 +44,15 @@ def test_who_is_gone_waits_an_hour() -> None:
 
 
 def test_a_bookie_that_comes_may_change_it() -> None:
-    """For who waits for it, and for who waits for any; the others wait on."""
+    """For who waits for it, and, if it is writable, for who waits for any; the others wait on."""
     found = parked()
     found.put(mark_of(1, "b1", "b2"), Outlook.GONE, 0.0)
     found.put(mark_of(2, "b3"), Outlook.GONE, 0.0)
     found.put(mark_of(3, "b3"), Outlook.WAITS_FOR_SPARE, 0.0)
     found.put(mark_of(4), None, 0.0)
     found.bookies_came(["b2", "b9"])
+    assert [ledger in found for ledger in (1, 2, 3, 4)] == [False, True, True, True]
+    found.spares_came()
     assert [ledger in found for ledger in (1, 2, 3, 4)] == [False, True, False, True]
     assert found.counts() == {Outlook.GONE: 1, None: 1}
     assert len(found) == 2

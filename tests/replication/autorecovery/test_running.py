@@ -52,6 +52,70 @@ def test_an_open_ledger_has_its_grace() -> None:
     assert queue(cluster) == []
 
 
+def marked_before(cluster: FakeCluster, ledger: int, *bookies: str) -> None:
+    """By a check, long ago."""
+    cluster.succeed(cluster.store.repairs.mark(ledger, bookies, 1))
+
+
+def test_a_bookie_that_was_marked_before_has_its_delay_as_well() -> None:
+    """A ledger that waits for a spare when one of its bookies restarts: that one is filled, not replaced."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: THREE}, 50)
+    process = healing(cluster, lost_bookie_recovery_delay_s=600)
+    cluster.spin(5)
+    del cluster.bookies["b1"].ledgers[ledger].entries[7]
+    cluster.kill("b1")
+    cluster.spin(2)
+    marked_before(cluster, ledger, "b1")
+    cluster.spin(300)
+    assert cluster.metadata(ledger).bookies() == set(THREE)
+    assert queue(cluster) == [ledger]
+    cluster.restart("b1")
+    cluster.spin(30)
+    assert queue(cluster) == []
+    assert process.status()["entries"] == 1
+    assert is_whole(cluster, cluster.client(), ledger)
+
+
+def test_a_ledger_that_was_marked_before_is_not_closed_within_the_delay() -> None:
+    """Its idle writer goes on when the bookie is back; when it is lost, the writer has its grace."""
+    cluster = FakeCluster(5)
+    ledger = left_open(cluster, {0: THREE}, 5)
+    del cluster.bookies["b1"].ledgers[ledger].entries[2]
+    healing(cluster, lost_bookie_recovery_delay_s=600)
+    cluster.spin(5)
+    marked_before(cluster, ledger, "b1")
+    cluster.spin(100)
+    cluster.kill("b1")
+    cluster.spin(500)
+    assert not cluster.metadata(ledger).is_closed
+    cluster.spin(600)
+    assert cluster.metadata(ledger).is_closed
+    assert is_whole(cluster, cluster.client(), ledger)
+    assert queue(cluster) == []
+
+
+def test_who_is_away_and_asked_for_is_replaced_within_the_delay() -> None:
+    """The operator's audit counts it as lost: the mark is younger than its absence."""
+    cluster = FakeCluster(5)
+    cluster.shared.time_of_day = lambda: 1e9 + cluster.clock.seconds()
+    ledger = closed(cluster, {0: THREE}, 50)
+    process = healing(cluster, lost_bookie_recovery_delay_s=600)
+    cluster.spin(5)
+    cluster.kill("b1", "b3", "b4")
+    cluster.spin(5)
+    marked_before(cluster, ledger, "b1")
+    cluster.spin(5)
+    cluster.restart("b3", "b4")
+    cluster.spin(5)
+    assert queue(cluster) == [ledger]
+    cluster.succeed(cluster.store.auditing.set_delay(600))
+    cluster.spin(60)
+    assert queue(cluster) == []
+    assert "b1" not in cluster.metadata(ledger).bookies()
+    assert process.status()["lost"] == ["b1"]
+
+
 def test_a_bookie_inside_its_delay_costs_nothing() -> None:
     """It restarts, and no ledger is marked."""
     cluster = FakeCluster(5)

@@ -2,7 +2,7 @@
 
 from quire.metadata.repairs import Shortage
 from quire.replication.autorecovery.ledger import Outcome
-from quire.replication.autorecovery.notes import FOUND, Note
+from quire.replication.autorecovery.notes import FOUND, Note, Notes
 from quire.replication.autorecovery.waiting import LEAST_S, MARKS_LOOK_S, MARKS_MAX, Waiting
 from quire.replication.core.outlook import Outlook
 from tests.client.fakes.cluster import FakeCluster
@@ -25,7 +25,7 @@ def test_what_is_gone_is_tried_by_one_worker_an_hour() -> None:
     first, second = made(cluster), made(cluster)
     cluster.kill("b2")
     for mine, other in ((first, second), (second, first), (first, second)):
-        cluster.succeed(mine.park(MARK, GONE, None, 0))
+        cluster.succeed(mine.park(MARK, GONE, cluster.succeed(mine.note(7)), 0))
         note = cluster.succeed(other.note(7))
         assert cluster.succeed(other.is_early(note, MARK))
         assert 7 in other.parked
@@ -85,7 +85,9 @@ def test_what_a_scrub_found_stays_noted() -> None:
     """A try that fails does not make it an ordinary one: all copies are read by the next try, too."""
     cluster = FakeCluster(3)
     waiting = made(cluster)
-    scrub = Note(7, FOUND, "its digest holds, but other copies differ", 0, 0, 0, "host")
+    found = Note(7, FOUND, "its digest holds, but other copies differ", 0, 0, 0, "host")
+    cluster.succeed(Notes(cluster.store.records).write(found))
+    scrub = cluster.succeed(waiting.note(7))
     cluster.succeed(waiting.park(MARK, Outcome(("no spare",), Outlook.WAITS_FOR_SPARE), scrub, 0))
     note = cluster.succeed(waiting.note(7))
     assert note.is_of_a_scrub

@@ -10,6 +10,7 @@ from quire.replication.autorecovery.found import queued
 from quire.replication.autorecovery.ledger import Repairer
 from quire.replication.autorecovery.notes import FOUND, Note, Notes
 from quire.replication.autorecovery.worker import Worker
+from quire.replication.core.outlook import Outlook
 from quire.replication.scrub.judge import Finding
 from tests.client.fakes.cluster import READ_ONLY, FakeCluster
 from tests.replication.autorecovery.processes import AWAY, THREE, faulty, joined, locks, mark, options, queue, store_of
@@ -234,6 +235,52 @@ def test_a_switch_that_is_off_lets_nobody_take() -> None:
     cluster.succeed(cluster.store.repairs.set_enabled(True))
     cluster.spin(6)
     assert queue(cluster) == []
+    alone.stop()
+
+
+def test_a_bookie_that_becomes_writable_is_a_spare() -> None:
+    """Who waits for one is tried at once, and not for a bookie that comes read-only."""
+    cluster = FakeCluster(4)
+    service = cluster.succeed(cluster.store.service_info("b3"))
+    cluster.unregister("b3")
+    ledger = closed(cluster, {0: THREE}, 9)
+    cluster.kill("b2")
+    mark(cluster, ledger, "b2")
+    alone = Alone(cluster, failed_ledger_pause_ms=300_000)
+    cluster.spin(700)
+    assert alone.worker.waiting.parked.counts() == {Outlook.WAITS_FOR_SPARE: 1}
+    cluster.succeed(cluster.store.register_bookie("b3", service, read_only=True))
+    cluster.spin(5)
+    assert queue(cluster) == [ledger]
+    cluster.register("b3")
+    cluster.spin(5)
+    assert queue(cluster) == []
+    alone.stop()
+
+
+def test_what_a_scrub_finds_during_a_try_that_fails_stays_noted() -> None:
+    """Else the next try would not read the copy that is damaged."""
+    cluster = FakeCluster(9)
+    gone = ["b2", "b5", "b6"]
+    ledger = closed(cluster, {0: gone, 10: ["b1", "b3", "b4"]}, 400)
+    cluster.kill(*gone, "b1")
+    mark(cluster, ledger, *gone, "b1")
+    damage(cluster, "b4", ledger, 50)
+    alone = Alone(cluster)
+    while not alone.worker.working:
+        cluster.spin(0.001)
+    cluster.spin(0.002)
+    finding = Finding(ledger, 10, 2, "b4", 50, 50, 1, "damaged", -5, "its digest is wrong")
+    marked = cluster.outcome(queued(joined(cluster), [finding]))
+    while not marked.done:
+        cluster.spin(0.0005)
+    assert alone.worker.working == {ledger}
+    cluster.spin(30)
+    assert cluster.succeed(Notes(cluster.store.records).read_one(ledger)).is_of_a_scrub
+    cluster.restart(*gone)
+    cluster.spin(4000)
+    assert queue(cluster) == []
+    assert is_whole(cluster, cluster.client(), ledger)
     alone.stop()
 
 
