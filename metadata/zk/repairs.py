@@ -49,6 +49,7 @@ LAYOUT = b'type: "BASIC"\nversion: 1\n'
 LEVELS = 4  # directories above a shortage, of four hex digits each
 READS_MAX = 100  # shortages that are read at the same time
 PACE_S = 0.5  # from one call of a watcher to the next, at least
+ARMED_PART = 10  # times as long as it took to ask for all of the queue a watcher rests, up to `IDLE_S`
 IDLE_S = 5.0  # at most, for who makes directories may hang before it makes what belongs into them
 
 
@@ -416,6 +417,7 @@ class QueueWatch:
         complained = False
         while not self._is_over():
             self._event = Deferred()
+            begun = self._reactor.seconds()
             try:
                 await self._arm(self._wake)
             except MetaStore as error:  # the connection is away, or the cluster; the next round tells
@@ -434,4 +436,5 @@ class QueueWatch:
             if timer.active():
                 timer.cancel()
             if not self._is_over():
-                await pause(self._reactor, max(0.0, called + PACE_S - self._reactor.seconds()))
+                rest_s = max(PACE_S, min(IDLE_S, ARMED_PART * (called - begun)))
+                await pause(self._reactor, max(0.0, called + rest_s - self._reactor.seconds()))

@@ -4,10 +4,12 @@ import socket
 
 import pytest
 from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 from twisted.internet.threads import deferToThread
 
+from quire.metadata.clock import pause
 from quire.metadata.repairs import Shortage
-from quire.metadata.zk.repairs import directory_of, name_of
+from quire.metadata.zk.repairs import QueueWatch, directory_of, name_of
 from quire.protocol.errors import MetaStore
 from tests.metadata.made import ledger as new_ledger
 from tests.metadata.stories import Heard, at_last, failing
@@ -331,3 +333,22 @@ def test_a_lock_that_another_removed_writes_nothing(zookeeper_place, raw):
         assert await store.read_ledger(7) == made
 
     run(story)
+
+
+def test_a_watch_of_a_long_queue_rests():
+    """However often it changes: all of it is asked for a tenth of the time at most, and now and then."""
+    clock, armed, calls = Clock(), [], []
+
+    async def arm(wake):
+        armed.append(clock.seconds())
+        await pause(clock, 0.3)
+        wake()
+
+    watcher = QueueWatch(clock, arm, lambda: calls.append(clock.seconds()), lambda _watcher: None)
+    run = Deferred.fromCoroutine(watcher.run())
+    clock.pump([0.1] * 600)
+    assert 15 <= len(armed) <= 20
+    assert len(calls) >= len(armed) - 1
+    watcher.watch.cancel()
+    clock.pump([0.1] * 60)
+    assert run.called
