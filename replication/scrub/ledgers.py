@@ -12,7 +12,16 @@ from quire.client.api import Client
 from quire.client.core.quorum import Domains, Quorums
 from quire.client.placement.from_options import domains_wanted
 from quire.metadata.ledger import LedgerMetadata
-from quire.protocol.errors import LedgerError, MetadataSerialization, MetaStore, NoSuchLedger, Read
+from quire.protocol.errors import (
+    LedgerError,
+    MetadataSerialization,
+    MetaStore,
+    NoSuchLedger,
+    Read,
+    Security,
+    Timeout,
+    UnauthorizedAccess,
+)
 from quire.replication.concurrently import all_of
 from quire.replication.core.fragments import entry_bytes
 from quire.replication.scrub.judge import Finding, about_ledger
@@ -80,7 +89,10 @@ async def end_of(client: Client, ledger: int, metadata: LedgerMetadata) -> tuple
         return metadata.last_entry, metadata
     if metadata.password is None:
         raise MetadataSerialization(f"ledger {ledger}: its metadata names no digest, so its entries can't be checked")
-    reader = await client.open_ledger(ledger, metadata.password, recover=False)
+    try:
+        reader = await client.open_ledger(ledger, metadata.password, recover=False)
+    except (Timeout, Security, UnauthorizedAccess) as error:  # of its bookies: others are judged all the same
+        raise Read(str(error)) from error
     try:
         return reader.last_entry_id, reader.metadata
     finally:

@@ -25,6 +25,7 @@ from quire.replication.autorecovery.audits.walk import Page, Walk, until_answere
 # SPDX-License-Identifier: Apache-2.0
 
 NEVER_S = 3600.0
+AHEAD_MS = 60_000  # that the clock may have been set back
 
 T = TypeVar("T")
 
@@ -71,9 +72,10 @@ class Checks:
 
     async def _seconds_to(self, check: Periodic) -> float:
         checked = await self._answer(partial(self._client.store.auditing.checked, check))
-        if checked is None:
+        now_ms = await self._now_ms()
+        if checked is None or checked > now_ms + AHEAD_MS:  # by a clock that was wrong
             return 0.0
-        return self._intervals_s[check] - (await self._now_ms() - checked) / 1000
+        return self._intervals_s[check] - (now_ms - checked) / 1000
 
     async def _check(self, check: Periodic) -> None:
         resume = Resume(self._client.store.records, check.value)

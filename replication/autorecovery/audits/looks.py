@@ -10,9 +10,11 @@ not know yet what it lost: that is no evidence that a copy is missing.
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from quire.client.api import Client
+from quire.client.core.quorum import Quorums
 from quire.metadata.clock import pause
 from quire.replication.autorecovery.audits.walk import Page
 from quire.replication.concurrently import all_of
@@ -51,7 +53,10 @@ class Looks:
         closed = {ledger: metadata for ledger, metadata in page.ledgers if metadata.is_closed}
         async for some in self._findings(list(closed)):
             lacks = [
-                lack_of(closed[ledger].write_quorum - most_missing(findings), closed[ledger].ack_quorum)
+                lack_of(
+                    closed[ledger].write_quorum - most_missing(Quorums.of(closed[ledger]), findings),
+                    closed[ledger].ack_quorum,
+                )
                 for ledger, findings in some.items()
             ]
             yield Found(Counter(lacks), {})
@@ -86,15 +91,19 @@ class Looks:
             yield found
 
 
-def most_missing(findings: Iterable[Finding]) -> int:
-    """How many copies the entry lacks that lacks most."""
-    edges: list[tuple[int, int]] = []
+def most_missing(quorums: Quorums, findings: Iterable[Finding]) -> int:
+    """How many copies the entry lacks that lacks most; the range of a finding has entries of other indexes in it."""
+    edges: list[tuple[int, int, int]] = []
     for each in findings:
-        edges += [(each.first, 1), (each.last + 1, -1)]
-    most = now = 0
-    for _entry, change in sorted(edges):
-        now += change
-        most = max(most, now)
+        edges += [(each.first, each.index, 1), (each.last + 1, each.index, -1)]
+    edges.sort()
+    lacking: Counter[int] = Counter()
+    most = 0
+    for (first, index, change), (stop, _index, _change) in pairwise(edges):
+        lacking[index] += change
+        without = {each for each, count in lacking.items() if count}
+        for entry in range(first, min(stop, first + quorums.ensemble)):  # write sets repeat
+            most = max(most, len(without.intersection(quorums.write_set(entry))))
     return most
 
 

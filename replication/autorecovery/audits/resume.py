@@ -53,9 +53,10 @@ class Resume:
 def decode_left(data: bytes) -> list[Stretch]:
     """What a note says that is left; nothing where it can't be read."""
     try:
-        return [
+        left = [
             Stretch(tuple(map(str, bookies)), int64(after), None if until is None else int64(until))
             for bookies, after, until in parse_json(data)
         ]
     except (ValueError, TypeError):
         return []
+    return left if all(each.after >= -1 for each in left) else []

@@ -9,6 +9,7 @@ fenced under its writer.  An open ledger is fenced only if its last ensemble nam
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,7 @@ import typer
 
 from quire.metadata.ledger import check_bookie_id
 from quire.metadata.store import WrongCluster
+from quire.protocol.errors import MetadataSerialization, NoSuchLedger
 from quire.tools.commands.repair.progress import TOLD_MAX, Shown
 from quire.tools.terminal import output
 from quire.tools.terminal.options import Json, Metadata, Usage, client_options, metadata_uri, single
@@ -204,7 +206,11 @@ async def accepted_losses(
     """
     from quire.replication.freeing.gone import gone_of
 
-    lost = [each for each in [await gone_of(client, each.ledger, bookies) for each in failed] if each.ranges]
+    lost = []
+    for each in failed:
+        with suppress(NoSuchLedger, MetadataSerialization):  # it stays with the reason for which it failed
+            gone = await gone_of(client, each.ledger, bookies)
+            lost += [gone] if gone.ranges else []
     if not lost:
         return {}
     for each in lost:

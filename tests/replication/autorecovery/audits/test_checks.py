@@ -13,7 +13,7 @@ from quire.replication.autorecovery.audits.auditor import Auditor
 from quire.replication.autorecovery.audits.resume import Resume, Stretch
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.autorecovery.processes import AWAY, THREE, faulty, joined, options, queue
-from tests.replication.stories import closed
+from tests.replication.stories import closed, left_open
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -44,6 +44,33 @@ def test_what_is_missing_is_marked_when_the_check_is_due() -> None:
     cluster.spin(200)
     assert queue(cluster) == [whole, short]
     second.stop()
+
+
+def test_a_check_of_the_future_was_none() -> None:
+    """It was noted by a clock that was wrong; one that was set back a little is waited for."""
+    for ahead_ms, due in (100_000, True), (30_000, False):
+        cluster = FakeCluster(5)
+        short = closed(cluster, {0: THREE}, 9)
+        del cluster.bookies["b1"].ledgers[short].entries[4]
+        cluster.succeed(cluster.store.auditing.set_checked(Periodic.COPIES, 10**12 + ahead_ms))
+        auditor = auditing(cluster)
+        cluster.spin(30)
+        assert queue(cluster) == ([short] if due else [])
+        auditor.stop()
+
+
+def test_a_ledger_whose_end_no_bookie_tells_keeps_no_other_from_its_check() -> None:
+    """Its one bookie hangs."""
+    cluster = FakeCluster(5)
+    left_open(cluster, {0: ["b3"]}, 5, write=1)
+    short = [closed(cluster, {0: THREE}, 9) for _ in range(3)]
+    for ledger in short:
+        del cluster.bookies["b1"].ledgers[ledger].entries[4]
+    cluster.judge = lambda request: "drop" if request.bookie == "b3" else "pass"
+    auditor = auditing(cluster)
+    cluster.spin(300)
+    auditor.stop()
+    assert queue(cluster) == short
 
 
 def test_a_bookie_inside_its_delay_is_no_finding() -> None:

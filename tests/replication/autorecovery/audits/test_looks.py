@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from quire.client.core.quorum import Quorums
 from quire.replication.autorecovery.audits.looks import Found, Looks, lack_of, most_missing
 from quire.replication.autorecovery.audits.walk import Page
 from quire.replication.scrub.judge import Finding
@@ -70,12 +71,16 @@ def test_places_are_counted_or_marked(move: bool) -> None:
 
 
 def test_the_entry_that_lacks_most() -> None:
-    """However findings overlap."""
+    """However findings overlap; of a striped ledger their ranges have entries in them that belong on others."""
 
-    def finding(first: int, last: int) -> Finding:
-        return Finding(1, 0, 0, "b", first, last, last - first + 1, "missing", -13, "")
+    def finding(index: int, first: int, last: int) -> Finding:
+        return Finding(1, 0, index, "b", first, last, last - first + 1, "missing", -13, "")
 
-    assert most_missing([]) == 0
-    assert most_missing([finding(0, 4), finding(5, 9)]) == 1
-    assert most_missing([finding(0, 5), finding(5, 9)]) == 2
+    everywhere, striped = Quorums(3, 3, 2), Quorums(3, 2, 2)
+    assert most_missing(everywhere, []) == 0
+    assert most_missing(everywhere, [finding(0, 0, 4), finding(1, 5, 9)]) == 1
+    assert most_missing(everywhere, [finding(0, 0, 5), finding(1, 5, 9)]) == 2
+    assert most_missing(striped, [finding(0, 0, 2), finding(1, 1, 1)]) == 1  # 0 and 2 of the one, 1 of the other
+    assert most_missing(striped, [finding(0, 0, 9), finding(1, 9, 9)]) == 2
+    assert most_missing(striped, [finding(0, 0, 1 << 40), finding(1, 1, 1 << 40), finding(2, 5, 5)]) == 2
     assert [lack_of(copies, 2).rpartition("_")[2] for copies in (2, 1, 0, -1)] == ["quorum", "quorum", "copy", "copy"]

@@ -39,6 +39,7 @@ def test_what_is_written_is_read() -> None:
         b'[[["b1"], 1e999, 2]]',
         b'[[["b1"], 1e30, 2]]',
         b"[" * 9999,
+        b"[[[], -5, null]]",
     ],
 )
 def test_what_cant_be_read_is_nothing(data: bytes) -> None:

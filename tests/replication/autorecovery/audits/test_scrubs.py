@@ -61,6 +61,19 @@ def test_what_is_wrong_is_marked_when_a_scrub_is_due() -> None:
     second.stop()
 
 
+def test_a_ledger_whose_end_no_bookie_tells_keeps_no_other_from_its_scrub() -> None:
+    """Its one bookie hangs."""
+    cluster = FakeCluster(5)
+    left_open(cluster, {0: ["b3"]}, 5, write=1)
+    wrong = damaged(cluster, 3)
+    cluster.judge = lambda request: "drop" if request.bookie == "b3" else "pass"
+    auditor = auditing(cluster)
+    cluster.spin(300)
+    auditor.stop()
+    assert queue(cluster) == wrong
+    assert cluster.succeed(points(cluster).ended()) is not None
+
+
 def test_an_interval_of_0_switches_it_off() -> None:
     """Whatever is damaged."""
     cluster = FakeCluster(5)

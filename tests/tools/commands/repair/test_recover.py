@@ -2,12 +2,17 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from quire.client import Client, LedgerFenced, connect
 from quire.protocol.errors import NoSuchEntry, NoSuchLedgerExists
+from quire.replication.freeing.run import Failed
+from quire.tools.commands.repair.recover import accepted_losses
 from quire.tools.local_cluster.cluster import LocalCluster
+from tests.client.fakes.cluster import FakeCluster
+from tests.replication.stories import closed
 from tests.tools.command import ok, quire, refused
 from tests.tools.conftest import SMALL
 
@@ -181,6 +186,21 @@ def test_a_drain_from_the_command_line(cluster: LocalCluster, bk: Client) -> Non
     while rows[bookie]["state"] != "writable":  # each look is a process
         rows = {row["bookie"]: row for row in ok("bookie", "list", "--json", metadata=uri).rows}
     assert not rows[bookie]["draining"]
+
+
+def test_a_ledger_that_cant_be_looked_at_keeps_no_loss_from_being_accepted() -> None:
+    """One that names no digest, and one that was deleted meanwhile: the third is let go."""
+    cluster = FakeCluster(6)
+    lost = closed(cluster, {0: ["b2"]}, 5, write=1)
+    old, away = closed(cluster, {0: ["b0", "b1", "b2"]}, 5), 77
+    stored = cluster.shared.ledgers[old]
+    value = replace(stored.value, digest=None, password=None, format_version=1)
+    cluster.shared.ledgers[old] = stored._replace(value=value)
+    cluster.kill("b2")
+    client = cluster.client()
+    here = cluster.succeed(client.store.cluster()).instance_id
+    failed = [Failed(ledger, "no copy") for ledger in (away, old, lost)]
+    assert cluster.succeed(accepted_losses(client, ["b2"], here, failed)) == {lost: ((0, 5),)}
 
 
 def test_a_loss_that_is_accepted(cluster: LocalCluster, bk: Client) -> None:
