@@ -207,9 +207,9 @@ async def accepted_losses(
     from quire.replication.freeing.gone import gone_of
 
     lost = []
-    for each in failed:
+    for one in failed:
         with suppress(NoSuchLedger, MetadataSerialization):  # it stays with the reason for which it failed
-            gone = await gone_of(client, each.ledger, bookies)
+            gone = await gone_of(client, one.ledger, bookies)
             lost += [gone] if gone.ranges else []
     if not lost:
         return {}
