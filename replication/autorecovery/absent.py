@@ -9,6 +9,7 @@ from collections.abc import Collection
 
 from quire.client.api import Client
 from quire.metadata.repairs import Shortage
+from quire.metadata.store import BookieList
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -21,9 +22,9 @@ class Absent:
         self._here: frozenset[str] = frozenset()
         self._since: dict[str, float] = {}
 
-    def see(self, here: frozenset[str]) -> None:
-        """Both lists of the bookies, as they are now."""
-        now = self._client.reactor.seconds()
+    def see(self, listed: BookieList) -> None:
+        """The bookies that are there now."""
+        now, here = self._client.reactor.seconds(), frozenset((*listed.writable, *listed.read_only))
         self._since.update(dict.fromkeys(self._here - here, now))
         for bookie in here & self._since.keys():
             del self._since[bookie]

@@ -86,6 +86,7 @@ class Repairer:
         stored = await client.store.read_ledger(ledger)
         metadata = stored.value
         listed = await client.store.bookies()
+        self.absent.see(listed)
         marked = short_of(metadata, shortage.missing or metadata.bookies())
         here = [bookie for bookie in marked if listed.find(bookie) is not None]
         away = [bookie for bookie in marked if bookie not in here]

@@ -93,7 +93,7 @@ class Worker:
 
     def _bookies_are(self, listed: BookieList) -> None:
         here, writable = frozenset((*listed.writable, *listed.read_only)), frozenset(listed.writable)
-        self._repairer.absent.see(here)
+        self._repairer.absent.see(listed)
         came, self._here = here - self._here, here
         spares, self._writable = writable - self._writable, writable
         if came:

@@ -8,6 +8,7 @@ The code is the product's (`replication/autorecovery`).  Beside the promises abo
 |---|---|
 | one auditor | of the processes whose session lives at most one audits |
 | inside the delay | an auditor marks a ledger for a bookie only that was away for the delay |
+| an old mark | nor does a worker that saw the bookie leave replace it before, for a mark that is older |
 | one worker | metadata is changed by a process that has the ledger's lock, as long as its session lives |
 | off the queue | a ledger leaves the queue when it names no bookie of its mark that was away since its repair began |
 | marked again | nor one that went after that, if it was marked for it meanwhile |
@@ -40,6 +41,7 @@ OPTIONS = AutoRecoveryOptions(
 )
 PROCESSES_MAX = 3
 SLACK_S = 4.0  # a decision takes effect so much later at most: a process may stand still, the metadata be slow
+SEEN_S = 1.0  # a process that has begun has seen the bookies by then
 HEALED_SECONDS = 240.0
 
 
@@ -53,6 +55,7 @@ class Process:
         self.node.store.faults = lambda *asked: slow(*asked) or faults(*asked)
         self.running = AutoRecovery(self.node.client, name, options)
         self.running.worker.working = Working(history.healing, self)
+        self.begun = history.world.timeline.now
         self.unmarked: dict[int, int] = {}  # ledgers whose marks it took, and is not done with: in which session
         self.running.start()
 
@@ -109,7 +112,7 @@ class Healing:
         self.world, self.truth = history.world, history.truth
         self.processes: list[Process] = []
         rng = Random(f"healing/{history.plan.seed}")
-        self.delay_s = rng.choice((0, 0, 1))
+        self.delay_s = rng.choice(history.plan.profile.delays)
         self.checked = rng.random() < 0.25  # copies are checked all the time, too
         self.locked_at: dict[int, float] = {}  # of each ledger
         self._missed_at: dict[tuple[int, str], float] = {}  # when a ledger was marked for a lost bookie
@@ -222,6 +225,23 @@ class Healing:
         else:
             bookie.die()
         self.history.let_pass(2.0)
+
+    def do_heal_restart(self, rng: Random) -> None:
+        """A bookie restarts that is marked from before, as after a check: within the delay nobody replaces it."""
+        self.do_heal_begin(rng)
+        bookie, queue = self.history.some_bookie(rng), self.world.shared.repairs
+        if bookie is None:
+            return
+        bookie.die()
+        self._look()
+        for ledger in self.truth.ledgers:
+            metadata = self.world.metadata(ledger)
+            if metadata is not None and bookie.id in metadata.bookies() and ledger not in queue.shortages:
+                RepairQueue.mark(queue, ledger, (bookie.id,), 1)
+        self.history.let_pass(rng.choice((0.2, 0.8)))
+        self.truth.seen["healing: a bookie restarted that is marked from before"] += self._names(bookie.id)
+        bookie.start()
+        self.history.let_pass(rng.choice((0.1, 1.5)))
 
     def slow_finish(self, operation: str, arguments: tuple[object, ...]) -> Fault | None:
         """What the store does about the first ledger that leaves the queue with the bookie that is waited for."""
@@ -336,6 +356,18 @@ class Healing:
             return
         if self.world.shared.repairs.locks.get(ledger) != process.session:
             self.truth.break_("one worker", f"{author} changes ledger {ledger} without its lock")
+        self._look()
+        for bookie in (before.bookies() - after.bookies()) - self._here:
+            self._replaced(process, ledger, bookie)
+
+    def _replaced(self, process: Process, ledger: int, bookie: str) -> None:
+        """By a worker; one that did not see it leave, or that finds a mark from since then, takes it for lost."""
+        mark, since = self.world.shared.repairs.shortages.get(ledger), self._away[bookie][-1][0]
+        if self.asked or mark is None or mark.since_ms is None or mark.since_ms >= 1000 * since:
+            return
+        away_s = self.world.timeline.now - since
+        if process.begun < since - SEEN_S and away_s < self.delay_s:
+            self.truth.break_("an old mark", f"ledger {ledger} is freed from {bookie}, away for {away_s:.2f} s")
 
     def check(self) -> None:
         """Between two steps."""

@@ -58,6 +58,7 @@ class Profile:
     moving: float = 0.5
     upkeep: bool = False  # every history ends with repairs and a day later; of other profiles one in `UPKEEP_EVERY`
     heals: bool = False  # processes of AutoRecovery work from the beginning
+    delays: tuple[int, ...] = (0, 0, 1)  # of lost bookies, in seconds
     quiet: bool = False  # nothing goes wrong, so everything must go well
     emptied: bool = False  # in the end every ledger is deleted, and its space has to come back
     logs: bool = False  # a named log, and not ledgers alone
@@ -298,6 +299,14 @@ profile(
     chance_on=0.7, always=frozenset({"heal_begin", "heal_unseen", "start"}), steps=(6, 25),
     shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), spares=(0, 1), writers=(1, 2), gap=0.08,
     fault_rates=(0.0,), bookie=DUSTY, upkeep=True, heals=True,
+)  # fmt: skip
+profile(
+    "healing restarts",
+    {"heal_begin": 4, "heal_crash": 2, "heal_pause": 2, "heal_restart": 12, "kill": 3, "start": 8, "open": 2,
+     "close": 2, "crash_writer": 1, "spare": 1},
+    chance_on=0.7, always=frozenset({"heal_begin", "heal_restart", "start"}), steps=(6, 25),
+    shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), spares=(1, 2), writers=(1, 2), gap=0.08,
+    fault_rates=(0.0, 0.2), bookie=DUSTY, upkeep=True, heals=True, delays=(1,),
 )  # fmt: skip
 DRAINS = {
     "drain": 10, "drain_undo": 2, "drain_crash": 3, "drain_pause": 3, "drain_read": 6, "look": 3, "poll": 3,

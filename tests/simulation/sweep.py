@@ -46,6 +46,7 @@ MIXED = (
     "healing",
     "healing limbo",
     "healing unseen",
+    "healing restarts",
     "drain",
     "drain faults",
     "emptied",
@@ -84,7 +85,7 @@ OF_LOGS = (
 OF_HEALING = (
     "a cluster was whole again", "a ledger left the queue", "a ledger was marked", "a process crashed",
     "a session was lost", "a session was lost in a repair", "broken in a repair", "it stays, for it was marked again",
-    "it went as its ledger left the queue",
+    "a bookie restarted that is marked from before", "it went as its ledger left the queue",
     "marked while it is repaired", "the auditor crashed",
 )  # fmt: skip
 OF_DRAINS = (
