@@ -286,7 +286,7 @@ class Logs(Handle):
     def give_up(self, name: str, segment: int, records: int | None = None) -> range:
         """
         Goes on without a segment whose ledger is gone: the indexes that are lost.  `records`: of one that was open, by
-        default `roll_records`.  `ValueError` when the ledger is there, `SegmentLost` when the segment is gone.
+        default 2^32.  `ValueError` when the ledger is there, `SegmentLost` when the segment is gone.
         """
         return self._thread.wait(lambda: self._logs.give_up(name, segment, records))
 

@@ -22,6 +22,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from operator import add
 from typing import NamedTuple
 
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
@@ -36,6 +37,7 @@ BODY_BYTES_MAX = 64 << 20
 RECORDS_MAX = 65_536
 KEY_BYTES_MAX = HEADERS_BYTES_MAX = 64 << 10
 HEADER_NAME_BYTES_MAX = 255
+HEADER_BYTES = 6  # of one beside its name and value
 NONE = (1 << 32) - 1  # as a key's length
 NO_TIME = -(1 << 63)
 REFUSED_COLUMNS = 128
@@ -70,6 +72,7 @@ class Records:
     indexes: Sequence[int] | None = None
     lengths: list[int] = field(init=False, repr=False, compare=False)
     size: int = field(init=False, repr=False, compare=False)
+    _weight: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for kind in set(map(type, self.values)) - {bytes}:
@@ -79,6 +82,23 @@ class Records:
         self.size = sum(self.lengths)
         if self.skips is not None:
             self.size += sum(self.skips)
+        self._weight = self.size if self.keys is None and self.headers is None else -1
+
+    @property
+    def weight(self) -> int:
+        """The size with keys and headers: what they take in memory, and in an entry."""
+        if self._weight < 0:
+            self._weight = self.size + sum(self.beside())
+        return self._weight
+
+    def beside(self) -> list[int]:
+        """Of each record the bytes of its key and headers."""
+        count = len(self.lengths)
+        keys = [len(key) if key else 0 for key in self.keys or ()] or [0] * count
+        if self.headers is None:
+            return keys
+        packed = (sum(len(name) + len(value) + HEADER_BYTES for name, value in each) for each in self.headers)
+        return list(map(add, keys, packed))
 
 
 def encode_body(records: Records) -> bytes:

@@ -458,6 +458,11 @@ class Ownership:
         if self._leaving is not None and stuck:
             self._move(self._leaving)
 
+    def _rolling_late(self, given: Expired) -> None:
+        """What is under way has its writer's time-out; what waits for the end of the segment has none."""
+        if not self.sent:
+            self._unsent_late(given)
+
     def _unsent_late(self, given: Expired) -> None:
         """Nothing is under way: what waits too long fails, never sent."""
         count = 0
@@ -670,6 +675,7 @@ BY_STATE: dict[State, dict[type[Any], Step]] = {
     State.ROLLING: {
         Append: M._keep,
         Acked: M._acked,
+        Expired: M._rolling_late,
         LedgerClosed: M._rolled,
         SegmentClosed: M._close_edited,
         WriterEnded: M._fenced,
@@ -766,7 +772,7 @@ IGNORED: dict[type[Any], tuple[State, ...]] = {
     Transfer: AFTER,
     GiveUp: (State.LOST, State.OUT),
     Again: (State.IDLE, State.WRITING, State.ROLLING, State.LOST, State.OUT),  # what it was for is over
-    Expired: (*CANDIDATE, State.IDLE, State.WRITING, State.ROLLING),  # writers and claims have time-outs of their own
+    Expired: (*CANDIDATE, State.IDLE, State.WRITING),  # writers and claims have time-outs of their own
 }
 
 # Each other pair is an answer to an effect that was not asked for in this state, nor before it.

@@ -22,6 +22,7 @@ DOOMED_MAX = 500  # that trims and orphans may add to
 TRIMMED_MAX = 500  # segments that one edit takes out
 MARK_BYTES_MAX = 400  # so that a chunk in which each segment has one is no larger than a record may be
 MARKS = ("copying", "complete")
+LOST_RECORDS = 1 << 32  # of an open segment whose ledger is gone: nobody was told an index above that, whatever is set
 LOST_BYTES = 1 << 40  # of an open segment whose ledger is gone: nobody was told a position above that
 
 

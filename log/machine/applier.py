@@ -62,6 +62,7 @@ class Applier:
         self._feed = feed
         self._queue: deque[tuple[list[Record], int]] = deque()  # records, and how many of them are done
         self._is_due = False
+        self.is_applying = False  # what the machine, or who is answered, asks for meanwhile waits
         self._unplaced = 0  # proposals that do not know their index yet
         self._answers: dict[int, object] = {}  # of what was applied meanwhile
         self._proposed: dict[int, Deferred[Any]] = {}  # by index
@@ -119,10 +120,12 @@ class Applier:
     def _apply(self, records: list[Record]) -> bool:
         assert self.machine is not None
         apply, proposed = self.machine.apply, self._proposed
+        self.is_applying = True
         for record in records:
             try:
                 answer = apply(record)
             except Exception as error:
+                self.is_applying = False
                 self._raised(record.index, error)
                 return False
             self.applied = record.index + 1
@@ -130,6 +133,7 @@ class Applier:
                 proposed.pop(record.index).callback(answer)
             elif self._unplaced and len(self._answers) < ANSWERS_MAX:
                 self._answers[record.index] = answer
+        self.is_applying = False
         return True
 
     def _raised(self, index: int, error: Exception) -> None:
@@ -155,7 +159,7 @@ class Applier:
         waiting: Deferred[None] = Deferred()
         if self.error is not None:
             waiting.errback(self.error)
-        elif self.machine is not None and self.applied >= index:
+        elif self.machine is not None and self.applied >= index and not self.is_applying:
             waiting.callback(None)
         else:
             self._number += 1

@@ -100,9 +100,9 @@ class ReplicaDriver:
     # -- the machine -----------------------------------------------------------------------------------------------
 
     def feed(self, given: m.Input) -> None:
-        """Hands an input to the machine and performs what follows."""
+        """Hands an input to the machine and performs what follows, between two records that are applied."""
         self._queue.append(given)
-        if self._feeding:
+        if self._feeding or self.applier.is_applying:
             return
         self._feeding = True
         before = self.machine.state, self.machine.role

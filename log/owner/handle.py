@@ -198,10 +198,11 @@ class Owner:
         if self.window.refusal is not None:
             raise self.window.refusal
         count = len(records.values)
-        if not self.window.fits(count, records.size):
+        weight = records.weight
+        if not self.window.fits(count, weight):
             under_way = "{} records of {} bytes are under way".format(*self.under_way)
             raise TooManyRequests(f"{under_way} in the log {self.name!r}: `ready()` tells when there is room")
-        self.window.take(count, records.size)
+        self.window.take(count, weight)
         call = Call(count, one, self._clock.seconds() + self._append_s)
         for part in [records] if atomic else cut(records, self._options.batch_bytes):
             self._gathered.append((part, call))
@@ -285,7 +286,7 @@ class Owner:
             for records in dropped:
                 self._make_room(records)
             for batch in batches if limits is not None else ():
-                window.went(len(batch.records.lengths), batch.records.size)
+                window.went(len(batch.records.lengths), batch.records.weight)
             found += batches
         if window.waited:
             for batch in found:
@@ -345,34 +346,44 @@ class Owner:
         for batch in items:
             assert isinstance(batch, Batch)
             try:
-                sent += self._encoded(batch, encoder)
-            except Exception as error:  # too large: these appends fail, and nothing else
+                self._encode(batch, encoder, sent)
+            except Exception as error:  # too large: these appends fail, and those of their producers behind them
                 self._settle(batch, error)
                 batch.records, batch.calls = Records([]), []
                 sent += encoder.nothing()
             batch.last = encoder.entries - 1
-            size += batch.records.size
+            size += batch.records.weight
             if size >= SENT_BYTES or batch is items[-1]:
                 self._driver.appended(n, batch.last, writer.append_many(sent))
                 sent, size = [], 0
 
-    def _encoded(self, batch: Batch, encoder: Encoder) -> list[bytes]:
-        for left_out in drop_failed(batch):
-            self._make_room(left_out)
-        if batch.barrier:
-            batch.placed = Placed(encoder.index, [encoder.position], encoder.position)
-            return encoder.nothing()
-        records, now_ms = batch.records, self.records.now_ms()
-        if self._hook is not None and batch.calls:
+    def _encode(self, batch: Batch, encoder: Encoder, sent: list[bytes]) -> None:
+        """Adds its entries; a table that is due is there before what comes behind it is found to be too large."""
+        now_ms = self.records.now_ms()
+        self._drop_failed(batch)
+        records = batch.records
+        while self._hook is not None and batch.calls:
             records, refused = prepare(self._hook, batch, encoder, now_ms)
             for each in refused:
                 self._settle(each.batch, each.error)
-        if not batch.calls:  # all of them failed before
-            return encoder.nothing()
-        table = self._producing.table(encoder, now_ms)
+            if not self._drop_failed(batch):
+                break  # else their producers' next ones failed with those, and the others come to be elsewhere
+        if batch.barrier:
+            batch.placed = Placed(encoder.index, [encoder.position], encoder.position)
+        if not batch.calls or batch.barrier:  # or all of them failed before
+            sent += encoder.nothing()
+            return
+        sent += self._producing.table(encoder, now_ms)
         entries, batch.placed = encoder.encode(records, now_ms)
         self._producing.wrote(records.producers, batch.placed.first, len(records.lengths), encoder.stamp)
-        return table + entries
+        sent += entries
+
+    def _drop_failed(self, batch: Batch) -> bool:
+        """Whether a call of the batch had failed."""
+        dropped = drop_failed(batch)
+        for records in dropped:
+            self._make_room(records)
+        return bool(dropped)
 
     def released(self, items: Sequence[m.Item]) -> None:
         """They are acknowledged."""
@@ -407,7 +418,7 @@ class Owner:
                 call.done.callback(call.answer)
 
     def _make_room(self, records: Records) -> None:
-        self.window.take(-len(records.values), -records.size)
+        self.window.take(-len(records.values), -records.weight)
 
     def _flush_more(self, over: int) -> None:
         """So many items are over; what those who were answered have appended since is gathered."""

@@ -206,7 +206,11 @@ class SegmentReader:
         last = self.entries - 1
         header = await self._header(last)
         entry = last - header.table if header.table else last if header.kind == Kind.TABLE else 0
-        return entry, await self._header(entry)
+        found = await self._header(entry) if entry >= 0 else None
+        if found is None or (header.table and found.kind != Kind.TABLE):
+            why = f"it names entry {entry} as the newest table of producers, which that is not"
+            raise self._named(last, LogDamaged(why))
+        return entry, found
 
     async def entries_from(self, first: int) -> AsyncGenerator[Entry, None]:
         """All from that one on, as they are stored."""

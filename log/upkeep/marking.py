@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from quire.log.core.manifest import Chunk
-from quire.log.core.upkeep_edits import Exchange, GiveUp, Mark, check_mark, present
+from quire.log.core.upkeep_edits import LOST_RECORDS, Exchange, GiveUp, Mark, check_mark, present
 from quire.log.store.editing import moved
 from quire.log.store.holds import segment_of
 from quire.log.store.kept import TRIES_MAX, Kept
@@ -50,7 +50,7 @@ async def give_up(kept: Kept, number: int, records: int | None, by: str) -> rang
     try:
         await kept.client.metadata(segment.ledger)
     except NoSuchLedger:
-        most = records or int(manifest.settings["roll_records"])
+        most = records or LOST_RECORDS
         await _change(kept, number, GiveUp(segment, most, kept.log.now_ms(), by))
         return range(segment.first, segment.first + (segment.records or most))
     raise ValueError(

@@ -18,6 +18,7 @@ from quire.log.core.batch import (
     HEADER_NAME_BYTES_MAX,
     HEADERS_BYTES_MAX,
     KEY_BYTES_MAX,
+    NO_TIME,
     Headers,
     ProducerRun,
     Records,
@@ -133,8 +134,8 @@ def check(records: Records) -> int:
         if key is not None and len(key) > KEY_BYTES_MAX:
             raise ValueError(f"a key of {len(key)} bytes is larger than the {KEY_BYTES_MAX} that one may have")
     for time in records.times or ():
-        if time is not None:
-            operator.index(time)
+        if time is not None and not NO_TIME < operator.index(time) < -NO_TIME:
+            raise ValueError(f"a time of {time} ms has more than 64 bits")
     for headers in records.headers or ():
         check_headers(headers)
     return records.size
@@ -155,11 +156,12 @@ def check_headers(headers: Headers) -> None:
 
 
 def cut(records: Records, batch_bytes: int) -> "list[Records]":
-    """In pieces of at most so many bytes, one record at least."""
-    count = len(records.values)
-    if count == 1 or (count <= RECORDS_PER_ENTRY_MAX and records.size <= batch_bytes):
+    """In pieces of at most so many bytes, keys and headers among them; one record at least."""
+    count, weight = len(records.values), records.weight
+    if count == 1 or (count <= RECORDS_PER_ENTRY_MAX and weight <= batch_bytes):
         return [records]
-    return [part(records, start, end) for start, end in cut_places(records.lengths, batch_bytes)]
+    lengths = records.lengths if weight == records.size else list(map(operator.add, records.lengths, records.beside()))
+    return [part(records, start, end) for start, end in cut_places(lengths, batch_bytes)]
 
 
 def cut_places(lengths: Sequence[int], batch_bytes: int) -> list[tuple[int, int]]:
@@ -265,12 +267,10 @@ def gather(
     size = count = 0
     while gathered:
         records, call = gathered[0]
-        number = len(records.lengths)
+        number, weight = len(records.lengths), records.weight
         if call.done.called:
             dropped.append(records)
-        elif taken and (
-            size + records.size > batch_bytes or count + number > records_most or not alike(records, taken[0])
-        ):
+        elif taken and (size + weight > batch_bytes or count + number > records_most or not alike(records, taken[0])):
             batches.append(Batch(joined(taken), calls))
             taken, calls, size, count = [], [], 0, 0
             if len(batches) == most:
@@ -279,7 +279,7 @@ def gather(
         else:
             taken.append(records)
             calls.append((call, number))
-            size += records.size
+            size += weight
             count += number
         gathered.popleft()
     if taken:

@@ -178,10 +178,9 @@ class Producing:
             if known is not None and known.value.open_segment is not None:
                 self._unknown_in = max(self._unknown_in, known.value.open_segment.n)
         behind = [each for each in self._pushed.get(name, ()) if each.first > pushed.first]
-        if isinstance(error, LedgerError):
-            for each in behind:
-                if each.call is not None:
-                    each.call.fail(error)
+        for each in behind:
+            if each.call is not None:
+                each.call.fail(error)
         producer, left = self._known.of(name), self._pushed.get(name)
         last = left[-1].first + left[-1].count - 1 if left else producer.stored
         producer.pushed = min(producer.pushed, last)

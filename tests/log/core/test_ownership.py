@@ -60,7 +60,7 @@ from quire.log.core.ownership_messages import (
 )
 from quire.log.core.values import Counts
 from quire.protocol.errors import MetaStore, NotEnoughBookies
-from quire.protocol.log_errors import AppendUnknown, LogFenced, SegmentLost
+from quire.protocol.log_errors import AppendUnknown, LogError, LogFenced, SegmentLost
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -257,6 +257,23 @@ def test_an_end_that_is_not_learned():
         (failed, *_) = machine.handle(Expired(100.0))
         assert isinstance(failed.error, AppendUnknown)
         assert not machine.items
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_what_waits_for_the_end_of_a_segment_waits_no_longer_than_it_may(closed):
+    """For its ledger's close, or for the edit; not while something that was sent is under way."""
+    machine = at(State.ROLLING)
+    late, early = item(100.0), item(101.0)
+    if not closed:
+        machine.handle(Append([late, early]))
+    assert machine.handle(Expired(100.0)) == []
+    assert kinds(machine.handle(Acked(5, 0))) == [Release, CloseLedger]
+    if closed:
+        assert kinds(machine.handle(LedgerClosed(5, COUNTS))) == [EditClose]
+        machine.handle(Append([late, early]))
+    (failed,) = machine.handle(Expired(100.0))
+    assert (failed.items, type(failed.error)) == ([late], LogError)
+    assert list(machine.items) == [early]
 
 
 @pytest.mark.parametrize("rolling", [False, True])

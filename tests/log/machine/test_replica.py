@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from quire.conf.log import LogOptions
 from quire.log.api import Logs
-from quire.log.machine import driver
+from quire.log.machine import applier, driver
 from quire.log.owner.appending.appends import Position
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import ClientClosed, MetaStore
@@ -46,6 +46,39 @@ async def led(world, name="a", address="", reached=lambda _name: None, kind=Chai
 
 async def created(world, **settings):
     await (await world.logs()).create("a", **settings)
+
+
+def test_what_a_machine_asks_for_while_it_applies_a_record_waits(tmp_path, monkeypatch):
+    """A snapshot holds whole records, and a read sees whole ones, also in a later slice."""
+    monkeypatch.setattr(applier, "SLICE_S", 0.0)
+
+    class Asking(Chain):
+        def apply(self, record):
+            if record.value == b"ask":
+                self.asked = [
+                    Deferred.fromCoroutine(self.replica.snapshot()),
+                    Deferred.fromCoroutine(self.replica.read(lambda _machine: self.applied, "unsafe")),
+                ]
+                self.seen = [each.called for each in self.asked]
+            return super().apply(record)
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            await created(world)
+            _logs, first, machine = await led(world, kind=Asking)
+            machine.replica = first
+            await proposed(first, [b"%d" % each for each in range(300)])
+            assert await proposed(first, [b"x"] * 150 + [b"ask"] + [b"x"] * 150)
+            index, read = await gatherResults(machine.asked)
+            assert machine.seen == [False, False]
+            assert read.value > 450
+            made = Made(Chain)
+            second = await (await world.logs()).replica("a", made)
+            assert made.last.loaded == index
+            assert (made.last.applied, made.last.hash) == (machine.applied, machine.hash)
+            assert second.applied == 601
+
+    run(story)
 
 
 def test_a_replica_s_life(tmp_path):

@@ -205,6 +205,25 @@ def test_a_hook_that_raises_fails_that_append_only(tmp_path):
     run(story)
 
 
+def test_keys_and_headers_are_bytes_under_way(tmp_path):
+    """They fill the window, and share an entry only as far as one may be large."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs(window_bytes=1 << 20, batch_bytes=100_000)
+            await logs.create("a")
+            owner = await logs.own("a")
+            headers = [("h", b"x" * 40_000)]
+            done = [owner.append(b"v", key=b"k" * 1000, headers=headers) for _ in range(20)]
+            assert owner.under_way == (20, 20 * (1 + 1000 + 40_007))
+            await failing(owner.append_many([b"v"] * 7, headers=[headers] * 7), TooManyRequests)
+            assert [each.index for each in await gatherResults(done)] == list(range(20))
+            assert owner.under_way == (0, 0)
+            assert (await owner.append_many([b"v"] * 9, headers=[headers] * 9)).indexes == range(20, 29)
+
+    run(story)
+
+
 def test_a_hook_s_values_are_what_every_reader_gets(tmp_path):
     """With skips in each position, over a publisher that comes between and a takeover; what was told is what is
     there."""

@@ -42,19 +42,28 @@ def test_limits(records, error, said):
         check(records())
 
 
+@pytest.mark.parametrize("time", [1 << 63, -(1 << 63), 1 << 70])
+def test_a_time_has_64_bits(time):
+    """And one of them says that there is none."""
+    with pytest.raises(ValueError, match="more than 64 bits"):
+        check(Records([b"x"], times=[time]))
+
+
 def test_what_may_be_appended():
     """Its bytes are counted; keys, times and headers may be missing one by one."""
     assert check(Records([b"ab", b""], [None, b"k"], [None, 7], [(), (("n", b"v"),)])) == 2
 
 
 def test_a_long_list_is_cut():
-    """By bytes and by count, a single large value stays whole; all columns go with their records."""
+    """By bytes, of keys and headers as well, and by count; a large value stays whole; all columns go with records."""
     values = [b"%04d" % number for number in range(100)]
     keys = [b"%d" % number for number in range(100)]
     pieces = cut(Records(values, keys), 30)
-    assert [len(piece.values) for piece in pieces] == [7] * 14 + [2]
+    assert [len(piece.values) for piece in pieces] == [6, *[5] * 18, 4]
     assert [key for piece in pieces for key in piece.keys] == keys
     assert [len(piece.values) for piece in cut(Records([b"x" * 50] * 2), 30)] == [1, 1]
+    headers = [[("name", b"x" * 20)]] * 4
+    assert [len(piece.values) for piece in cut(Records([b""] * 4, None, None, headers), 70)] == [2, 2]
     many = Records([b""] * (RECORDS_PER_ENTRY_MAX + 1))
     assert [len(piece.values) for piece in cut(many, 1 << 20)] == [RECORDS_PER_ENTRY_MAX, 1]
     assert cut(many, 1 << 20)[0].keys is None

@@ -5,6 +5,7 @@ from random import Random
 import pytest
 from twisted.internet.defer import gatherResults
 
+from quire.log.core.batch import RECORDS_MAX
 from quire.log.owner.appending import producing
 from quire.log.owner.appending.appends import Position
 from quire.metadata.clock import pause
@@ -200,6 +201,54 @@ def test_what_is_no_producer(tmp_path):
             owner = await other.own("a", force=True)
             assert (await owner.append(b"x", producer="p", sequence=1)) == (1, -1, True)
             assert (await owner.append(b"plain")).index == 2
+
+    run(story)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_what_a_hook_refuses_fails_those_of_its_producer_behind_it(tmp_path, together):
+    """In the same entry and in the next ones: a resend finds its place, and what others append is stored."""
+    refuses = [True]
+
+    def hook(_index, _at, _stamp, given):
+        if refuses and b"p1" in given:
+            raise ValueError("not now")
+        return given
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs(batch_bytes=1 << 20 if together else 1)
+            await logs.create("a", dedup=True)
+            owner = await logs.own("a", before_append=hook)
+            await appended(owner, [0])
+            done = [owner.append(b"p%d" % number, producer="p", sequence=number) for number in (1, 2, 3)]
+            done.insert(2, owner.append(b"q0", producer="q", sequence=0))
+            for number in (0, 1, 3):
+                await failing(done[number], ValueError)
+            assert (await done[2]).index == 1
+            refuses.clear()
+            again = [owner.append(b"p%d" % number, producer="p", sequence=number) for number in (1, 2, 3)]
+            assert [(await each).index for each in again] == [2, 3, 4]
+            assert await values(await logs.read("a"), 5) == [b"p0", b"q0", b"p1", b"p2", b"p3"]
+
+    run(story)
+
+
+def test_the_table_is_stored_though_what_comes_with_it_is_refused(tmp_path):
+    """Else all that is behind it would name another entry as the table."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a", dedup=True)
+            owner = await logs.own("a")
+            too_many = [b""] * (RECORDS_MAX + 1)
+            await failing(owner.append_many(too_many, atomic=True, producer="p", first_sequence=0), ValueError)
+            await appended(owner, [0, 1])
+            await owner.close()
+            owner = await (await world.logs()).own("a")
+            assert (await owner.append(b"p1", producer="p", sequence=1)).duplicate
+            assert await values(await logs.read("a"), 2) == [b"p0", b"p1"]
 
     run(story)
 
