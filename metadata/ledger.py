@@ -30,9 +30,14 @@ INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 BOOKIE_ID = re.compile(r"[a-zA-Z0-9:-_.\-]+")
 
 
+def is_bookie_id(name: str) -> bool:
+    """Whether it is a legal bookie id (metadata-rules.md 5.3)."""
+    return BOOKIE_ID.fullmatch(name) is not None and name.lower() != "readonly"
+
+
 def check_bookie_id(bookie: str) -> str:
-    """Returns the id; `ValueError` unless it is a legal bookie id (metadata-rules.md 5.3)."""
-    if not BOOKIE_ID.fullmatch(bookie) or bookie.lower() == "readonly":
+    """Returns the id; `ValueError` unless it is a legal one."""
+    if not is_bookie_id(bookie):
         raise ValueError(f"{bookie!r} is no bookie id: use letters, digits, '.', '-', '_' and ':' (and not 'readonly')")
     return bookie
 
@@ -45,10 +50,10 @@ def no_ledger(uri: str, ledger: int) -> NoSuchLedgerExistsOnMetadataServer:
 def check_ledger_id(ledger: int) -> None:
     """
     Raises `IncorrectParameter` unless 0 <= ledger < 2^63 - 1 (metadata-rules.md 3.1: the highest id is refused
-    everywhere); `TypeError` for no integer.
+    everywhere); `TypeError` for no int, which a store may not take.
     """
-    if not hasattr(ledger, "__index__"):
-        raise TypeError(f"a ledger id is an integer, not {ledger!r}")
+    if not isinstance(ledger, int):
+        raise TypeError(f"a ledger id is an int, not {ledger!r}: int(...) makes one of what is a number")
     if not 0 <= ledger < (1 << 63) - 1:
         raise IncorrectParameter(f"ledger id {ledger} is outside 0 to 2^63 - 2")
 

@@ -24,6 +24,7 @@ from quire.client.core.append.messages import (
     ChannelLost,
     CloseChannel,
     OpenChannel,
+    Refuse,
     SendAdds,
     SetAlarm,
     StopAlarm,
@@ -127,6 +128,9 @@ class AddDriver:
         if not effects:  # of three answers to an add, two
             return
         todo = self._effects
+        if self._performing and type(effects[0]) is Refuse:  # at once: who is answered right now may append under an id
+            self._perform[Refuse](effects[0])  # that is acknowledged
+            return
         todo += effects
         if self._performing:
             return

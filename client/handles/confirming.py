@@ -14,6 +14,7 @@ from typing import Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from quire.client.core.append.machine import AppendMachine
 from quire.client.core.append.messages import Fatal, Forced
@@ -158,15 +159,17 @@ class Confirming:
         if self._interval_ms and not self._stopped:
             self._timer = self._clock.callLater(self._interval_ms / 1000, self._send_lac)
 
+    def _not_sent(self, failure: Failure, lac: int) -> None:
+        """It is sent again the next time."""
+        self._log.debug("ledger {ledger}: {why}", ledger=self.id, why=failure.getErrorMessage())
+        self._lac_sent = min(self._lac_sent, lac - 1)
+
     def _send_lac(self) -> None:
         """Sends the last add confirmed unless adds have carried it, or news of it, since the last call: best effort."""
         self._timer = None
         lac, carried = self._machine.lac, self._machine.carried
         if carried <= self._lac_sent < lac:
             self._lac_sent = lac
-            sending = Deferred.fromCoroutine(self.write_lac())
-            sending.addErrback(
-                lambda failure: self._log.debug("ledger {ledger}: {why}", ledger=self.id, why=failure.getErrorMessage())
-            )
+            Deferred.fromCoroutine(self.write_lac()).addErrback(self._not_sent, lac)
         self._lac_sent = max(self._lac_sent, carried)
         self._set_timer()

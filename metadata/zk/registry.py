@@ -24,6 +24,7 @@ from twisted.python.failure import Failure
 
 from quire.metadata.clock import Reactor, pause
 from quire.metadata.formats import service_info
+from quire.metadata.ledger import is_bookie_id
 from quire.metadata.store import (
     BookieList,
     BookieRegistered,
@@ -104,6 +105,7 @@ class BookieRegistry:
         self._wakening: Deferred[None] | None = None
         # callers that wait for the reading of the two listings that is under way
         self._readers: list[Deferred[BookieList]] = []
+        self._others: set[str] = set()  # what is registered and no bookie, and was told
         self._queueing: set[Deferred[None]] = set()  # registrations that wait for another session to end
         self._own: dict[str, Own] = {}
         self._lost = lost
@@ -286,7 +288,8 @@ class BookieRegistry:
             except NoNode:
                 await self.make_read_only_list()
                 nodes, stat = await self._session.listing(listing.path, changed if watching else None)
-            names = [name for name in nodes if name != READ_ONLY]
+            names = [name for name in nodes if is_bookie_id(name)]
+            self._tell_of_others({*nodes} - {*names, READ_ONLY})
             listing.cleared = stat.cversion - (len(nodes) - len(names)) + len(names)
             if not spent and listing.infos is infos:
                 listing.names = names
@@ -299,6 +302,12 @@ class BookieRegistry:
         reading = [self._info(f"{listing.path}/{name}", name, infos, watching) for name in missing]
         read = await together([Deferred.fromCoroutine(each) for each in reading])
         return found | {name: info for name, info in zip(missing, read, strict=True) if info is not None}
+
+    def _tell_of_others(self, names: set[str]) -> None:
+        """No ledger can name these, so they are on no list."""
+        for name in sorted(names - self._others):
+            log.warn("{name!r} is registered as a bookie, and is no bookie id: it is passed over", name=name)
+        self._others |= names
 
     async def _info(self, path: str, bookie: str, infos: dict[str, ServiceInfo], watching: bool) -> ServiceInfo | None:
         """What a bookie announces; put into `infos` for as long as its watch is silent."""

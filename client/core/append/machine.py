@@ -347,7 +347,7 @@ class AppendMachine(Sending):
     def _return(self, candidates: frozenset[str], effects: list[Effect]) -> None:
         """Takes back those that are out and among the candidates; if others are, changes the ensemble for the rest."""
         out = self._ensemble.standing(Standing.OUT)
-        if not out:
+        if not out or self.deferred_sync:  # what it missed could not be made durable later (D15)
             return
         fixed = self.limits.delay_change or self.limits.keep_ensemble or 0 <= self.limits.changes_max <= self.changes
         if candidates - set(self.bookies) and not fixed:

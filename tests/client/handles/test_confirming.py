@@ -3,6 +3,7 @@
 import pytest
 
 from quire.protocol.errors import (
+    BookieHandleNotAvailable,
     LedgerClosed,
     Timeout,
     Write,
@@ -24,6 +25,44 @@ def test_deferred_sync_confirms_by_force():
     cluster.succeed(writer.close())
     metadata = cluster.metadata(writer.id)
     assert (metadata.last_entry, metadata.length) == (2, 6), "what was not forced is dropped by the close"
+
+
+def test_d15_a_bookie_that_failed_is_not_back_when_changes_are_allowed():
+    """The switch is turned for it as for others: it lost what was not synced, and a force never succeeds."""
+    cluster = FakeCluster()
+    client = cluster.client(delay_ensemble_change=True)
+    writer = cluster.succeed(client.create_ledger(write_flags="DEFERRED_SYNC"))
+    cluster.succeed(writer.append(b"acknowledged"))
+    cluster.kill("b0")
+    cluster.spin(2)
+    cluster.bookies["b0"].ledgers.pop(writer.id)
+    cluster.restart("b0")
+    client.disable_ensemble_change(False)
+    cluster.spin(100)
+    assert writer.bookies_out == ("b0",)
+    with pytest.raises(BookieHandleNotAvailable):
+        cluster.succeed(writer.force())
+    assert writer.last_add_confirmed == -1
+
+
+def test_an_explicit_lac_that_was_refused_is_sent_again():
+    """By itself, at the next time."""
+    cluster = FakeCluster()
+    writer = created(cluster, options={"explicit_lac_interval_ms": 100})
+    refused = []
+
+    def judge(request):
+        if request.op == "write lac" and len(refused) < 3:
+            refused.append(request)
+            return BookieHandleNotAvailable.code
+        return "pass"
+
+    cluster.judge = judge
+    cluster.succeed(writer.append_many([b"a", b"b"]))
+    cluster.spin(1)
+    assert len(refused) == 3
+    reader = cluster.succeed(cluster.client().open_ledger(writer.id, recover=False))
+    assert cluster.succeed(reader.read_last_confirmed()) == 1
 
 
 def test_d15_a_force_over_another_connection_ends_the_writer():

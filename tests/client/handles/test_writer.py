@@ -18,6 +18,30 @@ from tests.client.fakes.ledgers import created, ensemble
 # Appending.
 
 
+def test_an_append_from_a_callback_is_refused_as_any_other():
+    """The id was acknowledged in the same moment, or the ledger is closed; nothing of what was refused is answered."""
+    cluster = FakeCluster()
+    told = []
+
+    def noted(done):
+        done.addCallbacks(told.append, lambda failure: told.append(failure.type))
+
+    writer = created(cluster, advanced=True)
+    writer.append_at(0, b"first").addCallback(lambda _id: noted(writer.append_at(0, b"other")))
+    cluster.spin(1)
+    assert told == [DuplicateEntryId]
+    told.clear()
+    deferred = created(cluster, write_flags="DEFERRED_SYNC")
+
+    def closes(_ids):
+        deferred.close()
+        noted(deferred.append(b"x"))
+
+    deferred.append_many([b"a", b"b", b"c"]).addCallback(closes)
+    cluster.spin(1)
+    assert told == [LedgerClosed]
+
+
 def test_each_append_fires_once_in_order():
     """Deferreds of single and multiple appends fire in the order of their entries."""
     cluster = FakeCluster()

@@ -5,6 +5,7 @@ from kazoo.client import KazooClient
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.task import Clock
 from twisted.internet.threads import deferToThread
+from twisted.logger import capturedLogs, formatEvent
 
 from quire.metadata.clock import pause
 from quire.metadata.formats import service_info
@@ -363,6 +364,22 @@ def test_the_list_of_read_only_bookies_is_no_bookie_that_came():
     first = outcome(scene.registry.bookies())[0]
     assert READ_ONLY in scene.session.nodes
     assert outcome(scene.registry.bookies())[0].follows(first)
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_what_is_no_bookie_id_is_on_no_list(watched):
+    """No ledger can name it; the count of changes does not know it, and it is told once."""
+    scene = Scene()
+    ask = scene.registry.known if watched else scene.registry.bookies
+    scene.session.put(f"{WRITABLE}/a:1", service_info.encode(HERE), 9)
+    first = outcome(ask())[0]
+    scene.session.put(f"{WRITABLE}/not an id", service_info.encode(HERE), 9)
+    with capturedLogs() as events:
+        second = outcome(ask())[0]
+        outcome(scene.registry.bookies())
+    assert second == BookieList({"a:1": HERE}, {})
+    assert second.follows(first)
+    assert ["not an id" in formatEvent(event) for event in events] == [True]
 
 
 def test_who_came_and_went_while_the_connection_was_lost_is_told_of(lossy, zookeeper_place):
