@@ -1,23 +1,26 @@
 """
 The entry point of `quire`: finds the sub-command, runs it, and turns what went wrong into one line and an exit status.
 
-Knows: the names of the sub-commands and where each lives; exit status 0 done, 1 failed, 2 wrong usage.
+Knows: the names of the sub-commands and where each lives; exit status 0 done, 1 failed, 2 wrong usage, 130 interrupted;
+what becomes of standard streams that are closed or can't be written.
 Does not know: what they do.  A sub-command's module is imported only when it is asked for, so that `quire --help` is
 quick and the bookie's process carries nothing it does not need.
 """
 
 import difflib
+import io
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 # SPDX-License-Identifier: Apache-2.0
 
 
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
+STANDARD_OUTPUT = "standard output"  # as errors name it
 
 
 class Command(NamedTuple):
@@ -65,11 +68,44 @@ EXAMPLES = """Examples:
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs `quire` with the process's arguments and exits."""
+    open_streams()
     code = status(list(sys.argv[1:] if argv is None else argv))
     if code == INTERRUPTED:  # Python gives the signals back as it ends: another one would decide the status
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(code)
+
+
+def open_streams() -> None:
+    """
+    Makes descriptors 0 to 2 fit to be used: one that the caller closed becomes the null device, or else the next file
+    or socket would get its number.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, os.O_RDWR)  # the lowest that is free, which is the closed one
+            os.set_inheritable(number, True)  # a daemon's process takes our place
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
+    given = sys.stdout
+    buffer = io.BufferedWriter(StandardOutput(1, "w", closefd=False))
+    line_buffering = given.isatty()
+    sys.stdout = io.TextIOWrapper(buffer, given.encoding, given.errors, line_buffering=line_buffering)
+
+
+class StandardOutput(io.FileIO):
+    """Its errors name it."""
+
+    def write(self, data: Any, /) -> Any:
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = STANDARD_OUTPUT
+            raise
+
+
+def end_output() -> None:
+    """There is nowhere to write to any more, not even at the interpreter's own flush."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def status(argv: list[str]) -> int:
@@ -80,11 +116,11 @@ def status(argv: list[str]) -> int:
     except KeyboardInterrupt:
         return complain(INTERRUPTED, "interrupted")
     except BrokenPipeError:
-        # The reader of our output has gone (`… | head`): there is no one left to write to, not even at the
-        # interpreter's own flush.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        end_output()  # its reader has gone (`… | head`)
         return FAILED
     except Exception as error:
+        if isinstance(error, OSError) and error.filename == STANDARD_OUTPUT:
+            end_output()
         from quire.tools.failures import explained
 
         failure = explained(error)

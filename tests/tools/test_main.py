@@ -1,8 +1,10 @@
 """The entry point: help, usage, exit statuses, and what it does not import."""
 
 import re
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -174,6 +176,27 @@ def test_a_closed_pipe_ends_quietly() -> None:
     assert pipe.wait(60) == 1
     assert pipe.stderr.read() == b""
     pipe.stderr.close()
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_standard_streams_that_are_closed(tmp_path: Path, closed: str) -> None:
+    """Are the null device: what the command opens gets other numbers, and what it does is done."""
+    words = shlex.join([*COMMAND, "metadata", "init", "--metadata", f"sqlite://{tmp_path}/metadata.db"])
+    done = subprocess.run(
+        ["sh", "-c", f"{words} {closed}"], check=False, capture_output=True, timeout=60, env=environment()
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert bool(done.stdout) == (">&-" not in closed.split())
+    assert ok("metadata", "show", metadata=f"sqlite://{tmp_path}/metadata.db")
+
+
+def test_an_output_that_takes_nothing_is_named() -> None:
+    """Once, also where what is left is written at the end."""
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*COMMAND, "--help"], stdout=full, stderr=subprocess.PIPE, check=False, timeout=60, env=environment()
+        )
+    assert (done.returncode, done.stderr) == (1, b"quire: standard output: No space left on device\n")
 
 
 def test_an_error_without_an_explanation_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

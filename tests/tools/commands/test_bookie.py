@@ -6,6 +6,7 @@ commands beside it.
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -19,7 +20,7 @@ import pytest
 from quire.tools.commands.bookie import as_cells
 from tests.bookie.fakes.wires import KEY, adds, read
 from tests.tools.bookie_process import WAIT_S, Cluster
-from tests.tools.command import environment
+from tests.tools.command import COMMAND, environment
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -119,6 +120,18 @@ def test_detached_with_a_pid_file(cluster: Cluster) -> None:
     assert "no running bookie" in cluster.quire("bookie", "stop", "--pidfile", str(pidfile), status=1), (
         "we are no bookie, so we are not signalled"
     )
+
+
+def test_a_start_and_a_stop_without_standard_output(cluster: Cluster) -> None:
+    """Are done all the same, and their status says so."""
+    quire, pidfile = shlex.join([*COMMAND, "bookie"]), cluster.path / "pid"
+    start = f"{quire} start --conf {cluster.conf} --daemon --pidfile {pidfile} <&- >&-"
+    stop = f"{quire} stop --pidfile {pidfile} >&-"
+    ends = [
+        subprocess.run(["sh", "-c", each], check=False, capture_output=True, timeout=WAIT_S) for each in (start, stop)
+    ]
+    assert [(end.returncode, end.stderr) for end in ends] == [(0, b"")] * 2
+    assert not pidfile.exists()
 
 
 def test_cookies_and_format(cluster: Cluster) -> None:
