@@ -112,7 +112,7 @@ ROOMS: dict[str, dict[str, str]] = {
         *["session discovered", "jobs"],
     ),
     "tools": rows(
-        "process_reactor",
+        "process_reactor stopping",
         "daemons load terminal",
         "local_cluster",
         "commands",

@@ -232,9 +232,11 @@ def run(
     from twisted.logger import Logger
 
     from quire.metadata.clock import steady
+    from quire.tools.stopping import stop_once
 
     reactor = cast("ProcessReactor", global_reactor)
     steady(reactor)
+    stop_once(reactor)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     share_memory()
     begin_logging(log_file(arguments.log) if arguments.daemon else sys.stderr)

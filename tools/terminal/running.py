@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
-from twisted.internet.error import ReactorNotRunning
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from quire.metadata.clock import Clock, steady
 from quire.protocol.errors import MetaStore
+from quire.tools.stopping import stop_once
 from quire.tools.terminal.options import client_options
 
 if TYPE_CHECKING:
@@ -54,18 +54,10 @@ def run(work: "Callable[[ProcessReactor], Awaitable[T]]") -> T:
 
     reactor = cast("ProcessReactor", global_reactor)
     steady(reactor)
+    stop_once(reactor)
     started: list[Deferred[T]] = []
     outcome: list[T | Failure] = []
     ended: Deferred[None] = Deferred()
-    stopping: list[bool] = []
-    halt = reactor.stop
-
-    def stop() -> None:
-        if not stopping:  # a second signal finds it stopping, and may be under way before the first is seen
-            halt()
-            stopping.append(True)
-
-    reactor.stop = stop  # type: ignore[method-assign]
 
     async def whole() -> T:
         return await work(reactor)
@@ -73,10 +65,7 @@ def run(work: "Callable[[ProcessReactor], Awaitable[T]]") -> T:
     def end(result: T | Failure) -> None:
         outcome.append(result)
         ended.callback(None)
-        try:
-            stop()
-        except ReactorNotRunning:  # ended before the reactor's first turn
-            reactor.callLater(0, stop)
+        reactor.stop()
 
     def interrupted() -> Deferred[None] | None:
         if ended.called or not started:
@@ -97,7 +86,7 @@ def run(work: "Callable[[ProcessReactor], Awaitable[T]]") -> T:
     result = outcome[0]
     if isinstance(result, Failure):
         assert result.value is not None
-        if stopping and isinstance(result.value, CancelledError):
+        if isinstance(result.value, CancelledError):
             raise KeyboardInterrupt
         raise result.value
     return result

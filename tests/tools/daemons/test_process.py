@@ -121,3 +121,31 @@ def test_the_collector_is_seldom_asked_during_the_start_and_not_at_all_for_what_
     words = [sys.executable, "-c", textwrap.dedent(program)]
     found = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, check=True)
     assert found.stdout.split() == ["True", "True", "True", "0"]
+
+
+def test_two_signals_in_one_turn_stop_it_once() -> None:
+    """As `timeout` sends them, to a process and to its group: the log has no fault."""
+    program = """
+        import os, signal
+        from argparse import Namespace
+        from quire.tools.daemons import process
+
+        class Service:
+            ending = None
+
+            def __init__(self, reactor):
+                pass
+
+            def begin(self):
+                os.kill(os.getpid(), signal.SIGTERM)
+                os.kill(os.getpid(), signal.SIGINT)
+
+            def stop(self):
+                print("stopped")
+
+        print(process.run(Namespace(daemon=False, stop_with_stdin=False), [], Service))
+        """
+    words = [sys.executable, "-c", textwrap.dedent(program)]
+    found = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, check=True)
+    assert found.stdout.split() == ["stopped", "0"]
+    assert "ReactorNotRunning" not in found.stderr
