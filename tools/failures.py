@@ -5,6 +5,7 @@ Knows: which errors are a user's to act on, and a next step for each kind.
 Does not know: any command.  An error that is not listed here is a fault of ours, and keeps its traceback.
 """
 
+from quire.metadata.store import CookieExists, CookieNotFound
 from quire.protocol import errors
 from quire.protocol.log_errors import AppendUnknown, LogFenced, LogTrimmed, NotOwner
 from quire.tools.local_cluster.zookeeper import ZooKeeperFailed, ZooKeeperMissing
@@ -32,12 +33,14 @@ NEXT_STEP: tuple[tuple[type[errors.LedgerError], str], ...] = (
     (errors.LedgerRecovery, "`quire ledger recover` may be run again when more of its bookies are up"),
     (errors.DigestMatch, "`quire ledger check` shows which copies are damaged"),
     (errors.MetaStoreRefused, "docs/security.md says how ZooKeeper is told who we are"),
-    (errors.MetaStore, "check --metadata and whether the store is up"),
-    (errors.ZK, "check --metadata and whether the store is up"),
+    (CookieExists, "`quire cookie show` prints it"),
+    (CookieNotFound, "`quire bookie list` shows the bookies that are known"),
     (errors.BookieHandleNotAvailable, "`quire bookie list` shows those that are up"),
     (errors.Timeout, "`quire bookie list` shows those that are up"),
     (errors.DataUnknown, "`quire ledger check` shows which copies are missing"),
 )
+
+STORE_DOWN = "check --metadata and whether the store is up"
 
 
 def explained(error: BaseException) -> tuple[int, str] | None:
@@ -48,6 +51,8 @@ def explained(error: BaseException) -> tuple[int, str] | None:
         name = type(error).__name__
         text = str(error)
         step = next((step for kind, step in NEXT_STEP if isinstance(error, kind)), None)
+        if type(error) in {errors.MetaStore, errors.ZK}:  # those below them are answers of a store that is up
+            step = STORE_DOWN
         # A message that already names a command to run needs no second one.
         hint = f"; {step}" if step and "`quire " not in text and step not in text else ""
         return FAILED, f"{name}: {text or 'no more is known'} (code {error.code}){hint}"

@@ -51,6 +51,7 @@ from quire.security.opening import credentials, http_credentials
 
 SAY_WAITING_S = 1.0  # a registration that takes longer is logged
 BACKLOG = 1024  # connections that the kernel holds until they are accepted
+PORT_KEY, HTTP_PORT_KEY = "bookiePort", "prometheusStatsHttpPort"
 # What a start fails with; the text says what to do.
 START_FAILURES = (BookieFailed, ids.IdentityError, StorageError, LedgerError, OSError)
 
@@ -65,8 +66,11 @@ class StorageListener:
         self.failed, self.read_only = failed, read_only
 
 
-def bound_socket(host: str, port: int) -> socket.socket:
-    """A TCP socket that has its port and refuses connections until it listens.  `BookieFailed` names the address."""
+def bound_socket(host: str, port: int, key: str) -> socket.socket:
+    """
+    A TCP socket that has its port and refuses connections until it listens.  `BookieFailed` names the address, and the
+    key that sets the port.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
@@ -74,7 +78,9 @@ def bound_socket(host: str, port: int) -> socket.socket:
         made.bind((host, port))
     except OSError as failure:
         made.close()
-        raise BookieFailed(f"{host}:{port} can't be listened on: {failure.strerror or failure}") from failure
+        raise BookieFailed(
+            f"{host}:{port} can't be listened on: {failure.strerror or failure}; {key} sets the port"
+        ) from failure
     return made
 
 
@@ -149,7 +155,7 @@ class Bookie:
     async def _identify(self, instance_id: str) -> tuple[Mapping[str, str], Sequence[str]]:
         """Its port, its id, its directories: those that it must do without, and why; those that it has lost."""
         options = self.options
-        self._socket = bound_socket(ids.listening_address(options), options.port)
+        self._socket = bound_socket(ids.listening_address(options), options.port, PORT_KEY)
         self._closers.append(self._socket.close)
         self.port = self._socket.getsockname()[1]
         self.host = ids.own_host(options)
@@ -250,7 +256,7 @@ class Bookie:
             self._paths,
             self._http_credentials,
         )
-        http = bound_socket(options.metrics_host, options.metrics_port)
+        http = bound_socket(options.metrics_host, options.metrics_port, HTTP_PORT_KEY)
         self.http_port = http.getsockname()[1]
         self._listen(self._reactor.adoptStreamPort, http, server, server.abort_all)
         lobby = Lobby(self._reactor)

@@ -3,6 +3,7 @@
 import pytest
 
 from quire.conf.properties import ConfigurationError
+from quire.metadata.store import CookieNotFound, WrongCluster
 from quire.protocol import errors
 from quire.tools.failures import NEXT_STEP, explained
 from quire.tools.local_cluster.zookeeper import ZooKeeperFailed, ZooKeeperMissing
@@ -41,6 +42,13 @@ def test_next_steps_are_reachable() -> None:
     kinds = [kind for kind, _ in NEXT_STEP]
     for index, kind in enumerate(kinds):
         assert not any(issubclass(kind, before) for before in kinds[:index])
+
+
+def test_what_a_store_answers_does_not_blame_it() -> None:
+    """It is up; only what no store answered points to it."""
+    assert "whether the store is up" in (explained(errors.MetaStore("no answer")) or (0, ""))[1]
+    assert "whether the store is up" not in (explained(WrongCluster("it is another")) or (0, ""))[1]
+    assert "`quire bookie list`" in (explained(CookieNotFound("foo has no cookie")) or (0, ""))[1]
 
 
 def test_a_file_error_names_the_file() -> None:

@@ -260,7 +260,7 @@ def check(
         return
     from quire.bookie.files import Files
     from quire.bookie.lifecycle import ids, start_check
-    from quire.bookie.lifecycle.bookie import bound_socket
+    from quire.bookie.lifecycle.bookie import HTTP_PORT_KEY, PORT_KEY, bound_socket
     from quire.bookie.lifecycle.contract import BookieFailed
     from quire.bookie.lifecycle.disks import check_disks
     from quire.conf.bookie import BookieOptions
@@ -280,11 +280,8 @@ def check(
         new = await start_check.check(store, options, bookie, cluster, files, write=False)
         found = (await store.bookies()).find(bookie)
         if found is None:
-            for host, port in (
-                (ids.listening_address(options), options.port),
-                (options.metrics_host, options.metrics_port),
-            ):
-                bound_socket(host, port).close()
+            bound_socket(ids.listening_address(options), options.port, PORT_KEY).close()
+            bound_socket(options.metrics_host, options.metrics_port, HTTP_PORT_KEY).close()
         return {"bookie": bookie, "cluster": cluster, "new": new, "running": found is not None}
 
     try:

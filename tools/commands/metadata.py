@@ -228,12 +228,15 @@ async def accept_state(store: MetadataStore, cluster: str, unheard: bool) -> dic
             "show` prints its id"
         )
     if not shown["set_back"]:
-        raise MetaStore(f"no bookie has found {store.uri} to be behind what it saw: there is nothing to accept")
+        raise MetaStore(
+            f"no bookie has found {store.uri} to be behind what it saw: there is nothing to accept; `quire metadata "
+            "set-back` shows it when one has"
+        )
     counting = [bookie for bookie, seen in shown["bookies"].items() if seen["unknown_ledgers"] is None]
     if (shown["unheard"] or counting) and not unheard:
         raise MetaStore(
             f"{', '.join(shown['unheard'] + counting)} did not say yet what {store.uri} lacks; nothing was accepted. "
-            "Start those that are down and try again in 10 s; with --unheard they are left out"
+            "Start those that are down (`quire bookie list`) and try again in 10 s; with --unheard they are left out"
         )
     for _ in range(ACCEPTS_MAX):
         await store.raise_ledger_ids(shown["ledgers_seen"])

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from quire.tools.daemons.process import Kind, is_running
+from quire.tools.daemons.process import KINDS, Kind, is_running
 from quire.tools.terminal import output
 from quire.tools.terminal.options import refused
 
@@ -39,8 +39,13 @@ def end(kind: Kind, pidfile: Path, timeout: float, json_wanted: bool) -> None:
         text = pidfile.read_text(encoding="ascii").strip()
     except FileNotFoundError:
         raise refused(f"{pidfile} does not exist: no {kind.name} runs under it") from None
-    if not text.isdecimal() or not is_running(int(text), kind):
+    running = next((each for each in KINDS if text.isdecimal() and is_running(int(text), each)), None)
+    if running is None:
         raise refused(f"{pidfile} names process {text!r}, which is no running {kind.name}; remove the file")
+    if running != kind:
+        raise refused(
+            f"{pidfile} is that of a running {running.name}; `{running.command} stop --pidfile {pidfile}` stops it"
+        )
     pid = int(text)
     os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + timeout

@@ -48,6 +48,7 @@ class Kind(NamedTuple):
 BOOKIE = Kind("bookie", "quire.tools.daemons.bookie", "quire bookie")
 HOST = Kind("host of bookies", "quire.tools.host.daemon", "quire host")
 AUTORECOVERY = Kind("AutoRecovery", "quire.tools.daemons.autorecovery", "quire autorecovery")
+KINDS = BOOKIE, HOST, AUTORECOVERY
 
 
 class Ending(NamedTuple):
@@ -123,15 +124,41 @@ def lived(
             detached = detach(arguments.log, kind)
             if detached is not None:
                 return detached
-        if arguments.pidfile:
-            Path(arguments.pidfile).write_text(f"{os.getpid()}\n", encoding="ascii")
     except OSError as failure:
-        return complain(FAILED, f"{failure.filename}: {failure.strerror}" if failure.filename else str(failure))
+        return complain(FAILED, os_text(failure))
+    ending = kept(arguments, warnings, make, reloads)
+    if ending is None:
+        return 0
+    code = WRONG_USAGE if ending.wrong_usage else FAILED
+    if arguments.daemon:
+        with suppress(BrokenPipeError):  # the first process has had its ready line
+            os.write(sys.stdout.fileno(), f"{code} {' '.join(ending.reason.splitlines())}\n".encode())
+    return complain(code, ending.reason)  # the last line that is written
+
+
+def kept(
+    arguments: argparse.Namespace,
+    warnings: Sequence[str],
+    make: "Callable[[ProcessReactor], Service]",
+    reloads: bool,
+) -> Ending | None:
+    """One run under its pid file, which is removed at its end."""
+    if not arguments.pidfile:
+        return run(arguments, warnings, make, reloads)
+    pidfile = Path(arguments.pidfile)
+    try:
+        pidfile.write_text(f"{os.getpid()}\n", encoding="ascii")
+    except OSError as failure:
+        return Ending(os_text(failure))
     try:
         return run(arguments, warnings, make, reloads)
     finally:
-        if arguments.pidfile:
-            Path(arguments.pidfile).unlink(missing_ok=True)
+        pidfile.unlink(missing_ok=True)
+
+
+def os_text(failure: OSError) -> str:
+    """What went wrong, with the file where there is one."""
+    return f"{failure.filename}: {failure.strerror}" if failure.filename else str(failure)
 
 
 def check_pidfile(path: str | None, kind: Kind) -> None:
@@ -157,7 +184,7 @@ def is_running(pid: int, kind: Kind) -> bool:
 def detach(log: str, kind: Kind) -> int | None:
     """
     Goes on in a process of its own session whose output goes to `log`: None there.  In the first process it waits for
-    the ready line, prints it and gives the exit status.
+    the ready line, prints it and gives the exit status; or for the status and the reason of one that did not start.
     """
     Path(log).parent.mkdir(parents=True, exist_ok=True)
     log_handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -165,10 +192,13 @@ def detach(log: str, kind: Kind) -> int | None:
     if os.fork():
         os.close(here)
         with os.fdopen(there, "rb") as lines:
-            ready = lines.readline()
-        if not ready:
+            said = lines.readline().decode()
+        if not said:
             return complain(FAILED, f"{kind.name} did not start; {log} says why")
-        sys.stdout.write(ready.decode())
+        code, _, reason = said.rstrip("\n").partition(" ")
+        if code.isdecimal():
+            return complain(int(code), f"{kind.name} did not start: {reason}; its log is {log}")
+        sys.stdout.write(said)
         sys.stdout.flush()
         os._exit(0)
     os.setsid()
@@ -223,8 +253,11 @@ def run(
     warnings: Sequence[str],
     make: "Callable[[ProcessReactor], Service]",
     reloads: bool = False,
-) -> int:
-    """Serves until a signal, a fault, or the end of standard input.  With `reloads`, SIGHUP has files read again."""
+) -> Ending | None:
+    """
+    Serves until a signal, a fault, or the end of standard input; returns why it ended by itself, if it did.  With
+    `reloads`, SIGHUP has files read again.
+    """
     gc.set_threshold(*GC_THRESHOLDS)  # now, for the start makes most objects
     # Twisted loads OpenSSL wherever it is installed; a daemon without TLS does not need those 12 MB.
     cast(dict[str, Any], sys.modules).setdefault("OpenSSL", None)
@@ -252,10 +285,7 @@ def run(
     elif arguments.daemon:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     reactor.run()
-    ending = service.ending
-    if ending is None:
-        return 0
-    return complain(WRONG_USAGE if ending.wrong_usage else FAILED, ending.reason)  # the last line that is written
+    return service.ending
 
 
 def share_memory() -> None:

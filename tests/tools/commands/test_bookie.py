@@ -83,8 +83,8 @@ def test_the_life_of_a_bookie(cluster: Cluster) -> None:
 
 def test_detached_with_a_pid_file(cluster: Cluster) -> None:
     """
-    `--daemon` returns when the bookie serves; a second one is refused; `stop` waits for the end and the file goes with
-    the process.
+    `--daemon` returns when the bookie serves; one that can't says why; a second one is refused; `stop` waits for the
+    end and the file goes with the process.
     """
     pidfile, log = cluster.path / "pid", cluster.path / "log"
     arguments = (
@@ -101,6 +101,14 @@ def test_detached_with_a_pid_file(cluster: Cluster) -> None:
     assert cluster.quire(*arguments).startswith("ready one 127.0.0.1:")
     try:
         assert "which is a running bookie" in cluster.quire(*arguments, status=1)
+        for more, code, reason in (
+            ((str(cluster.path / "none" / "pid"),), 1, "none/pid: No such file or directory"),
+            ((str(cluster.path / "other"),), 1, "another bookie runs on this directory"),
+            ((str(cluster.path / "other"), "--metadata", "what://ever"), 2, "metadata URI 'what://ever'"),
+        ):
+            line = cluster.quire(*arguments, "--pidfile", *more, status=code).splitlines()[-1]
+            assert "bookie did not start: " in line
+            assert reason in line
         second = cluster.start("--pidfile", str(cluster.path / "other"))
         assert "another bookie runs on this directory" in second.failed()
         assert json.loads(cluster.quire("bookie", "readonly", "one", "on", "--json"))["read_only"] is True
@@ -168,7 +176,7 @@ def test_a_check_tries_the_ports(cluster: Cluster) -> None:
         port = taken.getsockname()[1]
         for key in ("bookiePort", "prometheusStatsHttpPort"):
             said = cluster.quire("bookie", "check", "--conf", str(cluster.conf), status=1, **{f"BK_{key}": str(port)})
-            assert f"127.0.0.1:{port} can't be listened on: Address already in use" in said
+            assert f"127.0.0.1:{port} can't be listened on: Address already in use; {key} sets the port" in said
     assert json.loads(cluster.quire("bookie", "check", "--conf", str(cluster.conf), "--json"))["new"] is True
     bookie = cluster.start()
     own = {"BK_bookiePort": bookie.ready()[3], "BK_prometheusStatsHttpPort": bookie.metrics.split(":")[2].split("/")[0]}

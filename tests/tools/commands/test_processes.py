@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from quire.tools.commands.processes import end
-from quire.tools.daemons.process import BOOKIE
+from quire.tools.daemons.process import BOOKIE, HOST
 from tests.tools.bookie_process import WAIT_S
 
 # SPDX-License-Identifier: Apache-2.0
@@ -33,7 +33,7 @@ def test_the_process_is_replaced(tmp_path: Path) -> None:
 
 
 def test_an_end_waits_until_the_process_is_gone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One that takes its time is waited for; one that takes too long is named, and not killed."""
+    """One that takes its time is waited for; one that takes too long or is of another kind is named, not killed."""
     path = tmp_path / "pid"
     program = (
         "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: None); print(1, flush=True); sys.stdin.read()"
@@ -47,4 +47,7 @@ def test_an_end_waits_until_the_process_is_gone(tmp_path: Path, capsys: pytest.C
             end(BOOKIE, path, 0.0, False)
         assert "still runs after 0 s" in capsys.readouterr().err
         assert process.poll() is None
+        with pytest.raises(typer.Exit):
+            end(HOST, path, 0.0, False)
+        assert f"a running bookie; `quire bookie stop --pidfile {path}` stops it" in capsys.readouterr().err
         process.communicate(timeout=WAIT_S)

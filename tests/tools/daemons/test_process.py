@@ -120,7 +120,7 @@ def test_the_collector_is_seldom_asked_during_the_start_and_not_at_all_for_what_
         """
     words = [sys.executable, "-c", textwrap.dedent(program)]
     found = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, check=True)
-    assert found.stdout.split() == ["True", "True", "True", "0"]
+    assert found.stdout.split() == ["True", "True", "True", "None"]
 
 
 def test_two_signals_in_one_turn_stop_it_once() -> None:
@@ -147,5 +147,5 @@ def test_two_signals_in_one_turn_stop_it_once() -> None:
         """
     words = [sys.executable, "-c", textwrap.dedent(program)]
     found = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, check=True)
-    assert found.stdout.split() == ["stopped", "0"]
+    assert found.stdout.split() == ["stopped", "None"]
     assert "ReactorNotRunning" not in found.stderr
