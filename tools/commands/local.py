@@ -49,8 +49,8 @@ def local(
     """
     Starts a cluster on this machine and keeps it until Ctrl-C or SIGTERM.
 
-    Prints the metadata URI and the bookies first. DIR keeps ports and configurations: a restart reuses them and the
-    data. The bookies are children of this process and stop when it ends, however it ends.
+    Prints the metadata URI and the bookies first. DIR, new or empty at the first start, keeps ports and configurations:
+    a restart reuses them and the data. The bookies are children of this process and stop when it ends, however it ends.
 
     \b
     Examples:

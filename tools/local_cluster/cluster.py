@@ -119,7 +119,8 @@ class LocalRecovery(LocalProcess):
 
 class LocalCluster:
     """
-    Bookies and their metadata store in `directory`.  A directory that holds a cluster already is started as it was.
+    Bookies and their metadata store in `directory`, which is new or empty.  One that holds a cluster already is started
+    as it was.
 
     `options` are keys for every new bookie's configuration, `tick_ms` a ZooKeeper's unit of time; `autorecovery` runs
     one process of it beside them, `tls` gives all of them certificates.  Raises `Usage` when what is asked does not fit
@@ -142,6 +143,8 @@ class LocalCluster:
         self.tick_ms = tick_ms
         self.zookeeper: ZooKeeper | None = None
         saved = self._saved()
+        if saved is None and self.directory.is_dir() and any(self.directory.iterdir()):
+            raise Usage(f"{self.directory} is not empty and holds no cluster; give another --dir")
         held = saved["ports"] if saved else []
         kind = saved["metadata"] if saved else metadata or "sqlite"
         if metadata is not None and kind != metadata:

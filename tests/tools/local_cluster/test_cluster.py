@@ -53,6 +53,14 @@ def test_a_new_cluster_has_four_bookies_unless_it_is_said(tmp_path: Path) -> Non
         LocalCluster(tmp_path / "c", 0)
 
 
+def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
+    """Nothing is written into it; an empty one is taken."""
+    assert len(LocalCluster(tmp_path).bookies) == 4
+    (tmp_path / "passwd").touch()
+    with pytest.raises(Usage, match="is not empty and holds no cluster"):
+        LocalCluster(tmp_path)
+
+
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     """Nothing is started over it."""
     (tmp_path / "cluster.json").write_text("{")
