@@ -8,22 +8,20 @@ Safety: read, tail, show and check never fence: they can be run beside a writer.
 away from its writer, and says so.
 """
 
-import os
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from twisted.internet.defer import CancelledError
 
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.records import RecordStore
 from quire.metadata.store import MetadataStore, NoCluster, WrongCluster
-from quire.protocol.errors import MetadataSerialization
+from quire.protocol.errors import LedgerFenced, MetadataSerialization
 from quire.tools.terminal import output
 from quire.tools.terminal.appending import Appender
-from quire.tools.terminal.input import BLOCK_BYTES, PAYLOAD_BYTES_MAX, Blocks, Input, Lines
+from quire.tools.terminal.input import BLOCK_BYTES, PAYLOAD_BYTES_MAX, Blocks, Input, Lines, opened
 from quire.tools.terminal.ledger_text import Printer, as_document, check_lines, summary, value_text
 from quire.tools.terminal.options import (
     Json,
@@ -61,7 +59,9 @@ def write(
     file: Annotated[
         Path | None, typer.Option("-f", "--file", metavar="FILE", help="what to write; standard input if not given")
     ] = None,
-    lines: Annotated[bool, typer.Option("--lines", help="one entry a line, its line end included")] = False,
+    lines: Annotated[
+        bool, typer.Option("--lines", help="one entry a line, its line end included; 1 MiB at most")
+    ] = False,
     size: Annotated[
         int | None,
         typer.Option(
@@ -95,7 +95,7 @@ def write(
     if not ack_quorum <= write_quorum <= ensemble:
         raise Usage(f"--ack {ack_quorum} <= --write {write_quorum} <= --ensemble {ensemble} must hold")
     password = password_of(password_file)
-    descriptor = sys.stdin.fileno() if file is None or str(file) == "-" else os.open(file, os.O_RDONLY)
+    descriptor = opened(file)
     cutter = Lines() if lines else Blocks(size or BLOCK_BYTES)
 
     async def work(reactor: "ProcessReactor", client: "Client") -> dict[str, Any]:
@@ -106,11 +106,12 @@ def write(
         output.note(f"writing ledger {writer.id}")
         try:
             entries, seconds = await append_all(reactor, source, cutter, writer)
-        except CancelledError:
-            output.note(
-                f"ledger {writer.id} stays open: `quire ledger recover {writer.id}` closes it behind what was "
-                "acknowledged"
-            )
+        except Exception as error:
+            if not isinstance(error, LedgerFenced):  # the one who fenced it closes it
+                output.note(
+                    f"ledger {writer.id} stays open: `quire ledger recover {writer.id}` closes it behind what was "
+                    "acknowledged"
+                )
             raise
         if keep_open:
             await writer.write_lac()  # or only a recovery could read the last batch

@@ -10,9 +10,14 @@ A line keeps its line end, so that the payloads of a ledger joined together are 
 
 import os
 import stat
+import sys
+from errno import EISDIR
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
+
+from quire.tools.terminal.options import Usage
 
 if TYPE_CHECKING:
     from quire.tools.process_reactor import ProcessReactor
@@ -20,26 +25,28 @@ if TYPE_CHECKING:
 # SPDX-License-Identifier: Apache-2.0
 
 CHUNK_BYTES = 256 * 1024
-PAYLOAD_BYTES_MAX = 1 << 20  # a longer line becomes several entries; a frame may be at most 5 MiB
+PAYLOAD_BYTES_MAX = 1 << 20  # of an entry; a frame may be at most 5 MiB
 BLOCK_BYTES = 64 * 1024
 
 
 class Lines:
-    """Cuts chunks into lines of at most `most` bytes; what has no line end yet waits for the next chunk."""
+    """Cuts chunks into lines; what has no line end yet waits for the next chunk.  `Usage` names one above `most`."""
 
     def __init__(self, most: int = PAYLOAD_BYTES_MAX) -> None:
         self._rest = b""
         self._most = most
+        self._before = 0  # lines that earlier chunks had
 
     def feed(self, chunk: bytes) -> list[bytes]:
         lines = (self._rest + chunk).split(b"\n")
         self._rest = lines.pop()
         out = [line + b"\n" for line in lines]
-        if len(self._rest) >= self._most:
-            out.append(self._rest)
-            self._rest = b""
-        if out and len(chunk) + len(out[0]) > self._most:
-            out = [line[at : at + self._most] for line in out for at in range(0, len(line), self._most)]
+        if max(map(len, out), default=0) > self._most or len(self._rest) > self._most:
+            number = next(number for number, line in enumerate([*out, self._rest], 1) if len(line) > self._most)
+            raise Usage(
+                f"line {self._before + number} has more than {self._most:,} bytes, the most that --lines takes of one"
+            )
+        self._before += len(out)
         return out
 
     def rest(self) -> list[bytes]:
@@ -63,6 +70,15 @@ class Blocks:
     def rest(self) -> list[bytes]:
         rest, self._rest = self._rest, b""
         return [rest] if rest else []
+
+
+def opened(file: Path | None) -> int:
+    """The descriptor of a file to be read; standard input's without one, and for `-`."""
+    if file is None or str(file) == "-":
+        return sys.stdin.fileno()
+    if file.is_dir():
+        raise IsADirectoryError(EISDIR, os.strerror(EISDIR), str(file))
+    return os.open(file, os.O_RDONLY)
 
 
 class Input:

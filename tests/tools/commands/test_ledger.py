@@ -180,10 +180,19 @@ def test_files_that_can_not_be_read(uri: str, tmp_path: Path) -> None:
     """The file is named; no ledger is made."""
     before = ok("ledger", "list", metadata=uri).out
     assert "/no/such/file" in refused(1, "ledger", "write", "-f", "/no/such/file", metadata=uri)
+    assert "/dev: Is a directory" in refused(1, "ledger", "write", "-f", "/dev", metadata=uri)
     assert "/no/such/secret" in refused(
         1, "ledger", "write", "--password-file", "/no/such/secret", metadata=uri, stdin=b"x"
     )
     assert ok("ledger", "list", metadata=uri).out == before
+
+
+def test_a_line_that_is_too_long(uri: str) -> None:
+    """Is named, and the ledger that stays open; the lines are not cut."""
+    done = quire("ledger", "write", "--lines", metadata=uri, stdin=b"one\n" + b"x" * 3_000_000)
+    assert (done.code, done.raw) == (2, b"")
+    assert "stays open: `quire ledger recover" in done.err
+    assert "line 2 has more than 1,048,576 bytes" in done.err
 
 
 def test_keep_open_and_recover(uri: str) -> None:

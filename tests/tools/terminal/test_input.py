@@ -8,6 +8,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from quire.tools.terminal.input import PAYLOAD_BYTES_MAX, Blocks, Input, Lines
+from quire.tools.terminal.options import Usage
 from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
@@ -43,15 +44,14 @@ def test_lines_of_random_chunks() -> None:
         assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in found[:-1])
 
 
-def test_a_line_above_the_limit_is_cut() -> None:
-    """
-    A frame has a limit, so a file without line ends becomes several entries; nothing is lost, and memory stays bounded.
-    """
-    data = b"x" * (3 * PAYLOAD_BYTES_MAX + 5) + b"\nshort\n"
-    found = cut(Lines(), data, [100_000] * 40)
-    assert b"".join(found) == data
-    assert max(map(len, found)) <= PAYLOAD_BYTES_MAX
-    assert found[-1] == b"short\n"
+@pytest.mark.parametrize("end", [b"", b"\n", b"\nshort\n"])
+def test_a_line_above_the_limit_is_named(end: bytes) -> None:
+    """Wherever the chunks end, and before it is whole; one that has as much as it may is taken."""
+    most = b"x" * (PAYLOAD_BYTES_MAX - 1) + b"\n"
+    for sizes in ([100_000] * 40, [4 * PAYLOAD_BYTES_MAX], [PAYLOAD_BYTES_MAX] * 3):
+        assert cut(Lines(), b"short\n" + most + most, sizes) == [b"short\n", most, most]
+        with pytest.raises(Usage, match="line 3 has more than 1,048,576 bytes"):
+            cut(Lines(), b"short\n" + most + b"x" * PAYLOAD_BYTES_MAX + (end or b"x"), sizes)
 
 
 def test_blocks_have_one_size() -> None:

@@ -8,8 +8,6 @@ Safety: read and tail never fence: they can be run beside an owner.  `append` ta
 it is told to.
 """
 
-import os
-import sys
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -20,7 +18,7 @@ from quire.tools.commands.log.printing import RecordPrinter
 from quire.tools.commands.log.shared import Name, name_of, with_logs
 from quire.tools.terminal import output
 from quire.tools.terminal.appending import UnderWay
-from quire.tools.terminal.input import Input, Lines
+from quire.tools.terminal.input import Input, Lines, opened
 from quire.tools.terminal.options import Json, Metadata, PasswordFile, Protocol, Usage, password_of
 
 if TYPE_CHECKING:
@@ -74,7 +72,7 @@ def append(
     if key_field is not None and not lines:
         raise Usage("--key-field is for --lines: the key is a word of the line")
     log, password = name_of(name), password_of(password_file)
-    descriptor = sys.stdin.fileno() if file is None or str(file) == "-" else os.open(file, os.O_RDONLY)
+    descriptor = opened(file)
 
     async def work(reactor: "ProcessReactor", logs: "Logs") -> dict[str, Any]:
         source = Input(reactor, descriptor)
