@@ -110,6 +110,8 @@ def test_a_mistyped_command_names_the_nearest() -> None:
         (["ledger", "write", "--write", "2", "--ack", "3"], "--ack 3"),
         (["ledger", "read", "1", "--protocol", "v4", "--metadata", "sqlite:///x.db"], "v4"),
         (["ledger", "list"], "QUIRE_METADATA"),
+        (["metadata", "init", "--metadata", "memory://x"], "memory://x is the memory of this command"),
+        (["bookie", "check", "--conf", "/dev/null", "--quick", "--offline"], "--offline and --quick"),
         (["bench", "write", "--pids", "one"], "one"),
         (["bench", "write", "--ensemble", "2"], "--ensemble 2"),
         (["bench", "read", "--rate", "5"], "--random"),

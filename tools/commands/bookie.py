@@ -252,6 +252,8 @@ def check(
     Example:
       quire bookie check --conf /etc/quire/bookie.conf
     """
+    if offline and quick:
+        raise Usage("--offline and --quick exclude each other: only the files are looked at, or all but them")
     if offline:
         found = report_of(conf)
         output.document(json_wanted, found, report_text(found))

@@ -81,17 +81,16 @@ def single() -> typer.Typer:
 def metadata_uri(option: str | None) -> str:
     """
     The URI from --metadata or QUIRE_METADATA, else `metadataServiceUri` of the configuration file; `Usage` when there
-    is none.
+    is none, or it names what is gone with the command.
     """
-    if option:
-        return option
     from quire.conf.client import CONF_FILES, conf_file
 
-    path = conf_file()
-    if path is not None:
-        uri = value_in(path, URI_KEY)
-        if uri:
-            return uri
+    path = None if option else conf_file()
+    uri = option or (path and value_in(path, URI_KEY))
+    if uri:
+        if uri.startswith("memory://"):
+            raise Usage(f"{uri} is the memory of this command, and ends with it; give one as zk://… or sqlite://…")
+        return uri
     where = (
         f"metadataServiceUri is not set in {path}" if path is not None else f"none of {', '.join(CONF_FILES)} exists"
     )

@@ -247,10 +247,10 @@ def seek(
     Example:
       quire log seek orders 2024-05-31T18:00:00Z
     """
-    log, asked = name_of(name), start_of(time, "")
-    if isinstance(asked, str):
-        raise Usage(f"a time is as 2024-05-31T18:00:00, not {time!r}")
-    ms = asked if isinstance(asked, int) else round(asked.timestamp() * 1000)
+    log, moment = name_of(name), None if time.isdecimal() else moment_of(time)
+    if moment is None and not time.isdecimal():
+        raise Usage(f"a time is as 2024-05-31T18:00:00, or ms since 1970, not {time!r}")
+    ms = int(time) if moment is None else round(moment.timestamp() * 1000)
 
     async def work(_reactor: "ProcessReactor", logs: "Logs") -> "Seek":
         return await logs.seek(log, ms)
@@ -262,15 +262,23 @@ def seek(
 
 
 def start_of(given: str | None, default: str) -> Any:
-    """Where a reader begins: an index, "begin", "end", or a time, which is of this machine's zone if it names none."""
+    """Where a reader begins: an index, "begin", "end", or a time."""
     if given is None or given in {"begin", "end"}:
         return given or default
     if given.isdecimal():
         return int(given)
+    moment = moment_of(given)
+    if moment is None:
+        raise Usage(f"--from takes an index, begin, end, or a time as 2024-05-31T18:00:00, not {given!r}")
+    return moment
+
+
+def moment_of(given: str) -> datetime | None:
+    """A time, which is of this machine's zone if it names none; None for what is no time."""
     try:
         return datetime.fromisoformat(given).astimezone()
     except ValueError:
-        raise Usage(f"--from takes an index, begin, end, or a time as 2024-05-31T18:00:00, not {given!r}") from None
+        return None
 
 
 def skips(on_loss: str, on_trim: str) -> tuple[Skip, Skip]:

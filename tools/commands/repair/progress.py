@@ -61,6 +61,7 @@ class Shown(ExitStack):
         self._told: dict[int, str] = {}  # which ledgers were waited for last, and why
         self._bar: output.Progress | None = None
         self._copying = False
+        self._earlier = 0  # what earlier rounds dealt with
         self._looked_s: float | None = None  # how long looking at all ledgers took
 
     def waits(self, left: "Sequence[Failed]") -> None:
@@ -101,12 +102,15 @@ class Shown(ExitStack):
             self._bar = self.enter_context(output.Progress(title, None, unit))
         bar = self._bar
         if not copying:
-            done, bar.total = now.ledgers_seen, now.ledgers_total
+            done, total = now.ledgers_seen, now.ledgers_total
         elif bar.unit == "bytes":
-            done, bar.total = min(now.bytes, now.bytes_total), now.bytes_total
+            done, total = min(now.bytes, now.bytes_total), now.bytes_total
         else:
-            done, bar.total = now.ledgers_done, now.ledgers_to_do
-        bar.advance(done - bar.done)
+            done, total = now.ledgers_done, now.ledgers_to_do
+        if copying and self._earlier + done < bar.done:  # the next round of a drain counts from the beginning
+            self._earlier = bar.done
+        bar.total = self._earlier + total
+        bar.advance(self._earlier + done - bar.done)
 
 
 def event(now: Progress, seconds: float, looked: float) -> dict[str, Any]:

@@ -29,3 +29,14 @@ def test_who_is_waited_for_is_told_once(capsys: pytest.CaptureFixture[str]) -> N
         "waits for ledger 9: is locked",
         "waits for ledger 9: has no spare",
     ]
+
+
+def test_the_rounds_of_a_drain_are_one_sum(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each counts from the beginning, and the last one finds nothing to copy."""
+    with Shown("drain", json_wanted=False) as shown:
+        for copied, in_all in ((0, 8_000_000), (3_000_000, 8_000_000), (8_000_000, 8_000_000)):
+            shown(Progress(2, 2, 1, ledgers_done=copied // 8_000_000, bytes=copied, bytes_total=in_all))
+        for copied in (0, 500_000):
+            shown(Progress(3, 3, 1, bytes=copied, bytes_total=500_000))
+        shown(Progress(3, 3))
+    assert "drain: 8.5 MB in " in capsys.readouterr().err.splitlines()[-1]
