@@ -22,13 +22,21 @@ HEAD = """# The commands
 Made from the help texts by `make manual`; `quire COMMAND --help` says the same.
 
 Every command takes `--help`. Results go to standard output, everything else to standard error; `--json` prints one
-document, or one a line for lists. Exit status: 0 done, 1 failed, 2 wrong usage. The metadata store is named by
-`--metadata`, by `QUIRE_METADATA`, or by `metadataServiceUri` in `~/.config/quire/client.conf`.
+document, or one a line for lists. The metadata store is named by `--metadata`, by `QUIRE_METADATA`, or by
+`metadataServiceUri` in `~/.config/quire/client.conf`.
+"""
+STATUS = """## Exit status
+
+* 0: done. `bookie start`, `host start`, `autorecovery start` and `local` end so by Ctrl-C and SIGTERM, too.
+* 1: failed, or what was checked is not in order. Also where standard output can't be written, or nobody reads it any
+  more: `quire ledger read 7 | head` prints no error, and is 1 with `set -o pipefail`.
+* 2: wrong usage or configuration, or an input that can't be taken.
+* 130: ended by Ctrl-C or SIGTERM, after what was begun was put away, for which it takes 10 s at most.
 """
 
 
 def page() -> str:
-    parts = [HEAD, "```", EXAMPLES, "```", ""]
+    parts = [HEAD, "```", EXAMPLES, "```", "", STATUS]
     for name, entry in COMMANDS.items():
         parts += [f"## quire {name}", "", f"{entry.about[0].upper()}{entry.about[1:]}.", ""]
         app = getattr(import_module(entry.module), entry.entry)
