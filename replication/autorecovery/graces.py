@@ -1,8 +1,10 @@
 """
-How long the writers of open ledgers have to replace bookies that are lost.
+How long one worker waits: for bookies that are away to come back, and for the writers of open ledgers to replace those
+that are lost (protocol-rules.md 5.3, 5.4).
 
-Knows: which last add confirmed each of these ledgers had, under which mark, and since when.
-Does not know: what is done when the grace is over.
+Knows: when each bookie left, the delay of lost bookies, that a mark which is younger comes from who counts it as lost;
+which last add confirmed an open ledger had, under which mark, and since when.
+Does not know: what is done when the time is over.
 
 Safety: a grace is over only when nothing moved during all of it, for this very mark: another mark, or another bookie
 that is gone, begins another one.
@@ -13,6 +15,7 @@ from collections.abc import Collection
 from quire.client.api import Client
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.repairs import Shortage
+from quire.metadata.store import BookieList
 from quire.protocol.errors import LedgerError, MetaStore, NoSuchLedgerExistsOnMetadataServer
 from quire.replication.core.fragments import writer_depends_on
 from quire.replication.scrub.ledgers import end_of
@@ -24,7 +27,7 @@ KEPT_MAX = 10_000  # ledgers; the grace of who came first begins anew
 
 
 class Graces:
-    """Those of one worker, on a clock that is never set."""
+    """Those of writers, on a clock that is never set."""
 
     def __init__(self, client: Client, seconds: float) -> None:
         self._client = client
@@ -55,3 +58,34 @@ class Graces:
     def over(self, ledger: int) -> None:
         """It is closed, or none of its bookies is gone."""
         self._seen.pop(ledger, None)
+
+
+class Absent:
+    """The bookies that left, on the same clock."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._here: frozenset[str] = frozenset()
+        self._since: dict[str, float] = {}
+
+    def see(self, listed: BookieList) -> None:
+        """The bookies that are there now."""
+        now, here = self._client.reactor.seconds(), frozenset((*listed.writable, *listed.read_only))
+        self._since.update(dict.fromkeys(self._here - here, now))
+        for bookie in here & self._since.keys():
+            del self._since[bookie]
+        self._here = here
+
+    async def inside(self, bookies: Collection[str], shortage: Shortage) -> set[str]:
+        """
+        Those of the bookies that are inside the delay: none that had left before this worker looked, or whose mark says
+        no time, or one since then.  `MetaStore`.
+        """
+        marked_ms = shortage.since_ms
+        seen = {bookie: self._since[bookie] for bookie in bookies if bookie in self._since}
+        delay_s = await self._client.store.auditing.delay() if seen and marked_ms is not None else 0
+        if not delay_s or marked_ms is None:
+            return set()
+        now_ms, now = await self._client.store.records.clock(), self._client.reactor.seconds()
+        away_s = {bookie: now - since for bookie, since in seen.items()}
+        return {each for each, s in away_s.items() if s < delay_s and marked_ms < now_ms - 1000 * s}

@@ -25,8 +25,7 @@ from typing import NamedTuple
 from quire.client.api import Client
 from quire.metadata.repairs import RepairLock
 from quire.protocol.errors import NoSuchLedgerExistsOnMetadataServer
-from quire.replication.autorecovery.absent import Absent
-from quire.replication.autorecovery.graces import Graces
+from quire.replication.autorecovery.graces import Absent, Graces
 from quire.replication.autorecovery.places import put_right
 from quire.replication.core.outlook import Outlook, outlook, short_fragments, short_of
 from quire.replication.lost_bookies import free_ledger

@@ -1,10 +1,10 @@
-"""Graces of open ledgers' writers: over only when nothing moved during all of one, for one and the same mark."""
+"""How long a worker waits: for bookies that left, and for writers of open ledgers as long as nothing moves."""
 
 import pytest
 
 from quire.metadata.repairs import Shortage
 from quire.replication.autorecovery import graces as graces_module
-from quire.replication.autorecovery.graces import Graces
+from quire.replication.autorecovery.graces import Absent, Graces
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.autorecovery.processes import THREE
 from tests.replication.stories import closed, left_open
@@ -93,3 +93,75 @@ def test_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.spin(10)
     assert [left(cluster, graces, ledger) for ledger in ledgers[1:]] == [20, 20, 20]
     assert left(cluster, graces, ledgers[0]) == 30
+
+
+class Story:
+    """A worker's view of a cluster whose bookies have 60 s."""
+
+    def __init__(self) -> None:
+        self.cluster = FakeCluster(5)
+        self.cluster.shared.time_of_day = lambda: 1e9 + self.cluster.clock.seconds()
+        self.client = self.cluster.client()
+        self.cluster.succeed(self.client.store.auditing.set_delay(60))
+        self.absent = Absent(self.client)
+        self.look()
+
+    def look(self) -> None:
+        self.absent.see(self.cluster.succeed(self.client.store.bookies()))
+
+    def now_ms(self) -> int:
+        now_ms: int = self.cluster.succeed(self.client.store.records.clock())
+        return now_ms
+
+    def inside(self, *missing: str, since_ms: int | None = 1) -> set[str]:
+        found: set[str] = self.cluster.succeed(self.absent.inside(missing, Shortage(1, missing, since_ms, 0)))
+        return found
+
+
+def test_each_by_its_own_time() -> None:
+    """From when it was seen to leave, until the delay is over or it is back; others never were inside."""
+    story = Story()
+    story.cluster.kill("b1")
+    story.look()
+    assert story.inside(*THREE) == {"b1"}
+    story.cluster.spin(30)
+    story.cluster.kill("b2")
+    story.look()
+    assert story.inside("b1", "b2") == {"b1", "b2"}
+    story.cluster.spin(31)
+    assert story.inside("b1", "b2") == {"b2"}
+    story.cluster.restart("b2")
+    story.look()
+    assert story.inside("b1", "b2") == set()
+
+
+def test_a_mark_since_then_is_from_who_knows_it_to_be_lost() -> None:
+    """And one without a time may be."""
+    story = Story()
+    before_ms = story.now_ms()
+    story.cluster.spin(1)
+    story.cluster.kill("b1")
+    story.look()
+    story.cluster.spin(1)
+    assert story.inside("b1", since_ms=before_ms) == {"b1"}
+    assert story.inside("b1", since_ms=story.now_ms()) == set()
+    assert story.inside("b1", since_ms=None) == set()
+
+
+def test_who_was_away_before_may_be_lost() -> None:
+    """Nobody knows since when."""
+    story = Story()
+    story.cluster.kill("b1")
+    story.absent = Absent(story.client)
+    story.look()
+    assert story.inside("b1") == set()
+
+
+def test_without_a_delay_nobody_is_waited_for() -> None:
+    """The delay of the moment counts."""
+    story = Story()
+    story.cluster.kill("b1")
+    story.look()
+    assert story.inside("b1") == {"b1"}
+    story.cluster.succeed(story.client.store.auditing.set_delay(0))
+    assert story.inside("b1") == set()
