@@ -140,7 +140,7 @@ class Bookie:
 
     async def _start(self) -> None:
         try:
-            instance_id = (await self._store.cluster()).instance_id
+            instance_id = await start_check.cluster_of(self._store, self.options, self._files)
             failed, lost = await self._identify(instance_id)
             self._assemble(instance_id, failed)
             await self._find_limbo(instance_id, lost)

@@ -19,6 +19,7 @@ from quire.protocol.errors import MetadataSerialization
 
 # SPDX-License-Identifier: Apache-2.0
 
+OTHER_STORE = "correct metadataServiceUri, or put the backup of the metadata store back"  # for data of no cluster there
 LAYOUT_VERSION = 5
 LAYOUT_VERSION_MIN = 3
 VERSION_DIGITS_MAX = 9
@@ -146,10 +147,7 @@ def listed(text: str) -> list[str]:
 def advice(found: Cookie, expected: Cookie) -> str:
     """The next step for the most frequent differences."""
     if found.instance_id != expected.instance_id:
-        return (
-            "The data is of another cluster: check metadataServiceUri; to throw the data away, `quire bookie "
-            "format --conf FILE --yes`"
-        )
+        return f"The data is of another cluster: {OTHER_STORE}"
     if found.bookie != expected.bookie:
         return f"If only the address changed, set bookieId={found.bookie}"
     return (

@@ -13,11 +13,11 @@ from collections.abc import Collection, Mapping
 from quire.bookie.directory import notes
 from quire.bookie.files import Files, is_dead
 from quire.bookie.layout import COOKIE, ROLE, current, directories, pairs, with_indexes
-from quire.bookie.lifecycle.cookie import Cookie, advice, listed
+from quire.bookie.lifecycle.cookie import OTHER_STORE, Cookie, advice, listed
 from quire.bookie.lifecycle.ids import IdentityError
 from quire.bookie.lifecycle.roles import check_roles, note_roles
 from quire.conf.bookie import BookieOptions
-from quire.metadata.store import NEW, CookieNotFound, MetadataStore, Versioned
+from quire.metadata.store import NEW, CookieNotFound, MetadataStore, NoCluster, Versioned
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -72,6 +72,24 @@ def is_empty(files: Files, directory: str) -> bool:
         return not set(files.names(path)) - {name + end for name in (COOKIE, ROLE) for end in ("", ".tmp")}
     except OSError as failure:
         raise IdentityError(f"{path}: {failure.strerror or failure}") from failure
+
+
+async def cluster_of(store: MetadataStore, options: BookieOptions, files: Files) -> str:
+    """
+    The id of the store's cluster.  Where the store has none: `NoCluster` for new directories, `IdentityError` for
+    those of a cluster, whose bookie must not be told to make another one.
+    """
+    try:
+        return (await store.cluster()).instance_id
+    except NoCluster as failure:
+        without = with_indexes(options, failed_directories(files, options))
+        for directory, cookie in read_cookies(files, options, without).items():
+            if cookie is not None:
+                raise IdentityError(
+                    f"{store.uri} holds no cluster, and {directory} is of cluster "
+                    f"{cookie.instance_id or 'without an id'}: {OTHER_STORE}"
+                ) from failure
+        raise
 
 
 async def stored_cookie(store: MetadataStore, bookie: str) -> Versioned[bytes] | None:
@@ -184,7 +202,7 @@ def check_unknown(bookie: str, bare: Collection[str], full: Collection[str]) -> 
         )
     raise IdentityError(
         f"the cluster does not know {bookie}, but {named} holds its data: if its cookie was lost, `quire cookie create "
-        f"{bookie} --conf FILE` makes it again; to throw the data away, `quire bookie format --conf FILE --yes`"
+        f"{bookie} --conf FILE` makes it again; if it was decommissioned, begin, empty, under another bookieId"
     )
 
 
@@ -199,7 +217,7 @@ def check_expansion(options: BookieOptions, expected: Cookie, known: Cookie, bar
         raise IdentityError(
             f"{', '.join(lost)} has lost its cookie, so perhaps its entries too: bring the disk back; or empty the "
             "directory and copy its entries from other bookies with `quire bookie start --conf FILE --restore`; or "
-            f"give the bookie up with `quire recover {expected.bookie}`, then `quire bookie format --conf FILE --yes`"
+            f"give the bookie up with `quire decommission {expected.bookie}`, then begin, empty, under another bookieId"
         )
     if not options.allow_storage_expansion:
         raise IdentityError(f"{', '.join(bare)} is new to this bookie: set allowStorageExpansion=true to add it")

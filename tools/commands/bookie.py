@@ -278,7 +278,7 @@ def check(
 
     async def work(store: MetadataStore) -> dict[str, Any]:
         bookie = ids.derive_id(options, ids.own_host(options), options.port)
-        cluster = (await store.cluster()).instance_id
+        cluster = await start_check.cluster_of(store, options, files)
         new = await start_check.check(store, options, bookie, cluster, files, write=False)
         found = (await store.bookies()).find(bookie)
         if found is None:
@@ -311,9 +311,10 @@ def format_bookie(
     json_wanted: Json = False,
 ) -> None:
     """
-    Throws away everything that a stopped bookie holds, its cookie included, so that it starts as a new one.
+    Throws away everything that a stopped bookie holds, its cookie included.
 
-    Entries whose only copies are here are lost: run `quire recover` or `quire decommission` first.
+    Entries whose only copies are here are lost: run `quire decommission` first. Then begin under another bookieId: an
+    empty bookie under the old one knows no fence, and might take what a writer that lost its ledger still sends.
 
     \b
     Example:

@@ -7,7 +7,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from quire.bookie.files import Files
-from quire.bookie.lifecycle.start_check import check, lost_directories
+from quire.bookie.lifecycle.start_check import check, cluster_of, lost_directories
 from quire.conf.bookie import BookieOptions
 from quire.metadata.memory.cluster import MemoryCluster
 from quire.metadata.memory.store import MemoryStore
@@ -57,6 +57,9 @@ class Home:
         return bool(
             self.wait(Deferred.fromCoroutine(check(self.store, self.options(**more), bookie, self.cluster, self.files)))
         )
+
+    def find_cluster(self) -> str:
+        return str(self.wait(Deferred.fromCoroutine(cluster_of(self.store, self.options(), self.files))))
 
     def lost(self, bookie: str = "b:1", **more: object) -> list[str]:
         return list(

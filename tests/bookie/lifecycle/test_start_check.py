@@ -10,7 +10,9 @@ from quire.bookie.files import Files
 from quire.bookie.lifecycle.cookie import Cookie
 from quire.bookie.lifecycle.ids import IdentityError
 from quire.bookie.lifecycle.start_check import check, failed_directories
-from quire.metadata.store import NEW
+from quire.metadata.memory.cluster import MemoryCluster
+from quire.metadata.memory.store import MemoryStore
+from quire.metadata.store import NEW, NoCluster
 from tests.bookie.fakes.home import CLUSTER, Home, made
 
 # SPDX-License-Identifier: Apache-2.0
@@ -89,7 +91,7 @@ def test_a_directory_that_lost_its_cookie_is_refused(home: Home) -> None:
     home.check()
     home.version("l2").unlink()
     for expansion in (False, True):
-        with pytest.raises(IdentityError, match=r"l2 has lost its cookie"):
+        with pytest.raises(IdentityError, match=r"l2 has lost its cookie.*`quire decommission b:1`.*another bookieId"):
             home.check(allow_storage_expansion=expansion)
 
 
@@ -97,11 +99,25 @@ def test_another_cluster_is_refused(home: Home) -> None:
     """A cookie with another instance id, or a cluster without one, ends the start with the option to check."""
     home.check()
     home.cluster = "11111111-2222-3333-4444-555555555555"
-    with pytest.raises(IdentityError, match="The data is of another cluster: check metadataServiceUri"):
+    with pytest.raises(IdentityError, match="The data is of another cluster: correct metadataServiceUri") as refused:
         home.check()
+    assert "format" not in str(refused.value), "the way to the data must not lead to their end"
     home.cluster = None
     with pytest.raises(IdentityError, match="without an id"):
         home.check()
+
+
+def test_a_store_without_a_cluster_is_not_the_one_of_data(home: Home) -> None:
+    """A metadata file that was moved away, or is mistyped: only a new bookie is told to make a cluster."""
+    home.store = MemoryStore(home.clock, MemoryCluster("mistyped"))
+    with pytest.raises(NoCluster, match="quire metadata init"):
+        home.find_cluster()
+    for name in ("j", "l1", "l2"):
+        home.version(name).parent.mkdir(parents=True)
+    home.version("l2").write_bytes(Cookie.expected(home.options(), "b:1", CLUSTER).encode())
+    with pytest.raises(IdentityError, match=f"l2 is of cluster {CLUSTER}: correct metadataServiceUri, or") as refused:
+        home.find_cluster()
+    assert "init" not in str(refused.value)
 
 
 def test_a_changed_address_says_what_to_set(home: Home) -> None:

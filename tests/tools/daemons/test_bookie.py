@@ -180,7 +180,7 @@ def test_starts_that_fail_say_why(shared: Cluster) -> None:
     status, log = shared.start(
         "--metadata", f"sqlite://{shared.path}/other.db", module=("quire.tools.daemons.bookie",)
     ).ended()
-    assert (status, "quire metadata init" in log.strip().splitlines()[-1]) == (1, True), log
+    assert (status, "other.db holds no cluster" in log.strip().splitlines()[-1]) == (1, True), log
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         shared.conf.write_text(shared.conf.read_text().replace("bookiePort=0\n", ""))
