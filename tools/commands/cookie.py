@@ -1,8 +1,8 @@
 """
 `quire cookie`: what ties a bookie's id to its directories, as the metadata store has it.
 
-Knows: how to show, make and remove that copy.  Does not know: the copies in the directories; `quire bookie format`
-removes both.
+Knows: how to show, make and remove that copy.  Does not know: the copies in the directories, but that
+a new one must not contradict them; `quire bookie format` removes both.
 """
 
 from pathlib import Path
@@ -60,26 +60,39 @@ def create(
     """
     Makes the cookie of a bookie again after it was lost, from its configuration.
 
+    Refuses a configuration of another bookie. Run it on the bookie's machine, where its directories are looked at, too.
+
     \b
     Example:
       quire cookie create 10.0.0.5:3181 --conf /etc/quire/bookie.conf
     """
+    from quire.bookie.files import Files
     from quire.bookie.lifecycle.cookie import Cookie, summary
-    from quire.bookie.lifecycle.ids import IdentityError, check_id
+    from quire.bookie.lifecycle.ids import IdentityError, check_id, derive_id
+    from quire.bookie.lifecycle.start_check import check_cookies, cluster_of, read_cookies
 
-    options = options_of(conf)
+    options, files = options_of(conf), Files()
     try:
         check_id(bookie)
+        if options.bookie_id is not None or (options.advertised_address is not None and options.port):
+            own = derive_id(options, options.advertised_address or "", options.port)
+            if own != bookie:
+                raise Usage(f"{conf} is the configuration of {own}, not of {bookie}: name {bookie}'s own")
     except IdentityError as failure:
         raise Usage(str(failure)) from None
 
     async def work(store: MetadataStore) -> dict[str, Any]:
-        cookie = Cookie.expected(options, bookie, (await store.cluster()).instance_id)
+        cookie = Cookie.expected(options, bookie, await cluster_of(store, options, files))
+        check_cookies(cookie, read_cookies(files, options), expansion=False)
         await store.write_cookie(bookie, cookie.encode(), NEW)
         return dict(summary(cookie))
 
     uri = metadata if metadata is not None else options.metadata_uri
-    output.document(json_wanted, with_store(uri, work, options))
+    try:
+        made = with_store(uri, work, options)
+    except IdentityError as failure:
+        raise refused(str(failure)) from None
+    output.document(json_wanted, made)
 
 
 @app.command()

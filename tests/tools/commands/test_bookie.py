@@ -199,7 +199,7 @@ def test_commands_with_a_configuration_have_its_session_timeout(shared: Cluster)
         uri.open_store = open_store
         main()
         """
-    for command in (("bookie", "check"), ("cookie", "create", "two"), ("bookie", "format", "--yes")):
+    for command in (("bookie", "check"), ("cookie", "create", "one"), ("bookie", "format", "--yes")):
         done = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(program), *command, "--conf", str(shared.conf)],
             env={**environment(shared.uri), "BK_zkTimeout": "7000"},

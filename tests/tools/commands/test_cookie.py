@@ -42,6 +42,27 @@ def test_a_cookie_is_made_from_a_configuration(store: str, conf: Path) -> None:
     assert "CookieExists" in refused(1, "cookie", "create", ID, "--conf", conf, metadata=store)
 
 
+def test_a_cookie_is_not_made_from_a_configuration_of_another_bookie(store: str, conf: Path, tmp_path: Path) -> None:
+    """Neither by the id that the file says, nor by the cookies in its directories; both ids are named."""
+    named = tmp_path / "named.conf"
+    for line, own in (("bookieId=b1", "b1"), ("advertisedAddress=10.0.0.4", "10.0.0.4:3181")):
+        named.write_text(f"{conf.read_text()}{line}\n")
+        said = refused(2, "cookie", "create", ID, "--conf", named, metadata=store)
+        assert f"{named} is the configuration of {own}, not of {ID}" in said
+    conf.write_text(
+        f"metadataServiceUri={store}\njournalDirectories={tmp_path}/j\nledgerDirectories={tmp_path}/l\n"
+        "bookieId=b1\nallowLoopback=true\n"
+    )
+    cookie = ok("cookie", "create", "b1", "--conf", conf, metadata=store)
+    assert cookie.out
+    (tmp_path / "j" / "current").mkdir(parents=True)
+    (tmp_path / "j" / "current" / "VERSION").write_text(ok("cookie", "show", "b1", metadata=store).out)
+    conf.write_text(conf.read_text().replace("bookieId=b1\n", ""))
+    said = refused(1, "cookie", "create", ID, "--conf", conf, metadata=store)
+    assert f"its bookie is b1, this one is {ID}" in said
+    assert "CookieNotFound" in refused(1, "cookie", "show", ID, metadata=store)
+
+
 def test_a_cookie_is_shown_as_it_is_kept(store: str, conf: Path) -> None:
     """As text, or as a document with its version; that of an unknown bookie is an error."""
     assert "CookieNotFound" in refused(1, "cookie", "show", ID, metadata=store)
