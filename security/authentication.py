@@ -18,8 +18,8 @@ from quire.conf.client import ClientOptions
 from quire.conf.properties import ConfigurationError
 from quire.security.digest_md5 import BookiesSide, ClientsSide, Users, digest_of
 from quire.security.exchange import Provider
-from quire.security.jaas import Account, account, users, warn_of_readers
-from quire.security.watched import Watched
+from quire.security.jaas import Account, account, users
+from quire.security.watched import Watched, warn_of_readers
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -19,8 +19,10 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from OpenSSL import SSL, crypto
 
+from quire.conf.options import key_of
 from quire.conf.parts.tls import BookieTlsOptions, TlsOptions
 from quire.conf.properties import ConfigurationError
+from quire.security.watched import warn_of_readers
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -100,10 +102,11 @@ def _identify(context: SSL.Context, options: TlsOptions) -> float:
     assert options.tls_certificate is not None
     assert options.tls_key is not None
     own, *chain = _parsed(options.tls_certificate, "tlsCertificatePath", x509.load_pem_x509_certificates)
-    password = None
+    password, named = None, _named(options, "tls_key")
     if options.tls_key_password_file is not None:
-        password = _read(options.tls_key_password_file, "tlsKeyStorePasswordPath").rstrip(b"\r\n")
-    key = _parsed(options.tls_key, "tlsKeyStore", lambda data: load_pem_private_key(data, password))
+        password = _read(options.tls_key_password_file, _named(options, "tls_key_password_file")).rstrip(b"\r\n")
+    key = _parsed(options.tls_key, named, lambda data: load_pem_private_key(data, password))
+    warn_of_readers(options.tls_key_password_file or options.tls_key)
     with _usable(options.tls_certificate, "tlsCertificatePath"):
         context.use_certificate(own)
         for certificate in chain:
@@ -114,7 +117,7 @@ def _identify(context: SSL.Context, options: TlsOptions) -> float:
         context.check_privatekey()
     except (SSL.Error, TypeError):
         raise ConfigurationError(
-            f"{options.tls_key} (tlsKeyStore) is not the key of the first certificate in {options.tls_certificate} "
+            f"{options.tls_key} ({named}) is not the key of the first certificate in {options.tls_certificate} "
             "(tlsCertificatePath)"
         ) from None
     return expires
@@ -125,8 +128,9 @@ def _verify(context: SSL.Context, options: TlsOptions, is_bookie: bool) -> None:
     assert options.tls_trust is not None
     store = context.get_cert_store()
     assert store is not None
-    for authority in _parsed(options.tls_trust, "tlsTrustStore", x509.load_pem_x509_certificates):
-        with _usable(options.tls_trust, "tlsTrustStore"):
+    named = _named(options, "tls_trust")
+    for authority in _parsed(options.tls_trust, named, x509.load_pem_x509_certificates):
+        with _usable(options.tls_trust, named):
             store.add_cert(crypto.X509.from_cryptography(authority))
             if is_bookie:
                 context.add_client_ca(authority)  # clients choose theirs by it
@@ -167,9 +171,14 @@ def _revocation_lists(data: bytes) -> list[x509.CertificateRevocationList]:
     return found
 
 
+def _named(options: TlsOptions, field: str) -> str:
+    """The keys that a file of this side may say an option by."""
+    return " or ".join(key_of(type(options).model_fields[field])["names"])
+
+
 def _parsed(path: str, key: str, parse: Callable[[bytes], T]) -> T:
     data = _read(path, key)
-    with _usable(path, key, "its password is missing or wrong, or it" if key == "tlsKeyStore" else "it"):
+    with _usable(path, key, "its password is missing or wrong, or it" if key.endswith("KeyStore") else "it"):
         return parse(data)
 
 

@@ -27,13 +27,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from twisted.logger import Logger
-
 from quire.conf.properties import ConfigurationError
 
 # SPDX-License-Identifier: Apache-2.0
-
-log = Logger()
 
 MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
 FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
@@ -99,12 +95,6 @@ def account(path: str, section: str) -> Account:
     if not module.options["username"]:
         raise ConfigurationError(f"{path}:{module.line}: section {section} has an empty username")
     return Account(module.options["username"], module.options["password"])
-
-
-def warn_of_readers(path: str) -> None:
-    """Says in the log that everybody here can read a file of passwords, if that is so."""
-    if os.stat(path).st_mode & stat.S_IROTH:
-        log.warn("everybody on this machine can read the passwords in {path}: chmod o-r {path}", path=path)
 
 
 def _module(path: str, section: str) -> Module:

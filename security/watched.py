@@ -1,5 +1,5 @@
 """
-Files that may change while a process runs: certificates, users, rights.
+Files that may change while a process runs: certificates, users, rights; and who else can read a file of secrets.
 
 Knows: when they are looked at again, and that what can't be used changes nothing and is an alarm.
 Does not know: what is in them; who is told of a change.
@@ -8,6 +8,7 @@ Safety: what was read before goes on to hold until all of the files can be used 
 """
 
 import os
+import stat
 from collections.abc import Callable, Sequence
 
 from twisted.logger import Logger
@@ -16,7 +17,15 @@ from quire.conf.properties import ConfigurationError
 
 # SPDX-License-Identifier: Apache-2.0
 
+log = Logger()
+
 Signature = tuple[object, ...]
+
+
+def warn_of_readers(path: str) -> None:
+    """Says in the log that everybody here can read a file of passwords or keys, if that is so."""
+    if os.stat(path).st_mode & stat.S_IROTH:
+        log.warn("everybody on this machine can read the secrets in {path}: chmod o-r {path}", path=path)
 
 
 class Watched:

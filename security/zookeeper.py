@@ -18,7 +18,8 @@ from quire.conf.parts.zookeeper import ZooKeeperOptions
 from quire.conf.properties import ConfigurationError
 from quire.security import refusals
 from quire.security.digest_md5 import ZOOKEEPER, ClientsSide, digest_of
-from quire.security.jaas import Account, account, warn_of_readers
+from quire.security.jaas import Account, account
+from quire.security.watched import warn_of_readers
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -130,3 +130,24 @@ def test_the_files_that_are_watched(tmp_path: Path) -> None:
         pair.key,
         authority.trust,
     ]
+
+
+def test_the_key_of_a_clients_file_is_named(tmp_path: Path) -> None:
+    """By the name that a client's file has for it, and the bookie's that does there, too."""
+    authority = Authority(tmp_path)
+    gone = str(tmp_path / "gone.pem")
+    for options, named in (
+        (client_options(tls_trust=gone), "clientTrustStore or tlsTrustStore"),
+        (
+            client_options(
+                tls_trust=authority.trust,
+                tls_certificate=authority.issue("c").certificate,
+                tls_key=gone,
+                tls_client_certificates=True,
+            ),
+            "clientKeyStore or tlsKeyStore",
+        ),
+    ):
+        with pytest.raises(ConfigurationError) as failed:
+            load(options)
+        assert str(failed.value) == f"{gone} ({named}): No such file or directory"

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 from twisted.internet.task import Clock
+from twisted.logger import LogEvent, LogLevel, eventAsText, globalLogPublisher
 
 from quire.conf.properties import ConfigurationError
-from quire.security.watched import Watched
+from quire.security.watched import Watched, warn_of_readers
 from tests.security.test_credentials import alarms
 
 # SPDX-License-Identifier: Apache-2.0
@@ -55,6 +56,26 @@ def test_a_new_mode_is_a_change(tmp_path: Path) -> None:
     world.path.chmod(0o640)
     world.clock.advance(1)
     assert world.file.refresh()
+
+
+def test_who_else_can_read_a_secret_is_told(tmp_path: Path) -> None:
+    """Everybody: a warning that names the file; the own group: none."""
+    file = tmp_path / "secret"
+    file.write_text("a password")
+    said: list[str] = []
+
+    def take(event: LogEvent) -> None:
+        if event["log_level"] is LogLevel.warn:
+            said.append(eventAsText(event, includeTimestamp=False, includeSystem=False))
+
+    globalLogPublisher.addObserver(take)
+    try:
+        for mode in (0o640, 0o644):
+            file.chmod(mode)
+            warn_of_readers(str(file))
+    finally:
+        globalLogPublisher.removeObserver(take)
+    assert said == [f"everybody on this machine can read the secrets in {file}: chmod o-r {file}"]
 
 
 def test_without_a_time_only_on_demand(tmp_path: Path) -> None:

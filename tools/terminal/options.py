@@ -101,7 +101,10 @@ def password_of(file: Path | None) -> bytes:
     """The password in a file, b"" without one."""
     if file is None:
         return b""
+    from quire.security.watched import warn_of_readers
+
     password = file.read_bytes()
+    warn_of_readers(str(file))
     return password.removesuffix(b"\n").removesuffix(b"\r")
 
 

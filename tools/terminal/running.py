@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 # SPDX-License-Identifier: Apache-2.0
 
 T = TypeVar("T")
+# Why a bookie refuses this client, which errors leave to the log, and whose secrets everybody can read.
+WARNERS = ("quire.client.connections.on_demand_link", "quire.security.watched")
 CLEANUP_S = 10.0  # how long an interrupted command may take to put things away
 # An entry that is read is one object that the collector counts, and thousands come together: with Python's 700 it looks
 # at everything again and again, which was a third of what reading entries of 100 bytes costs a client.
@@ -140,7 +142,10 @@ async def bounded(clock: Clock, deferred: Deferred[T], uri: str) -> T:
 
 
 def quiet_logs() -> None:
-    """Drops Twisted's log events below error: a command says what matters itself."""
+    """
+    Drops log events below error, for a command says what matters itself; but warnings of `WARNERS`, those before this
+    included.
+    """
     from twisted.logger import (
         FileLogObserver,
         FilteringLogObserver,
@@ -157,6 +162,8 @@ def quiet_logs() -> None:
 
     # zope.interface declares what these implement; a type checker can't see it.
     wanted: Any = LogLevelFilterPredicate(defaultLogLevel=LogLevel.error)
+    for namespace in WARNERS:
+        wanted.setLogLevelForNamespace(namespace, LogLevel.warn)
     lines: Any = FileLogObserver(sys.stderr, line)
     observer: Any = FilteringLogObserver(lines, [wanted])
-    globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False, discardBuffer=True)
+    globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False, discardBuffer=False)

@@ -6,6 +6,10 @@ import sys
 import textwrap
 from pathlib import Path
 
+from quire.security.jaas import MODULE
+from tests.security.authority import Authority
+from tests.tools.command import environment, ok, warm
+
 # SPDX-License-Identifier: Apache-2.0
 
 PATIENT = """
@@ -85,3 +89,28 @@ def test_two_signals_that_come_before_the_reactor_sees_the_first() -> None:
     program = PATIENT.replace("await Deferred()", "[os.kill(os.getpid(), 2) for _ in 'ab']; await Deferred()")
     with started("    import os" + program) as process:
         assert process.communicate(timeout=60) == ("begun\nending\nended\ninterrupted\n", "")
+
+
+def test_secrets_that_everybody_can_read_are_warned_of(tmp_path: Path) -> None:
+    """A ledger's password in a file, and the account and the key of a client's configuration; the command goes on."""
+    uri = f"sqlite://{tmp_path}/metadata.db"
+    ok("metadata", "init", metadata=uri)
+    pair = Authority(tmp_path).issue("client")
+    files = {name: tmp_path / name for name in ("password", "client.jaas")}
+    files["password"].write_text("a password\n")
+    files["client.jaas"].write_text(f'BookKeeper {{ {MODULE} required username="u" password="p"; }};\n')
+    conf = tmp_path / "client.conf"
+    conf.write_text(
+        "tlsProviderFactoryClass=true\ntlsClientAuthentication=true\nclientAuthProviderFactoryClass=sasl\n"
+        f"clientTrustStore={tmp_path}/authority.pem\ntlsCertificatePath={pair.certificate}\nclientKeyStore={pair.key}\n"
+        f"saslJaasFile={files['client.jaas']}\n"
+    )
+    secrets = [*map(str, files.values()), pair.key]
+    for mode, warned in ((0o640, []), (0o644, secrets)):
+        for path in secrets:
+            Path(path).chmod(mode)
+        words = ["ledger", "read", "7", "--password-file", str(files["password"])]
+        done = warm().run(words, b"", {**environment(uri), "QUIRE_CONF": str(conf)})
+        told = [path for path in secrets if f"can read the secrets in {path}: chmod o-r {path}\n" in done.err]
+        assert told == warned, done.err
+        assert "NoSuchLedger" in done.err
