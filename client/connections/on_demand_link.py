@@ -86,6 +86,7 @@ class OnDemandLink:
         self._wait_ms = 0  # before the next attempt; 0 after a connection that worked
         self._not_before = 0.0
         self._refusal = LOST  # the code of the last attempt that failed
+        self._told = ""  # of the warnings the last one, since it was up
         self._retry: Timer | None = None
         self._closed = False
         self._log = Logger()
@@ -214,6 +215,7 @@ class OnDemandLink:
 
     def _up(self, link: Link) -> None:
         self._connecting = False
+        self._told = ""
         self.link = link
         waiting, self._waiting = self._waiting, []
         for use, refuse in waiting:
@@ -241,7 +243,9 @@ class OnDemandLink:
         if isinstance(failure.value, LedgerError) and failure.value.code in REFUSALS:
             self._refusal = failure.value.code
         self._leave_alone()
-        told = self._log.info if self._refusal == LOST else self._log.warn
+        told = self._log.info if self._refusal == LOST or reason == self._told else self._log.warn
+        if self._refusal != LOST:
+            self._told = reason
         told("bookie {bookie} can't be reached: {reason}", bookie=self.bookie, reason=reason)
         self._refuse_all(self._refusal, f"bookie {self.bookie} can't be reached: {reason}")
 

@@ -39,7 +39,7 @@ WORDS = {
     Timeout.code: "gave no answer in time",
     DigestMatch.code: "sent bytes whose digest is wrong",
     UnauthorizedAccess.code: "refused the password, or gives this client no right to that (its log says which)",
-    Security.code: "and this client do not trust each other (TLS or authentication; the log says why)",
+    Security.code: "and this client do not trust each other (TLS or authentication; log or standard error say why)",
     NoSuchEntry.code: "does not have it",
     NoSuchLedgerExists.code: "has nothing of the ledger",
     DataUnknown.code: "may have lost entries of the ledger, and answers for none until it is repaired",

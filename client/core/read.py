@@ -19,7 +19,7 @@ from enum import Enum, auto
 from quire.client.core.coverage import describe
 from quire.client.core.quorum import Quorums, merge
 from quire.protocol.digest import Digest, last_add_confirmed
-from quire.protocol.errors import OK, BookieHandleNotAvailable, DigestMatch, Timeout
+from quire.protocol.errors import OK, BookieHandleNotAvailable, DigestMatch, Security, Timeout
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -137,6 +137,8 @@ def unreadable(what: str, ledger: int, replicas: int, who: str, code: int) -> st
     """Why entries can't be read, and what to do."""
     if code in (BookieHandleNotAvailable.code, Timeout.code):
         advice = "start one of these bookies, then read again"
+    elif code == Security.code:
+        advice = "docs/security.md says how TLS is turned on, and what each refusal means"
     else:
         advice = f"`quire ledger check {ledger}` shows which copies are left"
     return (

@@ -26,6 +26,7 @@ from quire.tools.terminal.bookie_http import answer_of
 from tests.reactor import reactor, run
 from tests.real_cluster import RealCluster
 from tests.requirements import need
+from tests.tools.command import quire
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -69,8 +70,20 @@ def test_a_cluster_of_its_own(tmp_path: Path) -> None:
             lines = [next(local.stdout) for _ in range(5)]
             assert lines[-1] == f"clients   QUIRE_CONF={directory}/client.conf\n"
             assert in_shell(BLOCKS["tried"], tmp_path, DIR=str(directory)) == "first line\n"
+            says_why_it_is_refused(f"sqlite://{directory}/metadata.db")
         finally:
             local.terminate()
+
+
+def says_why_it_is_refused(uri: str) -> None:
+    """A command without TLS, on standard error; and no copy counts as missing for it."""
+    for words in (("read", 0), ("tail", 0, "--from", 0), ("check", 0)):
+        done = quire("ledger", *words, metadata=uri)
+        assert done.code == 1, done
+        assert "serves only clients that it knows: by TLS (tlsProviderFactoryClass)" in done.err, done.err
+    assert "was not asked for 0 to 0" in done.out
+    assert "bookies and this client do not trust each other" in done.err
+    assert "quire recover" not in done.err
 
 
 def of_bookie(text: str, prefixes: tuple[str, ...]) -> dict[str, object]:

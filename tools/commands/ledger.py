@@ -18,7 +18,7 @@ import typer
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.records import RecordStore
 from quire.metadata.store import MetadataStore, NoCluster, WrongCluster
-from quire.protocol.errors import LedgerFenced, MetadataSerialization
+from quire.protocol.errors import LedgerFenced, MetadataSerialization, Security
 from quire.tools.terminal import output
 from quire.tools.terminal.appending import Appender
 from quire.tools.terminal.input import BLOCK_BYTES, PAYLOAD_BYTES_MAX, Blocks, Input, Lines, opened
@@ -365,19 +365,23 @@ def check(
     Reads every copy of every entry, verifies the digests, compares the copies, and prints which are missing, damaged or
     different, by fragment and bookie, and why. Never fences.
 
-    Exit status 1 when any is. `quire recover BOOKIE` makes good what a lost bookie held.
+    Exit status 1 when any is, or could not be asked for. `quire recover BOOKIE` makes good what a lost bookie held.
 
     \b
     Example:
       quire ledger check 7
     """
     faulty: list[int] = []
+    refused_in: list[int] = []
 
     async def work(_reactor: "ProcessReactor", client: "Client") -> None:
         for ledger in ledgers:
             found = await checked(client, ledger)
             output.document(json_wanted, found, check_lines(found))
-            if found["missing"]:
+            codes = {part["code"] for part in found["missing"]}
+            if Security.code in codes:
+                refused_in.append(ledger)
+            if codes - {Security.code}:
                 faulty.append(ledger)
 
     with_client(metadata_uri(metadata), work, client_options(protocol))
@@ -386,6 +390,12 @@ def check(
             f"quire: copies are missing in ledger {', '.join(map(str, faulty))}; `quire recover BOOKIE` makes good "
             "what a lost bookie held"
         )
+    if refused_in:
+        output.note(
+            f"quire: nothing is known of some copies in ledger {', '.join(map(str, refused_in))}: bookies and this "
+            "client do not trust each other; docs/security.md says what each refusal means"
+        )
+    if faulty or refused_in:
         raise typer.Exit(1)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from quire.metadata.ledger import LedgerMetadata
+from quire.protocol.errors import Security
 from quire.tools.terminal import output
 from quire.tools.terminal.options import Usage
 
@@ -109,5 +110,6 @@ def check_lines(found: dict[str, Any]) -> list[str]:
         if part["fragment"] != fragment:
             fragment = part["fragment"]
             lines.append(f"  fragment from entry {fragment}:")
-        lines.append(f"    {part['bookie']} misses {part['first']} to {part['last']}: {part['why']}")
+        what = "was not asked for" if part["code"] == Security.code else "misses"
+        lines.append(f"    {part['bookie']} {what} {part['first']} to {part['last']}: {part['why']}")
     return lines

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.protocol import Factory, Protocol
+from twisted.logger import LogLevel, globalLogPublisher
 
 from quire.client.connections.on_demand_link import address_in
 from quire.client.connections.pool import BookiePool
@@ -245,11 +246,15 @@ def test_a_silent_host_costs_the_time_out_and_no_more():
 
 
 def test_a_host_that_keeps_silent_about_a_password(tmp_path):
-    """As Apache's where it is wrong: -24 when the time to connect is over, and the text says why."""
+    """
+    As Apache's where it is wrong: -24 when the time to connect is over, and the text says why; one warning does for
+    several tries.
+    """
     file = tmp_path / "jaas.conf"
     file.write_text(f'BookKeeper {{ {MODULE} required username="a" password="b"; }};')
     challenge = SaslOfBookie(Users({}, [])).begin().step(b"")
-    sink = Waiting()
+    sink, again = Waiting(), Waiting()
+    warnings = []
 
     def challenging(host, data):
         for request in host.requests.feed(data):
@@ -259,11 +264,22 @@ def test_a_host_that_keeps_silent_about_a_password(tmp_path):
     async def story():
         options = {"authentication": "sasl", "jaas_file": str(file), "connect_timeout_ms": 200}
         async with cluster_of_one(heard=challenging, **options) as (bookie, pool, _port):
-            pool.add_channel(bookie, 1, sink)
-            await sink.until(1)
+            for each in (sink, again):
+                pool.add_channel(bookie, 1, each)
+                await each.until(1)
 
-    run(story)
+    def take(event):
+        if event["log_level"] is LogLevel.warn and "can't be reached" in event["log_format"]:
+            warnings.append(event["reason"])
+
+    globalLogPublisher.addObserver(take)
+    try:
+        run(story)
+    finally:
+        globalLogPublisher.removeObserver(take)
     assert sink.failure is not None
+    assert again.failure == sink.failure
+    assert len(warnings) == 1
     assert sink.failure[0] == Security.code
     assert "keep silent where the user's name or password" in sink.failure[1]
 

@@ -77,7 +77,7 @@ def test_one_form_at_a_time() -> None:
 
 def test_missing_copies_are_listed_by_fragment() -> None:
     """A line for each fragment, and below it one for each bookie and range."""
-    part = {"fragment": 5, "bookie": "d:1", "first": 6, "last": 9, "why": "no such entry"}
+    part = {"fragment": 5, "bookie": "d:1", "first": 6, "last": 9, "why": "no such entry", "code": -13}
     found = {"ledger": 7, "state": "OPEN", "entries": 1000, "good": 1999, "copies": 2000, "missing": [part, part]}
     assert check_lines(found) == [
         "ledger 7 (OPEN): 1,000 entries, 1,999 of 2,000 copies are good",
