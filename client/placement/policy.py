@@ -123,8 +123,8 @@ def usable_for_one(available: Collection[str], ensemble: Sequence[str], excluded
     if not usable:
         writable = ", ".join(sorted(set(available)))
         raise NotEnoughBookies(
-            f"all that are writable are in the ensemble or failed lately: {writable}"
+            f"all that are writable are in the ensemble or failed lately: {writable}; start another bookie"
             if writable
-            else "no bookie is writable"
+            else "no bookie is writable; start one"
         )
     return usable
