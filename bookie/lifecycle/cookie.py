@@ -151,7 +151,8 @@ def advice(found: Cookie, expected: Cookie) -> str:
     if found.bookie != expected.bookie:
         return f"If only the address changed, set bookieId={found.bookie}"
     return (
-        "Name the same directories in the same order as before (allowStorageExpansion=true only adds new, empty ones)"
+        "Name the same directories in the same order as before (allowStorageExpansion=true only adds new, empty ones); "
+        "where they were moved, make each old path a mount or a symbolic link that leads there"
     )
 
 

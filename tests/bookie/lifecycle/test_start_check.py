@@ -138,6 +138,16 @@ def test_other_directories_or_another_order_are_refused(home: Home, more: dict[s
         home.check(**more)
 
 
+def test_directories_that_were_moved_are_found_by_a_link_at_their_old_path(home: Home) -> None:
+    """Under their new name they are refused, and the text says so."""
+    home.check()
+    (home.path / "l2").rename(home.path / "moved")
+    with pytest.raises(IdentityError, match="where they were moved, make each old path a mount or a symbolic link"):
+        home.check(ledger_directories=("l1", "moved"))
+    (home.path / "l2").symlink_to(home.path / "moved")
+    assert home.check() is False
+
+
 def test_a_stored_cookie_of_another_bookie_is_refused(home: Home) -> None:
     """Two machines with one id: the second must not start."""
     other = Cookie("b:1", "/other", "1\t/other", CLUSTER)

@@ -12,6 +12,7 @@ from quire.conf.properties import ConfigurationError, Property, parse
 from quire.conf.shared_file import load_shared
 from quire.tools.host.division import COUNT_MAX, Division, divided, escaped, load
 from tests.tidy import ROOT
+from tests.tools.command import ok
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -144,3 +145,13 @@ def test_the_samples_work() -> None:
     (command,) = [line.split() for line in unit.splitlines() if line.startswith("ExecStart=")]
     assert command[1:] == ["host", "start", "--conf", "/etc/quire/host.conf"]
     assert "Type=notify" in unit
+
+
+@pytest.mark.parametrize("name", ["bookie", "autorecovery"])
+def test_the_unit_of_one_process_starts_what_there_is(name: str) -> None:
+    """With the command and the file that docs/deploying.md says; a bad configuration is not tried again."""
+    unit = (SAMPLES / f"quire-{name}.service").read_text(encoding="utf-8")
+    (command,) = [line.split() for line in unit.splitlines() if line.startswith("ExecStart=")]
+    assert command[1:] == [name, "start", "--conf", "/etc/quire/bookie.conf"]
+    assert ok(*command[1:3], "--help").out
+    assert "RestartPreventExitStatus=2\n" in unit
