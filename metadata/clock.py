@@ -7,7 +7,8 @@ is set forward, all of it is due at once, and a bookie would take a minute for t
 may go.  So the programs of quire steady their reactor before it runs.  A program with a reactor of its own may do the
 same; with the time of day nothing false is served, but it has to wait.
 
-Knows: those two clocks, and what is used of a reactor, as types.  Does not know: who waits for what.
+Knows: those two clocks, what is used of a reactor, as types, and that a reactor may be told twice to stop.
+Does not know: who waits for what.
 """
 
 import time
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from twisted.internet.defer import Deferred
+from twisted.internet.error import ReactorNotRunning
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -74,6 +76,26 @@ def steady(reactor: StartableReactor) -> None:
     """Lets a reactor that does not run yet, and in which nothing waits, measure by a clock that is never set."""
     if not reactor.running:
         reactor.seconds = time.monotonic  # type: ignore[method-assign]  # all of Twisted's reactors call it by its name
+
+
+def stop_once(reactor: StartableReactor) -> None:
+    """
+    Lets a reactor's `stop` pass over all calls but the first; before its first turn it stops in that.  Two signals may
+    come before it has seen the first, as `timeout` sends them to a process and to its group.
+    """
+    halt = reactor.stop
+    stopping: list[bool] = []
+
+    def stop() -> None:
+        if stopping:
+            return
+        try:
+            halt()
+            stopping.append(True)
+        except ReactorNotRunning:
+            reactor.callLater(0, stop)
+
+    reactor.stop = stop  # type: ignore[method-assign]  # all of Twisted calls it by its name
 
 
 def time_of_day() -> float:

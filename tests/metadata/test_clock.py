@@ -7,7 +7,7 @@ from twisted.internet.defer import CancelledError
 from twisted.internet.selectreactor import SelectReactor
 from twisted.internet.task import Clock
 
-from quire.metadata.clock import pause, steady, time_of_day
+from quire.metadata.clock import pause, steady, stop_once, time_of_day
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -56,3 +56,32 @@ def test_a_pause_that_is_cancelled_leaves_no_timer() -> None:
     other = pause(clock, 5.0)
     clock.advance(5.0)
     assert other.called
+
+
+# `test_process` and `test_running` send the signals.
+
+
+def stops(*, early: bool) -> int:
+    """How often what is put away before the end was put away, with two calls in the first turn or before it."""
+    reactor: Any = SelectReactor()
+    stop_once(reactor)
+    put_away: list[None] = []
+    reactor.addSystemEventTrigger("before", "shutdown", put_away.append, None)
+    for _ in range(2):
+        if early:
+            reactor.stop()
+        else:
+            reactor.callWhenRunning(reactor.stop)
+    reactor.run(installSignalHandlers=False)
+    reactor.stop()  # and after its end
+    return len(put_away)
+
+
+def test_the_second_stop_changes_nothing() -> None:
+    """In the same turn, and after the end."""
+    assert stops(early=False) == 1
+
+
+def test_a_reactor_that_does_not_run_yet_stops_in_its_first_turn() -> None:
+    """As a command does whose work is over before."""
+    assert stops(early=True) == 1

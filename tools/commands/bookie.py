@@ -25,6 +25,7 @@ from quire.tools.daemons.process import BOOKIE
 from quire.tools.terminal import output
 from quire.tools.terminal.bookie_http import answer_of, document_of, metrics_url, said_by, service_of
 from quire.tools.terminal.options import (
+    BookieId,
     Conf,
     Json,
     Metadata,
@@ -55,8 +56,6 @@ INFO_COLUMNS = {
 }  # fmt: skip
 
 app = group("Start and stop a bookie; list bookies.", "quire bookie start --conf /etc/quire/bookie.conf")
-
-BookieId = Annotated[str, typer.Argument(metavar="ID", help="the bookie's id, as `quire bookie list` prints it")]
 
 
 @app.command()

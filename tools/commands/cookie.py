@@ -11,9 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from quire.metadata.store import NEW, MetadataStore
-from quire.tools.commands.bookie import BookieId
 from quire.tools.terminal import output
-from quire.tools.terminal.options import Json, Metadata, Usage, group, metadata_uri, options_of, refused
+from quire.tools.terminal.options import BookieId, Json, Metadata, Usage, group, metadata_uri, options_of, refused
 from quire.tools.terminal.running import with_store
 
 # SPDX-License-Identifier: Apache-2.0

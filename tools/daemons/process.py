@@ -264,8 +264,7 @@ def run(
     from twisted.internet import reactor as global_reactor
     from twisted.logger import Logger
 
-    from quire.metadata.clock import steady
-    from quire.tools.stopping import stop_once
+    from quire.metadata.clock import steady, stop_once
 
     reactor = cast("ProcessReactor", global_reactor)
     steady(reactor)

@@ -33,6 +33,7 @@ Metadata = Annotated[
         help="the metadata store, zk://host:port/ledgers or sqlite:///path/metadata.db",
     ),
 ]
+BookieId = Annotated[str, typer.Argument(metavar="ID", help="the bookie's id, as `quire bookie list` prints it")]
 Json = Annotated[bool, typer.Option("--json", help="one JSON document, or one a line for lists, on standard output")]
 PasswordFile = Annotated[
     Path | None,

@@ -17,9 +17,8 @@ from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
-from quire.metadata.clock import Clock, steady
+from quire.metadata.clock import Clock, steady, stop_once
 from quire.protocol.errors import MetaStore
-from quire.tools.stopping import stop_once
 from quire.tools.terminal.options import client_options
 
 if TYPE_CHECKING:
