@@ -15,7 +15,7 @@ Safety: a row of a failed directory says limbo, whatever the table says.
 """
 
 from array import array
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from heapq import merge
 from itertools import chain, islice
@@ -201,8 +201,8 @@ class Directories:
         """The ids in the usable ones' tables, in no order."""
         return chain.from_iterable(directory.table.ids() for directory in self.usable)
 
-    def sorted_ids(self, pause: Callable[[], None]) -> "array[int]":
-        """The same, ascending; on the storage pool."""
+    def sorted_ids(self, pause: Callable[[], None], others: Iterable[int] = ()) -> "array[int]":
+        """The same and `others` that they lack, ascending; on the storage pool."""
         tables = []
         for directory in self.usable:
             ledgers = array("q")
@@ -210,6 +210,14 @@ class Directories:
                 ledgers += some
                 pause()
             tables.append(ledgers)
+        unstored = array("q")  # asked for after the pages, so that none is named twice
+        for ledger in sorted(others):
+            directory = self.of(ledger)
+            if directory.failed is None and directory.table.get(ledger) is None:
+                unstored.append(ledger)
+            pause()
+        if unstored:
+            tables.append(unstored)
         if len(tables) == 1:
             return tables[0]
         together = array("q")

@@ -153,6 +153,19 @@ class LedgerDirectory:
                 raise  # rows say the latter only when nothing was begun
             raise SyncFailed(f"ledger directory {self.path}: {error}") from error
 
+    def end_log(self) -> None:
+        """
+        The log being written ends, without its map where there is no room for that: it may go like any other.  Between
+        two checkpoints.  Raises `SyncFailed`, `OSError`.
+        """
+        try:
+            self.logs.rotate()
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            self.logs.abandon()
+        self.sync()
+
     # Another index
 
     def begin_index(self) -> tuple[NewIndex, list[int]]:

@@ -2,8 +2,8 @@
 The checkpoint: what is in memory becomes durable outside the journal, then the journal gives back its segments.
 
 Order (storage-order.md 3).  In one reactor turn: take the last synced position of every journal, swap the halves of the
-write cache, take the changed ledger rows and deleted ledgers.  Then, on the storage pool: entry logs, index, ledger
-table written and synced, the mark written, segments freed.
+write cache, take the changed ledger rows and deleted ledgers.  Then, on the storage pool: rows of deleted ledgers
+removed; entry logs, index, ledger table written and synced, the mark written, segments freed.
 
 Knows: that order.  Does not know: how directories store, why a checkpoint is made, the bytes of a mark
 (`journal/mark.py`).
@@ -13,7 +13,7 @@ before any other is swapped, and soon where something was only not begun (`NotBe
 directory, which fails with it: that is written down in the others before the journal frees what was meant for it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -36,12 +36,16 @@ from quire.metadata.clock import Clock, pause
 
 T = TypeVar("T")
 SPARE_BYTES = 16 << 20  # of a disk that a flush leaves free, for what the index writes when it likes
+REMOVAL_BYTES = 1 << 20  # that must be free where rows of deleted ledgers are removed: they use what is spared
+REMOVED_LEDGER_BYTES = 4 << 10  # and for each ledger: more than its rows take in the index's log
 
 
 class Work:
     """What one checkpoint makes durable."""
 
     __slots__ = ("changes", "deleted", "half", "positions", "stored")
+
+    deleted: set[int]  # ledgers whose rows are still to be removed
 
     def __init__(self, positions: list[Position], half: Half, changes: Changes, deleted: set[int]) -> None:
         self.positions = positions
@@ -115,7 +119,10 @@ class Checkpoints:
             if self.failure is not None:
                 raise StorageError(self.failure)
             if self._work is not None:
-                await self._settle(self._work)  # what failed before goes first
+                # what failed before goes first, with what may give it room
+                self._work.changes, deleted = self._ledgers.join_deleted()
+                self._work.deleted |= deleted
+                await self._settle(self._work)
             work = self._work = self._take()
             await self._settle(work)
             for _ in self._ledgers.evict(self._cache.holds):
@@ -171,7 +178,7 @@ class Checkpoints:
         """In one turn: positions first, for whatever is synced now is in the half taken next."""
         positions = [journal.synced for journal in self._journals]
         half = self._cache.swap()
-        return Work(positions, half, self._ledgers.take_dirty(), self._ledgers.take_deleted())
+        return Work(positions, half, self._ledgers.take_dirty(), set(self._ledgers.take_deleted()))
 
     async def _settle(self, work: Work) -> None:
         stuck = any(directory.failed is None and directory.is_stuck for directory in self._directories.all)
@@ -247,7 +254,9 @@ class Checkpoints:
         deleted = self._ledgers.take_deleted()
         self._cache.swap()
         for directory, (ledgers, gone) in zip(self._directories.all, self._shares(half, deleted), strict=True):
-            self._directories.attempt(directory, self._write, directory, ledgers, gone, half)
+            # before the half, which may hold a new ledger with the same id
+            self._directories.attempt(directory, directory.index.delete_all, gone, self._workers.pause)
+            self._directories.attempt(directory, self._write, directory, ledgers, half)
         self.entries += half.entries
         self._cache.drop()
         self._ledgers.deleted_settled()
@@ -258,10 +267,17 @@ class Checkpoints:
         rows = rows_of(work.changes)
         count = len(self._directories.all)
         shares = self._shares(work.half, work.deleted)
+        # In all of them before any flush, which may find no room: then what these rows named can go and make some.
+        for directory, (_ledgers, gone) in zip(self._directories.all, shares, strict=True):
+            if gone:
+                removed = {ledger: None for ledger in gone if rows.get(ledger, work) is None}
+                self._directories.attempt(directory, self._remove, directory, gone, removed)
+                # once: the flush may write new ledgers with the same ids
+                work.deleted.difference_update(gone)
         for number, directory in enumerate(self._directories.all):
             if number not in work.stored:
                 self._directories.attempt(directory, self._room, directory, work.half)
-                self._directories.attempt(directory, self._write, directory, *shares[number], work.half)
+                self._directories.attempt(directory, self._write, directory, shares[number][0], work.half)
                 self._directories.attempt(
                     directory,
                     directory.store_rows,
@@ -302,9 +318,13 @@ class Checkpoints:
             shares[ledger % count][1].append(ledger)
         return shares
 
-    def _write(self, directory: LedgerDirectory, ledgers: list[int], gone: list[int], half: Half) -> None:
-        # before the half, which may hold a new ledger with the same id
+    def _remove(self, directory: LedgerDirectory, gone: list[int], rows: Mapping[int, None]) -> None:
+        """The rows of deleted ledgers in the index, and in the table of those that were not made again."""
+        directory.check_room(min(REMOVAL_BYTES + REMOVED_LEDGER_BYTES * len(gone), SPARE_BYTES))
         directory.index.delete_all(gone, self._workers.pause)
+        directory.store_rows(rows)
+
+    def _write(self, directory: LedgerDirectory, ledgers: list[int], half: Half) -> None:
         try:
             self.bytes_written += directory.flush(half.runs_of(ledgers))
         except (StorageError, OSError) as error:

@@ -257,6 +257,18 @@ class Ledgers:
         self._deleting, self._deleted = self._deleted, set()
         return self._deleting
 
+    def join_deleted(self) -> tuple[Changes, set[int]]:
+        """
+        For a checkpoint that took its share and could not make it durable: its changes with those of ledgers that were
+        deleted since, and these ledgers, as if they had been taken with it.
+        """
+        joined, self._deleted = self._deleted, set()
+        self._deleting |= joined
+        gone = [ledger for ledger in joined if self.dirty.get(ledger, self) is None]
+        if gone:
+            self._settling = {**self._settling, **{ledger: self.dirty.pop(ledger) for ledger in gone}}
+        return self._settling, joined
+
     def deleted_settled(self) -> None:
         """
         The index has no rows of those taken from before they were deleted; what it has is of new ledgers with the same
@@ -325,6 +337,10 @@ class Ledgers:
         """Whether there may have been a write since `next_moment` gave that."""
         state = self.get(ledger)
         return state is not None and state.moment >= moment
+
+    def taken(self) -> list[int]:
+        """The ledgers that a checkpoint has taken; the table may not have them yet, nor for long if it fails."""
+        return [ledger for ledger, state in self._settling.items() if state is not None]
 
     def changed(self) -> frozenset[int]:
         """The ledgers whose row in the table is old, or not there yet; deleted ones left out."""

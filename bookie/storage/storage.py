@@ -220,10 +220,10 @@ class Storage:
 
     def stored_ledgers(self) -> "Deferred[array[int]]":
         """
-        The ids in the ledger tables, ascending; a ledger that came since the last checkpoint may be missing.  Fails
-        with `OSError`.
+        The ids in the ledger tables, or taken by a checkpoint, ascending; a ledger that came since may be missing.
+        Fails with `OSError`.
         """
-        return self.workers.run(self.directories.sorted_ids, self.workers.pause)
+        return self.workers.run(self.directories.sorted_ids, self.workers.pause, self.ledgers.taken())
 
     def explicit_lac(self, ledger: int) -> bytes | None:
         """The explicit LAC as it was written last."""

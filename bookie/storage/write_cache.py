@@ -31,9 +31,10 @@ RESERVE_PART = 8  # this part of a half is kept for what ledger recovery and rep
 class Runs:
     """The entries of one ledger in one half."""
 
-    __slots__ = ("bodies", "end", "firsts", "tail_bytes")
+    __slots__ = ("bodies", "bytes", "end", "firsts", "tail_bytes")
 
     def __init__(self) -> None:
+        self.bytes = LEDGER_OVERHEAD  # what they take in memory, roughly
         self.firsts: list[int] = []
         self.bodies: list[list[bytes]] = []
         self.end = -1  # last entry + 1; -1 without entries
@@ -43,6 +44,7 @@ class Runs:
         """`size`: about how many bytes the bodies have together.  The list stays the caller's."""
         count = len(bodies)
         end = self.end
+        self.bytes += size
         if (
             first == end
             and self.tail_bytes + size <= RUN_BYTES_MAX
@@ -148,7 +150,7 @@ def pieces(bodies: list[bytes]) -> Iterator[tuple[int, list[bytes], int]]:
 
 
 class Half:
-    """One half of the write cache."""
+    """One half of the write cache.  `bytes` are those of the ledgers that it still has."""
 
     __slots__ = ("bytes", "entries", "ledgers")
 
@@ -167,6 +169,11 @@ class Half:
             if runs is not None:
                 for first, bodies in zip(runs.firsts, runs.bodies, strict=True):
                     yield ledger, first, bodies
+
+    def forget(self, ledger: int) -> None:
+        runs = self.ledgers.pop(ledger, None)
+        if runs is not None:
+            self.bytes -= runs.bytes
 
 
 class WriteCache:
@@ -257,9 +264,9 @@ class WriteCache:
 
     def forget(self, ledger: int) -> None:
         """The ledger was deleted."""
-        self.active.ledgers.pop(ledger, None)
+        self.active.forget(ledger)
         if self.flushing is not None:
-            self.flushing.ledgers.pop(ledger, None)
+            self.flushing.forget(ledger)
 
     def swap(self) -> Half:
         """The active half becomes the flushing one, which must be gone."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.bookie.files import Files, StorageError
+from quire.bookie.files import FULL, Files, StorageError
 from quire.bookie.upkeep.deletions import Collected, Deletions, Doubt
 from quire.bookie.upkeep.space import DirectorySpace, Threshold
 from quire.bookie.upkeep.store_guard import StoreGuard
@@ -34,7 +34,7 @@ class Reclaiming(Protocol):
     @property
     def directories(self) -> list[DirectorySpace]: ...
 
-    def reclaim(self, threshold: Threshold, seconds_max: float = 0) -> Deferred[None]: ...
+    def reclaim(self, threshold: Threshold, seconds_max: float = 0, forced: bool = False) -> Deferred[None]: ...
 
 
 class Kind:
@@ -99,7 +99,7 @@ class Garbage:
             options.major_compaction_interval_s,
             options.major_compaction_ms_max,
         )
-        self.problem: str | None = None  # why the last round deleted no ledgers, or not all
+        self.problem: str | None = None  # why the last round deleted no ledgers, or not all, or made too little room
         self._clock = clock
         self._options = options
         self._files = files
@@ -229,22 +229,35 @@ class Garbage:
         kinds = [kind for kind in (self.minor, self.major) if self._wanted(kind, kind.name in forced)]
         if not (self._deletions.unswept or kinds or forced):
             return
-        self._deletions.unswept = False
-        try:
-            await self._storage.flush()  # index rows of deleted ledgers go with a checkpoint
-        except (StorageError, OSError) as failure:
-            log.info("garbage collection goes on although a checkpoint failed: {reason}", reason=str(failure))
+        failure = await self._checkpoint()  # index rows of deleted ledgers go with one
         if self._stopped:
             return
         limits = [kind.seconds_max for kind in kinds]
         await self._space.reclaim(
-            lambda path: self._threshold(path, kinds), 0 if not all(limits) else max(limits, default=0)
+            lambda path: self._threshold(path, kinds), 0 if not all(limits) else max(limits, default=0), bool(forced)
         )
+        if failure is not None and not self._stopped:
+            failure = await self._checkpoint()  # there may be room for it now
+        self._deletions.unswept = failure is not None
+        if failure is not None:
+            why = f"no checkpoint could be made, so what was deleted may still take room: {failure}"
+            self.problem = "; ".join(filter(None, (self.problem, why)))
+            log.warn("garbage collection: {reason}", reason=why)
         for kind in kinds:
             kind.done()
             kind.count += 1
         if self.major in kinds:
             self.minor.done()
+
+    async def _checkpoint(self) -> str | None:
+        """Why none could be made."""
+        try:
+            await self._storage.flush()
+        except (StorageError, OSError) as failure:
+            if isinstance(failure, OSError) and failure.errno in FULL:
+                return f"{failure}; take other files off that disk or enlarge it, and collect again"
+            return str(failure)
+        return None
 
     def _wanted(self, kind: Kind, forced: bool) -> bool:
         if kind.suspended and not (forced and self._options.gc_when_no_space):

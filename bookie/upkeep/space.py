@@ -4,7 +4,7 @@ for everything else.
 
 A pass: how much of each finished log lives; logs that are not needed go; then logs that live less than a threshold are
 compacted, emptiest first, as many together as fit into one new log.  Logs go between two checkpoints, after a sync of
-their directory.
+their directory.  A forced pass ends the log that is being written first, which may be all that a small disk has.
 
 Knows: that order, what to leave alone.  Does not know: ledgers' metadata, why a pass is made, when the next one is.
 All of it belongs to the reactor thread; the jobs are `compaction`'s.
@@ -73,13 +73,13 @@ class Space:
         """What the last passes saw, by directory."""
         return list(self._spaces.values())
 
-    def reclaim(self, threshold: Threshold, seconds_max: float = 0) -> "Deferred[None]":
+    def reclaim(self, threshold: Threshold, seconds_max: float = 0, forced: bool = False) -> "Deferred[None]":
         """
         One pass; compaction ends after `seconds_max` (0: no limit) at the next log.  What goes wrong is logged and kept
         in `directories`, never raised.
         """
         done: Deferred[None] = self._storage.logs_lock.run(
-            lambda: Deferred.fromCoroutine(self._reclaim(threshold, seconds_max))
+            lambda: Deferred.fromCoroutine(self._reclaim(threshold, seconds_max, forced))
         )
         self._running.append(done)
         done.addBoth(self._ended, done)
@@ -103,7 +103,7 @@ class Space:
             running.addBoth(_tell, ended)
             await ended
 
-    async def _reclaim(self, threshold: Threshold, seconds_max: float) -> None:
+    async def _reclaim(self, threshold: Threshold, seconds_max: float, forced: bool) -> None:
         end = self._clock.seconds() + seconds_max if seconds_max > 0 else None
         for directory in list(self._storage.directories.all):
             if self._stopped:
@@ -112,6 +112,8 @@ class Space:
                 continue
             space = self._spaces.setdefault(directory.path, DirectorySpace(directory.path))
             try:
+                if forced:
+                    await self._checkpoints.alone(directory, directory.end_log)
                 await self._pass(directory, space, threshold(directory.path), end)
                 space.problem = None
             except (StorageError, OSError) as error:

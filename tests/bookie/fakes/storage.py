@@ -56,7 +56,7 @@ class FakeSpace:
         self.passes: list[float] = []
         self.held: Deferred[None] | None = None  # given by passes until upkeep is stopped
 
-    def reclaim(self, threshold: Threshold, seconds_max: float = 0) -> Deferred[None]:
+    def reclaim(self, threshold: Threshold, seconds_max: float = 0, forced: bool = False) -> Deferred[None]:
         if self.held is not None:
             self.passes.append(0.0)
             return self.held

@@ -9,6 +9,7 @@ from quire.bookie.directory import notes
 from quire.bookie.files import StorageError, Usage
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.storage import ledgers as ledgers_module
+from quire.bookie.storage.checkpoint import SPARE_BYTES
 from quire.protocol.errors import Status
 from tests.bookie.fakes.disk import KEY, Bookie, HeldWorkers, body_of, left_behind, run_of
 
@@ -365,6 +366,107 @@ def test_a_flush_that_has_no_room_is_not_begun() -> None:
     bookie.clock.advance(10)
     assert bookie.storage.read_only is None
     assert bookie.storage.add(run_of(1, 5), "b") is Status.EOK
+
+
+def test_what_a_deleted_ledger_had_in_memory_needs_no_room() -> None:
+    """A flush that lacked room wants only what its other ledgers take."""
+    bookie = Bookie(write_cache_bytes_max=4 << 20)
+    bookie.storage.add(run_of(1, 0, 10, size=100_000), "a")
+    bookie.storage.add(run_of(2, 0), "b")
+    bookie.commit()
+    bookie.disk.free = SPARE_BYTES + 500_000
+    bookie.clock.advance(10)
+    assert bookie.storage.read_only is not None
+    bookie.storage.delete_ledger(1)
+    bookie.commit()
+    bookie.clock.advance(10)
+    assert bookie.storage.read_only is None
+    again = Bookie(bookie.disk.crashed(None))
+    assert (again.read(1, 0), again.read(2, 0)) == (Status.ENOLEDGER, body_of(2, 0))
+
+
+def test_rows_of_deleted_ledgers_go_though_a_flush_finds_no_room() -> None:
+    """
+    Then their log can go, which may be the room; what waits for it is in memory and journal, and is lost in no crash.
+    """
+    bookie = Bookie(ledgers=2)
+    bookie.storage.add(run_of(2, 0, 5), "a")
+    bookie.commit()
+    bookie.now(bookie.storage.flush())
+    bookie.storage.add(run_of(3, 0, 5), "b")
+    bookie.storage.add(run_of(4, 0, 5), "c")
+    bookie.commit()
+    bookie.disk.free = 2 << 20
+    bookie.clock.advance(10)
+    bookie.storage.delete_ledger(2)
+    bookie.commit()
+    bookie.clock.advance(10)
+    assert "wanted" in (bookie.storage.read_only or "")
+    bookie.now(bookie.upkeep.space.reclaim(lambda path: 0, forced=True))
+    assert bookie.disk.find(".log") == []
+    assert bookie.storage.counters.gc_logs_removed == 1
+    for room in (2 << 20, 1 << 30):
+        bookie.disk.free = room
+        bookie.clock.advance(10)
+        for after in (bookie, Bookie(bookie.disk.crashed(None), ledgers=2), Bookie(bookie.disk.killed(), ledgers=2)):
+            assert [after.read(ledger, 4) for ledger in (3, 4)] == [body_of(3, 4), body_of(4, 4)]
+            assert after.read(2, 0) is Status.ENOLEDGER
+    assert bookie.storage.read_only is None
+
+
+def test_what_no_checkpoint_could_store_is_listed_for_garbage_collection() -> None:
+    """Or a ledger that fills memory and has never been in a table could not be deleted."""
+    bookie = Bookie(ledgers=2)
+    bookie.storage.add(run_of(5, 0), "a")
+    bookie.storage.add(run_of(6, 0), "b")
+    bookie.commit()
+    bookie.now(bookie.storage.flush())
+    bookie.disk.free = 0
+    for ledger in (3, 5, 8):
+        bookie.storage.add(run_of(ledger, 1), "c")
+    bookie.commit()
+    bookie.clock.advance(10)
+    assert list(bookie.now(bookie.storage.stored_ledgers())) == [3, 5, 6, 8]
+    bookie.storage.delete_ledger(8)
+    bookie.clock.advance(10)
+    assert list(bookie.now(bookie.storage.stored_ledgers())) == [3, 5, 6]
+
+
+def test_rows_of_deleted_ledgers_are_left_where_they_would_use_up_a_disk() -> None:
+    """A write that RocksDB has no room for would end all others."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0, 5), "a")
+    bookie.commit()
+    bookie.now(bookie.storage.flush())
+    bookie.disk.free = 1 << 20
+    bookie.storage.delete_ledger(1)
+    bookie.commit()
+    before = len(bookie.disk.calls)
+    bookie.clock.advance(10)
+    assert "1048576 bytes are free" in (bookie.storage.read_only or "")
+    assert [call for call in bookie.disk.calls[before:] if "ledgers0" in call[1]] == []
+
+
+def test_what_was_written_after_a_deletion_stays_when_a_checkpoint_is_tried_again() -> None:
+    """One directory has its share, the other has no room: nothing is deleted once more from the first."""
+    bookie = Bookie(ledgers=2)
+    bookie.storage.add(run_of(2, 0, 5), "a")
+    bookie.commit()
+    bookie.now(bookie.storage.flush())
+    bookie.storage.drop_copy(2)
+    bookie.storage.add(run_of(2, 0, 3, recovery=True), "b")
+    bookie.storage.add(run_of(3, 0), "c")
+    bookie.commit()
+    usage = bookie.disk.usage
+    bookie.disk.usage = lambda path: Usage(1, 1 << 40, 0) if "ledgers1" in path else usage(path)  # type: ignore[method-assign]
+    bookie.clock.advance(10)
+    assert bookie.storage.read_only is not None
+    del bookie.disk.usage
+    bookie.clock.advance(10)
+    assert bookie.storage.read_only is None
+    again = Bookie(bookie.disk.crashed(None), ledgers=2)
+    assert again.storage.counters.replayed_entries == 0
+    assert [again.read(2, entry) for entry in range(4)] == [*(body_of(2, entry) for entry in range(3)), Status.ENOENTRY]
 
 
 def test_a_start_on_a_full_disk_keeps_in_memory_what_lay_there() -> None:

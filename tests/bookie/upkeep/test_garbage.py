@@ -3,6 +3,7 @@ Rounds of garbage collection: what counts as evidence that a ledger is deleted, 
 how far it may go.
 """
 
+import errno
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -349,6 +350,25 @@ def test_local_ledgers_that_can_not_be_listed_are_reported(monkeypatch: pytest.M
     scene.round()
     assert scene.local == [1, 2]
     assert scene.garbage.problem == "[Errno 5] Input/output error"
+
+
+def test_a_checkpoint_that_finds_no_room_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Logs are looked at all the same; the problem goes when that made room, and until then each round looks at the logs.
+    """
+    scene = Scene([1, 2], 1)
+    full = OSError(errno.ENOSPC, "5 bytes are free, 9 are wanted", "/ledgers")
+    answers = [fail(full), fail(full), fail(full), succeed(None), succeed(None)]
+    monkeypatch.setattr(scene.storage, "flush", lambda: answers.pop(0))
+    scene.round()
+    assert scene.local == [1]
+    assert "5 bytes are free, 9 are wanted" in str(scene.garbage.problem)
+    assert "enlarge it" in str(scene.garbage.problem)
+    assert scene.passes == [0.0]
+    scene.round()
+    assert (scene.garbage.problem, scene.passes) == (None, [0.0, 0.0])
+    scene.round()
+    assert len(scene.passes) == 2
 
 
 def test_compactions_come_when_they_are_due() -> None:

@@ -2,6 +2,7 @@
 Passes over the entry logs: what is taken, in which order and at what rate, what a failure leaves, how a stop ends them.
 """
 
+import errno
 import random
 from pathlib import Path
 
@@ -81,6 +82,37 @@ def test_moving_keeps_to_the_rates() -> None:
         assert moved / rate > 3
         assert bookie.clock.seconds() - began >= moved / rate - 0.001, rates
         check(bookie)
+
+
+def test_a_forced_pass_ends_the_log_that_is_being_written() -> None:
+    """Where the disk has no room for its map it ends without; what lives in it is read, also after a power loss."""
+    for ledgers, left in (((1,), 0), ((1, 2), 1)):
+        for full in (False, True):
+            bookie = Bookie(Roomy())
+            for ledger in ledgers:
+                bookie.storage.add(run_of(ledger, 0, 5), "x")
+            bookie.commit()
+            bookie.now(bookie.storage.flush())
+            bookie.storage.delete_ledger(1)
+            bookie.commit()
+            bookie.now(bookie.storage.flush())
+
+            def before(call: str, path: str) -> None:
+                if call == "write" and path.endswith(".log"):
+                    raise OSError(errno.ENOSPC, "No space left on device")
+
+            bookie.disk.before = before if full else bookie.disk.before
+            bookie.now(bookie.upkeep.space.reclaim(lambda path: 0))
+            assert len(bookie.disk.find(".log")) == 1, "another one leaves it"
+            bookie.now(bookie.upkeep.space.reclaim(lambda path: 0, forced=True))
+            assert len(bookie.disk.find(".log")) == left
+            bookie.disk.before = lambda call, path: None
+            assert bookie.storage.add(run_of(2, 5), "y") is Status.EOK
+            bookie.commit()
+            bookie.now(bookie.storage.flush())
+            for after in (bookie, Bookie(bookie.disk.crashed(None))):
+                assert after.read(2, 5) == body_of(2, 5)
+                assert left == 0 or after.read(2, 0) == body_of(2, 0)
 
 
 def test_time_is_limited() -> None:
