@@ -422,4 +422,9 @@ class Bookie:
                 "1 while the metadata store is behind what was seen of it, so that nothing is deleted",
                 int(self.guard.is_behind),
             ),
+            (
+                "metadata_store_silent_seconds",
+                "since the metadata store answered; it is asked every ten seconds",
+                self.guard.silent_seconds,
+            ),
         ]

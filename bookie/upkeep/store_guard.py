@@ -85,7 +85,8 @@ class StoreGuard:
         self._directories = directories
         self._storage = storage
         self._arrived: set[int] = set()  # ledgers that came since the last look
-        self._looked_at = clock.seconds()
+        self._looked_at = self._answered_at = clock.seconds()
+        self._silent = False  # it is logged that the store does not answer
         self._store = store
         self._bookie = bookie
         self._cluster = cluster
@@ -121,12 +122,18 @@ class StoreGuard:
     def is_behind(self) -> bool:
         return self._seen.behind is not None
 
+    @property
+    def silent_seconds(self) -> float:
+        """Since the store answered a look; up to `LOOK_S` and what a look takes while all is well."""
+        return max(0.0, self._clock.seconds() - self._answered_at)
+
     def status(self) -> dict[str, Any]:
         seen = self._seen
         return {
             "behind": self.is_behind,
             "reason": self.behind,
             "metadata": self._store.uri,
+            "seconds_since_answer": round(self.silent_seconds),
             "changes_seen": seen.changes,
             "ledgers_seen": seen.ledgers,
             "unknown_ledgers": None if self.unknown is None else len(self.unknown),
@@ -177,7 +184,13 @@ class StoreGuard:
             if self.is_behind and self.unknown is None:
                 self._noticed()  # what failed of it is tried again
         except LedgerError as failure:
-            self.log.debug("{store} can't be looked at: {reason}", store=self._store.uri, reason=str(failure))
+            if not self._silent:
+                self._silent = True
+                self.log.warn(
+                    "{bookie}: the metadata store can't be asked: {reason}; entries are written and read all the same",
+                    bookie=self._bookie,
+                    reason=str(failure),
+                )
         finally:
             self._later()
 
@@ -273,6 +286,14 @@ class StoreGuard:
             raise WrongCluster(f"{self._store.uri} holds cluster {cluster}, but this bookie belongs to {self._cluster}")
         note = note_of(await self._store.read_set_back())
         progress = await self._store.progress()
+        if self._silent:
+            self._silent = False
+            self.log.info(
+                "{bookie}: the metadata store answers again, after {seconds:.0f} s",
+                bookie=self._bookie,
+                seconds=self.silent_seconds,
+            )
+        self._answered_at = self._clock.seconds()
         seen = self._seen
         if self._new:
             self._new = False

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
-from twisted.logger import globalLogPublisher
+from twisted.logger import LogEvent, eventAsText, globalLogPublisher
 
 from quire.bookie.files import Files
 from quire.bookie.upkeep.garbage import Garbage
@@ -139,6 +139,33 @@ def logged() -> Iterator[list[str]]:
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path)
+
+
+def test_a_store_that_gives_no_answer_is_told_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One warning, one line when it answers again, and the seconds between for whoever watches."""
+    bookie = scene.bookie("b1", *scene.ledgers(1))
+    events: list[LogEvent] = []
+    globalLogPublisher.addObserver(events.append)
+    try:
+        for _ in range(30):
+            scene.clock.advance(1)
+            assert bookie.guard.silent_seconds <= 11
+        assert events == []
+        monkeypatch.setattr(scene.store, "progress", lambda: fail(MetaStore("memory://set-back did not answer")))
+        for _ in range(60):
+            scene.clock.advance(1)
+        assert 60 <= bookie.guard.silent_seconds <= 71
+        assert bookie.guard.status()["seconds_since_answer"] == round(bookie.guard.silent_seconds)
+        monkeypatch.undo()
+        for _ in range(11):
+            scene.clock.advance(1)
+        assert bookie.guard.silent_seconds <= 11
+    finally:
+        globalLogPublisher.removeObserver(events.append)
+    told = [(event["log_level"].name, eventAsText(event, includeTimestamp=False)) for event in events]
+    assert [level for level, _ in told] == ["warn", "info"]
+    assert "memory://set-back did not answer" in told[0][1]
+    assert "answers again, after " in told[1][1]
 
 
 def test_an_old_backup_costs_nothing_until_it_is_accepted(scene: Scene) -> None:
