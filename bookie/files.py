@@ -17,7 +17,7 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from mmap import mmap
 from typing import NamedTuple
@@ -312,6 +312,15 @@ class Files:
         with BEGINS_NOTHING:
             found, device = os.statvfs(path), os.stat(path).st_dev
         return Usage(device, found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+
+    def usage_of(self, paths: Iterable[str]) -> tuple[int, int]:
+        """(total, free) bytes of the file systems that these lie on, each counted once; a dead one is left out."""
+        usages: dict[int, Usage] = {}
+        for path in paths:
+            with suppress(OSError):  # it will fail, or has made the bookie read-only
+                usage = self.usage(path)
+                usages[usage.device] = usage
+        return sum(usage.total for usage in usages.values()), sum(usage.free for usage in usages.values())
 
     def boot_id(self) -> bytes:
         """The id of the machine's boot; empty where the system has none."""

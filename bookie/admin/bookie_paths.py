@@ -5,7 +5,8 @@ The paths that a bookie serves over HTTP.
     GET /healthz                         200 while the bookie serves, else 503; the reason in the body
     GET /api/v1/bookie/is_ready          200 OK, or 503 (BookKeeper's readiness probe)
     GET /api/v1/bookie/state             {"running", "readOnly", "shuttingDown", "availableForHighPriorityWrites"}, and
-                                         our own "ledgersInLimbo", "directoriesLost", "metadataStore"
+                                         our own "readOnlyReasons", "ledgersInLimbo", "directoriesLost",
+                                         "metadataStore"
     GET /api/v1/bookie/state/readonly    {"readOnly": bool}
     PUT /api/v1/bookie/state/readonly    the same as a request
     …   /api/v1/bookie/gc…               see `gc_paths`
@@ -95,6 +96,7 @@ class Admin:
                 "readOnly": bookie.read_only,
                 "shuttingDown": bookie.stopping,
                 "availableForHighPriorityWrites": bookie.high_priority_writes,
+                "readOnlyReasons": bookie.read_only_reasons,
                 "ledgersInLimbo": bookie.ledgers_in_limbo,
                 "directoriesLost": bookie.directories_lost,
                 "metadataStore": bookie.metadata_store,

@@ -4,8 +4,8 @@ What a bookie shows to Prometheus.
     quire_journal_syncs_total …     one counter for each number in `storage.counters`, named quire_<name>_total
     quire_service_add_entries_total one counter for each number in the service's tally, named quire_service_<name>_total
     quire_bookie_status             1 writable, 0 read-only, -1 not registered
-    quire_connections, quire_pending_bytes, quire_reads_waiting, quire_long_polls_waiting, quire_disk_bytes,
-    quire_disk_free_bytes
+    quire_connections, quire_pending_bytes, quire_reads_waiting, quire_long_polls_waiting
+    quire_disk_bytes, quire_disk_free_bytes   by directories: of="ledgers", "journals", "indexes"
     process_…                       resident memory, CPU, open files
 
 Knows: names and where the numbers are; gauges of the rooms above come by `more`, `quire_bookie_status` among them.
@@ -82,7 +82,13 @@ class BookieCollector:
         entrance = listener.entrance
         for name, meaning, count in entrance.counts() if entrance is not None else ():
             yield CounterMetricFamily(PREFIX + name, meaning, value=count)
-        total, free = service.storage.disk_usage()
+        size = GaugeMetricFamily(PREFIX + "disk_bytes", "size of the disks of these directories", labels=["of"])
+        room = GaugeMetricFamily(PREFIX + "disk_free_bytes", "free on the disks of these directories", labels=["of"])
+        for kind, (total, free) in service.storage.disks().items():
+            size.add_metric([kind], total)
+            room.add_metric([kind], free)
+        yield size
+        yield room
         for name, meaning, gauge in (
             ("connections", "open now", len(listener.connections)),
             ("connections_in_lobby", "of them, that were given nothing yet", listener.in_lobby),
@@ -98,8 +104,6 @@ class BookieCollector:
             ("copies_waiting", "runs of copies that wait while others append", service.giving_way.runs),
             ("reads_waiting", "reads that wait for the disk or for their turn", service.reads.waiting),
             ("long_polls_waiting", "long polls that wait", service.long_polls.waiting),
-            ("disk_bytes", "size of the ledger directories' disks", total),
-            ("disk_free_bytes", "free on the ledger directories' disks", free),
             *(entrance.gauges() if entrance is not None else ()),
             *self._more(),
         ):

@@ -16,7 +16,7 @@ Safety: a row of a failed directory says limbo, whatever the table says.
 
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from heapq import merge
 from itertools import chain, islice
 from typing import Any
@@ -26,7 +26,7 @@ from twisted.logger import Logger
 from quire.bookie.directory import notes
 from quire.bookie.directory.dead import DeadDirectory
 from quire.bookie.directory.ledger_directory import LedgerDirectory
-from quire.bookie.files import DESCRIPTORS, FULL, Files, NotBegun, StorageError, Usage
+from quire.bookie.files import DESCRIPTORS, FULL, Files, NotBegun, StorageError
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.index.rows import OpenRows
 from quire.bookie.layout import LOCK, OPEN_LOGS_MAX, Pair, current
@@ -233,9 +233,4 @@ class Directories:
 
     def disk_usage(self) -> tuple[int, int]:
         """(total, free) bytes of the file systems that the usable ones lie on, each counted once."""
-        usages: dict[int, Usage] = {}
-        for directory in self.usable:
-            with suppress(OSError):  # it will fail, or has made the bookie read-only
-                usage = self._files.usage(directory.configured)
-                usages[usage.device] = usage
-        return sum(usage.total for usage in usages.values()), sum(usage.free for usage in usages.values())
+        return self._files.usage_of(directory.configured for directory in self.usable)

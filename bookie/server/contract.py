@@ -9,7 +9,7 @@ before that.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol, final
 
 from twisted.internet.defer import Deferred
@@ -131,4 +131,8 @@ class LedgerStorage(Protocol):
 
     def disk_usage(self) -> tuple[int, int]:
         """(total, free) bytes of the disks below the ledger directories."""
+        ...
+
+    def disks(self) -> Mapping[str, tuple[int, int]]:
+        """The same of those below the ledger directories, the journals, and the indexes where they are apart."""
         ...

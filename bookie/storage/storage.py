@@ -207,6 +207,13 @@ class Storage:
         """The ids of all ledgers, in no order."""
         return self.ledgers.ids(self.directories.ledger_ids())
 
+    def disks(self) -> dict[str, tuple[int, int]]:
+        """(total, free) bytes of the disks below each kind of directory."""
+        found = {"ledgers": self.disk_usage(), "journals": self.files.usage_of(self.options.journal_directories)}
+        if self.options.index_directories:
+            found["indexes"] = self.files.usage_of(self.options.index_directories)
+        return found
+
     def idle_seconds(self, ledger: int) -> int:
         """
         For so long at least nothing was written to the ledger, counted from the start of the process; 0 for an unknown

@@ -52,7 +52,7 @@ GC_LOOK_S = 0.05  # between two looks at whether a round has ended
 
 INFO_COLUMNS = {
     "bookie": 24, "state": 10, "free": 10, "total": 10, "used": 6, "logs": 10, "living": 10, "limbo": 8, "lost": 12,
-    "store": 8,
+    "store": 8, "why": 0,
 }  # fmt: skip
 
 app = group("Start and stop a bookie; list bookies.", "quire bookie start --conf /etc/quire/bookie.conf")
@@ -172,8 +172,8 @@ def info(
     """
     Shows how full the disks of bookies are, as each of them says, and what of their finished entry logs lives, as the
     last garbage collection saw it; how many ledgers are in limbo, for they may lack entries there, which ledger
-    directories failed, and whether the metadata store is behind what the bookie has seen of it (`quire metadata
-    set-back`).
+    directories failed, whether the metadata store is behind what the bookie has seen of it (`quire metadata
+    set-back`), and why the bookie is read-only.
 
     \b
     Example:
@@ -214,7 +214,7 @@ def ask_admin(row: dict[str, Any], token_file: Path | None) -> None:
     row["gc"] = said_by(row["bookie"], address, GC_PATH, token_file)
     own = said_by(row["bookie"], address, STATE_PATH, token_file) or {}
     row["limbo"], row["lost"] = own.get("ledgersInLimbo"), own.get("directoriesLost")
-    row["store"] = own.get("metadataStore")
+    row["store"], row["read_only_reasons"] = own.get("metadataStore"), own.get("readOnlyReasons")
 
 
 def as_cells(row: dict[str, Any]) -> dict[str, Any]:
@@ -231,6 +231,7 @@ def as_cells(row: dict[str, Any]) -> dict[str, Any]:
         "limbo": "?" if row["limbo"] is None else row["limbo"],
         "lost": "?" if row["lost"] is None else ", ".join(row["lost"]) or "-",
         "store": "?" if row["store"] is None else "behind" if row["store"]["behind"] else "-",
+        "why": "?" if row["read_only_reasons"] is None else "; ".join(row["read_only_reasons"]) or "-",
     }
 
 

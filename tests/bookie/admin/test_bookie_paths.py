@@ -49,6 +49,14 @@ def test_health_follows_the_bookie() -> None:
     assert ask(held, "GET", "/metrics") == (200, b"quire_x 1\n"), "a dying bookie can still be looked at"
 
 
+def test_the_state_says_why_it_is_read_only() -> None:
+    """A look at it changes nothing."""
+    held = Held()
+    held.read_only, held.read_only_reasons = True, ["/journal is 99.0% full"]
+    state = json.loads(ask(held, "GET", "/api/v1/bookie/state")[1])
+    assert (state["readOnly"], state["readOnlyReasons"]) == (True, ["/journal is 99.0% full"])
+
+
 def test_the_read_only_switch() -> None:
     """Only with a truth value; its reasons are shown, and a refusal is 400."""
     held, path = Held(), "/api/v1/bookie/state/readonly"

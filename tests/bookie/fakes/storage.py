@@ -324,3 +324,6 @@ class FakeStorage:
 
     def disk_usage(self) -> tuple[int, int]:
         return 1000, 500
+
+    def disks(self) -> dict[str, tuple[int, int]]:
+        return {"ledgers": self.disk_usage(), "journals": (100, 10)}

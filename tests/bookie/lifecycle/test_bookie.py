@@ -356,7 +356,7 @@ def test_metrics_and_health(tmp_path: Path) -> None:
             state = json.loads((await get("/api/v1/bookie/state"))[1])
             theirs = {"running": True, "readOnly": False, "shuttingDown": False, "availableForHighPriorityWrites": True}
             assert state.pop("metadataStore")["behind"] is False
-            assert state == {**theirs, "ledgersInLimbo": 0, "directoriesLost": []}
+            assert state == {**theirs, "readOnlyReasons": [], "ledgersInLimbo": 0, "directoriesLost": []}
             assert numbers["quire_ledgers_in_limbo"] == 0
             assert (await get("/nothing"))[0] == 404
             assert (await get("/metrics", "DELETE"))[0] == 405

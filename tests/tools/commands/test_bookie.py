@@ -113,7 +113,10 @@ def test_detached_with_a_pid_file(cluster: Cluster) -> None:
         assert "another bookie runs on this directory" in second.failed()
         assert json.loads(cluster.quire("bookie", "readonly", "one", "on", "--json"))["read_only"] is True
         assert "read-only" in cluster.quire("bookie", "list")
-        assert json.loads(cluster.quire("bookie", "info", "one", "--json"))["total_bytes"] > 0
+        info = json.loads(cluster.quire("bookie", "info", "one", "--json"))
+        assert info["total_bytes"] > 0
+        assert info["read_only_reasons"] == ["an operator said so"]
+        assert cluster.quire("bookie", "info", "one").rstrip().endswith("an operator said so")
         assert "it runs, here or elsewhere; stop it first" in cluster.quire(
             "bookie", "format", "--conf", str(cluster.conf), "--yes", status=1
         )
@@ -234,7 +237,7 @@ def test_commands_on_a_bookie_that_is_not_there(shared: Cluster) -> None:
 
 def test_a_bookie_that_says_less_of_its_garbage_is_shown_all_the_same() -> None:
     """As Apache's, which says only whether a round was asked for."""
-    row = {"total_bytes": 100, "free_bytes": 50, "limbo": None, "lost": None, "store": None}
+    row = {"total_bytes": 100, "free_bytes": 50, "limbo": None, "lost": None, "store": None, "read_only_reasons": None}
     cells = as_cells(row | {"gc": {"is_in_force_gc": "false"}})
     assert (cells["used"], cells["logs"], cells["living"]) == ("50%", "?", "?")
     assert cells == as_cells(row | {"gc": None})
