@@ -1,6 +1,7 @@
 """The checkpoint: its order, and that a crash at any call of it costs nothing."""
 
 import errno
+import random
 
 import pytest
 from twisted.internet.defer import Deferred
@@ -11,7 +12,7 @@ from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.storage import ledgers as ledgers_module
 from quire.bookie.storage.checkpoint import SPARE_BYTES
 from quire.protocol.errors import Status
-from tests.bookie.fakes.disk import KEY, Bookie, HeldWorkers, body_of, left_behind, run_of
+from tests.bookie.fakes.disk import KEY, Bookie, Disk, HeldWorkers, body_of, left_behind, run_of
 
 MARK = "/disk/ledgers0/current/quire.mark"
 
@@ -412,6 +413,65 @@ def test_rows_of_deleted_ledgers_go_though_a_flush_finds_no_room() -> None:
             assert [after.read(ledger, 4) for ledger in (3, 4)] == [body_of(3, 4), body_of(4, 4)]
             assert after.read(2, 0) is Status.ENOLEDGER
     assert bookie.storage.read_only is None
+
+
+@pytest.mark.parametrize("seed", range(10, 30))
+def test_full_disks_beside_deletions_lose_nothing(seed: int) -> None:
+    """
+    Adds, deletions, copies that are dropped and made again, passes over the logs and power losses in any order, on two
+    disks that get full and have room again: what was acknowledged is read, and nothing else.
+    """
+    rng = random.Random(seed)
+    kept: dict[int, set[int]] = {}
+    free = {"ledgers0": 1 << 30, "ledgers1": 1 << 30}
+    seen = 0
+
+    def usage(path: str) -> Usage:
+        return Usage(1, 1 << 40, next((room for name, room in free.items() if name in path), 1 << 30))
+
+    def begun(disk: Disk | None) -> Bookie:
+        disk = disk if disk is not None else Disk()
+        disk.usage = usage  # type: ignore[method-assign]
+        return Bookie(disk, ledgers=2, entry_log_bytes_max=4096, compaction_bytes_per_second=0)
+
+    def check(bookie: Bookie) -> None:
+        for ledger, entries in kept.items():
+            for entry in range(24):
+                wanted = body_of(ledger, entry) if entry in entries else Status.ENOENTRY
+                assert bookie.read(ledger, entry) == wanted, (ledger, entry)
+        assert set(bookie.storage.ledger_ids()) == set(kept)
+
+    bookie = begun(None)
+    for _ in range(150):
+        step = rng.choice(("add", "add", "add", "delete", "drop", "room", "time", "time", "collect", "crash"))
+        ledger = rng.choice(sorted(kept)[-3:] or [0])
+        if step == "add":
+            ledger, entry = rng.choice((seen, ledger, ledger, ledger)), rng.randrange(20)
+            if bookie.storage.add(run_of(ledger, entry, 4, recovery=True), "a") is Status.EOK:
+                seen = max(seen, ledger + 1)
+                kept.setdefault(ledger, set()).update(range(entry, entry + 4))
+        elif step == "delete":
+            bookie.storage.delete_ledger(ledger)
+            kept.pop(ledger, None)
+        elif step == "drop" and ledger in kept:
+            bookie.storage.drop_copy(ledger)
+            again = bookie.storage.add(run_of(ledger, 0, 2, recovery=True), "a") is Status.EOK
+            kept[ledger] = {0, 1} if again else set()
+        elif step == "room":
+            free[rng.choice(list(free))] = rng.choice((0, 4 << 20, SPARE_BYTES + 3000, 1 << 30, 1 << 30))
+        elif step == "time":
+            bookie.clock.advance(10)
+        elif step == "collect":
+            bookie.now(bookie.upkeep.space.reclaim(lambda path: 0.9, forced=True))
+        elif step == "crash":
+            bookie.commit()
+            bookie = begun(bookie.disk.crashed(rng))
+        bookie.commit()
+        check(bookie)
+    free.update(dict.fromkeys(free, 1 << 30))
+    bookie.clock.advance(10)
+    check(bookie)
+    check(begun(bookie.disk.crashed(rng)))
 
 
 def test_what_no_checkpoint_could_store_is_listed_for_garbage_collection() -> None:
