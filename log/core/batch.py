@@ -22,7 +22,6 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from operator import add
 from typing import NamedTuple
 
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
@@ -98,7 +97,7 @@ class Records:
         if self.headers is None:
             return keys
         packed = (sum(len(name) + len(value) + HEADER_BYTES for name, value in each) for each in self.headers)
-        return list(map(add, keys, packed))
+        return [size + more for size, more in zip(keys, packed, strict=True)]
 
 
 def encode_body(records: Records) -> bytes:
