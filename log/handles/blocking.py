@@ -379,11 +379,11 @@ class PartWriter:
         return self._thread.wait(lambda: self._part.append_many(taken, keys=keys, times_ms=times_ms, headers=headers))
 
     def close(self) -> Part:
-        """What the driver publishes; a part without a record has no ledger."""
+        """What the driver publishes; without a record it has no ledger.  `LogFenced`; `MetaStore`: call it again."""
         return self._thread.wait(self._part.close)
 
     def discard(self) -> None:
-        """Deletes what was written.  `ValueError` after `close`: the part may be published at any moment."""
+        """Deletes what was written.  `ValueError` once `close` has given the part: it may be published any time."""
         self._thread.wait(self._part.discard)
 
 

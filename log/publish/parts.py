@@ -23,6 +23,7 @@ from quire.log.owner.appending.appends import check, cut
 from quire.log.owner.appending.encoder import Encoder
 from quire.log.publish.txns import Txns
 from quire.log.store.ledgers import LogLedgers, Tags
+from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -142,18 +143,26 @@ class PartWriter:
         writer, encoder = self._writer, self._encoder
         assert writer is not None
         assert encoder is not None
-        self._writer = self._encoder = None
-        await self._txns.written(str(self._name), self._txn, writer.close())
-        counts = encoder.counts
-        self._done.append(PartLedger(writer.id, counts.entries, counts.records, counts.bytes, self._crc))
+        await self._txns.written(str(self._name), self._txn, self._ended(writer))
+        if self._writer is writer:  # else another call has ended it meanwhile
+            self._writer = self._encoder = None
+            counts = encoder.counts
+            self._done.append(PartLedger(writer.id, counts.entries, counts.records, counts.bytes, self._crc))
+
+    async def _ended(self, writer: Writer) -> None:
+        """Closes a ledger; one whose end could not be stored, by its writer now or before, is recovered."""
+        try:
+            await writer.close()
+        except MetaStore:
+            await self._client.recover_ledger(writer.id)
 
     async def close(self) -> Part:
-        """What the driver publishes; a part without a record has no ledger."""
+        """What the driver publishes; without a record it has no ledger.  `LogFenced`; `MetaStore`: call it again."""
         if not self._closed:
-            self._closed = True
             self._reached("part.written")
             if self._writer is not None:
                 await self._end_ledger()
+            self._closed = True
             self._reached("part.closed")
         txn, name = self._txn, self._name
         intent = str(name) if self._version >= 0 else ""
@@ -162,13 +171,13 @@ class PartWriter:
         )
 
     async def discard(self) -> None:
-        """Deletes what was written.  `ValueError` after `close`: the part may be published at any moment."""
+        """Deletes what was written.  `ValueError` once `close` has given the part: it may be published any time."""
         if self._closed:
             raise ValueError("this part was closed and may be published: abort its batch instead")
-        self._closed = True
         if self._writer is not None:
             self._writer.shut_down()
         for ledger in self._ids:
             await self._ledgers.delete(ledger)
         if self._version >= 0:
             await self._txns.forget(str(self._name), self._version)
+        self._closed = True

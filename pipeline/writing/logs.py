@@ -8,12 +8,14 @@ Safety: a task's part names its run.  A batch that was published is told so and 
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from quire.conf.pipeline import LogWriting
 from quire.log.api import Part, Receipt
 from quire.pipeline.clients import Cluster
 from quire.pipeline.writing.rows import LOG_COLUMNS, check, rows
+from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import LogExists, LogFenced, NoSuchLog
 
 # SPDX-License-Identifier: Apache-2.0
@@ -63,8 +65,8 @@ def prepare(cluster: Cluster, options: LogWriting) -> None:
 
 def write(cluster: Cluster, options: LogWriting, work: Work, batches: Iterable[Any]) -> Written:
     """
-    The rows of a task as a part.  `LogFenced` when its run is over.  When the rows end with an error the part is
-    deleted.
+    The rows of a task as a part.  `LogFenced` when its run is over.  When the rows end with an error, or can't be
+    written, the part is deleted where that is possible.
     """
     sink = cluster.wait(lambda: cluster.logs.sink(options.log, work.txn, work.run, first_batch=options.first_batch))
     writer = cluster.wait(lambda: sink.part(work.batch, work.part, work.attempt))
@@ -82,7 +84,8 @@ def write(cluster: Cluster, options: LogWriting, work: Work, batches: Iterable[A
     except LogFenced:
         raise
     except BaseException:
-        cluster.wait(writer.discard)
+        with suppress(LedgerError, ValueError):  # what stays goes with the batch, or by the janitor
+            cluster.wait(writer.discard)
         raise
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from quire.log.core.publishing import Part
 from quire.log.publish.sink import Sink
 from quire.metadata.clock import pause
+from quire.protocol.errors import MetaStore
 from tests.simulation.log_nodes import Job, LogProcess
 from tests.simulation.truth import Violation
 
@@ -113,7 +114,11 @@ class Publishers:
                 self.truth.drop(f"/intents/{txn.name}/{batch}-{number}-{attempt}-")
                 await writer.discard()
                 return None
-            return await writer.close()
+            try:
+                return await writer.close()
+            except MetaStore:
+                self.seen["part closed again"] += 1
+                return await writer.close()
 
         def told(job: Job) -> None:
             if job.error is not None:

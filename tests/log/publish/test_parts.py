@@ -2,13 +2,14 @@
 
 import pytest
 from crc32c import crc32c
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, gatherResults
 
 from quire.client.handles.writer import Writer
 from quire.log.publish.parts import UNDER_WAY
-from quire.protocol.errors import NoSuchLedger
+from quire.metadata.memory.cluster import Fault
+from quire.protocol.errors import MetaStore, NoSuchLedger
 from quire.protocol.log_errors import LogFenced
-from tests.log.fakes.cluster import cluster
+from tests.log.fakes.cluster import cluster, values
 from tests.metadata.stories import failing
 from tests.reactor import run
 
@@ -103,6 +104,75 @@ def test_a_part_that_is_discarded(tmp_path):
             empty = await (await sink.part(0, 1, 0)).close()
             assert (empty.ledgers, empty.intent) == ((), "")
             await (await sink.part(0, 2, 0)).discard()
+
+    run(story)
+
+
+def away(_name, _arguments):
+    """Of the metadata store."""
+    return Fault(error=MetaStore("no answer"))
+
+
+@pytest.mark.parametrize("rolled", [False, True])
+def test_a_ledger_whose_end_can_t_be_stored(tmp_path, rolled):
+    """At a close, or as an append goes on to the next ledger: the call fails, made again it loses nothing."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a", roll_bytes=5 if rolled else 1 << 20)
+            sink = await logs.sink("a", "facts", "run")
+            part = await sink.part(0, 0, 0)
+            assert await part.append_many([b"one", b"two"]) == 2
+            logs.bk.store.faults = away
+            await failing(story_of(part.append_many([b"three"]) if rolled else part.close()), MetaStore)
+            logs.bk.store.faults = None
+            if rolled:
+                assert await part.append_many([b"three"]) == 3
+            made = await part.close()
+            assert await part.close() == made
+            assert len(made.ledgers) == 1 + rolled
+            await sink.commit(0, [made], verify="entries")
+            assert await values(await logs.read("a")) == [b"one", b"two", b"three"][: 2 + rolled]
+
+    run(story)
+
+
+def test_a_close_whose_answer_is_lost(tmp_path):
+    """The ledger has its end all the same, and the call is answered; two calls at once give one part."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            part = await (await logs.sink("a", "facts", "run")).part(0, 0, 0)
+            await part.append_many([b"x"])
+            left = [Fault(error=MetaStore("no answer"), applied=True)]
+            logs.bk.store.faults = lambda name, _arguments: left.pop() if left and name == "write_ledger" else None
+            first, second = await gatherResults([story_of(part.close()), story_of(part.close())])
+            assert not left
+            assert first == second
+            assert [each.records for each in first.ledgers] == [1]
+
+    run(story)
+
+
+def test_discarded_after_a_close_that_failed(tmp_path):
+    """Nobody was given the part, so it goes; a discard that fails may be called again."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            part = await (await logs.sink("a", "facts", "run")).part(0, 0, 0)
+            await part.append_many([b"x"])
+            logs.bk.store.faults = away
+            await failing(story_of(part.close()), MetaStore)
+            await failing(story_of(part.discard()), MetaStore)
+            logs.bk.store.faults = None
+            await part.discard()
+            assert await logs.bk.ledger_ids() == []
+            assert (await intents_of(logs))[1] == []
 
     run(story)
 

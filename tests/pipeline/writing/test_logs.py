@@ -8,8 +8,10 @@ import pyarrow as pa
 import pytest
 
 from quire.conf.pipeline import LogWriting
+from quire.log.api import PartWriter
 from quire.pipeline.clients import Cluster
 from quire.pipeline.writing.logs import Work, Written, prepare, publish, withdraw, write
+from quire.protocol.errors import MetaStore
 from quire.protocol.log_errors import LogFenced, NoSuchLog
 from tests.pipeline.written import NAMES, log, values_of
 
@@ -74,6 +76,22 @@ def test_a_task_that_fails_leaves_nothing(ours: Cluster) -> None:
     with pytest.raises(OSError, match="the rows end here"):
         write(ours, options, Work("txn", "run", 0, 0, 0), broken())
     assert ours.wait(lambda: ours.client.ledger_ids(-1, 10_000)) == before
+
+
+def test_a_task_that_fails_while_the_store_is_away(ours: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own error goes on, not that of the deletion."""
+    options = writing(ours, log(ours, []))
+
+    async def away(_part: PartWriter) -> None:
+        raise MetaStore("no answer")
+
+    def broken() -> Iterator[Any]:
+        yield arrow(b"a")
+        raise OSError("the rows end here")
+
+    monkeypatch.setattr(PartWriter, "discard", away)
+    with pytest.raises(OSError, match="the rows end here"):
+        write(ours, options, Work("txn", "run", 0, 0, 0), broken())
 
 
 def test_a_log_that_is_not_there(ours: Cluster) -> None:
