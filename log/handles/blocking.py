@@ -351,6 +351,7 @@ class Sink:
     def abort(self, batch: int, parts: Sequence[Part] = ()) -> None:
         """
         Deletes what tasks of this run wrote for the batch, unless it was published.  `LogFenced` when the run is over.
+        What can't be deleted now is the janitor's.
         """
         self._thread.wait(lambda: self._sink.abort(batch, parts))
 

@@ -11,7 +11,10 @@ deleted, and their intent goes last.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Literal
+from functools import partial
+from typing import Literal, NamedTuple
+
+from twisted.logger import Logger
 
 from quire.client.api import Client
 from quire.conf.log import LogOptions, LogSettings
@@ -27,12 +30,21 @@ from quire.log.store.editing import LogRecords
 from quire.log.store.ledgers import LogLedgers, log_of
 from quire.metadata.records import Check, Delete, NoRecord, RecordChanged, RecordError, Step, Write
 from quire.metadata.store import Versioned, at_once
-from quire.protocol.errors import MetaStore, NoSuchLedger
+from quire.protocol.errors import LedgerError, MetaStore, NoSuchLedger
 from quire.protocol.log_errors import LogError, PublishRefused
 
 # SPDX-License-Identifier: Apache-2.0
 
+log = Logger()
+
 LOOKED_AT_AT_ONCE = 50  # ledgers
+
+
+class Cleaned(NamedTuple):
+    """How many parts went, and why ledgers of others stay: they can't be brought to their end now."""
+
+    parts: int
+    stayed: dict[int, str]
 
 
 class Sink:
@@ -96,7 +108,15 @@ class Sink:
             counters.published("unknown")
             raise
         counters.published("again" if receipt.again else "done", 0 if receipt.again else len(receipt.segments))
-        await self.janitor()
+        try:
+            await self.janitor()
+        except LedgerError as error:
+            log.warn(
+                "batch {batch} of the txn {txn} is published; what can't be published any more stays for now: {error}",
+                batch=batch,
+                txn=self._txns.txn,
+                error=str(error),
+            )
         return receipt
 
     async def _commit(self, batch: int, parts: Sequence[Part], verify: str) -> Receipt:
@@ -205,6 +225,7 @@ class Sink:
     async def abort(self, batch: int, parts: Sequence[Part] = ()) -> None:
         """
         Deletes what tasks of this run wrote for the batch, unless it was published.  `LogFenced` when the run is over.
+        What can't be deleted now is the janitor's.
         """
         while True:
             await self._log.records.sync()
@@ -223,16 +244,21 @@ class Sink:
 
     async def janitor(self) -> int:
         """Deletes what can't be published any more, of any run; how many parts that were."""
-        return await self._clean("janitor", None)
+        return (await self.clean()).parts
 
-    async def _clean(self, what: str, batch: int | None) -> int:
+    async def clean(self, abandon: bool = False) -> Cleaned:
+        """As `janitor`, and says what stays.  `abandon`: ledgers whose bookies can't be asked go, too."""
+        return await self._clean("janitor", None, abandon)
+
+    async def _clean(self, what: str, batch: int | None, abandon: bool = False) -> Cleaned:
         """The dead intents (of one batch), with their ledgers."""
         count = 0
+        stayed: dict[int, str] = {}
         await self._log.records.sync()
         try:
             txn = (await self._txns.read()).value  # before any intent: one that was seen before may be published
         except NoRecord:
-            return 0
+            return Cleaned(0, stayed)
         for name in await self._txns.names():
             parsed = IntentName.parse(name)
             if batch is not None and parsed.batch != batch:
@@ -245,9 +271,12 @@ class Sink:
                 if not publishing.is_dead(txn, parsed.batch, intent.claim):
                     break
                 await self._log.records.sync()
-                for ledger in intent.ledgers:
-                    await self._ledgers.delete(ledger, lambda: self._reached(f"{what}.fenced"))
-                self._log.counters.janitor_ledgers += len(intent.ledgers)
+                fenced = partial(self._reached, f"{what}.fenced")
+                done = await self._ledgers.delete_all(intent.ledgers, fenced, abandon=abandon)
+                self._log.counters.janitor_ledgers += len(done.gone)
+                stayed |= done.stayed
+                if done.stayed:
+                    break
                 self._reached(f"{what}.deleted")
                 with suppress(RecordChanged):  # a task that went on has named one ledger more
                     try:
@@ -257,7 +286,7 @@ class Sink:
                     count += 1
                     self._reached(f"{what}.cleared")
                     break
-        return count
+        return Cleaned(count, stayed)
 
 
 def refused(part: Part, ledger: PartLedger, why: str) -> PublishRefused:

@@ -98,7 +98,7 @@ async def tidy_log(
             await _tidy_cursors(kept, report, abandon)
             now_ms = await kept.ages.now_ms(kept.log.records, manifest.last_stamp)
             await _tidy_chunks(kept, report, now_ms)
-            await _tidy_txns(kept, report, now_ms)
+            await _tidy_txns(kept, report, now_ms, abandon)
         if is_due(manifest):
             await _compact(kept, report)
     except NoSuchLog:  # it went meanwhile
@@ -170,7 +170,7 @@ async def _tidy_chunks(kept: Kept, report: TidyReport, now_ms: int | None) -> No
                 report.chunks += 1
 
 
-async def _tidy_txns(kept: Kept, report: TidyReport, now_ms: int | None) -> None:
+async def _tidy_txns(kept: Kept, report: TidyReport, now_ms: int | None, abandon: bool) -> None:
     """What can't be published any more; publishers that have not published for long."""
     log = kept.log
     names = await log.names(f"{log.path}/txn")
@@ -180,7 +180,9 @@ async def _tidy_txns(kept: Kept, report: TidyReport, now_ms: int | None) -> None
         txns = Txns(log, name)
         if await txns.names():
             sink = Sink(kept.client, log, kept.ledgers, kept.options, name, "", 0, kept.reached)
-            report.parts += await sink.janitor()
+            cleaned = await sink.clean(abandon)
+            report.parts += cleaned.parts
+            report.stayed |= cleaned.stayed
         if now_ms is None:
             continue
         with suppress(RecordError):  # it goes on, or another one was faster

@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from quire.log.core.publishing import Part
-from quire.log.publish.sink import Sink
+from quire.log.publish.sink import Cleaned, Sink
 from quire.metadata.clock import pause
 from quire.protocol.errors import MetaStore
 from tests.simulation.log_nodes import Job, LogProcess
@@ -252,11 +252,11 @@ class Publishers:
             self.world.timeline.at(rng.random() * 0.012, lambda: process.process.pause(seconds))
 
     def _janitor(self, process: LogProcess, txn: Txn) -> Job:
-        async def story() -> int:
-            return await (await process.logs.sink(NAME, txn.name, "janitor")).janitor()
+        async def story() -> Cleaned:
+            return await (await process.logs.sink(NAME, txn.name, "janitor")).clean()
 
         def told(job: Job) -> None:
-            self.seen["janitor took a part"] += bool(job.error is None and job.value)
+            self.seen["janitor took a part"] += bool(job.error is None and job.value.parts)
             self.history.check_error(job, "a janitor")
 
         job = process.ask(story(), told)
@@ -283,7 +283,7 @@ class Publishers:
             for _ in range(JANITOR_TRIES):
                 job = self._janitor(process, txn)
                 self.history.until("the janitor hangs", lambda job=job: job.done)
-                if job.error is None:
+                if job.error is None and not job.value.stayed:
                     break
             left = [path for path in self.truth.intents if f"/intents/{txn.name}/" in path]
             if left:

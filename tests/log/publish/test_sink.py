@@ -185,6 +185,59 @@ def test_a_commit_whose_answer_is_lost(tmp_path, late):
     run(story)
 
 
+async def attempts_of(sink):
+    """A dead one, whose ledger is open, another whose ledger is closed, and the part that the third one wrote."""
+    dead = await sink.part(0, 0, 0)
+    await dead.append_many([b"x"])
+    return dead, await written(sink, 0, 0, [b"x"], 1), await written(sink, 0, 0, [b"x"], 2)
+
+
+def test_a_dead_attempt_whose_bookies_are_away(tmp_path):
+    """The batch is published, and said to be again; the other dead one goes, and this one with `abandon` only."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            sink = await logs.sink("a", "facts", "run")
+            _dead, _closed, part = await attempts_of(sink)
+            for bookie in world.bookies[:2]:
+                await bookie.stop()
+            for again in (False, True):
+                receipt = await sink.commit(0, [part])
+                assert (receipt.first, receipt.end, receipt.again) == (0, 1, again)
+            intents, ledgers = await left_over(logs)
+            assert [intent[:6] for intent in intents] == ["0-0-0-"]
+            report = await logs.tidy("a")
+            assert (report.parts, set(report.stayed), report.failed) == (0, ledgers, {})
+            report = await logs.tidy("a", abandon=True)
+            assert (report.parts, report.stayed) == (1, {})
+            assert await left_over(logs) == ([], set())
+
+    run(story)
+
+
+def test_a_janitor_that_fails_behind_a_commit(tmp_path):
+    """The commit is answered all the same, and the next one's takes what is left."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            sink = await logs.sink("a", "facts", "run")
+            _dead, _closed, part = await attempts_of(sink)
+            logs.bk.store.faults = lambda name, _arguments: (
+                Fault(error=MetaStore("no answer")) if name == "delete_ledger" else None
+            )
+            assert (await sink.commit(0, [part])).end == 1
+            assert len((await left_over(logs))[0]) == 2
+            logs.bk.store.faults = None
+            assert (await sink.commit(1, [])).end == 1
+            assert await left_over(logs) == ([], set())
+
+    run(story)
+
+
 def test_parts_that_are_refused(tmp_path):
     """An open ledger, one that is gone, another's, tags that are no text, an intent that is gone; nothing is lost."""
 

@@ -78,6 +78,7 @@ def adopt(
 def janitor(name: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
     Deletes what tasks of publishers wrote and what can't be published any more. May be run at any time, beside them.
+    Exit status 1 when a ledger could not be deleted: `quire log tidy --abandon` deletes it nevertheless.
 
     \b
     Example:
@@ -86,8 +87,13 @@ def janitor(name: Name, metadata: Metadata = None, json_wanted: Json = False) ->
     log = name_of(name)
 
     async def work(_reactor: "ProcessReactor", logs: "Logs") -> dict[str, Any]:
-        parts = [await (await logs.sink(log, txn.txn, txn.run)).janitor() async for txn in logs.txns(log)]
-        return {"log": log, "txns": len(parts), "parts": sum(parts)}
+        cleaned = [await (await logs.sink(log, txn.txn, txn.run)).clean() async for txn in logs.txns(log)]
+        stayed = {ledger: why for each in cleaned for ledger, why in each.stayed.items()}
+        return {"log": log, "txns": len(cleaned), "parts": sum(each.parts for each in cleaned), "stayed": stayed}
 
     found = with_logs(metadata, work)
     output.document(json_wanted, found, f"{log}: {found['parts']} parts of {found['txns']} publishers were deleted")
+    for ledger, why in found["stayed"].items():
+        output.note(f"quire: ledger {ledger} stays: {why}")
+    if found["stayed"]:
+        raise typer.Exit(1)

@@ -2,7 +2,8 @@
 
 import subprocess
 
-from tests.tools.command import COMMAND, environment, ok, refused
+from quire.tools.local_cluster.cluster import LocalCluster
+from tests.tools.command import COMMAND, environment, ok, quire, refused
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -16,6 +17,13 @@ with connect({uri!r}) as logs:
         part = part.close()
         if batch < {end}:
             sink.commit(batch, [part])
+"""
+
+DEAD = """
+from quire.log import connect
+with connect({uri!r}) as logs:
+    logs.sink("stays", "stream", "one").part(0, 0, 0).append_many([b"a"])
+    logs.sink("stays", "stream", "two").part(0, 0, 0)
 """
 
 
@@ -41,6 +49,26 @@ def test_what_publishers_did_and_left(uri: str) -> None:
     assert (done["txns"], done["parts"]) == (1, 1)
     assert ok("log", "read", "facts", "--values", metadata=uri).raw == b"a\nb\na\nb\n"
     assert len(ok("ledger", "list", "--json", metadata=uri).rows) == ledgers + 1
+
+
+def test_a_janitor_whose_bookies_are_away(cluster: LocalCluster, uri: str) -> None:
+    """It names the ledger that stays and ends with status 1; once the bookie is back the part goes."""
+    ok("log", "create", "stays", "--ensemble", 1, "--write", 1, "--ack", 1, metadata=uri)
+    before = {row["ledger"] for row in ok("ledger", "list", "--json", metadata=uri).rows}
+    subprocess.run([COMMAND[0], "-c", DEAD.format(uri=uri)], check=True, env=environment(uri), timeout=60)
+    rows = ok("ledger", "list", "--json", metadata=uri).rows
+    (ledger,) = {row["ledger"] for row in rows} - before
+    (fragment,) = ok("ledger", "show", ledger, "--json", metadata=uri).document["fragments"]
+    (bookie,) = fragment["bookies"]
+    cluster.kill(bookie)
+    try:
+        done = quire("log", "janitor", "stays", "--json", metadata=uri)
+    finally:
+        cluster.restart(bookie)
+    assert done.code == 1
+    assert f"ledger {ledger} stays: LedgerRecovery" in done.err
+    assert (done.document["parts"], list(done.document["stayed"])) == (0, [str(ledger)])
+    assert ok("log", "janitor", "stays", "--json", metadata=uri).document["parts"] == 1
 
 
 def test_plain_ledgers_are_taken_in(uri: str) -> None:
