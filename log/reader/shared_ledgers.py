@@ -45,7 +45,8 @@ class Fetching:
         self._ledger = ledger
         self._lists = lists
         self._waiting: list[Deferred[Some | None]] = []
-        self._is_asked = self._has_ended = False
+        self.is_asked = False  # something is under way
+        self._has_ended = False
 
     @property
     def key(self) -> Key:
@@ -55,9 +56,9 @@ class Fetching:
     def ask(self, waiting: Deferred[Some | None]) -> bool:
         """Fires with the next ones, or with None at the end; whether somebody had asked for them already."""
         self._waiting.append(waiting)
-        if self._is_asked:
+        if self.is_asked:
             return True
-        self._is_asked = True
+        self.is_asked = True
         Deferred.fromCoroutine(self._next())
         return False
 
@@ -70,7 +71,7 @@ class Fetching:
             some = None
         except Exception as failure:
             error = failure
-        self._is_asked = False
+        self.is_asked = False
         self._ledger.fetched(self, some)
         waiting, self._waiting = self._waiting, []
         for each in waiting:
@@ -80,8 +81,8 @@ class Fetching:
             self.end()
 
     def end(self) -> None:
-        """Nobody wants more; what is under way ends first."""
-        if not self._is_asked and not self._has_ended:
+        """Nobody wants more."""
+        if not self._has_ended:
             self._has_ended = True
             Deferred.fromCoroutine(_closed(self._lists))
 
@@ -126,9 +127,9 @@ class SharedLedger:
             self.cache.put(self, some, fetching.is_tail)
 
     def leave(self, fetching: Fetching) -> None:
-        """One who took from it does not any more."""
+        """One who took from it does not any more.  What is under way is for who comes to this place next."""
         fetching.users -= 1
-        if fetching.users == 0:
+        if fetching.users == 0 and not fetching.is_asked:
             self._forget(fetching)
             fetching.end()
 

@@ -196,6 +196,27 @@ def test_each_waits_for_as_long_as_it_wants():
     assert none.called
 
 
+def test_short_tails_one_after_the_other_wait_with_one_poll():
+    """What the one before has asked for serves the next, while another reader has the ledger open."""
+    world = World(count=3, close=False)
+    keeps, polls = world.open(), world.open()
+
+    def tail():
+        got, done = following(polls, 0.1, 3)
+        world.cluster.spin(0.2)
+        assert done.called
+        return numbers(got)
+
+    assert tail() == []
+    timers = len(world.cluster.clock.getDelayedCalls())
+    assert [tail() for _ in range(50)] == [[]] * 50
+    assert len(world.cluster.clock.getDelayedCalls()) <= timers + 1
+    world.append(b"3")
+    assert tail() == [3]
+    assert world.counters.cache_hits == 1
+    world.cluster.succeed(keeps.close())
+
+
 def test_a_tail_ends_at_the_close():
     """Of the ledger, with all that it confirms; where the segment is leased, with what was confirmed before."""
     for leased, ends in ((False, [0, 1, 2, 3]), (True, [0, 1, 2])):
