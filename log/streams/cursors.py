@@ -17,6 +17,7 @@ from quire.log.streams import naming
 from quire.log.streams.cursor import Backlog, Cursor
 from quire.log.streams.holding import Holding
 from quire.log.streams.unread import Unread
+from quire.metadata.store import at_once
 from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import NoSuchCursor
 
@@ -42,7 +43,7 @@ class CursorInfo(NamedTuple):
 
 
 class Cursors:
-    """`close` ends all handles."""
+    """`close` ends all handles, at the same time."""
 
     def __init__(self, views: Views) -> None:
         self._views = views
@@ -102,8 +103,11 @@ class Cursors:
 
     async def close(self) -> None:
         """Stores what was acknowledged with each, where that is possible, and ends them."""
-        for cursor in list(self._open):
-            try:
-                await cursor.close()
-            except LedgerError as error:
-                log.warn("a cursor is not closed in order: {error}", error=str(error))
+        await at_once([_close(cursor) for cursor in self._open])
+
+
+async def _close(cursor: Cursor) -> None:
+    try:
+        await cursor.close()
+    except LedgerError as error:
+        log.warn("a cursor is not closed in order: {error}", error=str(error))

@@ -46,6 +46,32 @@ def test_a_process_that_closes_its_logs(tmp_path):
     run(story)
 
 
+def test_all_are_closed_at_the_same_time(tmp_path, monkeypatch):
+    """A store that is away takes its time-out once."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(batch_bytes=1), await world.logs(cursor_ms=10**6)
+            await filled(logs)
+            for name in ("x", "y", "z"):
+                (await other.cursor("a", name, start="begin")).ack(0)
+            answers = []
+
+            def away(_steps):
+                answers.append(Deferred())
+                if len(answers) == 3:
+                    for answer in answers:
+                        answer.errback(MetaStore("away"))
+                return answers[-1]
+
+            with monkeypatch.context() as patch:
+                patch.setattr(other.bk.store.records, "multi", away)
+                await other.close()
+            assert len(answers) == 3
+
+    run(story)
+
+
 def test_opened_while_it_is_deleted(tmp_path):
     """It is made again, and is another one; without `create` it is not there."""
 
