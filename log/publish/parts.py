@@ -23,7 +23,6 @@ from quire.log.owner.appending.appends import check, cut
 from quire.log.owner.appending.encoder import Encoder
 from quire.log.publish.txns import Txns
 from quire.log.store.ledgers import LogLedgers, Tags
-from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -143,18 +142,11 @@ class PartWriter:
         writer, encoder = self._writer, self._encoder
         assert writer is not None
         assert encoder is not None
-        await self._txns.written(str(self._name), self._txn, self._ended(writer))
+        await self._txns.written(str(self._name), self._txn, self._ledgers.close(writer))
         if self._writer is writer:  # else another call has ended it meanwhile
             self._writer = self._encoder = None
             counts = encoder.counts
             self._done.append(PartLedger(writer.id, counts.entries, counts.records, counts.bytes, self._crc))
-
-    async def _ended(self, writer: Writer) -> None:
-        """Closes a ledger; one whose end could not be stored, by its writer now or before, is recovered."""
-        try:
-            await writer.close()
-        except MetaStore:
-            await self._client.recover_ledger(writer.id)
 
     async def close(self) -> Part:
         """What the driver publishes; without a record it has no ledger.  `LogFenced`; `MetaStore`: call it again."""

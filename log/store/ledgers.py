@@ -94,6 +94,13 @@ class LogLedgers:
             ledger_id=ledger,
         )
 
+    async def close(self, writer: Writer) -> None:
+        """Closes a ledger; one whose end could not be stored, by its writer now or before, is recovered."""
+        try:
+            await writer.close()
+        except MetaStore:
+            await self._client.recover_ledger(writer.id)
+
     async def end(self, ledger: int, raw: bool = False) -> Ended:
         """
         Fences a ledger, brings it to its end, and counts what it holds.  `NoSuchLedger`, the errors of a recovery,

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import Logger
 
 from quire.log.reader.views import Start, Views
@@ -17,7 +18,6 @@ from quire.log.streams import naming
 from quire.log.streams.cursor import Backlog, Cursor
 from quire.log.streams.holding import Holding
 from quire.log.streams.unread import Unread
-from quire.metadata.store import at_once
 from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import NoSuchCursor
 
@@ -103,7 +103,7 @@ class Cursors:
 
     async def close(self) -> None:
         """Stores what was acknowledged with each, where that is possible, and ends them."""
-        await at_once([_close(cursor) for cursor in self._open])
+        await gatherResults([Deferred.fromCoroutine(_close(cursor)) for cursor in [*self._open]])
 
 
 async def _close(cursor: Cursor) -> None:
