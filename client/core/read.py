@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import reduce
 
 from quire.client.core.coverage import describe
 from quire.client.core.quorum import Quorums, merge
@@ -366,18 +367,19 @@ class RangeRead:
     def _split(self, piece: Piece, effects: list[Effect]) -> None:
         """
         A stripe's common replica failed: each entry goes on with its own write set; only the first one is known to have
-        failed there.
+        failed there, and not even that one where the connection was dropped: perhaps that replica knows no batch reads.
         """
         place = self._pieces.index(piece)
         self._pieces.remove(piece)
         piece.payloads = []  # late answers to it count no more
         failed = {index for index, _code in piece.failures}
+        answers = {index: code for index, code in piece.failures if code != BookieHandleNotAvailable.code}
         for entry in range(piece.last, piece.first - 1, -1):
             order = sorted(self.quorums.write_set(entry), key=failed.__contains__)
             single = Piece(entry, entry, piece.bookies, order)
             if entry == piece.first:
-                single.order = [index for index in order if index not in failed]
-                single.failures, single.code = list(piece.failures), piece.code
+                single.order = [index for index in order if index not in answers]
+                single.failures, single.code = list(answers.items()), reduce(merge, answers.values(), OK)
             self._pieces.insert(place, single)
         for single in list(self._pieces)[place : place + piece.last - piece.first + 1]:
             if self.state is not ReadState.READING:
@@ -388,7 +390,7 @@ class RangeRead:
                 self._give_up(single, effects)
 
     def _give_up(self, piece: Piece, effects: list[Effect]) -> None:
-        if piece.code == BookieHandleNotAvailable.code and piece.last > piece.first and self.batch:
+        if piece.code == BookieHandleNotAvailable.code and piece.last > piece.first:
             self._read_singly(piece, effects)
             return
         who = "; ".join(describe(piece.bookies[index], code) for index, code in piece.failures)

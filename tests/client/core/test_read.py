@@ -204,6 +204,25 @@ def test_when_all_drop_a_batch_read_plain_reads_are_tried():
     assert not reading.batch
 
 
+def test_a_stripe_s_first_entry_is_read_singly_where_the_batch_read_was_dropped():
+    """Each entry of the piece may still come from that bookie, the first one too, after its other copies."""
+    reading = machine(0, 1, (4, 2, 2))
+    (ask,) = asks(reading.handle(Begin()))
+    first, second = asks(reading.handle(Answered(ask.ask, UNREACHABLE, [])))
+    assert [(each.bookie, each.first) for each in (first, second)] == [("b0", 0), ("b2", 1)]
+    (again,) = asks(reading.handle(Answered(first.ask, NO_ENTRY, [])))
+    assert (again.bookie, again.first, again.single) == (ask.bookie, 0, True)
+    assert delivered(reading.handle(Answered(again.ask, 0, [body(0)]))) == [(0, [b"0"])]
+
+
+def test_each_batch_read_that_all_drop_becomes_plain_reads():
+    """A piece that was asked for before the first of them was found out, too, in whatever order they fail."""
+    reading = machine(0, 3, (1, 1, 1), entries_max=2)
+    first, second = asks(reading.handle(Begin()))
+    assert [ask.first for ask in asks(reading.handle(Answered(second.ask, UNREACHABLE, [])))] == [2]
+    assert [ask.first for ask in asks(reading.handle(Answered(first.ask, UNREACHABLE, [])))] == [0, 1]
+
+
 def test_stop_asks_no_more():
     """After `Stop` an answer delivers nothing and causes no request."""
     reading = machine(0, 999, entries_max=10)
