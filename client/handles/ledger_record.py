@@ -54,8 +54,11 @@ class LedgerRecord:
         return [ensemble[index] for index in self.quorums.write_set(entry)]
 
     def learn(self, seen: Versioned[LedgerMetadata]) -> bool:
-        """Takes a newer value, from a watch say; False when it is not newer."""
-        newer = seen.version > self.current.version
+        """
+        Takes a newer value, from a watch say; False when it is not newer.  A copy's (version -1) has none: its bookies
+        are files, and those that the store names are others.
+        """
+        newer = 0 <= self.current.version < seen.version
         if newer:
             self.current = seen
         return newer

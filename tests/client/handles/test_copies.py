@@ -9,7 +9,10 @@ from twisted.internet.defer import Deferred, succeed
 from quire.client.handles.copies import MARK, RESTORING, CopyPool, is_on_its_way, located
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Versioned
+from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import OK, BookieHandleNotAvailable, NoSuchLedgerExistsOnMetadataServer, Read
+from tests.client.fakes.cluster import FakeCluster
+from tests.client.fakes.ledgers import payloads
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -17,14 +20,24 @@ CLOSED = LedgerMetadata.new(1, 1, 1, ["a:1"]).closed(9, 100)
 
 
 class Copy:
-    """Of entries that are their number's text; `error`: why none can be read."""
+    """
+    Of these entries, else of such that are their number's text; `error`: why none can be read; `files`: that were asked
+    for.
+    """
 
     metadata = CLOSED
     error: Exception | None = None
 
+    def __init__(self, entries: list[bytes] | None = None) -> None:
+        self.files: list[str] = []
+        self._entries = entries
+
     async def bodies(self, file: str, first: int, count_max: int, bytes_max: int) -> list[bytes]:
+        self.files.append(file)
         if self.error is not None:
             raise self.error
+        if self._entries is not None:
+            return self._entries[first : first + count_max]
         return [f"{file} {entry}".encode() for entry in range(first, first + count_max)]
 
 
@@ -95,6 +108,24 @@ def test_a_copy_of_another_life_of_the_number_is_not_read(other: dict[str, Any])
     """While the ledger is brought back from elsewhere: its bookies may lack entries, and never give other ones."""
     coming = replace(CLOSED, custom={RESTORING: b"true"}, **other)
     assert asked(coming, Copies(Copy())) == (7, "bookies")
+
+
+def test_a_reader_of_a_copy_goes_on_after_an_outage() -> None:
+    """While the ledger is brought back the store names bookies, which are not asked in the copy's place."""
+    cluster, digest = FakeCluster(), Digest(DigestType.CRC32C, b"")
+    stored = LedgerMetadata.new(3, 3, 2, ["b0", "b1", "b2"], ctime_ms=5, custom={RESTORING: b"true"}).closed(2, 3)
+    cluster.succeed(cluster.store.create_ledger(7, stored))
+    copy = Copy([digest.entry(7, entry, entry - 1, entry + 1, b"x") for entry in range(3)])
+    copy.metadata = LedgerMetadata.new(1, 1, 1, ["f"], ctime_ms=5).closed(2, 3)
+    client = cluster.client()
+    client.copies = Copies(copy)
+    reader = cluster.succeed(client.open_ledger(7))
+    copy.error = OSError("the store of files is busy")
+    assert isinstance(cluster.fails(reader.read(0, 2)), BookieHandleNotAvailable)
+    assert cluster.succeed(reader.read_horizon()) == (2, 2)
+    copy.error = None
+    assert payloads(cluster.succeed(reader.read(0, 2))) == [b"x"] * 3
+    assert set(copy.files) == {"f"}
 
 
 def test_neither_ledger_nor_copy() -> None:
