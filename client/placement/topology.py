@@ -7,9 +7,9 @@ Does not know: where places come from (`place_sources`), what placement does wit
 A bookie without a known place is in the default rack.  A source that fails changes nothing: what was known stays known.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
 from quire.metadata.store import ServiceInfo
@@ -56,31 +56,37 @@ class Topology:
         self._seconds = seconds
         self._source = source
         self._places: dict[str, str] = {}
-        self._asked: dict[str, float] = {}
+        self._asked: dict[str, float] = {}  # when each was asked for, of those that the source has answered for
+        self._turn = DeferredLock()
         self._log = Logger()
 
     def place_of(self, bookie: str) -> str:
         return self._places.get(bookie, DEFAULT_RACK)
 
     async def learn(self, bookies: Mapping[str, ServiceInfo | None] | Sequence[str]) -> None:
-        """Asks for those whose place is unknown or was learned a while ago."""
-        if self._source is None:
-            return
+        """
+        Asks for those whose place is unknown or was learned a while ago, one look-up at a time.  While another caller's
+        is under way, who needs a place that was never asked for waits for it; old places serve meanwhile.
+        """
         infos = bookies if isinstance(bookies, Mapping) else dict.fromkeys(bookies)
-        now = self._seconds()
-        hosts = {
-            bookie: host_of(bookie, infos[bookie])
-            for bookie in sorted(infos)
-            if self._asked.get(bookie, -STALE_SECONDS) <= now - STALE_SECONDS
-        }
-        if not hosts:
+        if self._source is None or not self._stale(infos) or (self._turn.locked and self._asked.keys() >= infos.keys()):
             return
-        self._asked.update(dict.fromkeys(hosts, now))
+        await self._turn.acquire()
         try:
-            self._places.update(await self._source(hosts))
+            await self._ask(self._source, {bookie: host_of(bookie, infos[bookie]) for bookie in self._stale(infos)})
+        finally:
+            self._turn.release()
+
+    def _stale(self, bookies: Collection[str]) -> list[str]:
+        oldest = self._seconds() - STALE_SECONDS
+        return [bookie for bookie in sorted(bookies) if self._asked.get(bookie, oldest) <= oldest]
+
+    async def _ask(self, source: Source, hosts: Mapping[str, str]) -> None:
+        if not hosts:  # another caller asked for them meanwhile
+            return
+        now = self._seconds()
+        try:
+            self._places.update(await source(hosts))
         except (OSError, ValueError, LedgerError) as error:
             self._log.error("the places of {bookies} are not known: {why}", bookies=", ".join(hosts), why=str(error))
-        except BaseException:  # cancelled: the next call asks again
-            for bookie in hosts:
-                self._asked.pop(bookie, None)
-            raise
+        self._asked.update(dict.fromkeys(hosts, now))

@@ -16,6 +16,8 @@ from quire.protocol.errors import OK
 
 # SPDX-License-Identifier: Apache-2.0
 
+RETRY_SECONDS = 60.0  # a bookie that did not answer is asked again after that
+
 
 def capped(free: Sequence[int], multiple: int) -> list[float]:
     """
@@ -40,22 +42,20 @@ class Weights:
         self._multiple = multiple
         self._interval = interval_ms / 1000
         self._free: dict[str, int] = {}
-        self._asked: dict[str, float] = {}
+        self._due: dict[str, float] = {}  # when each is asked again
 
     def weigh(self, bookies: Sequence[str]) -> list[float] | None:
         return capped([self._free.get(bookie, 0) for bookie in bookies], self._multiple)
 
     async def learn(self, bookies: Sequence[str]) -> None:
-        """
-        Asks those of whom nothing is known, or nothing new; one that does not answer is asked again at the next choice.
-        """
+        """Asks those of whom nothing is known, or nothing new; one that does not answer waits for `RETRY_SECONDS`."""
         now = self._seconds()
-        stale = [
-            bookie for bookie in sorted(bookies) if self._asked.get(bookie, -self._interval) <= now - self._interval
-        ]
-        asked = [self._info(bookie) for bookie in stale]
-        for bookie, one in zip(stale, asked, strict=True):
+        due = [bookie for bookie in sorted(bookies) if self._due.get(bookie, now) <= now]
+        asked = [self._info(bookie) for bookie in due]
+        for bookie, one in zip(due, asked, strict=True):
             answer = await one
             if answer.code == OK:
                 self._free[bookie] = answer.free_bytes or 0
-                self._asked[bookie] = now
+                self._due[bookie] = now + self._interval
+            else:
+                self._due[bookie] = now + min(self._interval, RETRY_SECONDS)

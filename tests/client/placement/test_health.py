@@ -6,12 +6,9 @@ a whole client.
 from random import Random
 
 import pytest
-from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
-from quire.client.connections.answers import InfoAnswer
 from quire.client.placement.health import Health, HealthLimits
-from quire.client.placement.weights import Weights
 from quire.metadata.store import BookieList, ServiceInfo
 from tests.client.fakes.cluster import FakeCluster
 
@@ -200,25 +197,6 @@ def test_a_bookie_with_many_errors_gets_no_new_ledgers():
         for _ in range(10):
             writer = cluster.succeed(client.create_ledger())
             assert "b0" not in writer.metadata.last_fragment.bookies
-
-
-def test_free_disk_is_asked_for_once_in_an_interval():
-    """An answer is the bookie's weight until the interval ends; a bookie that gave none is asked again."""
-    clock, free, questions = Clock(), {"a": 10, "b": None, "c": 30}, []
-
-    def info(bookie):
-        questions.append(bookie)
-        return succeed(InfoAnswer(0, 100, free[bookie]) if free[bookie] is not None else InfoAnswer(-8))
-
-    weights = Weights(clock.seconds, info, 3, 60_000)
-    for _ in range(2):
-        Deferred.fromCoroutine(weights.learn(["a", "b", "c"]))
-    assert questions == ["a", "b", "c", "b"], "one that did not answer is asked again"
-    assert weights.weigh(["a", "b", "c"]) == [10.0, 10.0, 30.0]
-    clock.advance(61)
-    free["a"] = 40
-    Deferred.fromCoroutine(weights.learn(["a"]))
-    assert weights.weigh(["a", "c"]) == [40.0, 30.0]
 
 
 def test_among_equals_the_less_crowded_comes_first():

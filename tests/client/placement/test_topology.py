@@ -1,6 +1,6 @@
 """How long places are believed, what is kept when a source fails, and distances."""
 
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.internet.task import Clock
 
 from quire.client.placement.place_sources import from_file
@@ -53,6 +53,60 @@ def test_a_source_that_fails_is_asked_later():
     clock.advance(STALE_SECONDS)
     learn(topology, "a:1")
     assert known(topology, "a:1") == ["/r1"]
+
+
+def looked_up_later():
+    """A topology, and what its source was asked for, each with its answer to come."""
+    asked, clock = [], Clock()
+
+    def source(hosts):
+        asked.append((sorted(hosts), Deferred()))
+        return asked[-1][1]
+
+    return Topology(clock.seconds, source), asked, clock
+
+
+def learning(topology, *bookies):
+    outcome = Deferred.fromCoroutine(topology.learn(list(bookies)))
+    return outcome.addErrback(lambda failure: failure.trap(CancelledError))
+
+
+def test_who_comes_while_places_are_looked_up_waits_for_them():
+    """Two ledgers that are made at once are placed by the same places; only what is missing is asked for."""
+    topology, asked, _clock = looked_up_later()
+    first, same, more = (learning(topology, *bookies) for bookies in (["a:1"], ["a:1"], ["a:1", "b:1"]))
+    assert [hosts for hosts, _answer in asked] == [["a:1"]]
+    assert not same.called
+    asked[0][1].callback({"a:1": "/r1"})
+    assert first.called
+    assert same.called
+    assert not more.called
+    assert [hosts for hosts, _answer in asked] == [["a:1"], ["b:1"]]
+    asked[1][1].callback({"b:1": "/r2"})
+    assert more.called
+    assert known(topology, "a:1", "b:1") == ["/r1", "/r2"]
+
+
+def test_who_waited_for_a_look_up_that_was_cancelled_asks_itself():
+    """The answer is not lost with the one who asked first."""
+    topology, asked, _clock = looked_up_later()
+    first, second = learning(topology, "a:1"), learning(topology, "a:1")
+    first.cancel()
+    asked[1][1].callback({"a:1": "/r1"})
+    assert second.called
+    assert known(topology, "a:1") == ["/r1"]
+
+
+def test_old_places_serve_while_they_are_looked_up_again():
+    """A slow source delays the one who asks it, and nobody else."""
+    topology, asked, clock = looked_up_later()
+    learning(topology, "a:1")
+    asked[0][1].callback({"a:1": "/r1"})
+    clock.advance(STALE_SECONDS)
+    first, second = learning(topology, "a:1"), learning(topology, "a:1")
+    assert not first.called
+    assert second.called
+    assert len(asked) == 2
 
 
 def test_regions_and_distances():

@@ -8,7 +8,7 @@ from twisted.internet.task import Clock
 
 from quire.client.connections.answers import InfoAnswer
 from quire.client.placement.policy import RandomPlacement
-from quire.client.placement.weights import Weights, capped
+from quire.client.placement.weights import RETRY_SECONDS, Weights, capped
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -74,18 +74,23 @@ def test_free_disk_is_asked_for_once_an_interval():
 
 
 def test_who_does_not_answer_keeps_its_weight_and_is_asked_again():
-    """At the next choice, without an interval between; a bookie that never answered has the smallest weight."""
+    """
+    After a while, not at each choice, which would wait for it; a bookie that never answered has the smallest weight.
+    """
     clock, disks = Clock(), Disks(a=10, b=20)
-    weights = Weights(clock.seconds, disks.info, 0, 60_000)
+    weights = Weights(clock.seconds, disks.info, 0, 3_600_000)
     disks.silent = {"a"}
     learn(weights, "a", "b")
     assert weights.weigh(["a", "b"]) == [20.0, 20.0]
     disks.silent = set()
     learn(weights, "a", "b")
+    assert disks.asked == ["a", "b"]
+    clock.advance(RETRY_SECONDS)
+    learn(weights, "a", "b")
     assert disks.asked == ["a", "b", "a"]
     assert weights.weigh(["a", "b"]) == [10.0, 20.0]
     disks.silent = {"b"}
-    clock.advance(60)
+    clock.advance(3600)
     learn(weights, "b")
     assert weights.weigh(["a", "b"]) == [10.0, 20.0]
 
