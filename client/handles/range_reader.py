@@ -22,6 +22,7 @@ from quire.client.core.read import (
     Begin,
     Damaged,
     Deliver,
+    Effect,
     Failed,
     Input,
     Late,
@@ -143,6 +144,8 @@ class RangeReader:
         self._failure: LedgerError | None = None
         self._timer: Timer | None = None
         self._begun = False
+        self._effects: deque[Effect] = deque()
+        self._performing = False
 
     @property
     def prefer(self) -> int:
@@ -186,30 +189,42 @@ class RangeReader:
         self._tell()
 
     def _feed(self, given: Input) -> None:
+        """One input.  Its effects are performed before this returns; from inside an effect: right after that."""
         try:
             effects = self._machine.handle(given)
         except Exception as error:
             # The machine poisoned itself: the read ends, its caller gets the error.
             effects = [Failed(UnexpectedCondition.code, f"a bug in the client: {error!r}")]
-        for effect in effects:
-            if isinstance(effect, Ask):
-                self._ask(effect)
-            elif isinstance(effect, Deliver):
-                self._runs.append(PayloadRun(effect.first, effect.payloads))
-                self._wait_ms = self._speculation.ms
-                self._watch_time()
-            elif isinstance(effect, Damaged):
-                self._notes.damaged(effect.bookie, effect.entry)
-            elif isinstance(effect, Late):
-                self._notes.late(effect.bookie)
-            elif isinstance(effect, Failed):
-                self._failure = error_of(effect.code, effect.reason)
+        todo = self._effects
+        todo += effects
+        if self._performing:
+            return
+        self._performing = True
+        try:
+            while todo:
+                self._perform(todo.popleft())
+        finally:
+            self._performing = False
         if self._machine.state is not ReadState.READING:
             self._stop_timer()
         elif self._timer is None:
             self._watch_time()
         if effects:
             self._tell()
+
+    def _perform(self, effect: Effect) -> None:
+        if isinstance(effect, Ask):
+            self._ask(effect)
+        elif isinstance(effect, Deliver):
+            self._runs.append(PayloadRun(effect.first, effect.payloads))
+            self._wait_ms = self._speculation.ms
+            self._watch_time()
+        elif isinstance(effect, Damaged):
+            self._notes.damaged(effect.bookie, effect.entry)
+        elif isinstance(effect, Late):
+            self._notes.late(effect.bookie)
+        elif isinstance(effect, Failed):
+            self._failure = error_of(effect.code, effect.reason)
 
     def _tell(self) -> None:
         waiter = self._waiter

@@ -1,7 +1,7 @@
 """Range reads: which replica is asked when, what a bad one costs, and how a read ends."""
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from quire.client.connections.answers import Answer, BatchAnswer
@@ -220,6 +220,23 @@ def test_runs_come_in_order_and_none_after_the_last():
     assert fired(reading.following()) == (3, [b"3", b"4", b"5"])
     assert fired(reading.following()) is None
     assert reading.lac == 4
+
+
+class PoolAtOnce(Pool):
+    """Answers before the question returns, at most two entries at a time; as a copy in memory may."""
+
+    def batch_read(self, bookie, ledger, first, count_max, bytes_max):
+        return succeed(BatchAnswer(0, [body(first), body(first + 1)]))
+
+
+def test_runs_come_in_order_from_a_pool_that_answers_at_once():
+    """What follows a short answer is asked for from inside that answer, and does not overtake it."""
+    reading, _notes = range_reader(PoolAtOnce(), 19, entries_max=10)
+    read = []
+    while (run := fired(reading.following())) is not None:
+        assert run.first == len(read)
+        read += run.payloads
+    assert read == [b"%d" % entry for entry in range(20)]
 
 
 def test_asking_goes_on_as_runs_are_taken():
