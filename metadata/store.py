@@ -57,7 +57,7 @@ def notify(fn: Callable[..., object], *values: object) -> None:
 
 
 def _complain(failure: Failure) -> None:
-    log.failure("a listener of the metadata store failed", failure=failure)
+    log.failure("a listener of the metadata failed", failure=failure)
 
 
 class Versioned(NamedTuple, Generic[T]):

@@ -26,7 +26,7 @@ from quire.client.core.append.messages import (
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.placement.choice import BookieChoice, wish_of
 from quire.metadata.ledger import LedgerMetadata, LedgerState
-from quire.metadata.store import BookieList, Watch
+from quire.metadata.store import BookieList, Watch, notify
 from quire.protocol.errors import (
     LedgerClosed,
     LedgerError,
@@ -44,7 +44,7 @@ LOST_LEDGER = (LedgerFenced.code, MetadataVersion.code, NoSuchLedgerExistsOnMeta
 class WriterMetadata:
     """
     Performs the machine's effects on one ledger's metadata.  `changed` is called with the bookies before and after each
-    ensemble change that was stored.
+    ensemble change that was stored; what it raises is logged.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class WriterMetadata:
             after=after,
             first=wanted.first,
         )
-        self._changed(before, after)
+        notify(self._changed, before, after)
         return EnsembleChanged(after, picked.shortage, picked.seen)
 
     async def _close_ledger(self, last: int, length: int) -> LedgerMetadata:

@@ -43,6 +43,19 @@ def test_a_killed_bookie_is_replaced_and_nothing_is_lost():
     ]
 
 
+def test_who_is_told_of_a_change_and_raises_does_not_end_the_writer():
+    """The change is stored by then."""
+    cluster = FakeCluster(4)
+    writer = created(cluster)
+    writer.on_ensemble_change = lambda before, after: 1 // 0
+    before = ensemble(cluster, writer)
+    cluster.kill(before[1])
+    assert cluster.succeed(writer.append(b"x")) == 0
+    cluster.spin(1)
+    assert ensemble(cluster, writer) != before
+    assert cluster.succeed(writer.append(b"y")) == 1
+
+
 def test_s12_entries_above_the_lac_regain_their_quorum():
     """S12 on the wire: the fragment begins at the entry that was not acknowledged."""
     cluster = FakeCluster(4)
