@@ -325,7 +325,7 @@ class Client:
             except ValueError:  # the placement takes no such size: the caller's mistake only where it is the caller's
                 if smaller in (size, wish.write):
                     raise
-            smaller -= 1
+            smaller = max(wish.write, min(smaller - 1, len(await self.choice.available())))
 
     async def _store(self, ledger_id: int | None, metadata: LedgerMetadata) -> tuple[int, Versioned[LedgerMetadata]]:
         if ledger_id is None:

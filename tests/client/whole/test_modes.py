@@ -285,6 +285,16 @@ def test_with_too_few_bookies_the_ensemble_shrinks_to_the_write_quorum():
     )
 
 
+def test_an_ensemble_that_is_far_too_large_shrinks_in_one_step():
+    """To what is registered; the store is not asked for each size between."""
+    cluster, asked = FakeCluster(3), []
+    client = cluster.client(opportunistic_striping=True)
+    cluster.store_fault = lambda name, _given: asked.append(name)
+    writer = cluster.succeed(client.create_ledger(ensemble_size=2000, write_quorum=2, ack_quorum=2))
+    assert writer.metadata.ensemble_size == 3
+    assert asked.count("bookies") < 10
+
+
 def test_a_smaller_ensemble_that_the_placement_does_not_take_is_passed_over():
     """
     Strict zone-aware placement takes multiples of the write quorum; that the wanted size is none is the caller's
