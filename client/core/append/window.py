@@ -32,10 +32,22 @@ class Waiting(NamedTuple):
 class Window:
     """`sent_last`: highest id sent; `length`: payload bytes of everything sent."""
 
-    __slots__ = ("flying_bytes", "length", "limits", "pending", "sent_last", "waiting", "waiting_bytes")
+    __slots__ = (
+        "_batch_bytes_max",
+        "_batch_entries_max",
+        "flying_bytes",
+        "length",
+        "limits",
+        "pending",
+        "sent_last",
+        "waiting",
+        "waiting_bytes",
+    )
 
     def __init__(self, limits: Limits, last: int, length: int) -> None:
         self.limits = limits
+        self._batch_entries_max = min(limits.batch_entries_max, limits.window_entries_max)
+        self._batch_bytes_max = min(limits.batch_bytes_max, limits.window_bytes_max)
         self.sent_last = last
         self.length = length
         self.pending: deque[AddBatch] = deque()  # sent, not all of it acknowledged, by first id
@@ -50,17 +62,15 @@ class Window:
 
     def take(self, first: int, payloads: list[bytes], length: int | None) -> None:
         """Queues payloads, cut into batches within the limits; a single payload may exceed them."""
-        limits = self.limits
+        entries_max, bytes_max = self._batch_entries_max, self._batch_bytes_max
         size = sum(map(len, payloads))
         self.waiting_bytes += size
-        if len(payloads) <= limits.batch_entries_max and size <= limits.batch_bytes_max:
+        if len(payloads) <= entries_max and size <= bytes_max:
             self._wait(Waiting(first, payloads, size, length))
             return
         start = taken = 0
         for place, payload in enumerate(payloads):
-            if place > start and (
-                place - start >= limits.batch_entries_max or taken + len(payload) > limits.batch_bytes_max
-            ):
+            if place > start and (place - start >= entries_max or taken + len(payload) > bytes_max):
                 self._wait(Waiting(first + start, payloads[start:place], taken, length))
                 length = None if length is None else length + taken
                 start, taken = place, 0

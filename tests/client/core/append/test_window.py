@@ -30,16 +30,30 @@ def test_cutting_against_a_twin():
     for seed in range(300):
         random = Random(seed)
         sizes = [random.choice([0, 1, 5, 30, 200]) for _ in range(random.randint(1, 40))]
-        limits = Limits(batch_entries_max=random.randint(1, 10), batch_bytes_max=random.randint(1, 100))
+        limits = Limits(*(random.randint(1, most) for most in (20, 200, 1, 10, 100)))
         window = Window(limits, -1, 0)
         window.take(7, [bytes(size) for size in sizes], None)
-        wanted = naive_cut(sizes, limits.batch_entries_max, limits.batch_bytes_max)
+        wanted = naive_cut(
+            sizes,
+            min(limits.batch_entries_max, limits.window_entries_max),
+            min(limits.batch_bytes_max, limits.window_bytes_max),
+        )
         got = [[len(payload) for payload in waiting.payloads] for waiting in window.waiting]
         assert got == wanted
         assert [waiting.size for waiting in window.waiting] == [sum(batch) for batch in wanted]
         firsts = [waiting.first for waiting in window.waiting]
         assert firsts == [7 + sum(len(batch) for batch in wanted[:place]) for place in range(len(wanted))]
         assert window.waiting_bytes == sum(sizes)
+
+
+def test_a_list_that_is_larger_than_the_window_is_not_sent_at_once():
+    """It is cut to what may be under way, in entries and in bytes."""
+    for limits in (Limits(window_entries_max=10), Limits(window_bytes_max=10)):
+        window = Window(limits, -1, 0)
+        window.take(0, [b"x"] * 900, None)
+        while window.has_room(-1):
+            send(window)
+        assert (window.sent_last, window.flying_bytes) == (9, 10)
 
 
 def test_a_known_length_goes_along_the_cut():
