@@ -107,14 +107,21 @@ class Gathering(Generic[P, R]):
         `when_room` first.
         """
         size = self._size(payload)
-        with self._lock:
-            self._payloads.append(payload)
-            self._waiters.append((tell, waiter))
-            self._entries += 1
-            self._bytes += size
-            if self._flushing:
-                return
-            self._flushing = True
+        try:
+            with self._lock:
+                self._payloads.append(payload)
+                self._waiters.append((tell, waiter))
+                self._entries += 1
+                self._bytes += size
+                if self._flushing:
+                    return
+                self._flushing = True
+            self._begin()
+        except BaseException:  # an interrupt, perhaps before that: all that is put from now on would wait for it
+            self._begin()
+            raise
+
+    def _begin(self) -> None:
         self._thread.call(lambda: ensureDeferred(self._flush()))
 
     def future(self, payload: P) -> "Future[R]":

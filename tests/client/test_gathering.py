@@ -2,6 +2,7 @@
 
 from collections import deque
 
+import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
@@ -54,6 +55,33 @@ def gathering(entries_max: int = 100, bytes_max: int = 10_000):
     net, writer = Net(), Slow()
     options = ClientOptions(window_entries_max=entries_max, window_bytes_max=bytes_max)
     return net, writer, gathered_of(ReactorThread(net), writer, options)
+
+
+class InterruptedThread(ReactorThread):
+    """Whose first call is interrupted before it began."""
+
+    interrupted = False
+
+    def call(self, fn, *args) -> None:
+        if not self.interrupted:
+            self.interrupted = True
+            raise KeyboardInterrupt
+        super().call(fn, *args)
+
+
+def test_an_interrupted_append_holds_up_no_later_one():
+    """Nor those who wait for the end; whether it was appended is not known to its caller."""
+    net, writer = Net(), Slow()
+    gathered = gathered_of(InterruptedThread(net), writer, ClientOptions())
+    ids: list[object] = []
+    with pytest.raises(KeyboardInterrupt):
+        gathered.put(b"a", ids.append, call_each)
+    gathered.put(b"b", ids.append, call_each)
+    net.turn()
+    writer.acknowledge()
+    assert ids == [0, 1]
+    gathered.when_idle(lambda: ids.append("idle"))
+    assert ids[2:] == ["idle"]
 
 
 def test_what_comes_between_two_turns_is_one_batch():
