@@ -56,7 +56,7 @@ class Topology:
         self._seconds = seconds
         self._source = source
         self._places: dict[str, str] = {}
-        self._asked: dict[str, float] = {}  # when each was asked for, of those that the source has answered for
+        self._asked: dict[str, float] = {}  # when each was asked for, once that had an outcome
         self._turn = DeferredLock()
         self._log = Logger()
 
