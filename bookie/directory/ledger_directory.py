@@ -41,6 +41,8 @@ from quire.protocol.digest import LAC_END, last_add_confirmed
 
 # SPDX-License-Identifier: Apache-2.0
 
+END_BYTES = 1 << 20  # that must be free for the end of a log: its map has 16 bytes for each ledger
+
 
 class SyncFailed(StorageError):
     """A sync failed: it stays unknown what of it was written, so it is never tried again."""
@@ -159,11 +161,14 @@ class LedgerDirectory:
         two checkpoints.  Raises `SyncFailed`, `OSError`.
         """
         try:
+            self.check_room(END_BYTES)  # a file system may tell only at the sync
             self.logs.rotate()
         except OSError as error:
             if error.errno not in FULL:
                 raise
             self.logs.abandon()
+            self.logs.settle()  # what it has was synced with the checkpoint before
+            return
         self.sync()
 
     # Another index

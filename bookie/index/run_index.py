@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import chain, islice
 
+from quire.bookie.files import is_dead
 from quire.bookie.index.rows import Row, Rows
 from quire.bookie.index.run import BEHIND_ALL, ENTRY_MAX, HEAD, KEY, NO_USE, Move, Run, Tally, Use
 
@@ -233,11 +234,18 @@ class RunIndex:
         for ledger in ledgers:
             self._highest.pop(ledger, None)
             low, high = KEY.pack(ledger, 0), KEY.pack(ledger + 1, 0)
-            some = list(islice(self._rows.scan(low, high), POINT_DELETES_MAX + 1))
-            if len(some) > POINT_DELETES_MAX:
-                self._delete_range(low, high, pause)
-            else:
-                rows += some
+            try:
+                some = list(islice(self._rows.scan(low, high), POINT_DELETES_MAX + 1))
+                if len(some) > POINT_DELETES_MAX:
+                    self._delete_range(low, high, pause)
+                else:
+                    rows += some
+            except OSError as error:
+                if error.errno is not None or is_dead(error):
+                    raise
+                with self._changing:  # its rows are damaged, and go unread
+                    self._rows.delete_range(low, high)
+                    self._changed()
             if len(rows) >= DELETES_AT_ONCE:
                 self._delete(rows)
                 rows = []

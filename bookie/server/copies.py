@@ -18,7 +18,7 @@ from typing import Protocol
 
 from twisted.internet.defer import Deferred
 
-from quire.bookie.files import StorageError
+from quire.bookie.files import StorageError, status_of
 from quire.bookie.server.contract import Own
 from quire.metadata.clock import Clock
 from quire.protocol.errors import Read, Status, code_of
@@ -190,7 +190,10 @@ class Copies:
         own = Own()
 
         def attempt() -> None:
-            status = hand_over((own, own))
+            try:
+                status = hand_over((own, own))
+            except (StorageError, OSError) as error:  # its row can't be read
+                status = status_of(error)
             if status is None:
                 self._clock.callLater(AGAIN_S, attempt)
             elif status is not Status.EOK:

@@ -174,6 +174,11 @@ class Checkpoints:
         finally:
             self._over()
 
+    @property
+    def owes(self) -> bool:
+        """Whether what was taken is not durable yet, so that logs may hold what no row names."""
+        return self._work is not None
+
     def _take(self) -> Work:
         """In one turn: positions first, for whatever is synced now is in the half taken next."""
         positions = [journal.synced for journal in self._journals]

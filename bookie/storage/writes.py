@@ -307,9 +307,10 @@ class Writes:
             await ending  # a block that is synced after the checkpoint began would be replayed over it
         if self._journals.fault is not None:
             raise StorageError(self._journals.fault)
+        stored = [state for state in states if state.fenced]  # a fence that comes meanwhile waits for the journal
         await self._checkpoints.run()
-        for state in states:
-            state.fence_durable = state.fenced
+        for state in stored:
+            state.fence_durable = True
 
     def delete_ledger(self, ledger: int, remembered: bool = True) -> None:
         """

@@ -114,6 +114,8 @@ class Garbage:
         self._stopped = False
 
     def start(self) -> None:
+        if self._running is not None or (self._timer is not None and self._timer.active()):
+            return  # a forced round was faster
         self._timer = self._clock.callLater(self._options.gc_interval_ms / 1000, self._on_timer)
 
     async def stop(self) -> None:
@@ -238,7 +240,7 @@ class Garbage:
         )
         if failure is not None and not self._stopped:
             failure = await self._checkpoint()  # there may be room for it now
-        self._deletions.unswept = failure is not None
+        self._deletions.unswept = failure is not None or any(space.problem for space in self._space.directories)
         if failure is not None:
             why = f"no checkpoint could be made, so what was deleted may still take room: {failure}"
             self.problem = "; ".join(filter(None, (self.problem, why)))

@@ -114,8 +114,8 @@ class Space:
             try:
                 if forced:
                     await self._checkpoints.alone(directory, directory.end_log)
-                await self._pass(directory, space, threshold(directory.path), end)
                 space.problem = None
+                await self._pass(directory, space, threshold(directory.path), end)
             except (StorageError, OSError) as error:
                 space.problem = str(error)
                 log.error("garbage collection in {directory}: {error}", directory=directory.path, error=str(error))
@@ -148,7 +148,7 @@ class Space:
             reason = await self._workers.run(unneeded, directory, number, known, self._workers.pause)
             if reason is None:
                 certain.append(number)
-            else:
+            elif not self._checkpoints.owes:
                 space.left_alone[number] = reason
                 log.warn(
                     "log {log:x} of {directory} stays: {reason}", log=number, directory=directory.path, reason=reason

@@ -1,5 +1,6 @@
 """The run index against a plain dict, on both drivers; and what RocksDB must keep through a SIGKILL."""
 
+import errno
 import random
 import shutil
 import struct
@@ -15,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.bookie.index.rocks import RocksRows
-from quire.bookie.index.rows import DictRows, Rows
-from quire.bookie.index.run import Move, Use, encode_run
+from quire.bookie.index.rows import DictRows, Row, Rows
+from quire.bookie.index.run import KEY, Move, Use, encode_run
 from quire.bookie.index.run_index import POINT_DELETES_MAX, RunIndex
 
 Model = dict[tuple[int, int], tuple[int, int, int, int]]  # (ledger, entry) -> (log, offset, size, sum)
@@ -175,6 +176,27 @@ def test_rows_contract(rows: Rows) -> None:
     rows.delete_range(b"a", b"b")
     assert list(rows.scan(b"", b"\xff")) == [(b"b", b"3")]
     rows.sync()
+
+
+def test_a_ledger_whose_rows_are_damaged_is_deleted_unread(rows: Rows) -> None:
+    """Others beside it as always; an error of the disk itself is raised."""
+    index = RunIndex(rows)
+    for ledger in (1, 2, 3):
+        put(index, {}, ledger, 0, 5, "equal", ledger)
+    index.commit()
+    scan, told = rows.scan, [OSError("Corruption: block checksum mismatch")]
+
+    def damaged(low: bytes, high: bytes) -> Iterator[Row]:
+        if low == KEY.pack(2, 0):
+            raise told[0]
+        return scan(low, high)
+
+    with patch.object(rows, "scan", damaged):
+        index.delete_all([1, 2])
+        assert [index.last(ledger) for ledger in (1, 2, 3)] == [-1, -1, 4]
+        told[0] = OSError(errno.EIO, "Input/output error")
+        with pytest.raises(OSError, match="Input/output"):
+            index.delete(2)
 
 
 def test_many_runs_are_put_as_one_by_one(rows: Rows) -> None:

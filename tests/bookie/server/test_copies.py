@@ -12,7 +12,7 @@ from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.metadata.memory.cluster import MemoryCluster
 from quire.metadata.memory.store import MemoryStore
 from quire.protocol.availability import encode
-from quire.protocol.errors import DataUnknown, Read, UnauthorizedAccess
+from quire.protocol.errors import DataUnknown, Read, UnauthorizedAccess, Write
 from quire.protocol.errors import NoSuchLedgerExists as NoLedger
 from tests.bookie.fakes.disk import KEY, OTHER_KEY, body_of
 from tests.bookie.fakes.storage import FakeLedger, FakeStorage
@@ -68,6 +68,21 @@ def test_it_waits_for_room() -> None:
     scene.clock.advance(AGAIN_S)
     scene.storage.sync()
     assert scene.codes == [0]
+
+
+def test_a_storage_that_can_not_be_asked_is_a_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, and when it is asked again after it had no room."""
+    scene = Scene()
+    scene.storage.room = 0
+    scene.copies.store(7, KEY, 0, BODIES).addCallback(scene.codes.append)
+
+    def broken(*_arguments: object) -> None:
+        raise StorageError("the row can't be read")
+
+    monkeypatch.setattr(scene.storage, "add", broken)
+    scene.clock.advance(AGAIN_S)
+    scene.copies.store(7, KEY, 0, BODIES).addCallback(scene.codes.append)
+    assert scene.codes == [Write.code, Write.code]
 
 
 def test_a_refusal_is_a_code() -> None:

@@ -16,7 +16,17 @@ from quire.bookie.storage.storage import Storage
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
-from tests.bookie.fakes.disk import DIGEST, KEY, OTHER_KEY, Bookie, Events, body_of, options_of, run_of
+from tests.bookie.fakes.disk import (
+    DIGEST,
+    KEY,
+    OTHER_KEY,
+    Bookie,
+    Events,
+    HeldWorkers,
+    body_of,
+    options_of,
+    run_of,
+)
 from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
@@ -327,6 +337,31 @@ def test_limbo_of_many_ledgers_is_durable_at_once() -> None:
     assert last.storage.limbo_ledgers() == [3]
     assert last.storage.add(run_of(1, 3), "d") is Status.EOK
     assert last.storage.add(run_of(2, 1), "e") is Status.EFENCED
+
+
+def test_a_fence_that_comes_while_many_are_marked_waits_for_the_journal() -> None:
+    """And so does the next one: the checkpoint that makes the marks durable began before them."""
+    workers = HeldWorkers()
+    bookie = Bookie(workers=workers)
+    storage = bookie.storage
+    storage.add(run_of(1, 0), "a")
+    bookie.commit()
+    marked = Deferred.fromCoroutine(storage.mark_limbo({1: LedgerRow(b"", limbo=True)}))
+
+    def before(call: str, _path: str) -> None:
+        if call == "sync rows" and not storage.ledger(1).fenced:
+            assert storage.fence(1, KEY, "first") is Status.EOK
+
+    bookie.disk.before = before
+    for _ in range(10):
+        workers.release()
+    bookie.disk.before = lambda call, path: None
+    assert marked.called
+    assert storage.fence(1, KEY, "second") is Status.EOK
+    assert bookie.tokens == ["a"]
+    bookie.commit()
+    assert bookie.tokens == ["a", "first", "second"]
+    assert Bookie(bookie.disk.crashed(None)).storage.ledger(1).fenced
 
 
 def test_an_end_of_limbo_that_is_on_its_way_does_not_outlive_a_doubt() -> None:

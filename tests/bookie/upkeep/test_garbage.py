@@ -383,6 +383,36 @@ def test_compactions_come_when_they_are_due() -> None:
     assert (scene.garbage.minor.count, scene.garbage.major.count) == (2, 1)
 
 
+def test_a_round_that_was_forced_before_the_start() -> None:
+    """As over HTTP while the bookie registers: there is one timer, and none after the stop."""
+    scene = Scene([1], 1)
+    Deferred.fromCoroutine(scene.garbage.stop())
+    fresh = Garbage(scene.clock, options_of(), scene.disk, scene.storage, scene.space, scene.store, scene.guard)  # type: ignore[arg-type]  # a fake
+    fresh.force()
+    for _ in range(100):
+        scene.clock.advance(0.05)
+    fresh.start()
+    assert len(scene.clock.getDelayedCalls()) == 1
+    Deferred.fromCoroutine(fresh.stop())
+    assert not scene.clock.getDelayedCalls()
+
+
+def test_a_pass_that_failed_in_a_directory_is_made_again() -> None:
+    """In the next round, also where no compaction is due; then no more."""
+    scene = Scene([1, 2], 1, minor_compaction_interval_s=0, major_compaction_interval_s=0)
+    directory = DirectorySpace("/ledgers")
+    directory.problem = "[Errno 24] Too many open files"
+    scene.space.directories.append(directory)
+    scene.round()
+    assert len(scene.passes) == 1
+    scene.round()
+    assert len(scene.passes) == 2
+    directory.problem = None
+    scene.round()
+    scene.round()
+    assert len(scene.passes) == 3
+
+
 def test_a_forced_round() -> None:
     """It comes at once, compacts what was asked for, and one that is asked for while another runs follows it."""
     scene = Scene([1, 2], 1)

@@ -6,8 +6,10 @@ import errno
 import random
 from pathlib import Path
 
+import pytest
 from twisted.internet.defer import Deferred
 
+from quire.bookie.files import Usage
 from quire.bookie.storage.storage import Storage
 from quire.bookie.upkeep.compaction import MOVES_MAX, LogUse
 from quire.bookie.upkeep.space import groups
@@ -113,6 +115,62 @@ def test_a_forced_pass_ends_the_log_that_is_being_written() -> None:
             for after in (bookie, Bookie(bookie.disk.crashed(None))):
                 assert after.read(2, 5) == body_of(2, 5)
                 assert left == 0 or after.read(2, 0) == body_of(2, 0)
+
+
+def test_a_log_that_a_flush_left_half_way_may_go_later() -> None:
+    """While that flush is owed the log is needed for nothing and names what no row has: no reason to keep it."""
+    bookie = Bookie()
+    for ledger in (1, 2):
+        bookie.storage.add(run_of(ledger, 0, 5), "x")
+    bookie.commit()
+
+    def before(call: str, path: str) -> None:
+        if call == "write rows" and "runs" in path:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    bookie.disk.before = before
+    bookie.clock.advance(10)
+    bookie.now(bookie.upkeep.space.reclaim(lambda path: 0, forced=True))
+    bookie.disk.before = lambda call, path: None
+    bookie.clock.advance(10)
+    bookie.now(bookie.upkeep.space.reclaim(lambda path: 0, forced=True))
+    (space,) = bookie.upkeep.space.directories
+    assert space.left_alone == {}
+    assert len(bookie.disk.find(".log")) == 1
+    assert bookie.read(2, 4) == body_of(2, 4)
+
+
+def test_a_full_disk_that_says_so_at_the_sync_ends_no_checkpoint() -> None:
+    """As with quotas: a log is ended without its map where there is little room."""
+    bookie = Bookie()
+    bookie.storage.add(run_of(1, 0, 5), "x")
+    bookie.commit()
+    bookie.now(bookie.storage.flush())
+    bookie.disk.free = 100
+
+    def before(call: str, path: str) -> None:
+        if call == "sync" and path.endswith(".log"):
+            raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    bookie.disk.before = before
+    bookie.now(bookie.upkeep.space.reclaim(lambda path: 0, forced=True))
+    bookie.disk.before, bookie.disk.free = lambda call, path: None, 1 << 39
+    assert bookie.storage.add(run_of(1, 5), "y") is Status.EOK
+    bookie.commit()
+    bookie.now(bookie.storage.flush())
+    assert Bookie(bookie.disk.crashed(None)).read(1, 5) == body_of(1, 5)
+
+
+def test_too_little_room_for_a_compaction_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing is moved."""
+    bookie = half_dead()
+    bookie.now(bookie.storage.flush())
+    monkeypatch.setattr(bookie.disk, "usage", lambda _path: Usage(1, 1 << 40, 1 << 20))
+    bookie.now(bookie.upkeep.space.reclaim(lambda path: 0.9))
+    (space,) = bookie.upkeep.space.directories
+    assert space.problem is not None
+    assert "can't be moved" in space.problem
+    assert bookie.storage.counters.gc_compactions == 0
 
 
 def test_time_is_limited() -> None:
