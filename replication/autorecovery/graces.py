@@ -61,10 +61,11 @@ class Graces:
 
 
 class Absent:
-    """The bookies that left, on the same clock."""
+    """The bookies that left, on the same clock.  `delay_s` of lost bookies holds until one is said in the store."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, delay_s: float = 0.0) -> None:
         self._client = client
+        self._delay_s = delay_s
         self._here: frozenset[str] = frozenset()
         self._since: dict[str, float] = {}
 
@@ -83,8 +84,11 @@ class Absent:
         """
         marked_ms = shortage.since_ms
         seen = {bookie: self._since[bookie] for bookie in bookies if bookie in self._since}
-        delay_s = await self._client.store.auditing.delay() if seen and marked_ms is not None else 0
-        if not delay_s or marked_ms is None:
+        if not seen or marked_ms is None:
+            return set()
+        said = await self._client.store.auditing.delay()
+        delay_s = self._delay_s if said is None else said
+        if not delay_s:
             return set()
         now_ms, now = await self._client.store.records.clock(), self._client.reactor.seconds()
         away_s = {bookie: now - since for bookie, since in seen.items()}

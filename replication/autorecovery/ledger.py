@@ -57,11 +57,11 @@ class Outcome(NamedTuple):
 class Repairer:
     """
     Of one worker.  `bytes_per_second`: 0 or less sets no limit; `grace_s`: what the writer of an open ledger has;
-    `absent` is told which bookies are there.
+    `delay_s` of lost bookies, until one is said in the store; `absent` is told which bookies are there.
     """
 
-    def __init__(self, client: Client, bytes_per_second: float, grace_s: float) -> None:
-        self.absent = Absent(client)
+    def __init__(self, client: Client, bytes_per_second: float, grace_s: float, delay_s: float = 0.0) -> None:
+        self.absent = Absent(client, delay_s)
         self._client = client
         self._how = Mending.at(client.reactor, max(bytes_per_second, 0) or None)
         self._graces = Graces(client, grace_s)

@@ -54,7 +54,8 @@ class Worker:
         self._clock = client.reactor
         self._repairs = client.store.repairs
         self._options = options
-        self._repairer = Repairer(client, options.bytes_per_second, options.open_ledger_grace_ms / 1000)
+        grace_s, delay_s = options.open_ledger_grace_ms / 1000, float(options.lost_bookie_recovery_delay_s)
+        self._repairer = Repairer(client, options.bytes_per_second, grace_s, delay_s)
         self._turns = Pace(client.reactor, options.tasks_per_second or None)
         self._bell = Bell(client.reactor)
         self._watches: list[Watch] = []

@@ -157,6 +157,20 @@ def test_who_was_away_before_may_be_lost() -> None:
     assert story.inside("b1") == set()
 
 
+def test_until_a_delay_is_said_the_own_one_holds() -> None:
+    """As before the first auditor has begun."""
+    cluster = FakeCluster(5)
+    client = cluster.client()
+    absent = Absent(client, 60.0)
+    absent.see(cluster.succeed(client.store.bookies()))
+    cluster.kill("b1")
+    absent.see(cluster.succeed(client.store.bookies()))
+    shortage = Shortage(1, ("b1",), 1, 0)
+    assert cluster.succeed(absent.inside(["b1"], shortage)) == {"b1"}
+    cluster.succeed(client.store.auditing.set_delay(0))
+    assert cluster.succeed(absent.inside(["b1"], shortage)) == set()
+
+
 def test_without_a_delay_nobody_is_waited_for() -> None:
     """The delay of the moment counts."""
     story = Story()
