@@ -6,8 +6,8 @@ Knows: how the bookies are asked, who is asked when a tail waits for news, and h
 none.
 Does not know: reading entries for a user (`reader`).
 
-Safety: nothing here fences.  `lac` never shrinks, and it moves only by bytes whose digest is right or by the metadata;
-a bookie's unsigned hint only leads to another question (D14).
+Safety: nothing here fences.  `lac` never shrinks, and it moves only by bytes whose digest is right, by the metadata, or
+by what another reader saw; a bookie's unsigned hint only leads to another question (D14).
 """
 
 from collections.abc import Callable, Sequence
@@ -114,7 +114,7 @@ class EndOfLedger:
             self.lac = metadata.last_entry
             self.length = metadata.length
         else:  # a writer's new fragment begins behind what was confirmed (protocol-rules.md 4.1 R4)
-            self._confirm(metadata.last_fragment.first - 1)
+            self.confirm(metadata.last_fragment.first - 1)
 
     def _seen(self, seen: Versioned[LedgerMetadata] | None) -> None:
         if seen is None:
@@ -144,12 +144,12 @@ class EndOfLedger:
     # What the bookies say.
 
     def _confirmed(self, coverage: Coverage) -> None:
-        self._confirm(coverage.lac)
+        self.confirm(coverage.lac)
         if not self.closed:
             self.length = max(self.length, coverage.length)
 
-    def _confirm(self, lac: int) -> None:
-        """Bytes whose digest is right say so."""
+    def confirm(self, lac: int) -> None:
+        """Bytes whose digest is right say so, or another reader to whom they did."""
         if not self.closed:
             self.lac = self.confirmed = max(self.lac, lac)
 
@@ -313,7 +313,7 @@ class EndOfLedger:
         reading = self._reads.begin(first, last, READ_ON)
         try:
             while await reading.following() is not None:
-                self._confirm(reading.lac)
+                self.confirm(reading.lac)
                 if self.lac > known:
                     return False
             return True

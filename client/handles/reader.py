@@ -200,6 +200,10 @@ class Reader:
         """So many bytes are asked for at a time from now on, instead of what the options say."""
         self._reads.read_ahead(bytes_max)
 
+    def learn_confirmed(self, entry: int) -> None:
+        """Another reader saw a last add confirmed that is not below: up to there may be read.  Nothing once closed."""
+        self._end.confirm(entry)
+
     # For the client.
 
     def end(self, reason: str) -> None:

@@ -4,11 +4,12 @@ Ledgers: what a plan finds out about them, and their entries as Arrow batches.
 Knows: metadata, the last add confirmed of open ledgers, entries.
 Does not know: Spark, how entries are divided among tasks (`core.ranges`).
 
-Safety: nothing is read past the last add confirmed, and a ledger is fenced only by `open_ledgers=recover`.  Entries of
-a range that do not follow each other end the read with an error.
+Safety: nothing is read past a last add confirmed that the plan saw, and a ledger is fenced only by
+`open_ledgers=recover`.  Entries of a range that do not follow each other end the read with an error.
 """
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -136,15 +137,18 @@ def divided(extents: Iterable[Extent], options: LedgerReading) -> list[list[Rang
 async def between(
     client: LedgerClient, start: Mapping[str, int], end: Mapping[str, int], options: LedgerReading
 ) -> list[Extent]:
-    """The entries of each ledger from one offset of a stream to the next."""
+    """
+    The entries of each ledger from one offset of a stream to the next: all of them, for an offset was a last add
+    confirmed once, and bookies that are asked now may know only a lower one.
+    """
     ids = sorted(map(int, end))
     found: list[Extent] = []
     for at in range(0, len(ids), PAGE):
         some = ids[at : at + PAGE]
         for ledger, known in zip(some, await extents_of(client, some, options), strict=True):
             first, last = start.get(str(ledger), 0), end[str(ledger)] - 1
-            part = (known or Extent(ledger, 0, last, last + 1)).narrowed(first, last)
-            if part is not None:
+            extent = known or Extent(ledger, 0, last, last + 1)
+            if (part := replace(extent, last=max(extent.last, last)).narrowed(first, last)) is not None:
                 found.append(part)
     return found
 
@@ -186,8 +190,7 @@ async def _of_range(
     reader: LedgerReader, wanted: Range, names: Sequence[str], batch_bytes: int
 ) -> AsyncGenerator[Any, None]:
     reader.read_ahead(batch_bytes)
-    if reader.last_entry_id < wanted.last and not reader.closed:
-        await reader.read_last_confirmed()
+    reader.learn_confirmed(wanted.last)  # the plan saw that it is
     length = await reader.offset_of(wanted.first) if "length" in names else 0
     first, payloads, size = wanted.first, list[bytes](), 0
     async for run in reader.runs(wanted.first, wanted.last):

@@ -202,3 +202,18 @@ def test_ids_that_no_frame_holds_are_refused_at_once():
     assert isinstance(cluster.fails(reader.read((1 << 63) - 1, (1 << 63) - 1)), Read)
     assert cluster.fails(reader.read_unconfirmed((1 << 63) - 1, (1 << 63) - 1)).code == NO_ENTRY
     assert len(cluster.succeed(reader.read_unconfirmed(0, 4))) == 5
+
+
+def test_what_another_reader_saw_as_confirmed():
+    """May be read here, too, though no bookie says so; the end of a closed ledger stays its end."""
+    cluster = FakeCluster()
+    client, writer = written(cluster, 10, close=False, explicit_lac_interval_ms=0)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    assert isinstance(cluster.fails(reader.read(0, 9)), Read)
+    reader.learn_confirmed(9)
+    assert (reader.last_entry_id, reader.confirmed_entry_id) == (9, 9)
+    assert payloads(cluster.succeed(reader.read(0, 9))) == [b"%d" % entry for entry in range(10)]
+    cluster.succeed(writer.close())
+    closed = cluster.succeed(client.open_ledger(writer.id))
+    closed.learn_confirmed(50)
+    assert closed.last_entry_id == 9

@@ -10,8 +10,10 @@ from quire.pipeline.clients import Cluster
 from quire.pipeline.core.filters import bounded
 from quire.pipeline.core.ranges import Extent, Range
 from quire.pipeline.core.selection import Selection
-from quire.pipeline.reading.ledgers import SCHEMA, LedgersGone, batches, extents_of, planned, selected
+from quire.pipeline.reading.ledgers import SCHEMA, LedgersGone, batches, between, divided, extents_of, planned, selected
 from quire.protocol.errors import LedgerError, NoSuchLedger, Read, UnauthorizedAccess
+from tests.client.fakes.cluster import FakeCluster
+from tests.pipeline.reading.virtual import only_first_learns, process
 from tests.pipeline.written import ledger
 
 # SPDX-License-Identifier: Apache-2.0
@@ -109,6 +111,33 @@ def test_entries_past_the_end_are_an_error(ours: Cluster) -> None:
     there = ledger(ours, PAYLOADS[:3])
     with pytest.raises(Read, match=rf"ledger {there}: entry 9 is past 2"):
         rows(ours, [Range(there, 0, 9)], reading(ours, ledgers=there), ["payload"])
+
+
+@pytest.mark.parametrize("its_end", ["slow", "dead"])
+def test_what_was_confirmed_once_is_read(its_end: str) -> None:
+    """
+    By a stream that goes on from its checkpoint, and by its tasks, also when the bookies that they ask know only a
+    lower last add confirmed than those of the first plan.
+    """
+    fake = FakeCluster()
+    first, driver, task = process(fake), process(fake), process(fake)
+    writer = fake.succeed(first.client.create_ledger())
+    fake.succeed(writer.append_many([b"x"] * 10))
+    knows, other = only_first_learns(fake, writer.id)
+    writer.append(b"y")  # which carries that the others are confirmed
+    fake.spin(0.1)
+    options = reading(first, ledgers=writer.id)
+    fake.slow = {other: 0.05}
+    assert [each.last for each in first.wait(lambda: planned(first.client, options, ANY))] == [9]
+    fake.slow = {knows: 0.05}
+    if its_end == "dead":
+        fake.kill(knows)
+    begin, end = {str(writer.id): 0}, {str(writer.id): 10}
+    found = driver.wait(lambda: between(driver.client, begin, end, options))
+    assert divided(found, options) == [[Range(writer.id, 0, 9)]]
+    assert rows(task, [Range(writer.id, 0, 9)], options, ["entry_id", "length"])[-1] == {"entry_id": 9, "length": 10}
+    with pytest.raises(LedgerError):
+        rows(task, [Range(writer.id, 0, 11)], options, ["entry_id"])
 
 
 def test_a_password(ours: Cluster) -> None:
