@@ -3,10 +3,12 @@ Named logs: what a plan finds out about them, and their records as Arrow batches
 
 Knows: segments, ends, records.  Does not know: Spark, how records are divided among tasks (`core.ranges`).
 
-Safety: only what the log's readers give is given, so published batches are there whole or not at all.
+Safety: only what the log's readers give is given, so published batches are there whole or not at all.  Records that
+were planned are passed over only where the log's reader says that they were trimmed or are lost.
 """
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import aclosing
 from datetime import datetime
 from typing import Any, Literal
 
@@ -38,6 +40,7 @@ TYPES = {
     "headers": columns.HEADERS,
     "value": pa.binary(),
 }
+NEWS_S = 10.0  # a task may learn that late of records that the plan knew to be readable
 
 
 def place(text: str, option: str) -> int | datetime | Literal["begin", "end"]:
@@ -128,23 +131,24 @@ async def _batches(
         reader = await logs.read(options.log, wanted.first, on_trim=what_is_gone, on_loss=what_is_gone)
         expected, gathered, size = wanted.first, list[Any](), 0
         try:
-            async for batch in reader.batches():
-                if batch.index > wanted.last:
-                    break
-                if batch.index != expected and options.fail_on_data_loss:
-                    raise gap(options.log, expected, batch.index - 1)
-                expected = batch.end
-                gathered.append(arrow(batch, min(batch.count, wanted.last + 1 - batch.index), names))
-                size += gathered[-1].nbytes
-                if size >= options.batch_bytes:
-                    yield joined(gathered)
-                    gathered, size = [], 0
-                if expected > wanted.last:
-                    break
+            async with aclosing(reader.tail(NEWS_S)) as found:
+                async for batch in found:
+                    if batch.index > wanted.last:
+                        break
+                    if batch.index != expected and options.fail_on_data_loss:
+                        raise gap(options.log, expected, batch.index - 1)
+                    expected = batch.end
+                    gathered.append(arrow(batch, min(batch.count, wanted.last + 1 - batch.index), names))
+                    size += gathered[-1].nbytes
+                    if size >= options.batch_bytes:
+                        yield joined(gathered)
+                        gathered, size = [], 0
+                    if expected > wanted.last:
+                        break
         finally:
             await reader.close()
-        if expected <= wanted.last and options.fail_on_data_loss:
-            raise gap(options.log, expected, wanted.last)
+        if reader.index <= wanted.last:  # which moves over what was trimmed or lost
+            raise gap(options.log, reader.index, wanted.last)
         if gathered:
             yield joined(gathered)
 

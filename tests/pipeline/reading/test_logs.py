@@ -9,6 +9,8 @@ from quire.pipeline.clients import Cluster
 from quire.pipeline.core.ranges import Range, grouped
 from quire.pipeline.reading.logs import SCHEMA, batches, index_of, marks, place, planned
 from quire.protocol.log_errors import LogDamaged, LogTrimmed
+from tests.client.fakes.cluster import FakeCluster
+from tests.pipeline.reading.virtual import only_first_learns, process
 from tests.pipeline.written import log
 
 # SPDX-License-Identifier: Apache-2.0
@@ -82,8 +84,50 @@ def test_trimmed_records(ours: Cluster) -> None:
     assert [row["index"] for row in given] == list(range(20, 26))
 
 
-def test_records_past_the_end_are_an_error(ours: Cluster) -> None:
+@pytest.mark.parametrize("its_end", ["slow", "dead"])
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_records_that_a_task_does_not_see_yet(fails: str, its_end: str) -> None:
+    """
+    Of a segment that is still written, for the bookies that answer know less than those that the plan asked: it waits
+    for news, and without any it fails, also where data loss is passed over.
+    """
+    fake = FakeCluster()
+    fake.spin(5)
+    writer, driver, task = process(fake), process(fake), process(fake)
+    fake.succeed(writer.logs.create("a"))
+    owner = fake.succeed(writer.logs.own("a"))
+    fake.judge = lambda request: "drop" if request.op == "write lac" else "pass"
+    fake.succeed(owner.append_many([b"first"]))
+    fake.succeed(owner.append_many([b"second"]))
+    (segment,) = driver.each(lambda: driver.logs.segments("a"))
+    knows, other = only_first_learns(fake, segment.ledger)
+    fake.outcome(owner.append_many([b"third"]))  # which carries that the second is confirmed
+    fake.spin(0.1)
+    options = reading(driver, "a", failOnDataLoss=fails)
+    fake.slow = {other: 0.05}
+    end = driver.wait(lambda: index_of(driver.logs, "a", "end"))
+    assert end == 2
+    extents = driver.wait(lambda: planned(driver.logs, options, 0, end))
+    fake.slow = {knows: 0.05}
+    if its_end == "slow":
+        found = [row for group in grouped(extents, 1 << 20, 9) for row in rows(task, group, options, ["value"])]
+        assert [row["value"] for row in found] == [b"first", b"second"]
+    else:
+        fake.kill(knows)
+        fake.judge = lambda request: "drop" if request.client == 1 else "pass"  # the writer is dead, too
+        with pytest.raises(LogDamaged, match=r"'a': the records 1 to 1 are missing"):
+            rows(task, [Range(0, 0, 1)], options, ["value"])
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_records_past_the_end_are_an_error(fails: str) -> None:
     """That names them: a task never gives fewer rows than were planned."""
-    name = log(ours, VALUES)
-    with pytest.raises(LogDamaged, match=rf"'{name}': the records 42 to 50 are missing"):
-        rows(ours, [Range(0, 40, 50)], reading(ours, name), ["index"])
+    fake = FakeCluster()
+    fake.spin(5)
+    ours = process(fake)
+    fake.succeed(ours.logs.create("a"))
+    owner = fake.succeed(ours.logs.own("a"))
+    fake.succeed(owner.append_many(VALUES))
+    fake.succeed(owner.close())
+    with pytest.raises(LogDamaged, match=r"'a': the records 42 to 50 are missing"):
+        rows(ours, [Range(0, 40, 50)], reading(ours, "a", failOnDataLoss=fails), ["index"])
