@@ -14,6 +14,7 @@ import pyarrow as pa
 # SPDX-License-Identifier: Apache-2.0
 
 STAMP = pa.timestamp("us", tz="UTC")
+STAMP_MS_MIN, STAMP_MS_MAX = -62_135_596_800_000, 253_402_300_799_999  # the years 1 to 9999, as Spark's type
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 Column = Callable[[], Any]  # makes one column of a batch, when it is wanted
@@ -44,8 +45,11 @@ def constant(value: int, count: int) -> Any:
 
 
 def stamps(milliseconds: Sequence[int | None]) -> Any:
-    """Times in ms since 1970, or none."""
-    return pa.array([None if each is None else each * 1000 for each in milliseconds], STAMP)
+    """Times in ms since 1970, or none; none also for one that Spark's type has not."""
+    return pa.array(
+        [each * 1000 if each is not None and STAMP_MS_MIN <= each <= STAMP_MS_MAX else None for each in milliseconds],
+        STAMP,
+    )
 
 
 def headers(values: Iterable[Iterable[tuple[str, bytes]]]) -> Any:

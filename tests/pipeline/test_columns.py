@@ -34,6 +34,17 @@ def test_a_batch_has_the_columns_wanted() -> None:
     assert found.to_pylist() == [{"b": b"x", "a": 1}, {"b": b"", "a": 2}]
 
 
+@given(st.lists(st.none() | st.integers(-(1 << 63), (1 << 63) - 1), max_size=30))
+def test_times_that_spark_has_not(times: list[int | None]) -> None:
+    """Are none: a writer may give any number of 64 bits, such as nanoseconds."""
+    first, last = -62_135_596_800_000, 253_402_300_799_999  # of the year 1, and of 9999
+    found = columns.stamps([*times, first, last, first - 1, last + 1])
+    found.validate(full=True)
+    assert [None if each is None else each.year for each in found.to_pylist()[-4:]] == [1, 9999, None, None]
+    numbers = found.cast(pa.int64()).to_pylist()[:-4]
+    assert numbers == [None if each is None or not first <= each <= last else each * 1000 for each in times]
+
+
 def test_times_keys_and_headers() -> None:
     """With nothing where there is none."""
     assert [None if each is None else each.isoformat() for each in columns.stamps([1_500, None]).to_pylist()] == [
