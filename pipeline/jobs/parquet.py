@@ -6,6 +6,7 @@ Does not know: how a table is read or written.
 """
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,10 +36,20 @@ def export(spark: SparkSession, kind: str, options: dict[str, str], to: Path, ov
         raise FileExistsError(17, "it is there already: name another directory, or give --overwrite", str(to))
     rows = spark.read.format(kind).options(**options).load()
     mode = "overwrite" if overwrite else "errorifexists"
-    watched(spark, lambda: rows.write.mode(mode).parquet(to.absolute().as_uri()), told)
+    watched(spark, lambda: rows.write.mode(mode).parquet(written_as(to)), told)
     files = sorted(to.glob("*.parquet"))
-    bars = watched(spark, lambda: counts(spark.read.parquet(to.absolute().as_uri()), kind), lambda *_tasks: None)
+    bars = watched(spark, lambda: counts(spark.read.parquet(read_as(to)), kind), lambda *_tasks: None)
     return Exported(sum(rows_of(file) for file in files), sum(map(os.path.getsize, files)), len(files), bars)
+
+
+def written_as(path: Path) -> str:
+    """What Spark is told to write to: Hadoop decodes no percent signs, so none are made."""
+    return f"file://{path.absolute()}"
+
+
+def read_as(path: Path) -> str:
+    """What it is told to read, where it looks for patterns."""
+    return re.sub(r"[]{}[*?\\]", r"\\\g<0>", written_as(path))
 
 
 def rows_of(file: Path) -> int:
@@ -62,7 +73,7 @@ def import_(spark: SparkSession, source: Path, log: dict[str, str], dry_run: boo
     """
     if not source.exists():
         raise FileNotFoundError(2, "there is nothing to import", str(source))
-    rows = spark.read.parquet(source.absolute().as_uri())
+    rows = spark.read.parquet(read_as(source))
     names = written(rows.columns)
     for order in ORDERS:
         if set(order) <= set(rows.columns):

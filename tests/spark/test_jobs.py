@@ -12,6 +12,7 @@ from tests.tools.command import ok, quire
 
 VALUES = [b"%d" % number for number in range(3000)]
 MASTER = ("--master", "local[2]")
+ODD = "50% of {a,b} [c]* bücher?#"  # a folder's name, none of which is a pattern or an escape
 
 
 def test_a_log_goes_out_and_comes_back(ours: Cluster, tmp_path: Path) -> None:
@@ -19,10 +20,11 @@ def test_a_log_goes_out_and_comes_back(ours: Cluster, tmp_path: Path) -> None:
     keys = [b"k%d" % number for number in range(3000)]
     source, sink = log(ours, VALUES, 700, keys=keys), next(NAMES)
     chart = tmp_path / "chart.html"
-    given = ("pipeline", "export", tmp_path / "out", "--log", source, "--chart", chart, *MASTER)
+    given = ("pipeline", "export", tmp_path / ODD, "--log", source, "--chart", chart, *MASTER)
     done = ok(*given, "--json", metadata=ours.uri)
     assert done.document["rows"] == 3000
     assert done.document["bytes"] > 0
+    assert sorted(each.name for each in tmp_path.iterdir()) == [ODD, "chart.html"]
     assert "<rect" in chart.read_text()
     assert "export: " in done.err
     again = quire(*given, metadata=ours.uri)
@@ -30,7 +32,7 @@ def test_a_log_goes_out_and_comes_back(ours: Cluster, tmp_path: Path) -> None:
     assert "--overwrite" in again.err.splitlines()[-1]
     # A header without a frame was seen, of a process of Spark's, it seems, that was ended while it began.
     assert "Traceback (most recent call last):\n  " not in again.err, again.err
-    given = ("pipeline", "import", tmp_path / "out", "--log", sink, "--create", *MASTER)
+    given = ("pipeline", "import", tmp_path / ODD, "--log", sink, "--create", *MASTER)
     assert "3,000 rows would be appended" in ok(*given, "--dry-run", metadata=ours.uri).out
     assert ok(*given, "--json", metadata=ours.uri).document == {"rows": 3000, "log": sink, "appended": True}
     assert values_of(ours, sink) == VALUES
@@ -39,8 +41,8 @@ def test_a_log_goes_out_and_comes_back(ours: Cluster, tmp_path: Path) -> None:
 def test_ledgers_become_a_log(ours: Cluster, tmp_path: Path) -> None:
     """In the order of their numbers."""
     one, two, sink = ledger(ours, VALUES), ledger(ours, VALUES[:7], close=False), next(NAMES)
-    ok("pipeline", "export", tmp_path / "out", "--ledgers", f"{two},{one}", *MASTER, metadata=ours.uri)
-    ok("pipeline", "import", tmp_path / "out", "--log", sink, "--create", *MASTER, metadata=ours.uri)
+    ok("pipeline", "export", tmp_path / ODD, "--ledgers", f"{two},{one}", *MASTER, metadata=ours.uri)
+    ok("pipeline", "import", tmp_path / ODD, "--log", sink, "--create", *MASTER, metadata=ours.uri)
     assert values_of(ours, sink) == VALUES + VALUES[:7]
 
 

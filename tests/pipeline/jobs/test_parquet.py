@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from quire.pipeline.jobs.parquet import rows_of, written
+from quire.pipeline.jobs.parquet import read_as, rows_of, written, written_as
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -18,6 +18,13 @@ def test_columns() -> None:
     assert written(["payload", "value"]) == ["value"]
     with pytest.raises(ValueError, match="no column `value` or `payload`, only key, colour"):
         written(["key", "colour"])
+
+
+def test_names_of_directories() -> None:
+    """Hadoop decodes no percent signs, and takes what it reads for a pattern; `tests/spark/test_jobs.py` asks it."""
+    assert written_as(Path("/a b/50%/ü*")) == "file:///a b/50%/ü*"
+    assert read_as(Path("/a b/50%/ü*")) == "file:///a b/50%/ü\\*"
+    assert read_as(Path("/{a,b}[c]?\\")) == "file:///\\{a,b\\}\\[c\\]\\?\\\\"
 
 
 def test_rows_of_a_file(tmp_path: Path) -> None:
