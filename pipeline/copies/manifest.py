@@ -31,6 +31,10 @@ class CopyDamaged(Read):
     """A copy, or what is written down of it, is not what it was."""
 
 
+class UnknownFormat(CopyDamaged):
+    """What is written down of a copy is in a format that this version does not read."""
+
+
 @dataclass(frozen=True, slots=True)
 class File:
     """Entries `first` to `last`.  `bytes`: of payloads; `size`: of the file; sums are CRC32C."""
@@ -112,12 +116,12 @@ class Manifest:
 
     @classmethod
     def decode(cls, data: bytes) -> "Manifest":
-        """`CopyDamaged`."""
+        """`CopyDamaged`, of another format `UnknownFormat`."""
         try:
             members = parse_json(data)
-            found = members.pop("sum")
             if (members["quire"], members["format"]) != (KIND, FORMAT):
-                raise CopyDamaged(f"a manifest of format {members['format']}: this version reads format {FORMAT}")
+                raise UnknownFormat(f"a manifest of format {members['format']}: this version reads format {FORMAT}")
+            found = members.pop("sum")
             if found != sum_of(members):
                 raise CopyDamaged(f"the manifest of ledger {members['ledger']} does not have the sum that it names")
             texts, numbers = (members["cluster"], members["run"]), (members["ledger"], members["at"])

@@ -115,6 +115,11 @@ class Place:
         selector = self._fs.FileSelector(self._under(folder).rstrip("/"), allow_not_found=True)
         return list(self._files.get_file_info(selector))
 
+    def move(self, name: str, to: str) -> None:
+        """Another name for a whole file, durably.  A file that is not there is success: another run has moved it."""
+        with suppress(FileNotFoundError):
+            self.settle(self._under(name), self._under(to))
+
     def remove(self, name: str) -> None:
         """A file that is not there is success."""
         with suppress(FileNotFoundError):

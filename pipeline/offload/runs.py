@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from quire.pipeline.clients import Cluster
-from quire.pipeline.copies.manifest import CopyDamaged, Manifest, place_of
+from quire.pipeline.copies.manifest import CopyDamaged, Manifest, UnknownFormat, place_of
 from quire.pipeline.copies.places import COMING, Place
 from quire.pipeline.copies.reading import manifest_of
 from quire.pipeline.offload.marks import Subject
@@ -18,7 +18,7 @@ from quire.pipeline.offload.wishes import Done, Reached, Spread, Wish
 
 
 class Taken(Exception):
-    """The place of a ledger's copy has that of another ledger, which nothing else may have."""
+    """The place of a ledger's copy has another one, or one of an unknown format: nothing may replace it."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,18 @@ class Run:
         self.done.bytes += subject.metadata.length
 
     def written(self, subject: Subject) -> Manifest | None:
-        """What is written down of a copy of this very ledger.  `Taken` when its place is another one's."""
+        """
+        What is written down of a copy of this very ledger.  `Taken` when its place is another one's.  What is damaged
+        is moved aside, for it may be all there is of another ledger.
+        """
         try:
             found = manifest_of(self.place, subject.ledger)
+        except UnknownFormat as error:
+            raise Taken(
+                f"{self.uri_of(subject.ledger)} is {error}: offload by a newer version, or to another place"
+            ) from None
         except CopyDamaged:
+            self.place.move(place_of(subject.ledger), f"{subject.ledger}/manifest-{self.id}.damaged")
             return None
         if found is not None and not found.is_of(self.cluster, subject.metadata):
             raise Taken(

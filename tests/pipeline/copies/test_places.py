@@ -27,8 +27,11 @@ def test_a_file_has_its_name_at_the_end(tmp_path: Path) -> None:
     assert [found.name for found in place.files("7")] == ["x"]
     with place.open("7/x") as file:
         assert file.read() == b"onetwo"
-    place.remove("7/x")
-    place.remove("7/x")
+    for _ in range(2):
+        place.move("7/x", "7/y")
+    assert (place.read("7/x"), place.read("7/y")) == (None, b"onetwo")
+    place.remove("7/y")
+    place.remove("7/y")
     assert (place.files("7"), place.files("8"), place.folders()) == ([], [], ["7"])
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from quire.pipeline.clients import Cluster
 from quire.pipeline.copies import entries
+from quire.pipeline.copies.manifest import NAME, Manifest
 from quire.pipeline.offload.restoring import RestoreTask, restored
 from quire.pipeline.offload.running import LEDGERS_MAX, WrongPlace, rounds
 from quire.pipeline.offload.wishes import Wish
@@ -111,6 +112,33 @@ def test_a_ledger_offloaded_elsewhere_is_left_alone(ours: Cluster, tmp_path: Pat
     ran(ours, tmp_path / "one", ledgers=str(there))
     done = ran(ours, tmp_path / "two", NOW + 9 * HOUR, ledgers=str(there), delete=True)
     assert done.left == {"offloaded to another place": 1}
+
+
+def test_a_manifest_of_another_format_is_never_replaced(ours: Cluster, tmp_path: Path) -> None:
+    """A newer version may have written it; the ledger stays on its bookies, unmarked, and the others are offloaded."""
+    newer, there = ledger(ours, PAYLOADS[:5]), ledger(ours, PAYLOADS[:5])
+    manifest = tmp_path / str(newer) / NAME
+    manifest.parent.mkdir()
+    manifest.write_text('{"quire": "offloaded ledger", "format": 2}')
+    done = ran(ours, tmp_path, ledgers=f"{newer},{there}")
+    assert done.offloaded == [there]
+    (problem,) = done.problems
+    assert problem.ledger == newer
+    assert "format 2: this version reads format 1: offload by a newer version" in problem.what
+    assert manifest.read_text() == '{"quire": "offloaded ledger", "format": 2}'
+
+
+def test_a_damaged_manifest_is_moved_aside(ours: Cluster, tmp_path: Path) -> None:
+    """It may be all there is of another ledger that had the number."""
+    there = ledger(ours, PAYLOADS[:5])
+    manifest = tmp_path / str(there) / NAME
+    manifest.parent.mkdir()
+    manifest.write_bytes(b"half of one")
+    done = ran(ours, tmp_path, ledgers=str(there))
+    assert (done.offloaded, done.problems) == ([there], [])
+    (aside,) = manifest.parent.glob("manifest-*.damaged")
+    assert aside.read_bytes() == b"half of one"
+    assert Manifest.decode(manifest.read_bytes()).ledger == there
 
 
 class Life:
