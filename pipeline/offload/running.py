@@ -90,7 +90,9 @@ def sort(run: Run, subject: Subject, plan: Plan) -> None:
             plan.copy.append(subject)
     elif mark.get("uri") != run.uri_of(subject.ledger):
         run.done.leave("offloaded to another place")
-    elif mark.get("id") != run.id and now_ms - int(mark.get("at", now_ms)) >= wish.deletion_lag_s * 1000:
+    elif type(at := mark.get("at")) is not int:  # any client may have written it
+        run.done.leave("marked in a way that is not understood")
+    elif mark.get("id") != run.id and now_ms - at >= wish.deletion_lag_s * 1000:
         plan.delete.append(subject)
     else:
         run.done.waiting.append(subject.ledger)

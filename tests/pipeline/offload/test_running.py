@@ -8,11 +8,12 @@ import pytest
 from quire.pipeline.clients import Cluster
 from quire.pipeline.copies import entries
 from quire.pipeline.copies.manifest import NAME, Manifest
+from quire.pipeline.offload.marks import Subject, complete, put
 from quire.pipeline.offload.restoring import RestoreTask, restored
 from quire.pipeline.offload.running import LEDGERS_MAX, WrongPlace, rounds
 from quire.pipeline.offload.wishes import Wish
 from quire.protocol.errors import NoSuchLedger
-from tests.pipeline.offload.offloading import HOUR, NOW, PAYLOADS, Crash, Steps, bodies_of, ids, ran, reading
+from tests.pipeline.offload.offloading import HOUR, NOW, PAYLOADS, Crash, Steps, bodies_of, ids, ran, reading, run_of
 from tests.pipeline.written import entries_of, ledger, log, values_of
 
 # SPDX-License-Identifier: Apache-2.0
@@ -112,6 +113,18 @@ def test_a_ledger_offloaded_elsewhere_is_left_alone(ours: Cluster, tmp_path: Pat
     ran(ours, tmp_path / "one", ledgers=str(there))
     done = ran(ours, tmp_path / "two", NOW + 9 * HOUR, ledgers=str(there), delete=True)
     assert done.left == {"offloaded to another place": 1}
+
+
+@pytest.mark.parametrize("at", [None, "x", [1], True, 1.5])
+def test_a_mark_that_is_not_understood(ours: Cluster, tmp_path: Path, at: object) -> None:
+    """Any client may have written it: its ledger is left alone, and never deleted; others are done."""
+    strange, there = ledger(ours, PAYLOADS[:5]), ledger(ours, PAYLOADS[:5])
+    subject = Subject.plain(strange, ours.wait(lambda: ours.client.metadata(strange)))
+    mark = complete("another run", run_of(ours, tmp_path, ledgers="all").uri_of(strange), 1, 0)
+    ours.wait(lambda: put(ours, None, subject, {**mark, "at": at}))
+    done = ran(ours, tmp_path, ledgers=f"{strange},{there}", delete=True)
+    assert (done.offloaded, done.deleted) == ([there], [])
+    assert done.left == {"marked in a way that is not understood": 1}
 
 
 def test_a_manifest_of_another_format_is_never_replaced(ours: Cluster, tmp_path: Path) -> None:
