@@ -26,7 +26,6 @@ from quire.metadata.records import Check, Create, Delete, RecordStore, Step, Wri
 from quire.metadata.store import (
     ANY,
     CTOKEN_MAX,
-    ID_TRIES_MAX,
     SESSION_TIMEOUT_MS,
     BookieList,
     BookieWatcher,
@@ -245,7 +244,7 @@ class ZooKeeperStore(RecordStore):
 
     async def _create_new_ledger(self, metadata: LedgerMetadata) -> tuple[int, Versioned[LedgerMetadata]]:
         _, ids = await self._cluster.layout()
-        for _ in range(ID_TRIES_MAX):
+        while True:  # each try has an id of its own: a run of chosen ones, as a restore leaves, ends
             ledger, block = await ids.take()
             try:
                 made = await self._make_ledger(ledger, metadata, [Check(block.token)])
@@ -256,7 +255,6 @@ class ZooKeeperStore(RecordStore):
                 ids.used(block)
             if made is not None:
                 return ledger, made
-        raise LedgerExist(f"{ID_TRIES_MAX} ids that {self.uri} gave out were all taken")
 
     def _with_token(self, metadata: LedgerMetadata) -> LedgerMetadata:
         if metadata.ctoken == 0 and metadata.format_version >= 3:

@@ -267,6 +267,20 @@ def test_new_ledgers_get_ids_of_their_own(place):
     run(story)
 
 
+def test_a_long_run_of_chosen_ids_is_passed_over(place):
+    """As a restore from another cluster leaves one, ahead of the ids that are given."""
+
+    async def story():
+        store = await place.ready()
+        chosen = range(2, 202)
+        await gatherResults([store.create_ledger(each, ledger()) for each in chosen])
+        made = [(await store.create_new_ledger(ledger()))[0] for _ in range(5)]
+        assert made == sorted({*made} - {*chosen})
+        assert max(made) > max(chosen)
+
+    run(story)
+
+
 def test_one_creator_wins(place):
     """Several creates of one id: one ledger, and every other caller gets the error that it exists."""
 
