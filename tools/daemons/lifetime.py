@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, ClassVar
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -42,7 +42,7 @@ class Lifetime(ABC):
     def stop(self) -> Deferred[None]:
         """A signal came, or something failed: stops everything, latest first."""
         stopping = Deferred.fromCoroutine(self._stop())
-        return stopping.addErrback(lambda failure: self.log.failure("stopping", failure))
+        return stopping.addErrback(self._not_stopped)
 
     def reload(self) -> None:
         """SIGHUP came: a bookie reads its files of TLS, users and rights again."""
@@ -82,4 +82,8 @@ class Lifetime(ABC):
             self._under_way.cancel()  # a start that is under way puts away what it had opened
             await over
         while self.to_stop:
-            await self.to_stop.pop()()
+            await maybeDeferred(self.to_stop.pop()).addErrback(self._not_stopped)
+
+    def _not_stopped(self, failure: Failure) -> None:
+        """The rest is stopped all the same."""
+        self.log.failure("stopping", failure)

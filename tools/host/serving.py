@@ -99,5 +99,9 @@ def notify(state: str) -> None:
     """Tells the service manager that began this process, if it wants to be told (`Type=notify` of systemd)."""
     path = os.environ.get(NOTIFY)
     if path:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
-            end.sendto(state.encode(), "\0" + path[1:] if path.startswith("@") else path)
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
+                end.sendto(state.encode(), "\0" + path[1:] if path.startswith("@") else path)
+        except OSError as error:  # a container or shell may have inherited the variable without the socket
+            text = "{state} was not told to the service manager at {name}={path}: {error}"
+            Host.log.warn(text, state=state, name=NOTIFY, path=path, error=str(error))

@@ -2,7 +2,9 @@
 
 from typing import Any, cast
 
+import pytest
 from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs
 
 from quire.tools.daemons.lifetime import Lifetime
 from tests.tools.daemons.test_serving import Turns
@@ -50,6 +52,24 @@ def test_what_was_started_is_stopped_latest_first() -> None:
         assert play.stopped == ["second", "first"]
         assert ended == [None]
         assert play.ending is None
+
+
+@pytest.mark.parametrize("failure", [OSError("gone"), RuntimeError("a fault of ours")])
+def test_a_part_that_can_t_be_stopped_keeps_none_running(failure: Exception) -> None:
+    """It is in the log; the parts that were started before are stopped."""
+    _reactor, play = begun()
+    play.going.callback(None)
+
+    async def fails() -> None:
+        raise failure
+
+    play.to_stop.append(fails)
+    ended: list[None] = []
+    with capturedLogs() as events:
+        play.stop().addCallback(ended.append)
+    assert play.stopped == ["second", "first"]
+    assert ended == [None]
+    assert [event["log_failure"].value for event in events] == [failure]
 
 
 def test_why_it_ends() -> None:

@@ -61,6 +61,18 @@ def test_one_page_shows_all_bookies_and_a_stop_ends_them(host: HostProcess, uri:
     assert [row["state"] for row in ok("bookie", "list", "--metadata", uri, "--json").rows] == ["down"] * 2
 
 
+def test_a_service_manager_that_can_t_be_told(host: HostProcess) -> None:
+    """As where a container has inherited the variable without the socket: all serve and stop, and the log says it."""
+    nowhere = host.directory / "nowhere"
+    pids = [each["pid"] for each in host.begin(NOTIFY_SOCKET=str(nowhere)).ready()["bookies"]]
+    assert host.get("/healthz") == (200, "OK\n")
+    assert host.stop() == 0
+    assert all(map(is_gone, pids))
+    log = host.log.read_text()
+    for state in ("READY=1", "STOPPING=1"):
+        assert f"{state} was not told to the service manager at NOTIFY_SOCKET={nowhere}" in log
+
+
 def test_a_bookie_that_is_killed_comes_back(host: HostProcess) -> None:
     """Meanwhile the page says which one is away; the others are not touched."""
     host.begin().ready()
