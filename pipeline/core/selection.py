@@ -50,6 +50,11 @@ class Selection:
             yield from range(first, last + 1)
 
     @property
+    def is_all(self) -> bool:
+        """Whether every ledger is meant."""
+        return self.ranges == [(0, LEDGER_MAX)]
+
+    @property
     def count(self) -> int:
         """How many ids these are, whether there are such ledgers or not."""
         return sum(last - first + 1 for first, last in self.ranges)

@@ -43,11 +43,14 @@ class Restored:
 def restore(metadata: str, source: str, ledgers: str, spread: Spread) -> Done:
     """
     The ledgers that have copies at `source`, in ranges of ids as `7,9-20`, or `all`.  In `offloaded` those that are on
-    bookies again.  `ValueError`, `OSError`.
+    bookies again.  `ValueError`; `OSError`, also where no copies are.
     """
-    selection = Selection.parse(ledgers)
-    there = [each for each in Offloaded(source).listed() if each in selection]
-    done = Done()
+    selection, listed, done = Selection.parse(ledgers), Offloaded(source).listed(), Done()
+    if not listed:
+        raise FileNotFoundError(2, "there are no copies of ledgers: give the place that `offload --to` named", source)
+    there = [each for each in listed if each in selection]
+    if len(there) < selection.count and not selection.is_all:
+        done.left["without a copy"] = selection.count - len(there)
     for made in spread(restored, [RestoreTask(metadata, source, ledger) for ledger in there]):
         if made.left is not None:
             done.leave(made.left)

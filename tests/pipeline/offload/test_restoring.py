@@ -66,6 +66,16 @@ def test_what_is_not_brought_back(ours: Cluster, other: Cluster, tmp_path: Path)
     assert restored(RestoreTask(other.uri, str(tmp_path), bad)).left == "without a copy"
 
 
+def test_copies_that_are_not_there(ours: Cluster, other: Cluster, tmp_path: Path) -> None:
+    """Ids without one are counted; a place where none are is refused."""
+    with pytest.raises(FileNotFoundError, match="offload --to"):
+        restore(other.uri, str(tmp_path / "mistyped"), "all", here)
+    there = ledger(ours, PAYLOADS[:9])
+    ran(ours, tmp_path, ledgers=str(there))
+    done = restore(other.uri, str(tmp_path), f"{there},{there + 10_000}-{there + 10_002}", here)
+    assert (done.offloaded, done.left) == ([there], {"without a copy": 3})
+
+
 def test_half_a_ledger_is_not_filled_from_another_ones_copy(ours: Cluster, other: Cluster, tmp_path: Path) -> None:
     """As long and with the same password, but made at another time: an earlier life of the number."""
     there = ledger(ours, PAYLOADS[:9])
