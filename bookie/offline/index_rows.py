@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from quire.bookie.apache.idx_files import IDX_SUFFIX, Pages
+from quire.bookie.apache.idx_files import IDX_SUFFIX, Pages, idx_path
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import KEY as TABLE_KEY
 from quire.bookie.index.ledger_table import decode
@@ -90,6 +90,8 @@ def _idx(files: Files, path: str) -> Iterator[Row]:
         ledger = int(stem, 16)
     except ValueError:
         raise StorageError(f"{path}: its name is not a ledger's number in hexadecimal") from None
+    if not os.path.abspath(path).endswith(os.sep + (name := idx_path(ledger))):
+        raise StorageError(f"{path} is not where a bookie keeps it: put it into a directory as {name}")
     pages = Pages(
         files, os.path.dirname(os.path.dirname(os.path.dirname(path))), lambda log, offset, count: b"", lambda of: None
     )

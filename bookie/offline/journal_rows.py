@@ -12,7 +12,7 @@ from typing import Any
 
 from quire.bookie.apache.journal import EXPLICIT_LAC as APACHE_LAC
 from quire.bookie.apache.journal import FENCE as APACHE_FENCE
-from quire.bookie.apache.journal import IDS, JournalFile
+from quire.bookie.apache.journal import IDS, JournalFile, journal_name
 from quire.bookie.apache.journal import KEY as APACHE_KEY
 from quire.bookie.apache.journal import SUFFIX as APACHE_SUFFIX
 from quire.bookie.files import Files, StorageError
@@ -109,8 +109,14 @@ def _group(data: bytes, offset: int, length: int, bodies_wanted: bool) -> Iterat
 
 
 def _apache_journal(files: Files, path: str, bodies_wanted: bool) -> Iterator[Row]:
-    stem = os.path.basename(path).removesuffix(APACHE_SUFFIX)
-    opened = JournalFile(files, os.path.dirname(path), int(stem, 16))
+    directory, name = os.path.split(path)
+    try:
+        file = int(name.removesuffix(APACHE_SUFFIX), 16)
+    except ValueError:
+        file = -1
+    if journal_name(file) != name:
+        raise StorageError(f"{path}: its name is not a journal file's number in hexadecimal")
+    opened = JournalFile(files, directory, file)
     try:
         yield {"offset": 0, "kind": f"version {opened.version}"}
         for offset, payload in opened.records():
@@ -132,6 +138,8 @@ def _apache_journal(files: Files, path: str, bodies_wanted: bool) -> Iterator[Ro
                     "ledger": ledger,
                     "bytes": len(payload) - IDS.size,
                 }
+        if opened.size and not opened.end:
+            raise StorageError(f"{path} at offset 0: neither a header nor a whole record; the file is damaged")
         yield {
             "offset": opened.end,
             "kind": "end of what was written" + (f"; cut off: {opened.cut}" if opened.cut else ""),

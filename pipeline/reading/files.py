@@ -5,7 +5,8 @@ Knows: which files a directory has, how an entry's sum is checked without the le
 Does not know: formats (`quire.bookie.offline`), Spark.
 
 Safety: nothing is changed and no lock is taken.  Where an entry log is damaged there is a row of the kind `hole` with
-its place and size, and reading goes on where a record begins again whose sum holds.
+its place and size, and reading goes on where a record begins again whose sum holds.  A journal or an index is read to
+its first damage, and the other files all the same.
 """
 
 import os
@@ -195,12 +196,17 @@ def _journal(files: Files, path: str, sums: Sums) -> Iterator[Row]:
 
 
 def _index(files: Files, path: str) -> Iterator[Row]:
-    for row in index_rows.index(files, path):
-        first = row.get("first", row.get("entry"))
-        yield (
-            *(path, row.get("offset", 0), row["kind"], row.get("ledger"), first, row.get("explicit_lac")),
-            *(row.get("count"), row.get("bytes"), None, None),
-        )
+    try:
+        for row in index_rows.index(files, path):
+            first = row.get("first", row.get("entry"))
+            yield (
+                *(path, row.get("offset", 0), row["kind"], row.get("ledger"), first, row.get("explicit_lac")),
+                *(row.get("count"), row.get("bytes"), None, None),
+            )
+    except (StorageError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of the disk; RocksDB's about damage has no number
+        yield path, 0, "hole", None, None, None, None, None, None, None
 
 
 def batches(pieces: Sequence[Piece], names: Sequence[str], options: FileReading) -> Iterator[Any]:

@@ -33,6 +33,16 @@ def test_each_index_shows_its_rows(tmp_path: pathlib.Path) -> None:
     assert [row["entry"] for row in rows[1:]] == list(range(200))
 
 
+def test_an_idx_file_is_read_where_it_lies(tmp_path: pathlib.Path) -> None:
+    """One in another place is refused: a file beside the directory that was given was read in its stead."""
+    root = unpack("sorted_bookie0_stopped", tmp_path)
+    there = root / "index/current/0/4/4.idx"
+    for path in (there.parent / "5.idx", there.parents[1] / "4.idx", root / "4.idx"):
+        path.write_bytes(there.read_bytes())
+        with pytest.raises(StorageError, match="is not where a bookie keeps it"):
+            list(shown(FILES, str(path)))
+
+
 @pytest.mark.parametrize("name", ["VERSION", "lastMark", "0.log.tmp"])
 def test_other_files_are_refused_by_name(name: str, tmp_path: pathlib.Path) -> None:
     """With what would be right."""

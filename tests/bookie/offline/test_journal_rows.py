@@ -43,6 +43,21 @@ def test_a_journal_of_apaches_shows_its_records(tmp_path: pathlib.Path) -> None:
     assert rows[-1]["kind"] == "end of what was written"
 
 
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("1a.txn", b"junk" * 99, "neither a header nor a whole record"),
+        ("zz.txn", b"", "is not a journal file's number"),
+        ("1A.txn", b"", "is not a journal file's number"),
+    ],
+)
+def test_a_file_of_apaches_that_is_none(name: str, data: bytes, said: str, tmp_path: pathlib.Path) -> None:
+    """By its bytes, or by a name that Apache does not give."""
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(StorageError, match=said):
+        list(journal(FILES, str(tmp_path / name)))
+
+
 @pytest.mark.parametrize("name", ["VERSION", "lastMark", "0.log.tmp"])
 def test_other_files_are_refused_by_name(name: str, tmp_path: pathlib.Path) -> None:
     """With what would be right."""

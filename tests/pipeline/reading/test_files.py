@@ -98,6 +98,23 @@ def test_sums() -> None:
         assert Sums("auto", b"secret").opened(7, 1, body[:-1] + b"d") is None
 
 
+def test_damaged_indexes_and_journals(tmp_path: Path) -> None:
+    """Each is a hole, and the other files are read."""
+    root = unpack("rocksdb_bookie0_stopped", tmp_path)
+    current = root / "ledgers/current"
+    before = len(rows(reading(root)))
+    (current / "0/1").mkdir(parents=True)
+    (current / "locations").mkdir()
+    (current / "locations/CURRENT").write_text("MANIFEST-000001\n")
+    (current / "locations/MANIFEST-000001").write_bytes(b"junk" * 99)
+    for name in ("0/1/1.idx", "2.idx", "zz.idx", "1a.txn", "zz.txn"):
+        (current / name).write_bytes(b"junk" * 99)
+    given = rows(reading(root))
+    holes = {row["file"].removeprefix(f"{current}/") for row in given if row["kind"] == "hole"}
+    assert holes == {"0/1/1.idx", "2.idx", "zz.idx", "1a.txn", "zz.txn", "locations"}
+    assert len(given) == before + len(holes)
+
+
 def test_a_damaged_log(tmp_path: Path) -> None:
     """Is read around its damage; the index says what it had."""
     root = unpack("rocksdb_bookie0_stopped", tmp_path)
