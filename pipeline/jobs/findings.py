@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -54,6 +54,9 @@ class Scrubbed:
         return dict(sorted(found.items()))
 
 
+Row = TypeVar("Row", Summary, Finding)
+
+
 def summed(level: str, ledgers: int, copies: int, size: int, findings: Sequence[Finding]) -> Scrubbed:
     """With what the findings add up to, in the order of ledgers and entries."""
     found = sorted(findings, key=lambda each: (each.ledger, each.first, each.index, each.kind, each.bookie))
@@ -75,11 +78,18 @@ def write(to: Path, done: Scrubbed) -> None:
 
 
 def read(source: Path) -> Scrubbed:
-    """`FileNotFoundError` where there are none."""
+    """`FileNotFoundError` where there are none.  Columns that a newer version has are passed over."""
     if not (source / FINDINGS).exists() or not (source / SUMMARY).exists():
         raise FileNotFoundError(2, "there are no findings: `quire pipeline scrub` writes some", str(source))
-    summary = Summary(**parquet.read_table(source / SUMMARY).to_pylist()[0])
-    return Scrubbed(summary, [Finding(**row) for row in parquet.read_table(source / FINDINGS).to_pylist()])
+    (summary,) = rows(Summary, source / SUMMARY)
+    return Scrubbed(summary, rows(Finding, source / FINDINGS))
+
+
+def rows(kind: type[Row], path: Path) -> list[Row]:
+    """As dataclass values."""
+    table = parquet.read_table(path)
+    known = [field.name for field in fields(kind) if field.name in table.column_names]
+    return [kind(**row) for row in table.select(known).to_pylist()]
 
 
 def table(kind: type, rows: Sequence[Any]) -> Any:

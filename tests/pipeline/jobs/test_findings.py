@@ -30,6 +30,19 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert (row["bookie"], row["kind"], row["first"], row["last"], row["code"]) == ("b1", "missing", 5, 9, -13)
 
 
+def test_columns_of_a_newer_version(tmp_path: Path) -> None:
+    """Are passed over; one that an older version did not write has its default."""
+    done = summed("full", 10, 300, 4096, FOUND[:2])
+    write(tmp_path, done)
+    for file in tmp_path.iterdir():
+        table = parquet.read_table(file)
+        parquet.write_table(table.append_column("more", [[1] * table.num_rows]), file)
+    assert read(tmp_path) == done
+    findings = tmp_path / "findings.parquet"
+    parquet.write_table(parquet.read_table(findings).drop_columns("holder"), findings)
+    assert read(tmp_path) == done
+
+
 def test_no_findings_are_a_table_too(tmp_path: Path) -> None:
     """With its columns."""
     done = summed("presence", 10, 300, 0, [])
