@@ -42,6 +42,7 @@ TWISTED = {
         "me",
     },
     "Replica": {"begin", "owner"},
+    "Sink": {"clean"},
 }
 FACES = {"Owner": {"append_async"}}
 ASYNC = {"__aiter__": "__iter__", "__aenter__": "__enter__", "__aexit__": "__exit__"}

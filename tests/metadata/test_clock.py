@@ -3,9 +3,11 @@
 import time
 from typing import Any
 
+import pytest
 from twisted.internet.defer import CancelledError
 from twisted.internet.selectreactor import SelectReactor
 from twisted.internet.task import Clock
+from twisted.python import threadable
 
 from quire.metadata.clock import pause, steady, stop_once, time_of_day
 
@@ -61,8 +63,9 @@ def test_a_pause_that_is_cancelled_leaves_no_timer() -> None:
 # `test_process` and `test_running` send the signals.
 
 
-def stops(*, early: bool) -> int:
+def stops(monkeypatch: pytest.MonkeyPatch, *, early: bool) -> int:
     """How often what is put away before the end was put away, with two calls in the first turn or before it."""
+    monkeypatch.setattr(threadable, "ioThread", None)  # which `run` sets, for other tests as well
     reactor: Any = SelectReactor()
     stop_once(reactor)
     put_away: list[None] = []
@@ -77,11 +80,11 @@ def stops(*, early: bool) -> int:
     return len(put_away)
 
 
-def test_the_second_stop_changes_nothing() -> None:
+def test_the_second_stop_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the same turn, and after the end."""
-    assert stops(early=False) == 1
+    assert stops(monkeypatch, early=False) == 1
 
 
-def test_a_reactor_that_does_not_run_yet_stops_in_its_first_turn() -> None:
+def test_a_reactor_that_does_not_run_yet_stops_in_its_first_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a command does whose work is over before."""
-    assert stops(early=True) == 1
+    assert stops(monkeypatch, early=True) == 1

@@ -47,6 +47,7 @@ class Authority:
             *(hosts or LOOPBACK), common_name=name, organization_unit_name=unit, not_after=until
         )
         pair = Pair(str(self._directory / f"{name}.crt"), str(self._directory / f"{name}.key"))
+        Path(pair.key).touch(mode=0o600)
         Path(pair.key).write_bytes(made.private_key_pem.bytes())
         Path(pair.certificate).write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
         return pair

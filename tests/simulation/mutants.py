@@ -212,9 +212,9 @@ MUTANTS = (
     mutant("logs go while they are read for a new index", "formats.md, a rebuilt index", "new index",
            ("quire.bookie.upkeep.space:Space.reclaim",
             "self._storage.logs_lock.run(\n"
-            "        lambda: Deferred.fromCoroutine(self._reclaim(threshold, seconds_max))\n"
+            "        lambda: Deferred.fromCoroutine(self._reclaim(threshold, seconds_max, forced))\n"
             "    )",
-            "Deferred.fromCoroutine(self._reclaim(threshold, seconds_max))")),
+            "Deferred.fromCoroutine(self._reclaim(threshold, seconds_max, forced))")),
     # Repair
     mutant("the metadata names a bookie before its copies are complete", "protocol-rules.md 5.1", "repair",
            (f"{COPIER}._stored", "code = await answer", "code = 0")),

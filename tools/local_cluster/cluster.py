@@ -43,7 +43,8 @@ PORTS = (20_000, 32_000)
 PORT_TAKEN = "can't be listened on: Address already in use"
 READY_S = 60.0  # replaying a journal takes seconds; a busy machine takes more
 STOP_S = 30.0  # a clean stop writes a checkpoint
-LEFT_BY_OTHERS = {"lost+found", "zookeeper"}  # a fresh file system, or a first start that came no further
+# Of a fresh file system, and of a first start that came no further; logs may be there, too.
+LEFT_BY_OTHERS = {"lost+found", "zookeeper"}
 
 Store = Literal["sqlite", "zookeeper"]
 STORES: dict[str, Store] = {"sqlite": "sqlite", "zookeeper": "zookeeper"}
@@ -144,8 +145,8 @@ class LocalCluster:
         self.tick_ms = tick_ms
         self.zookeeper: ZooKeeper | None = None
         saved = self._saved()
-        others = {each.name for each in self.directory.iterdir()} if self.directory.is_dir() else set()
-        if saved is None and others - LEFT_BY_OTHERS:
+        there = list(self.directory.iterdir()) if saved is None and self.directory.is_dir() else []
+        if any(each.name not in LEFT_BY_OTHERS and each.suffix != ".log" for each in there):
             raise Usage(f"{self.directory} is not empty and holds no cluster; give another --dir")
         held = saved["ports"] if saved else []
         kind = saved["metadata"] if saved else metadata or "sqlite"

@@ -150,7 +150,7 @@ def test_a_segment_that_is_lost(tmp_path):
             await other.bk.delete_ledger((await other.info("a")).ledger)
             error = await failing(story_of(other.terminate("a")), SegmentLost)
             assert "give-up a 0" in str(error)
-            assert await other.give_up("a", 0) == range(9)
+            assert await other.give_up("a", 0, records=9) == range(9)
             assert (await other.terminate("a")).index == 9
 
     run(story)
