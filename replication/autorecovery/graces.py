@@ -66,12 +66,16 @@ class Absent:
     def __init__(self, client: Client, delay_s: float = 0.0) -> None:
         self._client = client
         self._delay_s = delay_s
+        self._listed = BookieList({}, {})  # at the last look
         self._here: frozenset[str] = frozenset()
         self._since: dict[str, float] = {}
 
     def see(self, listed: BookieList) -> None:
         """The bookies that are there now."""
         now, here = self._client.reactor.seconds(), frozenset((*listed.writable, *listed.read_only))
+        if not listed.follows(self._listed):  # who is away may have been back, and left just now
+            self._since = dict.fromkeys(self._since, now)
+        self._listed = listed
         self._since.update(dict.fromkeys(self._here - here, now))
         for bookie in here & self._since.keys():
             del self._since[bookie]

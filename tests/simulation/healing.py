@@ -41,7 +41,7 @@ OPTIONS = AutoRecoveryOptions(
 )
 PROCESSES_MAX = 3
 SLACK_S = 4.0  # a decision takes effect so much later at most: a process may stand still, the metadata be slow
-SEEN_S = 1.0  # a process that has begun has seen the bookies by then
+SEEN_S = 1.0  # a process that has begun, or goes on, has seen a bookie that came by then
 HEALED_SECONDS = 240.0
 
 
@@ -365,8 +365,12 @@ class Healing:
         mark, since = self.world.shared.repairs.shortages.get(ledger), self._away[bookie][-1][0]
         if self.asked or mark is None or mark.since_ms is None or mark.since_ms >= 1000 * since:
             return
-        away_s = self.world.timeline.now - since
-        if process.begun < since - SEEN_S and away_s < self.delay_s:
+        away_s, came = (
+            self.world.timeline.now - since,
+            max((end for _gone, end in self._away[bookie][:-1]), default=0.0),
+        )
+        awake = max(process.begun, process.node.process.paused_until)
+        if max(awake, came) < since - SEEN_S and away_s < self.delay_s:
             self.truth.break_("an old mark", f"ledger {ledger} is freed from {bookie}, away for {away_s:.2f} s")
 
     def check(self) -> None:

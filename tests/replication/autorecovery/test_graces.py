@@ -157,6 +157,19 @@ def test_who_was_away_before_may_be_lost() -> None:
     assert story.inside("b1") == set()
 
 
+def test_who_may_have_been_back_left_just_now() -> None:
+    """Between two looks that do not follow each other, as of a worker that stood still."""
+    story = Story()
+    story.cluster.kill("b1")
+    story.look()
+    story.cluster.spin(70)
+    assert story.inside("b1") == set()
+    story.cluster.restart("b1")
+    story.cluster.kill("b1")
+    story.look()
+    assert story.inside("b1") == {"b1"}
+
+
 def test_until_a_delay_is_said_the_own_one_holds() -> None:
     """As before the first auditor has begun."""
     cluster = FakeCluster(5)
