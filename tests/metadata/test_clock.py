@@ -70,12 +70,15 @@ def stops(monkeypatch: pytest.MonkeyPatch, *, early: bool) -> int:
     stop_once(reactor)
     put_away: list[None] = []
     reactor.addSystemEventTrigger("before", "shutdown", put_away.append, None)
+    waiting: list[object] = []
+    reactor.addSystemEventTrigger("during", "shutdown", lambda: waiting.extend(reactor.getDelayedCalls()))
     for _ in range(2):
         if early:
             reactor.stop()
         else:
             reactor.callWhenRunning(reactor.stop)
     reactor.run(installSignalHandlers=False)
+    assert waiting == []  # else it would turn as fast as it can for as long as its end takes
     reactor.stop()  # and after its end
     return len(put_away)
 

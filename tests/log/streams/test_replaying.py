@@ -4,7 +4,9 @@ import pytest
 
 from quire.log.core import edits
 from quire.log.owner.appending import producing
+from quire.log.owner.appending.encoder import Encoder
 from quire.log.streams.replaying import replayed
+from quire.protocol.log_errors import LogDamaged
 from tests.log.fakes.cluster import cluster
 from tests.log.upkeep.test_trims import kept_of, records_of
 from tests.reactor import run
@@ -39,6 +41,32 @@ def test_a_table_and_what_is_behind_it(tmp_path, monkeypatch, table_records, com
             (manifest,) = [(await (await records_of(logs)).read()).value]
             assert manifest.table == manifest.segments[-1].n
             assert [hold for hold in await logs.holds("a") if hold.what == "the table of producers"]
+
+    run(story)
+
+
+@pytest.mark.parametrize("by", [-9, 1])
+def test_a_table_that_is_none_is_damage(tmp_path, monkeypatch, by):
+    """An entry that names one before the ledger's first, or a batch: nobody goes on as if no producer had stored."""
+    made = Encoder.table
+
+    def misplaced(encoder, rows):
+        entries = made(encoder, rows)
+        encoder.table_at += by
+        return entries
+
+    monkeypatch.setattr(Encoder, "table", misplaced)
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a", dedup=True)
+            owner = await logs.own("a")
+            for number in range(3):
+                await owner.append(b"x", producer="p", sequence=number)
+            await owner.close()
+            with pytest.raises(LogDamaged, match="newest table of producers"):
+                await replayed(await kept_of(logs))
 
     run(story)
 

@@ -61,6 +61,14 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
         LocalCluster(tmp_path)
 
 
+def test_logs_and_what_a_first_start_left_are_nothing_else(tmp_path: Path) -> None:
+    """As of who keeps the command's output there, of a fresh file system, and of a ZooKeeper that did not come up."""
+    for name in ("lost+found", "zookeeper"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "local.log").touch()
+    assert len(LocalCluster(tmp_path, 2).bookies) == 2
+
+
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     """Nothing is started over it."""
     (tmp_path / "cluster.json").write_text("{")
