@@ -32,7 +32,7 @@ from tests.tools.conftest import SMALL
 
 SCHEMA = structure(value="binary")
 PARTS = 3
-ROUNDS = int(os.environ.get("ROUNDS", "40"))
+ROUNDS = int(os.environ.get("ROUNDS", "15"))
 FRESH = Random()  # each run of the suite draws other rounds, and says which
 
 

@@ -111,7 +111,7 @@ def test_two_new_bookies_beside_four_full_ones() -> None:
     assert all(plan.used[each] == pytest.approx(after[each] * disks[each].capacity) for each in bookies)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     seed=st.integers(0, 1 << 32),
     full=st.integers(3, 8),
@@ -162,7 +162,7 @@ def test_few_large_ledgers_never_make_it_worse(seed: int, ledgers: int, full: in
     raise AssertionError("each plan moves something again")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 1 << 32), racks=st.integers(2, 4), write=st.sampled_from([2, 3]))
 def test_no_write_set_comes_nearer_together(seed: int, racks: int, write: int) -> None:
     """What the placement promised each ledger it still has."""
