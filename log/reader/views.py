@@ -8,7 +8,7 @@ Does not know: names of logs, how something is read.
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Literal
+from typing import Literal, get_args
 
 from quire.client.api import Client
 from quire.conf.log import LogOptions
@@ -47,6 +47,9 @@ class Views:
         A reader from an index, a time, the first record or the end on.  `compacted`: the newest record of each key up
         to the horizon of the last compaction, if there was one.  `NoSuchLog`, `ValueError`.
         """
+        for name, word in (("on_trim", on_trim), ("on_loss", on_loss)):
+            if word not in get_args(OrSkip):  # any other would pass over records
+                raise ValueError(f"{name} is 'raise' or 'skip', not {word!r}")
         view = self.take(log)
 
         def closed(reader: LogReader) -> None:

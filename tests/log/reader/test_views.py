@@ -140,3 +140,19 @@ def test_a_log_that_is_not_there(tmp_path):
             assert watches == []
 
     run(story)
+
+
+@pytest.mark.parametrize("word", ["on_trim", "on_loss"])
+def test_a_reader_passes_over_records_only_when_it_is_told_to(tmp_path, word):
+    """Any other word than "skip" passed over what was trimmed or lost, without an error."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            watches = watched(logs)
+            with pytest.raises(ValueError, match=f"{word} is 'raise' or 'skip', not 'ignore'"):
+                await logs.read("a", **{word: "ignore"})
+            assert watches == []
+
+    run(story)
