@@ -110,6 +110,7 @@ class Logs(Handle):
         self._logs = logs
         self.options = logs.options
         self.bk = Client(thread, logs.bk, client_options)
+        self.metrics = logs.metrics
         self._watches: Watches = set()
 
     async def create(self, name: str, *, begin_at: int = 0, **settings: Any) -> LogInfo:

@@ -68,13 +68,17 @@ def connect(uri: str, options: LogOptions | None = None, client_options: ClientO
 
 
 class Logs(Handle):
-    """The named logs of a cluster.  Made by `connect`.  `bk` is the ledger client of the same session."""
+    """
+    The named logs of a cluster.  Made by `connect`.  `bk` is the ledger client of the same session, `metrics` a
+    collector for Prometheus, whose scrapes may come in any thread.
+    """
 
     def __init__(self, thread: ReactorThread, logs: CoreLogs, client_options: ClientOptions) -> None:
         self._thread = thread
         self._logs = logs
         self.options = logs.options
         self.bk = Client(thread, logs.bk, client_options)
+        self.metrics = logs.metrics
 
     def create(self, name: str, *, begin_at: int = 0, **settings: Any) -> LogInfo:
         """

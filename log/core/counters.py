@@ -108,12 +108,12 @@ class LogCounters:
     @property
     def cursor_backlog_records(self) -> int:
         """Of the slowest cursor that is held here."""
-        return max((records for records, _bytes in self.cursor_backlogs.values()), default=0)
+        return max((records for records, _bytes in self.cursor_backlogs.copy().values()), default=0)
 
     @property
     def backlog_bytes(self) -> int:
         """Of the slowest cursor that is held here."""
-        return max((size for _records, size in self.cursor_backlogs.values()), default=0)
+        return max((size for _records, size in self.cursor_backlogs.copy().values()), default=0)
 
     def read(self, mode: str, outcome: str) -> None:
         """A read of a replica is `answered`, `stale`, or `failed`."""

@@ -4,7 +4,7 @@ What a process shows to Prometheus about its logs (docs/logs.md, "Metrics").
     quire_log_appends_total{log="orders"} …     one family for each number of `LogCounters`, with its name
 
 Knows: names, labels, and that the first 1,000 logs have a label of their own; all others share one that is empty, so
-that sums stay right.
+that sums stay right.  That a scrape comes in any thread, while the reactor's counts: each mapping is copied at once.
 Does not know: who counts (`core.counters`).  prometheus_client is imported at the first scrape, so that a process
 without scrapes stays small.
 """
@@ -112,7 +112,7 @@ class LogMetrics:
         for name, (labels, meaning) in LABELLED.items():
             counter = CounterMetricFamily(PREFIX + name, meaning, labels=("log", *labels))
             for log, counters in logs:
-                for values, count in getattr(counters, name).items():
+                for values, count in getattr(counters, name).copy().items():
                     counter.add_metric((log, *values), count)
             yield counter
         for name, meaning in HISTOGRAMS.items():

@@ -114,7 +114,7 @@ class KnownLogs:
         self._replicas: dict[Any, None] = {}  # likewise
         self._views = Views(client, self.options)
         self._cursors = Cursors(self._views)
-        self.metrics = LogMetrics(lambda: [(owner.name, *owner.under_way) for owner in self._owners])
+        self.metrics = LogMetrics(lambda: [(owner.name, *owner.under_way) for owner in self._owners.copy()])
         self._closed = False
 
     @property

@@ -1,14 +1,16 @@
 """The blocking face on real bookies: logs as a whole, closed ones, the reactor's own thread, forks."""
 
+import asyncio
 import json
 import queue
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from prometheus_client.registry import CollectorRegistry
 
 import quire.log as quire
 from quire.client import ClientClosed
-from quire.log import connect
+from quire.log import aio, connect
 from quire.log.owner.appending.appends import Position
 from quire.metadata.store import WrongCluster
 from quire.protocol import log_errors
@@ -36,6 +38,25 @@ def logs(cluster, request):
 @pytest.fixture
 def name(request):
     return request.node.name
+
+
+def test_a_program_shows_its_logs_to_prometheus(cluster, logs, name):
+    """By both faces that hide the reactor, in a thread of the program's, also once the logs are closed."""
+    with logs.own(name) as owner:
+        owner.append_many([b"one", b"two"])
+
+    async def beside():
+        async with aio.connect(cluster.uri) as others:
+            await others.create(f"{name} beside")
+            async with await others.own(f"{name} beside") as owner:
+                await owner.append(b"three")
+        return others.metrics
+
+    logs.close()
+    for metrics, log, records in ((logs.metrics, name, 2), (asyncio.run(beside()), f"{name} beside", 1)):
+        registry = CollectorRegistry()
+        registry.register(metrics)
+        assert registry.get_sample_value("quire_log_appends_total", {"log": log}) == records
 
 
 def test_a_log_s_life(cluster):
