@@ -29,7 +29,7 @@ from quire.log.machine.machines import Answer, Machine
 from quire.log.machine.replica import Replica
 from quire.log.owner.appending.appends import Appended, Position
 from quire.log.owner.appending.encoder import Hook, Prepared
-from quire.log.owner.claims import Candidate
+from quire.log.owner.claims import Candidate, check_candidate
 from quire.log.owner.patience import told
 from quire.log.publish.adopting import Adopting
 from quire.log.publish.parts import PartWriter
@@ -114,8 +114,9 @@ class Logs(KnownLogs):
         The log's owner, once this handle is.  `wait_s`: `NotOwner` when others have had the claim for so long,
         `MetaStore` when the store fails to answer after it, None: waits on.  `LogFenced` when another took over before
         that; `LogTerminated`, `NoSuchLog`, `NotEnoughBookies`, `SegmentLost`; `ValueError` when `lease_ms` is more than
-        half of the session's time-out.
+        half of the session's time-out, or `priority` has more than 64 bits.
         """
+        check_candidate(address, priority)
         with told(name):
             kept = await self._kept(name)
             owner = Owner(
@@ -142,8 +143,12 @@ class Logs(KnownLogs):
         """
         A machine of the user's to which the log is applied, once it is near the log's end; from then on trims keep what
         its snapshots need.  `stand`: it also waits to own the log, again whenever it lost it; `address` is what others
-        are told then.  `NoSuchLog`, `SnapshotDamaged`, `ApplyFailed`, `SegmentLost`, `LogDamaged`.
+        are told then.  `NoSuchLog`, `SnapshotDamaged`, `ApplyFailed`, `SegmentLost`, `LogDamaged`; `LogError` when
+        `make` raises or gives no machine.
         """
+        check_candidate(address, priority)
+        if not callable(make):
+            raise TypeError(f"a replica is given what makes its machine, a class or a function, not {make!r}")
         kept = await self._kept(name)
         if not (await kept.log.read()).value.settings.get("needs_snapshot"):
             await kept.log.edit(Update({"needs_snapshot": True}))

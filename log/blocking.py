@@ -165,7 +165,7 @@ class Logs(Handle):
         A machine of the user's to which the log is applied, on the reactor's thread, so it must not block; returned
         once it is at the log's end.  From then on trims keep what its snapshots need.  `stand`: it also waits to own
         the log, again whenever it lost it; `address` is what others are told then.  `NoSuchLog`, `SnapshotDamaged`,
-        `ApplyFailed`, `SegmentLost`, `LogDamaged`.
+        `ApplyFailed`, `SegmentLost`, `LogDamaged`; `LogError` when `make` raises or gives no machine.
         """
         replica = self._thread.wait(
             lambda: self._logs.replica(name, make, stand=stand, address=address, priority=priority),

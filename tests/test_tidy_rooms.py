@@ -84,7 +84,6 @@ COVERED = {
         "tests/log/core/machine/test_applying.py",
         "values only: inputs and effects of the machine",
     ),
-    "log/machine/machines.py": ("tests/log/machine/test_replica.py", "types and values only: replicas return them"),
     "log/machine/driver.py": ("tests/log/machine/test_replica.py", "it is what a replica does"),
     "log/machine/following.py": ("tests/log/machine/test_replica.py", "what is read is applied there"),
     **{

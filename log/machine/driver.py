@@ -163,11 +163,15 @@ class ReplicaDriver:
 
         async def work() -> None:
             if snapshot is None:
-                self._begin(self._make(), 0)
+                machine = self._made()
+                if machine is not None:
+                    self._begin(machine, 0)
                 return
             try:
                 data = await read_snapshot(self.kept, snapshot)
-                machine = self._make()
+                machine = self._made()
+                if machine is None:
+                    return
                 machine.load(data)
             except Exception as error:
                 known = isinstance(error, LedgerError)
@@ -178,6 +182,19 @@ class ReplicaDriver:
             self._begin(machine, snapshot.index)
 
         self._run(work())
+
+    def _made(self) -> Machine | None:
+        """A fresh machine; None: there can be none, which is no snapshot's fault, and the replica ends."""
+        try:
+            machine = self._make()
+        except Exception as error:
+            self._end(f"what makes its machine raised {type(error).__name__}: {error}")
+            return None
+        for name in ("apply", "save", "load"):
+            if not callable(getattr(machine, name, None)):
+                self._end(f"what makes its machine gave {machine!r}, which has no {name}()")
+                return None
+        return machine
 
     def _begin(self, machine: Machine, index: int) -> None:
         if self.machine.state is State.LOADING:

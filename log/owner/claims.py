@@ -288,6 +288,16 @@ async def candidates_of(records: Records, path: str) -> AsyncGenerator[Candidate
                 yield Candidate(token, *said, token == holder)
 
 
+def check_candidate(address: str, priority: int) -> None:
+    """`TypeError`, `ValueError` for what the other candidates could not read in its record."""
+    if not isinstance(address, str):
+        raise TypeError(f"an address is a str, not {type(address).__name__}")
+    if not isinstance(priority, int):
+        raise TypeError(f"a priority is an int, not {type(priority).__name__}")
+    if not -(1 << 63) <= priority < 1 << 63:
+        raise ValueError(f"a priority of {priority} has more than 64 bits")
+
+
 def decode_candidate(data: bytes) -> tuple[str, str, int] | None:
     """Address, host and priority of its record; None where it is another's, whatever it is."""
     try:

@@ -10,6 +10,7 @@ from quire.metadata.records import NoRecord
 from quire.metadata.store import WrongCluster
 from quire.protocol.log_errors import LogExists, LogFenced, NoSuchLog, NotOwner
 from tests.log.fakes.cluster import cluster, values
+from tests.log.fakes.machines import Chain
 from tests.metadata.stories import failing
 from tests.reactor import reactor, run
 
@@ -287,5 +288,29 @@ def test_who_owns_a_log_and_who_waits_for_it(tmp_path):
             await owner.transfer(found[1].token)
             next_owner = await waiting
             assert [each.token async for each in logs.candidates("a")] == [next_owner.token]
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        ({"priority": 1 << 63}, ValueError),  # nobody could read such a claim, so nobody came to own the log
+        ({"priority": "high"}, TypeError),
+        ({"priority": None}, TypeError),
+        ({"address": 8101}, TypeError),
+    ],
+)
+def test_what_other_candidates_could_not_read_is_refused(tmp_path, asked, error):
+    """Before there is a record of it."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            await failing(Deferred.fromCoroutine(logs.own("a", **asked)), error)
+            await failing(Deferred.fromCoroutine(logs.replica("a", Chain, stand=True, **asked)), error)
+            assert [each async for each in logs.candidates("a")] == []
+            await (await logs.own("a", priority=-(1 << 63), address="10.0.0.5:8101")).close()
 
     run(story)

@@ -1,0 +1,64 @@
+"""What makes a replica's machine: what is wrong with it is told as such, and is no fault of a snapshot or of quire."""
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from quire.protocol.log_errors import LogError
+from tests.log.fakes.cluster import cluster
+from tests.log.fakes.machines import Chain
+from tests.metadata.stories import failing
+from tests.reactor import run
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class Unloadable:
+    def apply(self, record): ...
+
+    def save(self): ...
+
+
+def broken():
+    raise OSError("no disk")
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (broken, r"what makes its machine raised OSError: no disk"),
+        (Unloadable, r"what makes its machine gave <.*Unloadable object at .*>, which has no load\(\)"),
+    ],
+)
+@pytest.mark.parametrize("snapshots", [0, 1])
+def test_a_machine_that_can_not_be_made(tmp_path, make, said, snapshots):
+    """Ends its replica with the reason, also where there are snapshots, which were called damaged."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            replica = await logs.replica("a", Chain, stand=True)
+            assert await replica.leads(60)
+            await replica.propose(b"x")
+            for _ in range(snapshots):
+                await replica.snapshot()
+            await replica.close()
+            with pytest.raises(LogError, match=said) as raised:
+                await logs.replica("a", make)
+            assert type(raised.value) is LogError
+
+    run(story)
+
+
+def test_a_machine_in_place_of_what_makes_it(tmp_path):
+    """Is refused before anything is changed or read."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            error = await failing(Deferred.fromCoroutine(logs.replica("a", Chain())), TypeError)
+            assert "a class or a function, not <" in str(error)
+            assert (await logs.info("a")).settings["needs_snapshot"] is False
+
+    run(story)
