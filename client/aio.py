@@ -43,7 +43,7 @@ class Connecting:
     def __init__(self, uri: str, options: ClientOptions | None, copies: Copies | None) -> None:
         self._uri = uri
         self._copies = copies
-        self._options = options or ClientOptions()
+        self._options = ClientOptions.given(options)
         self._client: Client | None = None
 
     def __await__(self) -> Generator[object, None, "Client"]:

@@ -76,10 +76,11 @@ def connect(
     Opens a cluster by its metadata URI.  `copies`: where ledgers are looked for that bookies no longer have.
     `ValueError` for an option, its file or a URI that can't be used; `MetaStore` without a store or cluster in time.
     """
-    return Deferred.fromCoroutine(_connect(reactor, uri, options or ClientOptions(), copies))
+    return Deferred.fromCoroutine(_connect(reactor, uri, options, copies))
 
 
-async def _connect(reactor: TcpReactor, uri: str, options: ClientOptions, copies: Copies | None) -> "Client":
+async def _connect(reactor: TcpReactor, uri: str, given: ClientOptions | None, copies: Copies | None) -> "Client":
+    options = ClientOptions.given(given)
     store = await open_store(reactor, uri, session_timeout_ms=options.session_timeout_ms, security=options)
     try:
         await store.cluster()
@@ -118,14 +119,13 @@ class Client:
         time_of_day: Callable[[], float] = time_of_day,
         copies: Copies | None = None,
     ) -> None:
-        self.options = options or ClientOptions()
+        self.options = chosen = options or ClientOptions()
         self.store = store
         self.copies = copies
         self.pool = pool or BookiePool(reactor, store, self.options)
         self.reactor = reactor
         self._time_of_day = time_of_day
         self.random = random or SystemRandom()
-        chosen = self.options
         limits = HealthLimits(
             chosen.failure_memory_ms,
             chosen.quarantine,

@@ -38,7 +38,7 @@ def connect(uri: str, options: ClientOptions | None = None, copies: Copies | Non
     URI of no known form; `MetaStore` when the store can't be reached or holds no cluster.
     """
     thread = reactor_thread()
-    chosen = options or ClientOptions()
+    chosen = ClientOptions.given(options)
     return Client(
         thread, thread.wait(lambda: open_cluster(thread.reactor, uri, chosen, copies), LedgerClient.close), chosen
     )

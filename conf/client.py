@@ -17,7 +17,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
-from quire.conf.options import option
+from quire.conf.options import chosen, option
 from quire.conf.parts.authentication import ClientAuthenticationOptions
 from quire.conf.parts.tls import ClientTlsOptions
 from quire.conf.parts.zookeeper import ZooKeeperOptions
@@ -324,6 +324,11 @@ class ClientOptions(
         unit="ms",
         description="metadata session, and how long an unreachable store is tried",
     )
+
+    @classmethod
+    def given(cls, options: "ClientOptions | None") -> "ClientOptions":
+        """What a caller gave, or the defaults; `TypeError` for what is none."""
+        return chosen(cls, options)
 
 
 def conf_file() -> Path | None:

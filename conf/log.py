@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from quire.conf.options import chosen
 from quire.protocol.log_errors import LogDamaged
 
 # SPDX-License-Identifier: Apache-2.0
@@ -114,6 +115,11 @@ class LogOptions(BaseModel):
     """What one process does with the logs that it uses."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    @classmethod
+    def given(cls, options: "LogOptions | None") -> "LogOptions":
+        """What a caller gave, or the defaults; `TypeError` for what is none."""
+        return chosen(cls, options)
 
     password: bytes = Field(default=b"", repr=False, description="of the ledgers that are made and read")
     batch_bytes: int = Field(default=256 * KIB, ge=1, description="most bytes of an entry, with keys and headers")

@@ -6,12 +6,24 @@ Knows: the shape that `properties` and the samples read back.  Does not know: an
 """
 
 from collections.abc import Mapping
-from typing import Any, TypedDict, cast
+from typing import Any, TypedDict, TypeVar, cast
 
 from pydantic import Field
 from pydantic.fields import FieldInfo
 
 # SPDX-License-Identifier: Apache-2.0
+
+
+T = TypeVar("T")
+
+
+def chosen(kind: type[T], given: T | None) -> T:
+    """The options that a caller gave, or the defaults where it gave none; `TypeError` for what is none of that kind."""
+    if given is None:
+        return kind()
+    if not isinstance(given, kind):
+        raise TypeError(f"options are a {kind.__name__}, or None for the defaults, not {type(given).__name__}")
+    return given
 
 
 class Key(TypedDict):

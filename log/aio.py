@@ -67,8 +67,8 @@ class Connecting:
 
     def __init__(self, uri: str, options: LogOptions | None, client_options: ClientOptions | None) -> None:
         self._uri = uri
-        self._options = options
-        self._client_options = client_options or ClientOptions()
+        self._options = LogOptions.given(options)
+        self._client_options = ClientOptions.given(client_options)
         self._logs: Logs | None = None
 
     def __await__(self) -> Generator[object, None, "Logs"]:

@@ -257,4 +257,5 @@ async def connect(
     reactor: Any, uri: str, options: LogOptions | None = None, client_options: ClientOptions | None = None
 ) -> Logs:
     """Opens the cluster at `uri`.  The errors of `quire.client.api.connect`."""
-    return Logs(await connect_client(reactor, uri, client_options), options, owns_client=True)
+    chosen = LogOptions.given(options)
+    return Logs(await connect_client(reactor, uri, client_options), chosen, owns_client=True)

@@ -60,9 +60,9 @@ def connect(uri: str, options: LogOptions | None = None, client_options: ClientO
     reached or holds no cluster.
     """
     thread = reactor_thread()
-    chosen = client_options or ClientOptions()
+    chosen, given = ClientOptions.given(client_options), LogOptions.given(options)
     logs = thread.wait(
-        lambda: open_logs(thread.reactor, uri, options, chosen), lambda made: Deferred.fromCoroutine(made.close())
+        lambda: open_logs(thread.reactor, uri, given, chosen), lambda made: Deferred.fromCoroutine(made.close())
     )
     return Logs(thread, logs, chosen)
 

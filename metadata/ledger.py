@@ -25,6 +25,7 @@ FORMAT_VERSION = 3  # what new ledgers are written in
 FORMAT_VERSIONS = (1, 2, 3)
 INT32_MAX = (1 << 31) - 1
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+CUSTOM_BYTES_MAX = 768 << 10  # names and values together: what ZooKeeper takes at once is 1 MiB, all metadata in it
 
 # ":-_" is a range (0x3A to 0x5F) in the reference too (metadata-rules.md 5.3).
 BOOKIE_ID = re.compile(r"[a-zA-Z0-9:-_.\-]+")
@@ -56,6 +57,16 @@ def check_ledger_id(ledger: int) -> None:
         raise TypeError(f"a ledger id is an int, not {ledger!r}: int(...) makes one of what is a number")
     if not 0 <= ledger < (1 << 63) - 1:
         raise IncorrectParameter(f"ledger id {ledger} is outside 0 to 2^63 - 2")
+
+
+def check_custom(custom: Mapping[str, bytes]) -> None:
+    """`TypeError`, `ValueError` for custom metadata that can't be kept."""
+    for name, value in custom.items():
+        if not isinstance(name, str) or not isinstance(value, bytes):
+            raise TypeError(f"custom metadata is names and bytes: {name!r} with a {type(value).__name__} is neither")
+    size = sum(len(name.encode()) + len(value) for name, value in custom.items())
+    if size > CUSTOM_BYTES_MAX:
+        raise ValueError(f"custom metadata of {size} bytes is larger than {CUSTOM_BYTES_MAX}: put it into an entry")
 
 
 def check_page(after: int, limit: int) -> None:
@@ -159,7 +170,11 @@ class LedgerMetadata:
         ctoken: int = 0,
         ctime_ms: int | None = None,
     ) -> "LedgerMetadata":
-        """A ledger that is about to be created: OPEN, one fragment at entry 0.  With `ctoken` 0 the store draws one."""
+        """
+        A ledger that is about to be created: OPEN, one fragment at entry 0.  With `ctoken` 0 the store draws one.
+        `TypeError`, `ValueError` for custom metadata that can't be kept.
+        """
+        check_custom(custom or {})
         return cls(
             ensemble_size=ensemble_size,
             write_quorum=write_quorum,

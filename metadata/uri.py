@@ -12,7 +12,7 @@ from random import Random
 from twisted.internet.defer import Deferred, succeed
 
 from quire.conf.parts.zookeeper import ZooKeeperOptions
-from quire.metadata.address import bad, parse_sqlite, parse_zookeeper
+from quire.metadata.address import FORMS, bad, parse_sqlite, parse_zookeeper
 from quire.metadata.clock import Reactor
 from quire.metadata.records import RecordStore
 from quire.metadata.store import SESSION_TIMEOUT_MS
@@ -40,12 +40,15 @@ def open_store(
     security: ZooKeeperOptions | None = None,
 ) -> Deferred[RecordStore]:
     """
-    Opens the store at `uri`.  `ValueError` (raised here) names the forms; the Deferred fails with `MetaStore` and the
-    address when the store doesn't answer within the session timeout.  The cluster needs not exist yet.
+    Opens the store at `uri`.  `ValueError` and `TypeError` (raised here) name the forms; the Deferred fails with
+    `MetaStore` and the address when the store doesn't answer within the session timeout.  The cluster needs not exist
+    yet.
 
     `security`: who we are for ZooKeeper, and how it is reached; `ConfigurationError` when its files can't be used,
     `ValueError` for another store, which it would not protect.
     """
+    if not isinstance(uri, str):
+        raise TypeError(f"a metadata URI is text ({FORMS}), not {uri!r}")
     scheme = uri.partition(":")[0].partition("+")[0].lower()
     if security is not None and security.secures_zookeeper and scheme not in ZOOKEEPER:
         raise ValueError(

@@ -149,6 +149,8 @@ def test_wrong_arguments(uri):
     async def story():
         with pytest.raises(ValueError, match="metadata"):
             await aio.connect("nowhere")
+        with pytest.raises(TypeError, match="not dict"):
+            await aio.connect(uri, {})
         async with aio.connect(uri) as bk, await bk.create_ledger() as writer:
             with pytest.raises(TypeError):
                 await writer.append("text")

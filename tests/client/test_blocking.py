@@ -210,8 +210,12 @@ def test_wrong_arguments_are_python_s_own_errors(bk):
             bk.create_ledger(**wrong)
     with pytest.raises(quire.NotEnoughBookies, match="5"):
         bk.create_ledger(ensemble_size=5)
+    with pytest.raises(TypeError, match="'app' with a str"):
+        bk.create_ledger(custom_metadata={"app": "text"})
     with pytest.raises(ValueError, match="metadata"):
         connect("nowhere")
+    with pytest.raises(TypeError, match="options are a ClientOptions, or None for the defaults, not dict"):
+        connect("memory://x", {"protocol": "v3"})
     with pytest.raises(quire.MetaStore):
         connect("memory://holds-no-cluster")
 

@@ -9,8 +9,8 @@ import pytest
 from prometheus_client.registry import CollectorRegistry
 
 import quire.log as quire
-from quire.client import ClientClosed
-from quire.log import aio, connect
+from quire.client import ClientClosed, ClientOptions
+from quire.log import LogOptions, aio, connect
 from quire.log.owner.appending.appends import Position
 from quire.metadata.store import WrongCluster
 from quire.protocol import log_errors
@@ -57,6 +57,14 @@ def test_a_program_shows_its_logs_to_prometheus(cluster, logs, name):
         registry = CollectorRegistry()
         registry.register(metrics)
         assert registry.get_sample_value("quire_log_appends_total", {"log": log}) == records
+
+
+def test_the_options_of_ledgers_are_not_those_of_logs(cluster):
+    """Given in each other's place, they are refused before anything is opened."""
+    for given in ((ClientOptions(),), (None, LogOptions())):
+        for opening in (connect, aio.connect):
+            with pytest.raises(TypeError, match=r"options are a (Log|Client)Options, or None for the defaults, not"):
+                opening(cluster.uri, *given)
 
 
 def test_a_log_s_life(cluster):

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.metadata.ledger import Fragment, LedgerMetadata, LedgerState, check_bookie_id, check_ledger_id
+from quire.metadata.ledger import (
+    CUSTOM_BYTES_MAX,
+    Fragment,
+    LedgerMetadata,
+    LedgerState,
+    check_bookie_id,
+    check_ledger_id,
+)
 from quire.protocol.digest import DigestType
 from quire.protocol.errors import IncorrectParameter
 from tests.metadata.made import BOOKIES, ledger, metadatas
@@ -20,6 +27,21 @@ def test_a_new_ledger_is_open_and_starts_at_0():
     assert made.state is LedgerState.OPEN
     assert (made.last_entry, made.length, made.fragments) == (-1, 0, (Fragment(0, BOOKIES),))
     assert made.format_version == 3
+
+
+@pytest.mark.parametrize(
+    ("custom", "error", "said"),
+    [
+        ({"app": "text"}, TypeError, "'app' with a str"),
+        ({7: b""}, TypeError, "7 with a bytes"),
+        ({"app": bytes(CUSTOM_BYTES_MAX - 2)}, ValueError, f"{CUSTOM_BYTES_MAX + 1} bytes"),
+    ],
+)
+def test_custom_metadata_that_can_not_be_kept(custom, error, said):
+    """Is refused when the ledger is made: ZooKeeper drops the session's connection at more, and gives no answer."""
+    with pytest.raises(error, match=said):
+        LedgerMetadata.new(3, 3, 2, BOOKIES, custom=custom)
+    LedgerMetadata.new(3, 3, 2, BOOKIES, custom={"app": bytes(CUSTOM_BYTES_MAX - 3)})
 
 
 def test_entry_to_fragment():

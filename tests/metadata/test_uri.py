@@ -8,6 +8,13 @@ from quire.metadata.uri import open_store
 # SPDX-License-Identifier: Apache-2.0
 
 
+@pytest.mark.parametrize("uri", [None, b"zk://h/ledgers", 7])
+def test_what_is_no_text_is_no_uri(uri):
+    """As `os.environ.get` gives where the variable is not set."""
+    with pytest.raises(TypeError, match=r"a metadata URI is text .*sqlite:///"):
+        open_store(Clock(), uri)
+
+
 @pytest.mark.parametrize(
     ("uri", "why"),
     [

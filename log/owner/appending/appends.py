@@ -7,7 +7,7 @@ Does not know: when something is sent, what becomes of it.
 
 import operator
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -143,6 +143,8 @@ def check(records: Records) -> int:
 
 def check_headers(headers: Headers) -> None:
     """`TypeError`, `ValueError`."""
+    if isinstance(headers, Mapping):
+        raise TypeError("headers are pairs of a name and bytes, not a mapping: give tuple(headers.items())")
     size = 0
     for name, value in headers:
         if not isinstance(name, str) or not isinstance(value, bytes):

@@ -32,6 +32,7 @@ from quire.protocol.log_errors import AppendUnknown, LogFenced, NotOwner
         (lambda: Records([b""], keys=[]), ValueError, "1 values"),
         (lambda: Records([b""], times=[0.5]), TypeError, "float"),
         (lambda: Records([b""], headers=[[("n", "v")]]), TypeError, "header"),
+        (lambda: Records([b""], headers=[{"n": b"v"}]), TypeError, "items"),
         (lambda: Records([b""], headers=[[("n" * 256, b"")]]), ValueError, "name"),
         (lambda: Records([b""], headers=[[("n", bytes(65_536))]]), ValueError, "headers"),
     ],
