@@ -72,7 +72,7 @@ from quire.log.core.ownership_messages import (
     WriterEnded,
 )
 from quire.log.core.values import Counts
-from quire.protocol.errors import LedgerError
+from quire.protocol.errors import LedgerError, error_of
 from quire.protocol.log_errors import AppendUnknown, LogError, LogFenced, NotOwner
 
 # SPDX-License-Identifier: Apache-2.0
@@ -468,11 +468,9 @@ class Ownership:
         count = 0
         while count < len(self.items) and self.items[count].deadline <= given.now:
             count += 1
-        error = self.error or LogError(
-            f"no segment of the log {self._log!r} could be opened in append_ms, so this was not sent: "
-            "`quire bookie list` shows whether there are enough bookies"
-        )
-        self._fail(self._take(count), error)
+        found = self.error or LogError("`quire bookie list` shows whether there are enough bookies")
+        said = f"no segment of the log {self._log!r} could be opened in append_ms, so this is not in the log: {found}"
+        self._fail(self._take(count), error_of(found.code, said))
 
     # -- leaving ---------------------------------------------------------------------------------------------------
 

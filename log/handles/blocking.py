@@ -107,8 +107,8 @@ class Owner(Handle):
     ) -> Position:
         """
         The record's place, once it is durable on the ack quorum.  A `sequence` of a `producer` that is in the log
-        already is not stored again.  `NotOwner`, `BacklogQuota` (never sent), `LogFenced` (not in the log),
-        `AppendUnknown`.
+        already is not stored again.  `NotOwner`, `BacklogQuota` (never sent), `LogFenced`, `MetaStore`,
+        `NotEnoughBookies` (not in the log), `AppendUnknown`.
         """
         self._thread.check_may_wait()
         return self.append_async(

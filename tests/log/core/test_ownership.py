@@ -321,7 +321,9 @@ def test_what_waits_behind_a_fence_fails_in_time():
     machine.handle(Append([waiting]))
     machine.handle(RecoverFailed(5, UNANSWERED))
     assert kinds(machine.handle(Expired(100.0))) == [Fail]
-    assert machine.handle(Expired(101.0)) == [Fail([waiting], UNANSWERED)]
+    (failed,) = machine.handle(Expired(101.0))
+    assert (failed.items, type(failed.error)) == ([waiting], MetaStore)
+    assert "this is not in the log: no answer" in str(failed.error)  # and not that of an unknown commit
 
 
 def test_a_ledger_that_is_gone():
