@@ -137,6 +137,11 @@ class Coverage:
                 self._valid = True
         self.answered[index] = code
 
+    def refusal(self, bookies: tuple[str, ...]) -> str:
+        """Which bookie refused, and what that may mean."""
+        code = UnauthorizedAccess.code
+        return "; ".join(describe(bookies[index], code) for index, said in self.answered.items() if said == code)
+
     def failure(self, bookies: tuple[str, ...]) -> str:
         """Which bookie failed how, which quorum is missing, and what to do."""
         failed = [

@@ -194,11 +194,12 @@ class EndOfLedger:
         return coverage
 
     def _unknown(self, what: str, coverage: Coverage) -> LedgerError:
+        bookies = self._record.metadata.last_fragment.bookies
         if coverage.refused:
-            return UnauthorizedAccess(f"ledger {self.id}: a bookie refused the request")
+            return UnauthorizedAccess(f"ledger {self.id}: {what}{coverage.refusal(bookies)}")
         bad = [code for code in coverage.answered.values() if code != OK and code not in NEGATIVE]
         otherwise = Timeout if bad and bad[-1] == Timeout.code else Read
-        text = what + coverage.failure(self._record.metadata.last_fragment.bookies)
+        text = what + coverage.failure(bookies)
         return error_of(shortage(bad, otherwise.code), text)
 
     async def try_read_last_confirmed(self) -> int:

@@ -1,5 +1,7 @@
 """How far a ledger is confirmed: queries, tails, polls, hints that nothing vouches for (D14), ids out of order."""
 
+import re
+
 import pytest
 from twisted.internet.defer import Deferred
 
@@ -71,7 +73,9 @@ def test_opening_without_recovery_needs_coverage():
     cluster.judge = lambda request: -12 if request.op == "lac" and request.bookie != "b0" else "pass"
     assert type(cluster.fails(client.open_ledger(writer.id, recover=False))) is Read
     cluster.judge = lambda request: -102 if request.op == "lac" else "pass"
-    assert isinstance(cluster.fails(client.open_ledger(writer.id, recover=False)), UnauthorizedAccess)
+    error = cluster.fails(client.open_ledger(writer.id, recover=False))
+    assert isinstance(error, UnauthorizedAccess)
+    assert re.search(r"not known: b\d refused the password, or gives this client no right to that", str(error))
 
 
 def test_d14_a_bookies_unsigned_word_does_not_move_the_end():
