@@ -47,9 +47,12 @@ def settle_each(pairs: "list[tuple[asyncio.Future[T], T | Failure]]") -> None:
 
 
 def soon(loop: asyncio.AbstractEventLoop, fn: Callable[..., object], *args: object) -> None:
-    """From the reactor's thread to the loop's; a loop that was closed meanwhile is left alone."""
-    if not loop.is_closed():
+    """From the reactor's thread to the loop's; a loop that is closed, perhaps just now, is left alone."""
+    try:
         loop.call_soon_threadsafe(fn, *args)
+    except RuntimeError:
+        if not loop.is_closed():
+            raise
 
 
 def hand(loop: asyncio.AbstractEventLoop, future: "asyncio.Future[T]", value: T | Failure) -> None:

@@ -125,6 +125,22 @@ def test_who_waits_no_longer_is_forgotten():
     soon(asyncio.run(story()), pytest.fail)
 
 
+def test_a_loop_that_is_closed_while_it_is_told():
+    """Its thread closes it when it likes; an error here would leave those without an answer who are told after it."""
+
+    class Ending:
+        closed = False
+
+        def is_closed(self):
+            return self.closed
+
+        def call_soon_threadsafe(self, *_given):
+            self.closed = True
+            raise RuntimeError("Event loop is closed")
+
+    soon(Ending(), pytest.fail)
+
+
 def test_appends_that_are_answered_together_are_one_call_to_their_loop():
     """However many there are; one whose task was cancelled meanwhile hinders none of the others."""
 
