@@ -168,13 +168,18 @@ def fenced(txn: Txn, run: str) -> LogFenced:
     return LogFenced(f"run {run} of the txn {txn.txn!r} is over, run {txn.run} took its place: end what runs in it")
 
 
-def claimed(txn: Txn, run: str, now_ms: int, edit: str) -> Txn | None:
-    """The txn with that run as its owner; None: it is already.  `LogFenced` for a former run."""
+def claimed(txn: Txn, run: str, now_ms: int, edit: str, first_batch: int = 0) -> Txn | None:
+    """
+    The txn with that run as its owner; None: it is already.  `LogFenced` for a former run.  As long as nothing was
+    published a new run may say where the txn begins: intents of former claims are dead, whatever their batch.
+    """
     if txn.run == run:
         return None
     if run in txn.past:
         raise fenced(txn, run)
-    return replace(txn, run=run, claim=txn.claim + 1, past=(txn.run, *txn.past)[:PAST_MAX], at=now_ms, edit=edit)
+    last = first_batch - 1 if first_batch and txn.receipt is None else txn.last
+    past = (txn.run, *txn.past)[:PAST_MAX]
+    return replace(txn, run=run, claim=txn.claim + 1, past=past, last=last, at=now_ms, edit=edit)
 
 
 class Again(NamedTuple):
@@ -190,14 +195,18 @@ def committing(txn: Txn, run: str, batch: int) -> Again | None:
     """
     if run != txn.run:
         raise fenced(txn, run)
-    if batch <= txn.last:
+    if batch <= txn.last and txn.receipt is not None:
         return Again(txn.receipt if batch == txn.last else None)
     if is_aborted(txn, batch):
         raise PublishRefused(
             f"batch {batch} of the txn {txn.txn!r} was aborted by its run {run}: only a new run may publish it"
         )
     if batch != txn.last + 1:
-        raise BatchGap(f"batch {batch} of the txn {txn.txn!r} can't be published: the next one is {txn.last + 1}")
+        begin = f"; nothing was published yet, so a new run may begin at another one: with firstBatch={batch} in Spark"
+        raise BatchGap(
+            f"batch {batch} of the txn {txn.txn!r} can't be published: the next one is {txn.last + 1}"
+            f"{begin if txn.receipt is None else ''}"
+        )
     return None
 
 

@@ -48,7 +48,7 @@ class Cleaned(NamedTuple):
 
 
 class Sink:
-    """One run of a txn.  `first_batch`: where a txn begins that is not there yet."""
+    """One run of a txn.  `first_batch`: where a txn begins that has published nothing."""
 
     def __init__(
         self,

@@ -50,7 +50,7 @@ class Txns:
                 except NoRecord:
                     raise log.gone() from None
                 continue
-            changed = claimed(found.value, run, log.now_ms(), edit)
+            changed = claimed(found.value, run, log.now_ms(), edit, first_batch)
             if changed is None:
                 return found
             with suppress(RecordChanged):

@@ -85,6 +85,20 @@ def test_commits():
     assert committing(new_txn("t", "one", 1, "e", first_batch=7), "one", 7) is None
 
 
+def test_a_txn_that_has_published_nothing_may_begin_elsewhere():
+    """A new run says where; what is below that was never published, so it is no batch that comes again."""
+    txn = new_txn("t", "one", 1, "e")
+    with pytest.raises(BatchGap, match=r"the next one is 0; nothing was published yet.* firstBatch=17"):
+        committing(txn, "one", 17)
+    assert claimed(txn, "one", 2, "e", first_batch=17) is None  # not its own run, whose parts there may be
+    mistyped = claimed(txn, "two", 2, "e", first_batch=170)
+    with pytest.raises(BatchGap, match="the next one is 170; nothing"):
+        committing(mistyped, "two", 17)
+    begun = claimed(claimed(mistyped, "three", 3, "e", first_batch=17), "four", 4, "e")
+    assert committing(begun, "four", 17) is None
+    assert claimed(published(begun, 17, RECEIPT, 5, "e"), "five", 6, "e", first_batch=3).last == 17
+
+
 def test_aborts():
     """A published batch is left alone; otherwise the mark moves the value, and no commit of this run follows."""
     txn = after()

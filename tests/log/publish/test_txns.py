@@ -32,7 +32,9 @@ def test_runs_claim_a_txn():
         assert await txns.claim("one") == first
         assert await txns.names() == []
         second = await Txns(world.handle(), "facts/é").claim("two")
-        assert (second.value.claim, second.value.past) == (2, ("one",))
+        assert (second.value.claim, second.value.past, second.value.last) == (2, ("one",), 6)
+        third = await Txns(world.handle(), "facts/é").claim("three", first_batch=9)  # nothing was published yet
+        assert (third.value.claim, third.value.last) == (3, 8)
         await failing(story_of(txns.claim("one")), LogFenced)
 
     run(story)
