@@ -189,7 +189,7 @@ def _journal(files: Files, path: str, sums: Sums) -> Iterator[Row]:
             if row["kind"] == "adds":
                 for body in map(bytes, row["bodies"]):
                     yield entry(path, at, body, sums.opened(row["ledger"], entry_id(body), body))
-            elif row.get("ledger") is not None:
+            elif row.get("ledger") is not None and row["kind"] != "end":  # the mark of a clean stop names ledger 0
                 yield path, at, row["kind"], row["ledger"], None, None, None, row["bytes"], None, None
     except StorageError:
         yield path, at, "hole", None, None, None, None, None, None, None
