@@ -4,8 +4,8 @@ A register that any number of processes keep: get, put, compare-and-set, by line
     quire log create register
     python register.py zk://127.0.0.1:2181/ledgers register one
 
-Start several.  One of them leads and answers; the others say which one it is.  Kill it, and another one goes on with
-the same state.
+Start several.  One of them leads and answers; the others say which one it is, or "" while none is: ask again.  Kill
+it, and another one goes on with the same state.
 
     put k v          {"index": 0, "done": true}
     get k            {"value": "v"}
