@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from inspect import iscoroutinefunction
 from typing import Any, cast
 
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError, succeed
@@ -191,8 +192,12 @@ class ReplicaDriver:
             self._end(f"what makes its machine raised {type(error).__name__}: {error}")
             return None
         for name in ("apply", "save", "load"):
-            if not callable(getattr(machine, name, None)):
+            method = getattr(machine, name, None)
+            if not callable(method):
                 self._end(f"what makes its machine gave {machine!r}, which has no {name}()")
+                return None
+            if iscoroutinefunction(method):
+                self._end(f"{name}() of its machine is an async function, and nobody would await what it gives")
                 return None
         return machine
 

@@ -18,6 +18,12 @@ class Unloadable:
     def save(self): ...
 
 
+class Awaited(Unloadable):
+    async def apply(self, record): ...
+
+    def load(self, data): ...
+
+
 def broken():
     raise OSError("no disk")
 
@@ -27,6 +33,7 @@ def broken():
     [
         (broken, r"what makes its machine raised OSError: no disk"),
         (Unloadable, r"what makes its machine gave <.*Unloadable object at .*>, which has no load\(\)"),
+        (Awaited, r"apply\(\) of its machine is an async function"),  # no record would be applied
     ],
 )
 @pytest.mark.parametrize("snapshots", [0, 1])
