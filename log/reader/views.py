@@ -71,7 +71,9 @@ class Views:
         return reader
 
     async def seek(self, log: LogRecords, time_ms: int) -> Seek:
-        """The first record whose stamp is not below."""
+        """The first record whose stamp is not below.  `TypeError` for what is no number."""
+        if not isinstance(time_ms, int | float):
+            raise TypeError(f"a time is ms since 1970, not {time_ms!r}: of a datetime int(its timestamp() * 1000)")
         async with self._using(log) as view:
             return await seeking.seek(self._client, view, time_ms)
 

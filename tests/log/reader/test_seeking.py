@@ -169,6 +169,19 @@ def test_a_time_in_ms():
     assert stamp_of(datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)) == 0
 
 
+def test_a_datetime_is_no_time_in_ms(tmp_path):
+    """A reader takes one; a search says what to give."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            error = await failing(story_of(logs.seek("a", datetime.now(UTC))), TypeError)
+            assert "timestamp" in str(error)
+
+    run(story)
+
+
 def test_what_was_trimmed(tmp_path):
     """A time of it gives the begin, flagged; a position of it is `LogTrimmed`; later ones are not touched by it."""
 
