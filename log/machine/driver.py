@@ -276,7 +276,10 @@ class ReplicaDriver:
             self.feed(m.Saved(found))
 
         try:
-            data = iter(machine.save())
+            saved: object = machine.save()
+            if isinstance(saved, bytes | str):
+                raise TypeError(f"save() gives pieces of bytes, in a list say, not {type(saved).__name__} by itself")
+            data = iter(cast(Iterable[bytes], saved))
         except Exception as error:
             self._save_failed(asked, error)
             return

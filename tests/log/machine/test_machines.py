@@ -69,3 +69,25 @@ def test_a_machine_in_place_of_what_makes_it(tmp_path):
             assert (await logs.info("a")).settings["needs_snapshot"] is False
 
     run(story)
+
+
+@pytest.mark.parametrize("saved", [b"all of it", "text"])
+def test_a_machine_that_saves_no_pieces(tmp_path, saved):
+    """Who asks for a snapshot hears what `save` has to give; the replica goes on."""
+
+    class Whole(Chain):
+        def save(self):
+            return saved
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            replica = await logs.replica("a", Whole, stand=True)
+            assert await replica.leads(60)
+            await replica.propose(b"x")
+            with pytest.raises(TypeError, match=r"save\(\) gives pieces of bytes"):
+                await replica.snapshot()
+            await replica.propose(b"y")
+
+    run(story)
