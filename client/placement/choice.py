@@ -5,11 +5,13 @@ Knows: which bookies are registered (from the store), which of them failed for t
 policy needs machines, places and weights before it chooses.
 Does not know: how to choose among equals (`policy`), what a ledger does with the answer.
 
+Safety: no bookie is in an ensemble twice, whatever the policy, which may be a user's: two copies on one are one.
+
 It chooses among the bookies that the store's handle knows, and asks again only where these are too few: one that has
 just left is tried and fails.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from quire.client.placement.health import Health
@@ -35,6 +37,14 @@ class Picked(NamedTuple):
 
 def wish_of(metadata: LedgerMetadata) -> Wish:
     return Wish(metadata.write_quorum, metadata.ack_quorum, metadata.custom)
+
+
+def different(given: Iterable[str]) -> list[str]:
+    """What a policy gave; `ValueError` where a bookie is in it twice."""
+    bookies = list(given)
+    if len(set(bookies)) < len(bookies):
+        raise ValueError(f"the placement policy gave a bookie twice, and each copy has to be on another: {bookies}")
+    return bookies
 
 
 class BookieChoice:
@@ -93,11 +103,11 @@ class BookieChoice:
     def _ensemble_of(self, available: list[str], size: int, wish: Wish) -> list[str]:
         suspects = self.suspects(available)
         try:
-            return self.placement.new_ensemble(available, size, suspects, wish=wish)
+            return different(self.placement.new_ensemble(available, size, suspects, wish=wish))
         except NotEnoughBookies:
             if not suspects:
                 raise
-            return self.placement.new_ensemble(available, size, (), wish=wish)
+            return different(self.placement.new_ensemble(available, size, (), wish=wish))
 
     async def replace(
         self, bookies: tuple[str, ...], failed: Sequence[int], must: bool = False, wish: Wish = Wish()
@@ -123,7 +133,7 @@ class BookieChoice:
         for index in failed:
             for excluded in ([*lost, *suspects], lost) if must else ([*lost, *suspects],):
                 try:
-                    bookies[index] = self.placement.replacement(available, bookies, excluded, index=index, wish=wish)
+                    bookies[index] = self._replacement(available, bookies, excluded, index, wish)
                     break
                 except NotEnoughBookies as error:
                     shortage = str(error)
@@ -143,4 +153,12 @@ class BookieChoice:
         """
         if available is None:
             available = await self.available()
-        return self.placement.replacement(available, bookies, excluded, index=index, wish=wish_of(metadata))
+        return self._replacement(available, bookies, excluded, index, wish_of(metadata))
+
+    def _replacement(
+        self, available: list[str], ensemble: Sequence[str], excluded: Sequence[str], index: int, wish: Wish
+    ) -> str:
+        found = self.placement.replacement(available, ensemble, excluded, index=index, wish=wish)
+        if found in ensemble:
+            raise NotEnoughBookies(f"the placement policy gave {found}, which the ensemble has: it has to be another")
+        return found

@@ -9,6 +9,7 @@ from twisted.internet.task import Clock
 from quire.client.placement.choice import BookieChoice
 from quire.client.placement.health import HealthLimits
 from quire.client.placement.policy import RandomPlacement
+from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import BookieList, ServiceInfo
 from quire.protocol.errors import MetaStore, NotEnoughBookies
 
@@ -116,3 +117,27 @@ def test_the_store_is_asked_only_where_too_few_are_known():
     assert store.asked == 1
     assert replaced(chosen, "a").bookies == ("d", "b", "c")
     assert store.asked == 2
+
+
+class Careless:
+    """A policy of a user's that draws with replacement."""
+
+    def new_ensemble(self, available, size, _exclude=(), **_wish):
+        return [*available[: size - 1], available[0]]
+
+    def replacement(self, _available, ensemble, _excluded=(), **_wish):
+        return ensemble[0]
+
+
+def test_a_policy_that_gives_a_bookie_twice_is_refused():
+    """Two copies on one bookie would be acknowledged as two, and lost as one."""
+    store = Store("a", "b", "c", "d")
+    chosen = BookieChoice(Clock(), store, Careless())
+    with pytest.raises(ValueError, match="gave a bookie twice"):
+        result(chosen.ensemble(3))
+    picked = replaced(chosen, "b")
+    assert picked.bookies == ("a", "b", "c")
+    assert "gave a, which the ensemble has" in picked.shortage
+    metadata = LedgerMetadata.new(3, 3, 2, ("a:1", "b:1", "c:1"))
+    with pytest.raises(NotEnoughBookies, match="gave a"):
+        result(chosen.spare(("a", "b", "c"), 1, (), metadata))
