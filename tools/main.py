@@ -69,6 +69,7 @@ EXAMPLES = """Examples:
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs `quire` with the process's arguments and exits."""
     open_streams()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what has no reactor ends by it as by Ctrl-C
     code = status(list(sys.argv[1:] if argv is None else argv))
     if code == INTERRUPTED:  # Python gives the signals back as it ends: another one would decide the status
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -8,6 +8,7 @@ This and the bookie's daemon are the places where the global reactor is named.
 """
 
 import gc
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -45,7 +46,8 @@ def run(work: "Callable[[ProcessReactor], Awaitable[T]]") -> T:
     Runs `work(reactor)` to its end and returns its result or raises its error.  Once per process: a reactor does not
     start twice.
 
-    Ctrl-C and SIGTERM cancel the work, wait for its `finally` blocks (10 s at most) and raise KeyboardInterrupt.
+    Ctrl-C and SIGTERM cancel the work, wait for its `finally` blocks (10 s at most) and raise KeyboardInterrupt.  After
+    work that was done they are what they were before.
     """
     quiet_logs()
     # Twisted loads OpenSSL wherever it is installed; a command that speaks no TLS starts a tenth of a second sooner
@@ -79,6 +81,7 @@ def run(work: "Callable[[ProcessReactor], Awaitable[T]]") -> T:
         started.append(deferred)
         deferred.addBoth(end)
 
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     reactor.callWhenRunning(begin)
     reactor.addSystemEventTrigger("before", "shutdown", interrupted)
     reactor.run()
@@ -90,6 +93,8 @@ def run(work: "Callable[[ProcessReactor], Awaitable[T]]") -> T:
         if isinstance(result.value, CancelledError):
             raise KeyboardInterrupt
         raise result.value
+    for number, handler in before.items():  # the reactor leaves its own, which do nothing any more
+        signal.signal(number, handler)
     return result
 
 

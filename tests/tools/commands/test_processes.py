@@ -1,6 +1,7 @@
 """Becoming a daemon: which process takes a command's place.  The tests of each daemon start and stop whole ones."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import typer
 from quire.tools.commands.processes import end
 from quire.tools.daemons.process import BOOKIE, HOST
 from tests.tools.bookie_process import WAIT_S
+from tests.tools.command import COMMAND, environment
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -50,4 +52,26 @@ def test_an_end_waits_until_the_process_is_gone(tmp_path: Path, capsys: pytest.C
         with pytest.raises(typer.Exit):
             end(HOST, path, 0.0, False)
         assert f"a running bookie; `quire bookie stop --pidfile {path}` stops it" in capsys.readouterr().err
+        process.communicate(timeout=WAIT_S)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_waits_for_an_end_can_be_interrupted(tmp_path: Path, number: signal.Signals) -> None:
+    """By either signal, with the status of an interruption; the daemon goes on with its end."""
+    path = tmp_path / "pid"
+    program = (
+        "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: print(2, flush=True)); print(1, flush=True); "
+        "sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", program, BOOKIE.module]
+    stop = [*COMMAND, "bookie", "stop", "--pidfile", str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"1\n"
+        path.write_text(f"{process.pid}\n")
+        with subprocess.Popen(stop, stderr=subprocess.PIPE, env=environment()) as waiting:
+            assert process.stdout.readline() == b"2\n"
+            waiting.send_signal(number)
+            _, said = waiting.communicate(timeout=WAIT_S)
+        assert (waiting.returncode, said) == (130, b"quire: interrupted\n")
         process.communicate(timeout=WAIT_S)

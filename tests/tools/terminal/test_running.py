@@ -91,6 +91,28 @@ def test_two_signals_that_come_before_the_reactor_sees_the_first() -> None:
         assert process.communicate(timeout=60) == ("begun\nending\nended\ninterrupted\n", "")
 
 
+def test_what_a_command_does_after_its_work_can_be_interrupted() -> None:
+    """As the reading of a bookie's files, once the metadata store was asked: the reactor keeps no signal for itself."""
+    program = """
+        import signal
+        from quire.tools.terminal.running import run
+
+        async def story(reactor):
+            return "done"
+
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        print(run(story))
+        for number in signal.SIGINT, signal.SIGTERM:
+            try:
+                signal.raise_signal(number)
+                print("goes on")
+            except KeyboardInterrupt:
+                print("interrupted")
+        """
+    with started(program) as process:
+        assert process.communicate(timeout=60) == ("done\ninterrupted\ninterrupted\n", "")
+
+
 def test_secrets_that_everybody_can_read_are_warned_of(tmp_path: Path) -> None:
     """A ledger's password in a file, and the account and the key of a client's configuration; the command goes on."""
     uri = f"sqlite://{tmp_path}/metadata.db"
