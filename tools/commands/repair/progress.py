@@ -62,6 +62,7 @@ class Shown(ExitStack):
         self._bar: output.Progress | None = None
         self._copying = False
         self._earlier = 0  # what earlier rounds dealt with
+        self._seen = 0  # ledgers of this round that were looked at
         self._looked_s: float | None = None  # how long looking at all ledgers took
 
     def waits(self, left: "Sequence[Failed]") -> None:
@@ -107,8 +108,9 @@ class Shown(ExitStack):
             done, total = min(now.bytes, now.bytes_total), now.bytes_total
         else:
             done, total = now.ledgers_done, now.ledgers_to_do
-        if copying and self._earlier + done < bar.done:  # the next round of a drain counts from the beginning
+        if copying and now.ledgers_seen < self._seen:  # the next round of a drain counts from the beginning
             self._earlier = bar.done
+        self._seen = now.ledgers_seen
         bar.total = self._earlier + total
         bar.advance(self._earlier + done - bar.done)
 

@@ -36,7 +36,17 @@ def test_the_rounds_of_a_drain_are_one_sum(capsys: pytest.CaptureFixture[str]) -
     with Shown("drain", json_wanted=False) as shown:
         for copied, in_all in ((0, 8_000_000), (3_000_000, 8_000_000), (8_000_000, 8_000_000)):
             shown(Progress(2, 2, 1, ledgers_done=copied // 8_000_000, bytes=copied, bytes_total=in_all))
+        shown(Progress(3, 0))
         for copied in (0, 500_000):
             shown(Progress(3, 3, 1, bytes=copied, bytes_total=500_000))
+        shown(Progress(3, 0))
         shown(Progress(3, 3))
     assert "drain: 8.5 MB in " in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_ledgers_that_are_tried_again_are_no_more_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    """Once a loss is accepted: those that had failed count as not dealt with."""
+    with Shown("recover", json_wanted=False) as shown:
+        for done in (0, 5, 10, 7, 10):
+            shown(Progress(20, 20, 10, ledgers_done=done))
+    assert "recover: 10 ledgers in " in capsys.readouterr().err.splitlines()[-1]
