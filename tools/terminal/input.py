@@ -1,8 +1,8 @@
 """
 Payloads from a file or standard input, in batches.
 
-Knows: how to read without stopping the reactor when the other end of a pipe is slow, and how to cut bytes into lines or
-blocks.
+Knows: how to read without stopping the reactor when the other end of a pipe is slow, or a person has to answer, and how
+to cut bytes into lines or blocks.
 Does not know: ledgers.
 
 A line keeps its line end, so that the payloads of a ledger joined together are the input, byte for byte.
@@ -123,3 +123,12 @@ class Input:
 
     def logPrefix(self) -> str:
         return "standard input"
+
+
+async def answer_to(reactor: "ProcessReactor", question: str) -> str:
+    """The line that standard input has for it, "" at its end.  Ctrl-C ends the wait, as it ends other work."""
+    print(f"{question}: ", end="", file=sys.stderr, flush=True)
+    source, said = Input(reactor, opened(None)), b""
+    while b"\n" not in said and (chunk := await source.chunk()):
+        said += chunk
+    return said.split(b"\n")[0].decode(errors="replace").strip()

@@ -2,6 +2,9 @@
 
 import os
 import random
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -102,3 +105,39 @@ def test_a_silent_pipe_does_not_stop_the_reactor() -> None:
 
     assert run(story) == [b"at last", b""]
     os.close(ours)
+
+
+ASKS = """
+from quire.tools.terminal.input import answer_to
+from quire.tools.terminal.running import run
+try:
+    print(run(lambda reactor: answer_to(reactor, "Which")))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def asks() -> "subprocess.Popen[bytes]":
+    """A process that has just asked."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([sys.executable, "-c", ASKS], stdin=pipe, stdout=pipe, stderr=pipe)
+    assert process.stderr is not None
+    assert process.stderr.read(7) == b"Which: "
+    return process
+
+
+@pytest.mark.parametrize(
+    ("given", "answer"), [(b" this one\nrest\n", b"this one\n"), (b"this", b"this\n"), (b"", b"\n")]
+)
+def test_an_answer_is_a_line(given: bytes, answer: bytes) -> None:
+    """Or what there is before the end."""
+    with asks() as process:
+        assert process.communicate(given, timeout=60) == (answer, b"")
+
+
+def test_who_is_asked_may_interrupt() -> None:
+    """At once, though nothing was answered."""
+    with asks() as process:
+        process.send_signal(signal.SIGINT)
+        assert process.stdout is not None
+        assert process.stdout.read() == b"interrupted\n"

@@ -20,6 +20,7 @@ from quire.metadata.store import WrongCluster
 from quire.protocol.errors import MetadataSerialization, NoSuchLedger
 from quire.tools.commands.repair.progress import TOLD_MAX, Shown
 from quire.tools.terminal import output
+from quire.tools.terminal.input import answer_to
 from quire.tools.terminal.options import Json, Metadata, Usage, client_options, metadata_uri, single
 from quire.tools.terminal.running import with_client
 
@@ -87,12 +88,12 @@ def recover(
     for bookie in bookies:
         check_bookie_id(bookie)
 
-    async def work(_reactor: "ProcessReactor", client: "Client") -> "Recovered":
+    async def work(reactor: "ProcessReactor", client: "Client") -> "Recovered":
         from quire.replication.concurrently import Pace
         from quire.replication.lost_bookies import check_known, recover_bookies
 
         await check_known(client, bookies)
-        accept = partial(accepted_losses, client, bookies, cluster) if accept_loss else None
+        accept = partial(accepted_losses, reactor, client, bookies, cluster) if accept_loss else None
         with Shown("recover", json_wanted) as shown:
             pace = Pace(client.reactor, rate)
             return await recover_bookies(client, bookies, ledger, dry_run, shown, accept=accept, pace=pace)
@@ -166,7 +167,7 @@ async def _decommissioned(
     rate: int | None,
     accept_loss: bool,
     cluster: str | None,
-    _reactor: "ProcessReactor",
+    reactor: "ProcessReactor",
     client: "Client",
 ) -> "Recovered":
     from quire.replication.concurrently import Pace
@@ -174,7 +175,7 @@ async def _decommissioned(
     from quire.replication.lost_bookies import check_known
 
     await check_known(client, [bookie])
-    accept = partial(accepted_losses, client, [bookie], cluster) if accept_loss else None
+    accept = partial(accepted_losses, reactor, client, [bookie], cluster) if accept_loss else None
     with Shown(f"decommission {bookie}", json_wanted) as shown:
         return await take_out(client, bookie, shown, accept, Pace(client.reactor, rate))
 
@@ -198,7 +199,11 @@ async def _undone(bookie: str, _reactor: "ProcessReactor", client: "Client") -> 
 
 
 async def accepted_losses(
-    client: "Client", bookies: Sequence[str], cluster: str | None, failed: "Sequence[Failed]"
+    reactor: "ProcessReactor",
+    client: "Client",
+    bookies: Sequence[str],
+    cluster: str | None,
+    failed: "Sequence[Failed]",
 ) -> "dict[int, Ranges]":
     """
     Lists the entries without a copy of the ledgers that could not be freed, and returns them by ledger once the cluster
@@ -218,7 +223,7 @@ async def accepted_losses(
         output.note(f"ledger {each.ledger}: {each.entries:,} entries have no copy left: {ranges}")
     here = (await client.store.cluster()).instance_id
     what = f"{sum(each.entries for each in lost):,} entries of {len(lost):,} ledgers are let go for good"
-    named = cluster if cluster is not None else typer.prompt(f"{what}. The cluster's id", err=True)
+    named = cluster if cluster is not None else await answer_to(reactor, f"{what}. The cluster's id")
     if named.strip().lower() != here:
         raise WrongCluster(
             f"{client.store.uri} holds another cluster than {named.strip()!r}; nothing was let go. `quire metadata "

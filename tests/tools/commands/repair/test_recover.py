@@ -13,6 +13,7 @@ from quire.replication.freeing.run import Failed
 from quire.tools.commands.repair.recover import accepted_losses
 from quire.tools.local_cluster.cluster import LocalCluster
 from tests.client.fakes.cluster import FakeCluster
+from tests.reactor import reactor
 from tests.replication.stories import closed
 from tests.tools.command import ok, quire, refused
 from tests.tools.conftest import SMALL
@@ -201,7 +202,7 @@ def test_a_ledger_that_cant_be_looked_at_keeps_no_loss_from_being_accepted() -> 
     client = cluster.client()
     here = cluster.succeed(client.store.cluster()).instance_id
     failed = [Failed(ledger, "no copy") for ledger in (away, old, lost)]
-    assert cluster.succeed(accepted_losses(client, ["b2"], here, failed)) == {lost: ((0, 5),)}
+    assert cluster.succeed(accepted_losses(reactor, client, ["b2"], here, failed)) == {lost: ((0, 5),)}
 
 
 def test_a_loss_that_is_accepted(cluster: LocalCluster, bk: Client) -> None:
