@@ -78,6 +78,18 @@ class Auditing(ABC):
     def set_delay(self, seconds: int, *, unless_set: bool = False) -> Deferred[None]:
         """Says how long; `unless_set` leaves what was said before.  `NoCluster`, `IncorrectParameter`."""
 
+    def ask(self) -> Deferred[None]:
+        """
+        Asks for an audit: sets the delay again to what it is.  One that nobody has said is left to the first auditor,
+        which begins with an audit.
+        """
+        return Deferred.fromCoroutine(self._ask())
+
+    async def _ask(self) -> None:
+        seconds = await self.delay()
+        if seconds is not None:
+            await self.set_delay(seconds)
+
     @abstractmethod
     def watch_delay(self, fn: Callable[[int | None], None]) -> Watch:
         """Calls `fn` with the delay, now and after each time that it was set, to another value or to the same."""

@@ -116,7 +116,7 @@ class RecoveryPaths:
         return Answer(404, b"No auditor found\n") if auditor is None else Answer(200, f"Auditor: {auditor}".encode())
 
     async def _trigger(self, store: RecordStore, asked: Asked) -> Answer:
-        await store.auditing.set_delay(await store.auditing.delay() or 0)
+        await store.auditing.ask()
         return Answer(200, b"Success trigger audit.")
 
     async def _delay(self, store: RecordStore, asked: Asked) -> Answer:

@@ -70,10 +70,14 @@ def test_a_vote_goes_with_its_session(place):
 
 
 def test_the_delay_of_a_lost_bookie(place):
-    """Unknown at first; set for the first time or anew; each time is heard of, also when the value is the same."""
+    """
+    Unknown at first, also when an audit is asked for; set for the first time or anew; each time is heard of, also when
+    the value is the same, which asks for an audit.
+    """
 
     async def story():
         store, other = await place.ready(), await place.open()
+        await store.auditing.ask()
         assert await store.auditing.delay() is None
         heard = Heard()
         other.auditing.watch_delay(heard)
@@ -86,6 +90,9 @@ def test_the_delay_of_a_lost_bookie(place):
             again = heard.again()
             await store.auditing.set_delay(30)
             assert await again == 30
+        again = heard.again()
+        await store.auditing.ask()
+        assert await again == 30
         again = heard.again()
         await other.auditing.set_delay(0)
         assert await again == 0

@@ -106,6 +106,8 @@ def test_who_audits() -> None:
 def test_the_delay_and_the_audit_that_is_asked_for() -> None:
     """The delay is the store's; setting it again to the same value is how an audit is asked for."""
     scene = Scene()
+    assert scene.ask("PUT", TRIGGER).body == b"Success trigger audit."
+    assert scene.done(scene.store.auditing.delay().addCallback(lambda seconds: (seconds,))) == (None,)
     assert scene.ask("GET", DELAY).body == b"lostBookieRecoveryDelay value: 0"
     assert scene.ask("PUT", DELAY, b'{"delay_seconds": 60}').body == b"Success set lostBookieRecoveryDelay to 60"
     assert scene.ask("GET", DELAY).body == b"lostBookieRecoveryDelay value: 60"

@@ -173,8 +173,9 @@ def trigger(metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
 
     async def work(store: "RecordStore") -> str | None:
+        await store.cluster()
         auditor = (await store.auditing.election()).auditor
-        await store.auditing.set_delay(await store.auditing.delay() or 0)
+        await store.auditing.ask()
         return auditor
 
     auditor = with_store(metadata_uri(metadata), work)

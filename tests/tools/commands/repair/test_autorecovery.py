@@ -116,7 +116,9 @@ def test_the_delay(made: str) -> None:
 
 
 def test_an_audit_is_asked_for(made: str) -> None:
-    """The delay is set again to its own value; that nobody audits is said."""
+    """The delay is set again to its own value, unless it has none; that nobody audits is said."""
+    assert "looks at all ledgers first" in ok("autorecovery", "trigger", metadata=made).err
+    assert ok("autorecovery", "delay", metadata=made).out == "not set: 0 s\n"
     ok("autorecovery", "delay", 60, metadata=made)
     done = ok("autorecovery", "trigger", "--json", metadata=made)
     assert done.document == {"asked": None}
