@@ -10,9 +10,10 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from quire.metadata.formats.json_text import int64, parse_json
+from quire.metadata.ledger import check_ledger_id
 from quire.metadata.records import NoRecord, Records, put
 from quire.metadata.store import ANY
-from quire.protocol.errors import MetaStore
+from quire.protocol.errors import IncorrectParameter, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -76,8 +77,11 @@ def decode_point(data: bytes) -> Point | None:
     try:
         value = parse_json(data)
         counts = {str(name): int64(count) for name, count in value["counts"].items()}
-        return Point(int64(value["after"]), list(map(int64, value["again"])), int64(value["begun_ms"]), counts)
-    except (ValueError, KeyError, TypeError, AttributeError):
+        again = list(map(int64, value["again"]))
+        for ledger in again:
+            check_ledger_id(ledger)
+        return Point(int64(value["after"]), again, int64(value["begun_ms"]), counts)
+    except (IncorrectParameter, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 

@@ -20,12 +20,11 @@ from quire.metadata.clock import pause
 from quire.protocol.errors import LedgerError, MetaStore
 from quire.replication.autorecovery.audits.looks import Found, Looks
 from quire.replication.autorecovery.audits.resume import Resume, Stretch
-from quire.replication.autorecovery.audits.walk import Page, Walk, until_answered
+from quire.replication.autorecovery.audits.walk import Page, Walk, left_s, until_answered
 
 # SPDX-License-Identifier: Apache-2.0
 
 NEVER_S = 3600.0
-AHEAD_MS = 60_000  # that the clock may have been set back
 
 T = TypeVar("T")
 
@@ -72,10 +71,7 @@ class Checks:
 
     async def _seconds_to(self, check: Periodic) -> float:
         checked = await self._answer(partial(self._client.store.auditing.checked, check))
-        now_ms = await self._now_ms()
-        if checked is None or checked > now_ms + AHEAD_MS:  # by a clock that was wrong
-            return 0.0
-        return self._intervals_s[check] - (now_ms - checked) / 1000
+        return left_s(self._intervals_s[check], checked, await self._now_ms())
 
     async def _check(self, check: Periodic) -> None:
         resume = Resume(self._client.store.records, check.value)

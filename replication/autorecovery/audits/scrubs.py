@@ -15,7 +15,7 @@ from twisted.logger import Logger
 
 from quire.client.api import Client
 from quire.metadata.clock import pause
-from quire.replication.autorecovery.audits.walk import until_answered
+from quire.replication.autorecovery.audits.walk import left_s, until_answered
 from quire.replication.autorecovery.found import queued
 from quire.replication.concurrently import Pace
 from quire.replication.scrub.judge import Finding
@@ -78,9 +78,7 @@ class Scrubs:
 
     async def _seconds_left(self) -> float:
         begun_ms = await self._points.ended()
-        if begun_ms is None:
-            return 0.0
-        return self._interval_s - (await self._client.store.records.clock() - begun_ms) / 1000
+        return left_s(self._interval_s, begun_ms, await self._client.store.records.clock())
 
     async def _scrub(self) -> None:
         """One, or what is left of it; when the store does not answer it is begun again, and goes on at its point."""

@@ -1,7 +1,8 @@
 """
 A pass over all ledgers' metadata: page by page, at a bounded rate, from where an earlier one was cut off.
 
-Knows: pages, the rate, that a store which is away is waited for.  Does not know: what is looked for.
+Knows: pages, the rate, that a store which is away is waited for, when the next pass is due.  Does not know: what is
+looked for.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
@@ -24,6 +25,7 @@ from quire.replication.core.outlook import short_of
 PAGE = 500
 AGAIN_S = 1.0  # after the store did not answer
 BEGIN_AGAIN_S = 60.0  # after a failure that nobody foresaw
+AHEAD_MS = 60_000  # that the clock may have been set back
 LOG = Logger(namespace="quire.autorecovery")
 
 T = TypeVar("T")
@@ -31,6 +33,13 @@ T = TypeVar("T")
 
 def unnoticed() -> None:
     """For who does not care whether the store was away."""
+
+
+def left_s(interval_s: float, begun_ms: int | None, now_ms: int) -> float:
+    """Seconds to the next pass, an interval after the last one began; that of a clock which was wrong was none."""
+    if begun_ms is None or begun_ms > now_ms + AHEAD_MS:
+        return 0.0
+    return interval_s - (now_ms - begun_ms) / 1000
 
 
 async def until_answered(clock: Clock, ask: Callable[[], Awaitable[T]], away: Callable[[], None] = unnoticed) -> T:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from quire.client.api import Client
 from quire.metadata.memory.cluster import Fault
 from quire.replication.autorecovery.audits.auditor import Auditor
@@ -72,6 +74,30 @@ def test_a_ledger_whose_end_no_bookie_tells_keeps_no_other_from_its_scrub() -> N
     auditor.stop()
     assert queue(cluster) == wrong
     assert cluster.succeed(points(cluster).ended()) is not None
+
+
+def test_a_scrub_of_the_future_was_none() -> None:
+    """It was noted by a clock that was wrong; one that was set back a little is waited for."""
+    for ahead_ms, due in (100_000, True), (30_000, False):
+        cluster = FakeCluster(5)
+        wrong = damaged(cluster, 1)
+        cluster.succeed(points(cluster).end(10**12 + ahead_ms))
+        auditor = auditing(cluster)
+        cluster.spin(30)
+        assert queue(cluster) == (wrong if due else [])
+        auditor.stop()
+
+
+@pytest.mark.parametrize("ledger", [-1, (1 << 63) - 1])
+def test_a_point_that_names_what_is_no_ledger_is_none(ledger: int) -> None:
+    """Else no auditor came past it."""
+    cluster = FakeCluster(5)
+    wrong = damaged(cluster, 3)
+    cluster.succeed(points(cluster).write(Point(wrong[1], [ledger], 10**12, {})))
+    auditor = auditing(cluster)
+    cluster.spin(30)
+    assert queue(cluster) == wrong
+    auditor.stop()
 
 
 def test_an_interval_of_0_switches_it_off() -> None:
