@@ -19,6 +19,7 @@ from quire.metadata.store import ANY
 
 FOLDER = "autorecovery/notes"
 LEDGER = re.compile("[0-9]{1,19}")
+LEDGERS = range((1 << 63) - 1)  # ids that there are (metadata-rules.md 3.1)
 BUCKETS = 256  # a folder of records takes some thousands
 REASON_CHARS_MAX = 1000
 FOUND = "found"  # the outlook of a note that a scrub left: all copies on the named bookies are to be read
@@ -112,7 +113,7 @@ class Notes:
         """All of which something is noted."""
         for bucket in await self._names(FOLDER):
             for name in await self._names(f"{FOLDER}/{bucket}"):
-                if LEDGER.fullmatch(name):
+                if LEDGER.fullmatch(name) and int(name) in LEDGERS:
                     yield int(name)
 
     async def _names(self, path: str) -> list[str]:

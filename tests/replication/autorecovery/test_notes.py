@@ -74,7 +74,7 @@ def test_all_are_listed() -> None:
     assert cluster.succeed(listed()) == []
     for ledger in ids:
         cluster.succeed(notes.write(note(ledger)))
-    for other in ("other", "9" * 200):
+    for other in ("other", "9" * 200, "9" * 19, str((1 << 63) - 1)):
         cluster.succeed(cluster.store.records.create(f"autorecovery/notes/00/{other}", b""))
     assert sorted(cluster.succeed(listed())) == sorted(ids)
 
