@@ -10,7 +10,7 @@ from quire.metadata.memory.cluster import Fault
 from quire.metadata.memory.store import MemoryStore
 from quire.protocol.errors import IllegalOp, LedgerFenced, MetaStore, NoSuchLedger
 from quire.replication.checker import check_ledger
-from quire.replication.freeing.run import Progress
+from quire.replication.freeing.run import OPERATIONS_MAX, Progress
 from quire.replication.lost_bookies import recover_bookies
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.stories import bodies, closed, is_whole, left_open, payload
@@ -390,6 +390,25 @@ def test_a_store_that_is_down_is_an_error_not_an_empty_cluster():
         Fault(error=MetaStore("it is down")) if name == "ledger_ids" else None
     )
     assert isinstance(cluster.fails(recover_bookies(cluster.client(), ["b1"])), MetaStore)
+
+
+def test_a_store_that_goes_while_ledgers_are_looked_at_is_asked_no_more():
+    """Each question takes its time to fail: a failure for each of very many ledgers would come after days."""
+    cluster = FakeCluster(4)
+    for _ in range(200):
+        closed(cluster, {0: THREE}, 5)
+    lose(cluster, "b1")
+    asked = []
+
+    def trouble(name, _arguments):
+        if name != "read_ledger":
+            return None
+        asked.append(name)
+        return Fault(before=10.0, error=MetaStore("it is down"))
+
+    cluster.store_fault = trouble
+    assert isinstance(cluster.fails(recover_bookies(cluster.client(), ["b1"])), MetaStore)
+    assert len(asked) <= OPERATIONS_MAX
 
 
 def test_two_living_bookies_that_each_have_what_the_other_lacks():
