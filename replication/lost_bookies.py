@@ -24,8 +24,8 @@ from quire.protocol.errors import BookieHandleNotAvailable, IllegalOp, MetadataS
 from quire.replication.concurrently import Bell, Pace, each_of
 from quire.replication.copier import Wrong
 from quire.replication.freeing.ledger import free
-from quire.replication.freeing.run import Accept, Named, Ranges, Recovered, Report, Run, Stored
-from quire.replication.freeing.survey import all_ids, survey
+from quire.replication.freeing.run import OPERATIONS_MAX, Accept, Named, Ranges, Recovered, Report, Run, Stored
+from quire.replication.freeing.survey import all_ids, read_each, survey
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -209,8 +209,11 @@ async def widest_ensemble(client: Client, bookie: str) -> tuple[int, int]:
 
 async def named_by_a_ledger(client: Client, bookie: str) -> bool:
     """Whether any ledger's metadata names a bookie (a cookie may have been removed too early)."""
-    async for ledger in all_ids(client):
-        with suppress(NoSuchLedger, MetadataSerialization):  # deleted since the page was read, or unreadable
-            if bookie in (await client.metadata(ledger)).bookies():
+    after = -1
+    while page := await client.ledger_ids(after):
+        for start in range(0, len(page), OPERATIONS_MAX):
+            found = await read_each(client, page[start : start + OPERATIONS_MAX], lambda _ledger, _reason: None)
+            if any(stored is not None and bookie in stored.value.bookies() for stored in found):
                 return True
+        after = page[-1]
     return False

@@ -8,10 +8,10 @@ import pytest
 
 from quire.metadata.memory.cluster import Fault
 from quire.metadata.memory.store import MemoryStore
-from quire.protocol.errors import IllegalOp, LedgerFenced, MetaStore, NoSuchLedger
+from quire.protocol.errors import BookieHandleNotAvailable, IllegalOp, LedgerFenced, MetaStore, NoSuchLedger
 from quire.replication.checker import check_ledger
 from quire.replication.freeing.run import OPERATIONS_MAX, Progress
-from quire.replication.lost_bookies import recover_bookies
+from quire.replication.lost_bookies import check_known, recover_bookies
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.stories import bodies, closed, is_whole, left_open, payload
 
@@ -409,6 +409,17 @@ def test_a_store_that_goes_while_ledgers_are_looked_at_is_asked_no_more():
     cluster.store_fault = trouble
     assert isinstance(cluster.fails(recover_bookies(cluster.client(), ["b1"])), MetaStore)
     assert len(asked) <= OPERATIONS_MAX
+
+
+def test_a_mistyped_bookie_is_found_out_soon():
+    """Many ledgers are looked at together: one after the other is a round trip of the store for each."""
+    cluster = FakeCluster(4)
+    for _ in range(3 * OPERATIONS_MAX):
+        closed(cluster, {0: THREE}, 5)
+    cluster.store_fault = lambda name, _arguments: Fault(before=0.1) if name == "read_ledger" else None
+    begun = cluster.clock.seconds()
+    assert isinstance(cluster.fails(check_known(cluster.client(), ["mistyped"])), BookieHandleNotAvailable)
+    assert cluster.clock.seconds() - begun < 1
 
 
 def test_two_living_bookies_that_each_have_what_the_other_lacks():
