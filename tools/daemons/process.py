@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # SPDX-License-Identifier: Apache-2.0
 
-FAILED, WRONG_USAGE = 1, 2
+FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 # How long a thread waits for the interpreter: with more, appends beside catch-up reads become slower; with less,
 # nothing becomes faster.
 SWITCH_INTERVAL_S = 0.00001
@@ -185,14 +185,22 @@ def detach(log: str, kind: Kind) -> int | None:
     """
     Goes on in a process of its own session whose output goes to `log`: None there.  In the first process it waits for
     the ready line, prints it and gives the exit status; or for the status and the reason of one that did not start.
+    Ctrl-C and SIGTERM stop the other one, too.
     """
     Path(log).parent.mkdir(parents=True, exist_ok=True)
     log_handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     there, here = os.pipe()
-    if os.fork():
+    leader = os.fork()
+    if leader:
         os.close(here)
-        with os.fdopen(there, "rb") as lines:
-            said = lines.readline().decode()
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            with os.fdopen(there, "rb") as lines:
+                said = lines.readline().decode()
+        except KeyboardInterrupt:
+            with suppress(ProcessLookupError):
+                os.killpg(leader, signal.SIGTERM)  # nobody else gets its number while it is not waited for
+            return complain(INTERRUPTED, f"interrupted; {kind.name} is asked to stop, and its log is {log}")
         if not said:
             return complain(FAILED, f"{kind.name} did not start; {log} says why")
         code, _, reason = said.rstrip("\n").partition(" ")

@@ -1,6 +1,7 @@
 """What every daemon's process does: its pid file, its log, its heap.  Each kind has its own tests, too."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -149,3 +150,43 @@ def test_two_signals_in_one_turn_stop_it_once() -> None:
     found = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, check=True)
     assert found.stdout.split() == ["stopped", "None"]
     assert "ReactorNotRunning" not in found.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_start_behind_daemon_that_is_interrupted_is_none(tmp_path: Path, number: signal.Signals) -> None:
+    """What does not serve yet, as while the metadata store is away, is stopped, too; its pid file goes."""
+    program = """
+        import os, sys
+        from argparse import Namespace
+        from quire.tools.daemons import process
+
+        said = int(sys.argv[1])
+
+        class Service:
+            ending = None
+
+            def __init__(self, reactor):
+                pass
+
+            def begin(self):
+                os.write(said, b"begun ")
+
+            def stop(self):
+                os.write(said, b"stopped")
+
+        given = Namespace(daemon=True, stop_with_stdin=False, pidfile="pid", log="log")
+        sys.exit(process.lived(process.BOOKIE, given, "log", [], Service))
+        """
+    there, here = os.pipe()
+    command = [sys.executable, "-c", textwrap.dedent(program), str(here)]
+    with (
+        os.fdopen(there, "rb", buffering=0) as said,
+        subprocess.Popen(command, stderr=subprocess.PIPE, cwd=tmp_path, pass_fds=[here]) as process,
+    ):
+        os.close(here)
+        assert said.read(6) == b"begun "
+        process.send_signal(number)
+        text = b"quire: interrupted; bookie is asked to stop, and its log is log\n"
+        assert (process.communicate(timeout=WAIT_S)[1], process.returncode) == (text, 130)
+        assert said.read() == b"stopped"  # and the end of the process
+    assert not (tmp_path / "pid").exists()
