@@ -25,7 +25,7 @@ from quire.client.handles.ledger_record import LedgerRecord
 from quire.metadata.clock import Clock, pause
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.repairs import RepairLock
-from quire.protocol.errors import LedgerError, NoSuchLedgerExistsOnMetadataServer, Read, Replication
+from quire.protocol.errors import LedgerError, NoSuchEntry, NoSuchLedgerExistsOnMetadataServer, Read, Replication
 from quire.replication.concurrently import Pace, all_of
 from quire.replication.copier import Copied, FragmentCopier, TargetFailed, Wrong
 from quire.replication.core.fragments import HeldFragment, fragments_naming, writer_depends_on
@@ -87,12 +87,18 @@ def mend(client: Client, ledger: int, findings: Sequence[Finding], how: Mending 
 
 
 async def mend_bookies(
-    client: Client, ledger: int, bookies: Collection[str], how: Mending, *, full: bool = False
+    client: Client,
+    ledger: int,
+    bookies: Collection[str],
+    how: Mending,
+    *,
+    full: bool = False,
+    gone: Collection[str] = (),
 ) -> tuple[Mended, bool]:
     """
     Makes good what bookies that are there lack of what is settled, found by their lists, or with `full` by reading all;
-    and whether an entry that could not be copied has no copy at all.  What they lack of confirmed entries in a fragment
-    that is being written is left, once it had the time to come.
+    and whether an entry that could not be copied has no copy at all, for those that are `gone` have none.  What they
+    lack of confirmed entries in a fragment that is being written is left, once it had the time to come.
     """
     metadata = (await client.store.read_ledger(ledger)).value
     unread, confirmed = list[str](), -1
@@ -126,9 +132,8 @@ async def mend_bookies(
     if not done.left or not wrong:
         return done, False
     copies = [(index, each.first, each.last) for each in wrong for index in range(metadata.ensemble_size)]
-    everywhere = await second_look(
-        client, Suspicion(ledger, suspicion.last, copies), Manner(how.pace), by_lists=not full
-    )
+    manner = Manner(how.pace, dict.fromkeys(gone, NoSuchEntry.code))
+    everywhere = await second_look(client, Suspicion(ledger, suspicion.last, copies), manner, by_lists=not full)
     return done, any(each.kind == "lost" for each in everywhere)
 
 

@@ -112,7 +112,7 @@ class Repairer:
             done.left += [each.reason for each in freed.failed]
             hopeless += [each.gone for each in freed.failed]
         if here:
-            mended, lost = await mend_bookies(client, ledger, here, how, full=full)
+            mended, lost = await mend_bookies(client, ledger, here, how, full=full, gone=gone)
             done.entries += mended.entries
             done.bytes += mended.bytes
             done.left += mended.left

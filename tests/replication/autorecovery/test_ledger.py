@@ -241,6 +241,20 @@ def test_what_no_survivor_has_is_gone() -> None:
     assert "b2" not in cluster.metadata(ledger).fragments[1].bookies
 
 
+def test_what_one_lacks_and_the_others_had_is_gone() -> None:
+    """Whichever of them the mark names: a check that finds what the one lacks gives no hope."""
+    cluster = FakeCluster(6)
+    ledger = closed(cluster, {0: THREE}, 19, write=2)
+    del cluster.bookies["b1"].ledgers[ledger].entries[7]
+    cluster.kill("b2")
+    for marked in (["b2"], ["b1", "b2"]):
+        outcome = tried(cluster, ledger, *marked)
+        assert (outcome.outlook, marked) == (Outlook.GONE, marked)
+    cluster.restart("b2")
+    assert tried(cluster, ledger, "b1", "b2").done
+    assert 7 in bodies(cluster, "b1", ledger)
+
+
 def test_a_survivor_that_gives_no_answer_may_have_it() -> None:
     """So the next try is not an hour away."""
     cluster = FakeCluster(6)
