@@ -102,7 +102,7 @@ class Owner:
             events=self,
             reached=reached,
         )
-        self._producing = Producing(records, self._take, load, self._clock.seconds)
+        self._producing = Producing(records, self._take, self._flush_or_later, load, self._clock.seconds)
         self.window = Window(
             options, self._clock, client.random, lambda: self._driver.rolling.settings, rate or Rate(), self._flush
         )
@@ -187,12 +187,14 @@ class Owner:
             check_producer(producer, sequence)
             if producer is not None and sequence is not None and self.epoch and not self._over:
                 return self._producing.append(producer, sequence, records, one, atomic)
-            return self._take(records, atomic, one).done
+            call = self._take(records, atomic, one)
+            self._flush_or_later()
+            return call.done
         except (TypeError, ValueError, LedgerError) as error:
             return fail(error)
 
     def _take(self, records: Records, atomic: bool, one: bool = False) -> Call:
-        """Into the window; raises what it fails with at once."""
+        """Into the window, from where it is flushed; raises what it fails with at once."""
         if self._over or not self.epoch:
             raise self._error or self._not_owner()
         if self.window.refusal is not None:
@@ -206,7 +208,6 @@ class Owner:
         call = Call(count, one, self._clock.seconds() + self._append_s)
         for part in [records] if atomic else cut(records, self._options.batch_bytes):
             self._gathered.append((part, call))
-        self._flush_or_later()
         return call
 
     def _not_owner(self) -> NotOwner:

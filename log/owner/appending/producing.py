@@ -40,21 +40,33 @@ async def nobody() -> Producers:
 class Pushed:
     """An append that is under way: of which sequences, and who else wants to know what becomes of them."""
 
-    __slots__ = ("call", "count", "first", "others")
+    __slots__ = ("call", "count", "first", "has_failed", "others")
 
-    def __init__(self, first: int, count: int) -> None:
+    def __init__(self, first: int, count: int, call: Call) -> None:
         self.first = first
         self.count = count
-        self.call: Call | None = None
+        self.call = call
+        self.has_failed = False  # with one before it
         self.others: list[tuple[int, int, Deferred[Appended]]] = []  # first sequence and how many each asked for
 
 
 class Producing:
-    """Of one owner.  `take` puts records into its window, or raises; `load` reads what closed segments say."""
+    """
+    Of one owner.  `take` puts records into its window, or raises, and `flush` lets them go; `load` reads what closed
+    segments say.
+    """
 
-    def __init__(self, records: LogRecords, take: Take, load: Load, seconds: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        records: LogRecords,
+        take: Take,
+        flush: Callable[[], object],
+        load: Load,
+        seconds: Callable[[], float],
+    ) -> None:
         self._records = records
         self._take = take
+        self._flush = flush
         self._load = load
         self._seconds = seconds
         self._known = Producers()
@@ -137,21 +149,15 @@ class Producing:
 
     def _push(self, name: str, records: Records, atomic: bool) -> Deferred[Appended]:
         (run,) = records.producers
-        producer, pushed = self._known.of(name), Pushed(run.sequence, run.records)
-        waiting = self._pushed.setdefault(name, deque())
-        before, producer.pushed = producer.pushed, run.sequence + run.records - 1
-        waiting.append(pushed)
-        try:
-            call = pushed.call = self._take(records, atomic)
-        except LedgerError:
-            waiting.pop()
-            producer.pushed = before
-            raise
+        pushed = Pushed(run.sequence, run.records, self._take(records, atomic))
+        self._pushed.setdefault(name, deque()).append(pushed)
+        self._known.of(name).pushed = run.sequence + run.records - 1
         answer: Deferred[Appended] = Deferred()
-        pushed.others.insert(0, (run.sequence, run.records, answer))
-        call.done.addCallbacks(
+        pushed.others.append((run.sequence, run.records, answer))
+        pushed.call.done.addCallbacks(
             lambda done: self._stored(name, pushed, done), lambda failure: self._failed(name, pushed, failure)
         )
+        self._flush()
         return answer
 
     def _stored(self, name: str, pushed: Pushed, done: Appended) -> None:
@@ -170,23 +176,31 @@ class Producing:
                 waiting.callback(answer)
 
     def _failed(self, name: str, pushed: Pushed, failure: Any) -> None:
-        self._forget(name, pushed)
-        error = failure.value
+        """Those behind it fail before anybody is answered: what is appended in an answer comes behind all of them."""
+        if pushed.has_failed:
+            return
+        error, waiting = failure.value, self._pushed[name]
+        failed = [waiting.pop()]
+        while failed[-1] is not pushed:
+            failed.append(waiting.pop())
+        failed.reverse()
+        if not waiting:
+            del self._pushed[name]
         if isinstance(error, AppendUnknown):
             known = self._records.known
             self._unknown[name] = error
             if known is not None and known.value.open_segment is not None:
                 self._unknown_in = max(self._unknown_in, known.value.open_segment.n)
-        behind = [each for each in self._pushed.get(name, ()) if each.first > pushed.first]
-        for each in behind:
-            if each.call is not None:
-                each.call.fail(error)
-        producer, left = self._known.of(name), self._pushed.get(name)
-        last = left[-1].first + left[-1].count - 1 if left else producer.stored
+        producer = self._known.of(name)
+        last = waiting[-1].first + waiting[-1].count - 1 if waiting else producer.stored
         producer.pushed = min(producer.pushed, last)
-        for _first_sequence, _count, waiting in pushed.others:
-            if not waiting.called:
-                waiting.errback(error)
+        for each in failed[1:]:
+            each.has_failed = True
+            each.call.fail(error)
+        for each in failed:
+            for _first_sequence, _count, asked in each.others:
+                if not asked.called:
+                    asked.errback(error)
 
     def _forget(self, name: str, pushed: Pushed) -> None:
         waiting = self._pushed.get(name)

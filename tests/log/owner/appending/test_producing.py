@@ -271,3 +271,65 @@ def test_a_resend_of_what_failed_behind_another_one(tmp_path):
             assert await values(await logs.read("a"), 2) == [b"p0", b"p1"]
 
     run(story)
+
+
+def test_thousands_that_fail_together(tmp_path):
+    """Each is answered, in order, and who sends them again in the answers finds their places."""
+    again, order = [], []
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a", dedup=True)
+            refuses = [True]
+
+            def hook(_index, _at, _stamp, given):
+                if refuses.pop() if refuses else False:
+                    raise ValueError("not now")
+                return given
+
+            owner = await logs.own("a", before_append=hook)
+
+            def failed(failure, number):
+                failure.trap(ValueError)
+                order.append(number)
+                again.append(owner.append(b"p%d" % number, producer="p", sequence=number))
+
+            for number in range(2000):
+                done = owner.append(b"p%d" % number, producer="p", sequence=number)
+                done.addErrback(failed, number)
+            while len(again) < 2000:
+                await pause(reactor, 0.01)
+            assert order == list(range(2000))
+            assert [(await each).index for each in again] == list(range(2000))
+
+    run(story)
+
+
+def test_none_overtakes_one_that_waited_for_a_rate(tmp_path):
+    """Also where the one that was refused and the one behind it leave the window together."""
+    refuses = []
+
+    def hook(_index, _at, _stamp, given):
+        if refuses and b"p1" in given:
+            raise ValueError("not now")
+        return given
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a", dedup=True)
+            owner = await logs.own("a", before_append=hook)
+            await appended(owner, [0])
+            await pause(reactor, 0)  # nothing is under way, so the next one goes at once
+            refuses.append(True)
+            owner.window.hold(True)
+            first = owner.append(b"p1", producer="p", sequence=1)
+            owner.window.may_go = lambda: True  # its time has come, and no timer has told yet
+            second = owner.append(b"p2", producer="p", sequence=2)
+            for each in (first, second):
+                await failing(each, ValueError)
+            refuses.clear()
+            assert [each.index for each in await appended(owner, [1, 2])] == [1, 2]
+
+    run(story)
