@@ -107,7 +107,7 @@ class Owner(Handle):
     ) -> Position:
         """
         The record's place, once it is durable on the ack quorum.  A `sequence` of a `producer` that is in the log
-        already is not stored again.  `NotOwner`, `BacklogQuota` (never sent), `LogFenced`, `MetaStore`,
+        already is not stored again.  `NotOwner`, `BacklogQuota`, `LogFull` (never sent), `LogFenced`, `MetaStore`,
         `NotEnoughBookies` (not in the log), `AppendUnknown`.
         """
         self._thread.check_may_wait()

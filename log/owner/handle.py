@@ -152,8 +152,8 @@ class Owner:
     ) -> Deferred[Position]:
         """
         Durable on the ack quorum when it fires.  A `sequence` of a `producer` that is in the log already is not stored
-        again.  `NotOwner`, `BacklogQuota` (never sent), `LogFenced`, `MetaStore`, `NotEnoughBookies` (not in the log),
-        `AppendUnknown`, `TooManyRequests` when the window is full: `ready` tells when it is not.
+        again.  `NotOwner`, `BacklogQuota`, `LogFull` (never sent), `LogFenced`, `MetaStore`, `NotEnoughBookies` (not in
+        the log), `AppendUnknown`, `TooManyRequests` when the window is full: `ready` tells when it is not.
         """
         columns = (None if each is None else [each] for each in (key, time_ms, headers))
         return self._append(True, producer, sequence, [value], *columns)

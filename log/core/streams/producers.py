@@ -6,7 +6,8 @@ and what was written to the present segment; how a table and the columns behind 
 Does not know: who appends, what waits, ledgers.
 
 Safety: a sequence counts as stored only when its record is acknowledged or was read from a closed ledger.  A table
-holds what was written before it in its segment, too, for whoever reads it finds those entries in front of it.
+holds what was written before it in its segment, too, for whoever reads it finds those entries in front of it.  A table
+is one entry, so a producer for which it has no room is refused before anything of it is stored.
 """
 
 from array import array
@@ -20,6 +21,9 @@ from quire.log.core.frame import TableRow
 RECENT_MAX = 64  # sequences whose index is known
 PRODUCERS_KEPT = 10_000  # above which idle ones are forgotten
 IDLE_MS = 6 * 3600_000
+TABLE_BYTES_MAX = 4 << 20  # so that it fits into a frame
+ROW_BYTES = 26  # of a table, beside the name
+FORGET_MS = 1000  # at least between two looks for who is idle
 NAME_BYTES_MAX = 200
 SEQUENCE_MAX = (1 << 64) - 1
 NOWHERE = -1
@@ -82,13 +86,33 @@ class Producers:
     def __init__(self) -> None:
         self.by_name: dict[str, Producer] = {}
         self._written: dict[str, TableRow] = {}  # to the present segment
+        self._bytes = 0  # of a table
+        self._looked_ms = 0  # for who is idle
 
     def of(self, name: str) -> Producer:
         """The one of that name; a new one has nothing."""
         found = self.by_name.get(name)
         if found is None:
             found = self.by_name[name] = Producer()
+            self._bytes += row_bytes(name)
         return found
+
+    def has_room(self, name: str, now_ms: int) -> bool:
+        """Whether a table holds that one, too, once who is idle is forgotten."""
+        if name in self.by_name:
+            return True
+        more = row_bytes(name)
+        if self._bytes + more > TABLE_BYTES_MAX and abs(now_ms - self._looked_ms) >= FORGET_MS:
+            self._looked_ms = now_ms
+            self.table(now_ms)
+        return self._bytes + more <= TABLE_BYTES_MAX
+
+    def _forget(self, name: str) -> None:
+        """Who has nothing under way."""
+        known = self.by_name.get(name)
+        if known is not None and known.pushed == known.stored:
+            del self.by_name[name]
+            self._bytes -= row_bytes(name)
 
     def stored(self, runs: Iterable[ProducerRun], first: int, stamp: int) -> None:
         """A batch is acknowledged, or was read; `first` is the index of its first record."""
@@ -112,7 +136,9 @@ class Producers:
         self._written.clear()
 
     def table(self, now_ms: int) -> dict[str, TableRow]:
-        """What a table says now; of very many those that were idle longest are forgotten."""
+        """What a table says now; of very many those that were idle longest are forgotten, and who stored nothing."""
+        for name in [name for name, each in self.by_name.items() if each.pushed < 0]:
+            self._forget(name)
         rows = {
             name: TableRow(each.stored, each.record, each.stamp)
             for name, each in self.by_name.items()
@@ -123,13 +149,14 @@ class Producers:
             idle = sorted((row.stamp, name) for name, row in rows.items() if row.stamp < now_ms - IDLE_MS)
             for _stamp, name in idle[: len(rows) - PRODUCERS_KEPT]:
                 del rows[name]
-                if self.by_name[name].pushed == self.by_name[name].stored:
-                    del self.by_name[name]
+                self._written.pop(name, None)
+                self._forget(name)
         return rows
 
     def load(self, rows: Mapping[str, TableRow]) -> None:
         """What a table says."""
         for name, row in rows.items():
+            self.of(name)
             self.by_name[name] = Producer(row.sequence, row.record, row.stamp)
 
     def learn(self, read: "Producers", names: Iterable[str]) -> None:
@@ -138,3 +165,8 @@ class Producers:
             before, each = self.of(name), read.of(name)
             self.by_name[name] = each if each.stored >= before.stored else before
             self.by_name[name].pushed = self.by_name[name].stored
+
+
+def row_bytes(name: str) -> int:
+    """What a producer takes of a table."""
+    return ROW_BYTES + len(name.encode())

@@ -21,7 +21,7 @@ from quire.log.owner.appending.appends import Appended, Call, Position, part
 from quire.log.owner.appending.encoder import Encoder
 from quire.log.store.editing import LogRecords
 from quire.protocol.errors import LedgerError
-from quire.protocol.log_errors import AppendUnknown
+from quire.protocol.log_errors import AppendUnknown, LogFull
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -103,6 +103,13 @@ class Producing:
             return fail(ValueError(f"the log {log!r} knows no producers: `quire log set {log} dedup=true` lets it"))
         if name in self._unknown:
             return self._after_settling(name, first, records, one, atomic)
+        if not self._known.has_room(name, self._records.now_ms()):
+            return fail(
+                LogFull(
+                    f"the table of producers of the log {self._records.name!r} has no room for {name!r}: let fewer "
+                    "names append, each for longer; who is idle for six hours is forgotten; this was not sent"
+                )
+            )
         producer, count = self._known.of(name), len(records.values)
         old = max(0, min(count, producer.stored + 1 - first))
         due = max(old, min(count, producer.pushed + 1 - first))

@@ -3,8 +3,15 @@
 import pytest
 
 from quire.log.core.batch import ProducerRun
-from quire.log.core.frame import TableRow
-from quire.log.core.streams.producers import IDLE_MS, PRODUCERS_KEPT, Producers, check_producer
+from quire.log.core.frame import TableRow, encode_table
+from quire.log.core.streams.producers import (
+    IDLE_MS,
+    PRODUCERS_KEPT,
+    ROW_BYTES,
+    TABLE_BYTES_MAX,
+    Producers,
+    check_producer,
+)
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -76,6 +83,31 @@ def test_the_longest_idle_are_forgotten():
     assert len(rows) == PRODUCERS_KEPT + 2
     assert len(known.table(IDLE_MS * 2)) == PRODUCERS_KEPT
     assert len(known.by_name) == PRODUCERS_KEPT
+
+
+def test_who_is_idle_in_a_segment_that_lasts():
+    """Is forgotten with what it wrote to that."""
+    known = Producers()
+    for number in range(PRODUCERS_KEPT + 5):
+        run = [ProducerRun(f"p{number}", 0, 1, 1)]
+        known.wrote(run, number, number)
+        known.stored(run, number, number)
+    for _ in range(2):
+        assert len(known.table(IDLE_MS + 3)) == PRODUCERS_KEPT + 2
+
+
+def test_a_table_fits_into_an_entry():
+    """Who is not in it has no room, until others are idle; who stored nothing takes none."""
+    known = Producers()
+    names = [f"{number:0200}" for number in range(TABLE_BYTES_MAX // (200 + ROW_BYTES))]
+    known.load({name: TableRow(1, number, number) for number, name in enumerate(names)})
+    assert len(encode_table(known.table(IDLE_MS))) <= TABLE_BYTES_MAX + 4
+    assert not known.has_room("n" * 200, IDLE_MS)
+    assert known.has_room(names[0], IDLE_MS)
+    assert known.has_room("n" * 200, IDLE_MS * 2)
+    for number in range(len(names)):
+        known.of(f"failed {number}")
+    assert known.has_room("n" * 200, IDLE_MS * 3)
 
 
 def test_names_and_sequences():

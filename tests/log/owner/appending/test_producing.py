@@ -6,11 +6,12 @@ import pytest
 from twisted.internet.defer import gatherResults
 
 from quire.log.core.batch import RECORDS_MAX
+from quire.log.core.streams import producers
 from quire.log.owner.appending import producing
 from quire.log.owner.appending.appends import Position
 from quire.metadata.clock import pause
 from quire.protocol.errors import ClientClosed
-from quire.protocol.log_errors import AppendUnknown, LogFenced, NotOwner
+from quire.protocol.log_errors import AppendUnknown, LogFenced, LogFull, NotOwner
 from tests.log.fakes.cluster import cluster, values
 from tests.log.fakes.killed import kill
 from tests.metadata.stories import failing
@@ -268,6 +269,26 @@ def test_a_resend_of_what_failed_behind_another_one(tmp_path):
                 await failing(owner.append(b"p2", producer="p", sequence=2), NotOwner)
             assert (await first).index == 1
             await left
+            assert await values(await logs.read("a"), 2) == [b"p0", b"p1"]
+
+    run(story)
+
+
+def test_a_producer_for_which_the_table_has_no_room(tmp_path, monkeypatch):
+    """`LogFull`, never sent; those that are in it go on, and in the next segment, too."""
+    monkeypatch.setattr(producers, "TABLE_BYTES_MAX", 30)
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a", dedup=True)
+            owner = await logs.own("a")
+            await appended(owner, [0])
+            for _ in range(2):
+                refused = await failing(owner.append(b"q0", producer="q", sequence=0), LogFull)
+                assert "this was not sent" in str(refused)
+                owner.roll()
+            await appended(owner, [1])
             assert await values(await logs.read("a"), 2) == [b"p0", b"p1"]
 
     run(story)
