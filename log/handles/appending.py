@@ -24,8 +24,8 @@ from quire.log.owner.appending.appends import Appended, Position, check, cut_pla
 
 # SPDX-License-Identifier: Apache-2.0
 
-# value, key, event time, headers, producer and sequence
-Item = tuple[bytes, bytes | None, int | None, Headers | None, str | None, int]
+# value, key, event time, headers, producer and sequence, and what it takes of a window
+Item = tuple[bytes, bytes | None, int | None, Headers | None, str | None, int, int]
 
 
 def item_of(
@@ -37,9 +37,14 @@ def item_of(
     sequence: int | None = None,
 ) -> Item:
     """One record, looked at by who appends it: `TypeError`, `ValueError`."""
-    check(Records([value], None if key is None else [key], [time_ms], None if headers is None else [headers]))
+    size = check(Records([value], None if key is None else [key], [time_ms], None if headers is None else [headers]))
     check_producer(producer, sequence)
-    return value, key, time_ms, headers, producer, sequence or 0
+    return value, key, time_ms, headers, producer, sequence or 0, size
+
+
+def size_of(item: Item) -> int:
+    """What it takes of a window."""
+    return item[-1]
 
 
 def records_of(
@@ -50,7 +55,7 @@ def records_of(
     producer: str | None,
     first_sequence: int | None,
 ) -> tuple[Records, int]:
-    """Those of one call, looked at likewise, and their bytes."""
+    """Those of one call, looked at likewise, and what they take of a window."""
     records = Records(list(values), keys, times_ms, headers)
     size = check(records)
     check_producer(producer, first_sequence)
@@ -71,7 +76,7 @@ class WaitingAppends:
 
     async def append_many(self, items: Sequence[Item], /) -> list[Position]:
         """Those of one entry."""
-        values, keys, times, headers, producers, sequences = zip(*items, strict=True)
+        values, keys, times, headers, producers, sequences, sizes = zip(*items, strict=True)
         records = Records(
             values,
             keys if any(key is not None for key in keys) else None,
@@ -79,14 +84,14 @@ class WaitingAppends:
             [each or () for each in headers] if any(headers) else None,
             () if producers[0] is None else (ProducerRun(producers[0], 0, len(items), sequences[0]),),
         )
-        done = await self.append_records(records, sum(map(len, values)), False)
+        done = await self.append_records(records, sum(sizes), False)
         if done.duplicates:  # they come first
             flags = [number < done.duplicates for number in range(len(items))]
             return list(map(Position, done.indexes, done.positions, flags))
         return list(map(Position, done.indexes, done.positions))
 
     async def append_records(self, records: Records, size: int, atomic: bool) -> Appended:
-        """Those of one call, of so many bytes, however many entries they become."""
+        """Those of one call, which take so much of the window, however many entries they become."""
         await self._owner.ready(len(records.values), size)
         return await self._owner.append_many(
             records.values,
@@ -138,7 +143,7 @@ def gathering(
     def cut(items: list[Item]) -> list[list[Item]]:
         if asked:
             return [[item] for item in items]
-        places = cut_places([len(item[0]) for item in items], options.batch_bytes)
+        places = cut_places(list(map(size_of, items)), options.batch_bytes)
         return [run for start, end in places for run in runs_of(items[start:end])]
 
-    return Gathering(thread, appends, options.window_records, options.window_bytes, lambda item: len(item[0]), cut)
+    return Gathering(thread, appends, options.window_records, options.window_bytes, size_of, cut)

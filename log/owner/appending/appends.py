@@ -120,7 +120,7 @@ class Batch(Item):
 
 
 def check(records: Records) -> int:
-    """The bytes of its values; `TypeError`, `ValueError` for what can't be appended."""
+    """What it takes of a window; `TypeError`, `ValueError` for what can't be appended."""
     longest = max(records.lengths, default=0)
     if longest > VALUE_BYTES_MAX:
         raise ValueError(f"a value of {longest} bytes is larger than the {VALUE_BYTES_MAX} that one may have")
@@ -138,7 +138,7 @@ def check(records: Records) -> int:
             raise ValueError(f"a time of {time} ms has more than 64 bits")
     for headers in records.headers or ():
         check_headers(headers)
-    return records.size
+    return records.weight
 
 
 def check_headers(headers: Headers) -> None:

@@ -6,7 +6,7 @@ from twisted.python.failure import Failure
 
 from quire.client.background import ReactorThread
 from quire.conf.log import LogOptions
-from quire.log.handles.appending import WaitingAppends, gathering, item_of
+from quire.log.handles.appending import WaitingAppends, gathering, item_of, records_of
 from quire.log.owner.appending.appends import RECORDS_PER_ENTRY_MAX
 from quire.protocol.log_errors import NotOwner
 from tests.log.fakes.cluster import cluster, values
@@ -41,7 +41,7 @@ def test_lists_are_cut_where_entries_end(tmp_path):
 
             gathered = gathering(ReactorThread(reactor), Looked(), logs.options, False)
             answers = []
-            sizes = [60, 30, 10, 1, 500, 40, 60, 1]
+            sizes = [60, 30, 9, 1, 500, 40, 60, 1]
             for number, size in enumerate(sizes):
                 gathered.put(
                     item_of(b"%d" % number * size, b"k" if number == 2 else None, None, None), answers.append, call_each
@@ -49,13 +49,45 @@ def test_lists_are_cut_where_entries_end(tmp_path):
             await owner.ready()
             while len(answers) < len(sizes):
                 await owner.barrier()
-            assert seen == [[60, 30, 10], [1], [500], [40, 60], [1]]
+            assert seen == [[60, 30, 9], [1], [500], [40, 60], [1]]  # with its key the third has ten
             assert [each.index for each in answers] == list(range(8))
             await owner.barrier()  # whose entry says that the others are acknowledged
             reader = await logs.read("a")
             records = [each async for batch in reader.batches() for each in batch.records()]
             assert [record.key for record in records] == [None, None, b"k", None, None, None, None, None]
             assert [record.at for record in records] == [each.at for each in answers]
+
+    run(story)
+
+
+def test_keys_and_headers_take_their_room(tmp_path):
+    """Of the window, for which small values with large headers wait, too; and of entries, that share no answer."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs(window_bytes=1000, batch_bytes=700)
+            await logs.create("a")
+            owner = await logs.own("a")
+            appends, answers, sent = WaitingAppends(owner), [], []
+
+            class Looked:
+                ready = appends.ready
+
+                async def append_many(self, items, /):
+                    sent.append(len(items))
+                    return await appends.append_many(items)
+
+            gathered = gathering(ReactorThread(reactor), Looked(), logs.options, False)
+            headers = (("h", b"x" * 200),)
+            for number in range(20):
+                gathered.put(item_of(b"%d" % number, b"k" * 100, None, headers), answers.append, call_each)
+            many, size = records_of([b"x"] * 3, None, None, [headers] * 3, None, None)
+            done = [Deferred.fromCoroutine(appends.append_records(many, size, False)) for _ in range(3)]
+            await gatherResults(done)
+            while len(answers) < 20:
+                await owner.barrier()
+            assert sent == [2] * 10
+            assert len({each.index for each in answers}) == 20
 
     run(story)
 
@@ -71,7 +103,7 @@ def test_a_list_of_many_small_ones_is_cut_too(tmp_path):
             answers = []
             gathered = gathering(ReactorThread(reactor), WaitingAppends(owner), logs.options, False)
             for _ in range(RECORDS_PER_ENTRY_MAX + 1):
-                gathered.put((b"", None, None, None, None, 0), answers.append, call_each)
+                gathered.put(item_of(b"", None, None, None), answers.append, call_each)
             while len(answers) <= RECORDS_PER_ENTRY_MAX:
                 await owner.barrier()
             assert [each.index for each in answers] == list(range(RECORDS_PER_ENTRY_MAX + 1))
@@ -95,7 +127,7 @@ def test_what_waits_for_room_comes_before_a_barrier_and_a_close(tmp_path):
 
             def put(number):
                 gathered.put(
-                    (b"%d" % number, None, None, None, None, 0),
+                    item_of(b"%d" % number, None, None, None),
                     lambda found: answers.update({number: found}),
                     call_each,
                 )

@@ -52,7 +52,7 @@ def test_a_time_has_64_bits(time):
 
 def test_what_may_be_appended():
     """Its bytes are counted; keys, times and headers may be missing one by one."""
-    assert check(Records([b"ab", b""], [None, b"k"], [None, 7], [(), (("n", b"v"),)])) == 2
+    assert check(Records([b"ab", b""], [None, b"k"], [None, 7], [(), (("n", b"v"),)])) == 3 + 8
 
 
 def test_a_long_list_is_cut():
