@@ -114,8 +114,9 @@ class Applier:
                 break
         else:
             self._is_due = False
-        self._wake()
-        self._feed(Applied(self.applied))
+        if self.machine is not None:  # else it was forgotten between two slices
+            self._wake()
+            self._feed(Applied(self.applied))
 
     def _apply(self, records: list[Record]) -> bool:
         assert self.machine is not None

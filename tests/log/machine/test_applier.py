@@ -93,6 +93,27 @@ def test_long_work_is_done_in_slices():
     assert story.told[-1] == Applied(301)
 
 
+def test_nothing_is_told_of_a_machine_that_was_forgotten_between_two_slices():
+    """The log was trimmed above what waited: what loads another one can't hear of the one before."""
+    clock, told = Clock(), []
+
+    class Slow(Chain):
+        def apply(self, record):
+            clock.advance(SLICE_S)
+            return super().apply(record)
+
+    applier = Applier("orders", clock, told.append)
+    applier.begin(Slow(), 0)
+    applier.apply(given(0, [b"x"] * 300), 0)
+    heard = [*told]
+    applier.forget()
+    clock.advance(0)
+    assert told == heard
+    applier.begin(Chain(), 0)
+    applier.apply(given(0, [b"x"]), 0)
+    assert told == [*heard, Applied(1)]
+
+
 def test_a_proposal_is_answered_whenever_its_index_is_known():
     """Before its record is applied, or after; what nobody can want any more is not kept."""
     story = Story()
