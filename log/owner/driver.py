@@ -8,7 +8,7 @@ Does not know: what the machine decides; what is appended and who waits for it (
 
 Safety: a ledger that an edit names was made, or is looked up, after the value that the edit replaces was read; what a
 closed segment holds is said by the last entry of its CLOSED ledger, or by this handle's own writer when its close ended
-where it should.
+where it should.  A writer that refused an entry takes no further one: those would stand in its place.
 
 Long: each effect of the machine is a method of a few lines, and all of them share one handle's ledger and machine.
 """
@@ -382,6 +382,8 @@ class OwnerDriver:
                     self.timers.idle(self._write_lac)
 
         def failed(_failure: Any) -> None:
+            if n == self.machine.segment and self.writer is not None:
+                self.writer.shut_down()
             self.feed(m.WriterEnded(n))
 
         done.addCallbacks(acked, failed)

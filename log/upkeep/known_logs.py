@@ -44,6 +44,8 @@ from quire.protocol.log_errors import LogExists, NoSuchLog
 
 # SPDX-License-Identifier: Apache-2.0
 
+ENTRY_ROOM = 1 << 10  # more than a frame has beside a part's slice
+
 
 class LogInfo(NamedTuple):
     """What a log is like now.  `end`: None while a segment is open."""
@@ -86,6 +88,12 @@ def exists(name: str) -> LogExists:
     return LogExists(f"there is a log {name!r} already: `quire log show {name}` shows it")
 
 
+def fitting(options: LogOptions, frame_bytes_max: int) -> LogOptions:
+    """The same, with parts that fit into a frame."""
+    most = frame_bytes_max - ENTRY_ROOM
+    return options if options.part_bytes <= most else options.model_copy(update={"part_bytes": most})
+
+
 class KnownLogs:
     """
     `bk` is the ledger client of the same session, `metrics` a collector for Prometheus.  `reached(name)` is called
@@ -103,7 +111,7 @@ class KnownLogs:
         owns_client: bool = False,
     ) -> None:
         self.bk = client
-        self.options = options or LogOptions()
+        self.options = fitting(options or LogOptions(), client.options.frame_bytes_max)
         self._reached = reached
         self._now = now
         self._owns_client = owns_client

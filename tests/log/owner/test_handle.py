@@ -1,6 +1,6 @@
 """An owner's window, its hook, and what is answered when it ends."""
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, fail, gatherResults
 
 from quire.client.api import Writer
 from quire.log.core.batch import RECORDS_MAX
@@ -344,3 +344,45 @@ def test_who_is_answered_together_shares_the_next_entry(tmp_path):
             return dict(entries.buckets())["+Inf"]
 
     assert run(story) <= 1 + 10 + 3
+
+
+def test_an_entry_that_the_writer_refuses(tmp_path, monkeypatch):
+    """None behind it takes its place: it is sent again, in order, and what is answered is in the log."""
+    refuses, append_many = [True], Writer.append_many
+
+    def refusing(writer, payloads):
+        if any(b"two" in each for each in payloads) and refuses:
+            refuses.clear()
+            return fail(TooManyRequests("not now"))
+        return append_many(writer, payloads)
+
+    monkeypatch.setattr(Writer, "append_many", refusing)
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs(batch_bytes=1)
+            await logs.create("a")
+            owner = await logs.own("a")
+            await owner.append(b"one")
+            large = [each + bytes(SENT_BYTES) for each in (b"two", b"three", b"four")]
+            done = await gatherResults([owner.append(each) for each in large])
+            assert [each.index for each in done] == [1, 2, 3]
+            assert await values(await logs.read("a"), 4) == [b"one", *large]
+
+    run(story)
+
+
+def test_parts_fit_into_a_frame(tmp_path):
+    """Whatever size is asked for."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs(part_bytes=64 << 20, batch_bytes=64 << 20)
+            await logs.create("a")
+            owner = await logs.own("a")
+            large = b"x" * (6 << 20)
+            done = await gatherResults([owner.append(each) for each in (large, b"small")])
+            assert [each.at for each in done] == [0, len(large)]
+            assert await values(await logs.read("a"), 2) == [large, b"small"]
+
+    run(story)
