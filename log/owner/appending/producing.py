@@ -90,9 +90,12 @@ class Producing:
     async def settle(self) -> None:
         """What became of appends that nobody knew about is read, now that their segment is closed."""
         if self._unknown:
+            asked = [*self._unknown.items()]
             read = await self._load()
-            self._known.learn(read, self._unknown)
-            self._unknown.clear()
+            settled = [name for name, error in asked if self._unknown.get(name) is error]  # others came meanwhile
+            self._known.learn(read, settled)
+            for name in settled:
+                del self._unknown[name]
 
     # -- appending -------------------------------------------------------------------------------------------------
 

@@ -1,14 +1,17 @@
 """Resends of producers: stored once and in order, over fences and takeovers, whatever their first try became."""
 
 from random import Random
+from types import SimpleNamespace as Namespace
 
 import pytest
-from twisted.internet.defer import gatherResults
+from twisted.internet.defer import Deferred, gatherResults
 
-from quire.log.core.batch import RECORDS_MAX
+from quire.log.core.batch import RECORDS_MAX, Records
 from quire.log.core.streams import producers
+from quire.log.core.streams.producers import Producers
 from quire.log.owner.appending import producing
-from quire.log.owner.appending.appends import Position
+from quire.log.owner.appending.appends import Appended, Call, Position
+from quire.log.owner.appending.producing import Producing
 from quire.metadata.clock import pause
 from quire.protocol.errors import ClientClosed
 from quire.protocol.log_errors import AppendUnknown, LogFenced, LogFull, NotOwner
@@ -354,3 +357,39 @@ def test_none_overtakes_one_that_waited_for_a_rate(tmp_path):
             assert [each.index for each in await appended(owner, [1, 2])] == [1, 2]
 
     run(story)
+
+
+def test_what_becomes_unknown_while_the_log_is_read():
+    """Is not what was read: the producer waits until its own segment is closed and read."""
+    loads, calls, known = [], [], Namespace(value=Namespace(settings={"dedup": True}, open_segment=Namespace(n=4)))
+
+    def take(records, atomic):
+        calls.append(Call(len(records.values), False, 0.0))
+        return calls[-1]
+
+    def load():
+        loads.append(Deferred())
+        return loads[-1]
+
+    records = Namespace(known=known, name="a", counters=Namespace(duplicates=0), now_ms=lambda: 0)
+    producing = Producing(records, take, lambda: None, load, lambda: 0.0)
+
+    def appended(name):
+        return producing.append(name, 0, Records([b"x"]), False, False)
+
+    def unknown(name):
+        done = appended(name)
+        calls[-1].fail(AppendUnknown("where is it"))
+        return done
+
+    unknown("p").addErrback(lambda failure: failure.trap(AppendUnknown))
+    known.value.open_segment = Namespace(n=5)
+    settled = appended("p")
+    unknown("q").addErrback(lambda failure: failure.trap(AppendUnknown))
+    loads[0].callback(Producers())
+    calls[-1].stored(range(0, 1), [0])
+    calls[-1].done.callback(calls[-1].answer)
+    assert settled.result == Appended(range(0, 1), [0])
+    count = len(calls)
+    appended("q").addErrback(lambda failure: failure.trap(AppendUnknown))
+    assert len(calls) == count
