@@ -20,7 +20,7 @@ from quire.conf.log import LogOptions
 from quire.log.api import Owner
 from quire.log.core.batch import Headers, ProducerRun, Records
 from quire.log.core.streams.producers import check_producer
-from quire.log.owner.appending.appends import Appended, Position, check, cut_places
+from quire.log.owner.appending.appends import Appended, Position, check, copied, cut_places
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -56,7 +56,7 @@ def records_of(
     first_sequence: int | None,
 ) -> tuple[Records, int]:
     """Those of one call, looked at likewise, and what they take of a window."""
-    records = Records(list(values), keys, times_ms, headers)
+    records = Records(list(values), copied(keys), copied(times_ms), copied(headers))
     size = check(records)
     check_producer(producer, first_sequence)
     if producer is not None and first_sequence is not None:

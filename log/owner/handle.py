@@ -24,7 +24,7 @@ from quire.log.core.edits import Me
 from quire.log.core.streams.producers import check_producer
 from quire.log.core.streams.rates import Rate
 from quire.log.core.values import Counts, Segment
-from quire.log.owner.appending.appends import Appended, Batch, Call, Position, check, cut, drop_failed, gather
+from quire.log.owner.appending.appends import Appended, Batch, Call, Position, check, copied, cut, drop_failed, gather
 from quire.log.owner.appending.encoder import Encoder, Hook, Placed
 from quire.log.owner.appending.preparing import prepare, timed
 from quire.log.owner.appending.producing import Load, Producing, nobody
@@ -176,7 +176,8 @@ class Owner:
         taken = list(values)
         if not taken:
             return succeed(Appended(range(0), []))
-        return self._append(False, producer, first_sequence, taken, keys, times_ms, headers, atomic=atomic)
+        columns = taken, copied(keys), copied(times_ms), copied(headers)
+        return self._append(False, producer, first_sequence, *columns, atomic=atomic)
 
     def _append(
         self, one: bool, producer: str | None, sequence: int | None, *columns: Any, atomic: bool = False

@@ -19,7 +19,7 @@ from quire.client.api import Client, Writer
 from quire.conf.log import LogOptions, LogSettings
 from quire.log.core.batch import Headers, Records
 from quire.log.core.publishing import IntentName, Part, PartLedger, Txn
-from quire.log.owner.appending.appends import check, cut
+from quire.log.owner.appending.appends import check, copied, cut
 from quire.log.owner.appending.encoder import Encoder
 from quire.log.publish.txns import Txns
 from quire.log.store.ledgers import LogLedgers, Tags
@@ -76,7 +76,7 @@ class PartWriter:
         """Durable when it returns: how many records the part has.  `LogFenced` when its run is over."""
         if self._closed:
             raise ValueError("this part was closed")
-        records = Records(list(values), keys, times_ms, headers)
+        records = Records(list(values), copied(keys), copied(times_ms), copied(headers))
         check(records)
         under_way: deque[Deferred[Any]] = deque()
         try:

@@ -7,9 +7,9 @@ Does not know: when something is sent, what becomes of it.
 
 import operator
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from twisted.internet.defer import Deferred
 
@@ -33,6 +33,7 @@ from quire.protocol.log_errors import AppendUnknown
 RECORDS_PER_ENTRY_MAX = 8192
 NOWHERE = Placed(-1, [], 0)  # not encoded yet
 VALUE_BYTES_MAX = BODY_BYTES_MAX - (1 << 20)
+T = TypeVar("T")
 
 
 class Position(NamedTuple):
@@ -117,6 +118,11 @@ class Batch(Item):
         for call, count in self.calls:
             call.stored(range(first + start, first + start + count), positions[start : start + count])
             start += count
+
+
+def copied(column: Iterable[T] | None) -> list[T] | None:
+    """A column in a list of its own: it is encoded later, and the caller may use its list again."""
+    return None if column is None else list(column)
 
 
 def check(records: Records) -> int:

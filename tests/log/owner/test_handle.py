@@ -386,3 +386,26 @@ def test_parts_fit_into_a_frame(tmp_path):
             assert await values(await logs.read("a"), 2) == [large, b"small"]
 
     run(story)
+
+
+def test_lists_that_are_used_again(tmp_path):
+    """What was appended is stored, whatever becomes of the caller's lists before that is encoded."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            owner = await logs.own("a")
+            values, keys, times, headers = [b"one"], [b"k1"], [1], [(("n", b"1"),)]
+            first = owner.append_many(values, keys=keys, times_ms=times, headers=headers)
+            values[0], keys[0], times[0], headers[0] = b"two", b"k2", 2, (("n", b"2"),)
+            await gatherResults([first, owner.append_many(values, keys=keys, times_ms=times, headers=headers)])
+            reader = await logs.read("a")
+            found = []
+            async for batch in reader.tail(60):
+                found += [(each.value, each.key, each.time_ms, each.headers) for each in batch.records()]
+                if len(found) == 2:
+                    break
+            assert found == [(b"one", b"k1", 1, (("n", b"1"),)), (b"two", b"k2", 2, (("n", b"2"),))]
+
+    run(story)
