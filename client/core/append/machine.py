@@ -284,7 +284,8 @@ class AppendMachine(Sending):
                 self._install(replica.index, bookie).standing = Standing.FRESH
                 replaced = True
         self.changes += replaced
-        self._seen = given.seen
+        if not self._watching:  # else the watch says it; and whom a choice did not see, or could not, may be there
+            self._seen = given.seen
         self._round = ()
         if self._ensemble.standing(Standing.FAILED):  # failed meanwhile: the change goes on
             self._change(effects)
@@ -349,10 +350,6 @@ class AppendMachine(Sending):
         out = self._ensemble.standing(Standing.OUT)
         if not out or self.deferred_sync:  # what it missed could not be made durable later (D15)
             return
-        fixed = self.limits.delay_change or self.limits.keep_ensemble or 0 <= self.limits.changes_max <= self.changes
-        if candidates - set(self.bookies) and not fixed:
-            self._change(effects)
-            return
         for replica in out:
             if (
                 replica.bookie in candidates
@@ -360,7 +357,12 @@ class AppendMachine(Sending):
                 back = self._install(replica.index, replica.bookie)
                 self._open(back, effects)
                 self._resend(back, effects)
-        self._follow_bookies(bool(self._ensemble.standing(Standing.OUT)), effects)
+        away = self._ensemble.standing(Standing.OUT)
+        fixed = self.limits.delay_change or self.limits.keep_ensemble or 0 <= self.limits.changes_max <= self.changes
+        if away and candidates - set(self.bookies) and not fixed:
+            self._change(effects)
+            return
+        self._follow_bookies(bool(away), effects)
 
     def _keep_ensemble(self, given: KeepEnsemble, effects: list[Effect]) -> None:
         self.limits = replace(self.limits, keep_ensemble=given.on)

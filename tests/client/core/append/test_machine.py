@@ -361,6 +361,44 @@ def test_d17_a_bookie_that_stays_registered_is_tried_again_ever_less_often():
     assert story.alarms[Alarm.RETRY] == 5_000, "it worked for a while"
 
 
+def test_d17_a_bookie_that_no_policy_takes_keeps_none_from_coming_back():
+    """
+    A spare is writable that may not be taken, on a machine that has a copy, say.  One that is out and was registered
+    all the time is tried again all the same, and the ensemble is changed for those that are away.
+    """
+    here = ("b0", "b2", "b3", "b4", "spare")
+    story = Story((5, 5, 3))
+    story.append(1)
+    story.lose(0)
+    story.lose(1)
+    story.changed(shortage="no other host", seen=here)
+    story.changed(shortage="no other host", seen=here)
+    assert story.machine.out == ("b0", "b1")
+    story.give(AlarmFired(Alarm.RETRY))
+    assert story.machine.out == ("b1",)
+    assert story.sent[story.channel(0)] == [0]
+    assert [store.failed for store in story.stores[2:]] == [((1, "b1"),)]
+
+
+def test_d17_a_choice_without_an_answer_does_not_hide_who_is_registered():
+    """
+    The store was away when the second bookie failed.  The lists that are watched are what they were, so no change of
+    them says that both are still there: both are tried again.
+    """
+    here = ("b0", "b1", "b2", "b3", "b4")
+    story = Story((5, 5, 3))
+    story.append(1)
+    story.lose(0)
+    story.changed(shortage="no spare", seen=here)
+    story.give(BookiesSeen(frozenset(here)))
+    story.lose(1)
+    story.changed(shortage="no spare could be looked up", seen=())
+    assert story.machine.out == ("b0", "b1")
+    story.give(AlarmFired(Alarm.RETRY))
+    assert story.machine.out == ()
+    assert story.sent[story.channel(0)] == story.sent[story.channel(1)] == [0]
+
+
 def test_d12_s30_too_few_spares_is_an_end_and_no_hang():
     """S30: E = WQ = AQ = 4, two spares, three bookies fail."""
     story = Story((4, 4, 4))
