@@ -153,8 +153,9 @@ class BookiePool:
         answer: Deferred[BatchAnswer] = Deferred() if fence else self._counted(bookie)
 
         def over(link: Link) -> None:
-            if isinstance(link, LinkV2):
-                link.batch_read(BatchRead(ledger, first, 0, count_max, bytes_max, fence, fence_key, priority), answer)
+            if isinstance(link, LinkV2):  # one frame, and a larger one than is taken here would end the connection
+                most = min(bytes_max, self._options.frame_bytes_max)
+                link.batch_read(BatchRead(ledger, first, 0, count_max, most, fence, fence_key, priority), answer)
             elif isinstance(link, LinkV3):
                 link.read_run(ledger, first, count_max, bytes_max, answer, fence_key, priority)
 

@@ -54,6 +54,21 @@ def test_reads_are_pending_until_they_are_answered():
     assert pool.pending(BOOKIE) == 0
 
 
+def test_a_batch_read_asks_for_no_more_than_a_frame_holds():
+    """
+    Bookies with larger frames would send a larger one, which ends the connection, and with it the adds on it.  Over V3
+    each entry has a frame of its own.
+    """
+    net = Net()
+    pool = make_pool(net, frame_bytes_max=65_536)
+    pool.batch_read(BOOKIE, 1, 0, 100, 1 << 20)
+    pool.batch_read(BOOKIE, 1, 0, 100, 1 << 20, fence_key=KEY)
+    pool.batch_read(BOOKIE, 1, 0, 100, 1000)
+    assert [request.bytes_max for request in net.accept().requests()] == [65_536, 65_536, 1000]
+    pool.read_run(BOOKIE, 1, 0, 100, 1 << 20)
+    assert len(net.accept().requests()) == 100
+
+
 def test_recovery_never_travels_over_v2():
     """A fencing read carries flag, key and priority, and goes over V3; so do recovery adds and deferred sync."""
     net = Net()
