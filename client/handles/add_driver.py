@@ -51,7 +51,9 @@ class ChannelReports:
 
     __slots__ = ("_bookie", "_failed", "_feed", "_number")
 
-    def __init__(self, number: int, bookie: str, feed: Callable[[Any], None], failed: Callable[[str], None]) -> None:
+    def __init__(
+        self, number: int, bookie: str, feed: Callable[[Any], None], failed: Callable[[str, int], None]
+    ) -> None:
         self._number = number
         self._bookie = bookie
         self._feed = feed
@@ -62,19 +64,19 @@ class ChannelReports:
             self._feed(Acked(self._number, first, count))
         else:
             if code not in LEDGER_CODES:
-                self._failed(self._bookie)
+                self._failed(self._bookie, code)
             self._feed(AddRefused(self._number, first, count, code))
 
     def failed(self, channel: AddChannel, code: int, reason: str, /) -> None:
         if code != ClientClosed.code:
-            self._failed(self._bookie)
+            self._failed(self._bookie, code)
         self._feed(ChannelLost(self._number, code, reason))
 
 
 class AddDriver:
     """
     Feeds a machine and performs its effects.  `perform`: the owner's part of them by type; `poisoned` is called once,
-    when the machine failed; `failed` with each bookie that did; `after` whenever a round of effects is done.
+    when the machine failed; `failed` with each bookie that did, and how; `after` whenever a round of effects is done.
     """
 
     def __init__(
@@ -85,7 +87,7 @@ class AddDriver:
         machine: Machine,
         perform: dict[type, Callable[[Any], None]],
         poisoned: Callable[[str], None],
-        failed: Callable[[str], None],
+        failed: Callable[[str, int], None],
         secure: bool,
         after: Callable[[], None] = lambda: None,
     ) -> None:

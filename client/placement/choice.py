@@ -22,7 +22,7 @@ from quire.client.placement.weights import Weights
 from quire.metadata.clock import Clock
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import BookieList, MetadataStore
-from quire.protocol.errors import MetaStore, NotEnoughBookies
+from quire.protocol.errors import BookieHandleNotAvailable, MetaStore, NotEnoughBookies
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -67,9 +67,10 @@ class BookieChoice:
         self._weights = weights
         self._hosts = hosts
 
-    def suspect(self, bookie: str) -> None:
-        """It failed just now."""
+    def suspect(self, bookie: str, code: int = BookieHandleNotAvailable.code) -> None:
+        """It failed just now, with this code."""
         self._health.failed(bookie)
+        self._health.answered(bookie, code)
 
     def suspects(self, registered: Collection[str]) -> list[str]:
         """

@@ -85,7 +85,7 @@ class Scene:
         self.pool = Pool()
         self.machine = Scripted(**answers)
         self.events: list[str] = []
-        self.failed: list[str] = []
+        self.failed: list[tuple[str, int]] = []
         self.poisoned: list[str] = []
         self.on_note: Any = lambda note: None
         self.driver = AddDriver(
@@ -95,7 +95,7 @@ class Scene:
             self.machine,
             {Note: self.note},
             self.poisoned.append,
-            self.failed.append,
+            lambda bookie, code: self.failed.append((bookie, code)),
             secure,
             lambda: self.events.append("done"),
         )
@@ -167,9 +167,9 @@ def test_reports_are_inputs_under_the_channel_s_number():
     assert scene.failed == [], "what the ledger's own state causes is no bookie's failure"
     sinks[0].acked(None, 6, 1, NO_ROOM)
     sinks[1].failed(None, LOST, "refused")
-    assert scene.failed == ["b0", "b1"]
+    assert scene.failed == [("b0", NO_ROOM), ("b1", LOST)]
     sinks[2].failed(None, ClientClosed.code, "closed")
-    assert scene.failed == ["b0", "b1"], "that the client is closed is no failure of the bookie"
+    assert scene.failed == [("b0", NO_ROOM), ("b1", LOST)], "that the client is closed is no failure of the bookie"
     assert scene.machine.given[1:] == [
         Acked(5, 3, 2),
         AddRefused(5, 5, 1, FENCED),

@@ -199,6 +199,19 @@ def test_a_bookie_with_many_errors_gets_no_new_ledgers():
             assert "b0" not in writer.metadata.last_fragment.bookies
 
 
+def test_a_bookie_that_refuses_appends_gets_no_new_ledgers():
+    """What it answers to adds counts as well as what it answers to reads."""
+    cluster = FakeCluster(4)
+    client = cluster.client(quarantine=True, quarantine_errors=2, failure_memory_ms=0)
+    cluster.judge = lambda request: ERROR if request.op == "add" and request.bookie == "b0" else "pass"
+    for _ in range(20):
+        writer = cluster.succeed(client.create_ledger())
+        cluster.succeed(writer.append(b"x"))
+    assert client.health.quarantined() == ["b0"]
+    for _ in range(10):
+        assert "b0" not in cluster.succeed(client.create_ledger()).metadata.last_fragment.bookies
+
+
 def test_among_equals_the_less_crowded_comes_first():
     """In steps of `many`; below the first step nothing changes, and slow ones are counted one by one."""
     clock = Clock()
