@@ -44,6 +44,7 @@ from quire.protocol.messages import (
 WRITE_LAC = 6  # operation numbers, which StatusReply carries
 FORCE = 10
 RUN_ENTRIES_MAX = 500  # reads in one emulated batch read
+RUN_ENTRIES_FIRST = 8  # of them before the size of any of them is known
 ASSUMED_ENTRY_BYTES = 8192  # until a connection has seen an entry
 ADD_ENVELOPE_BYTES = 128  # more than an add's frame has around the entry body
 
@@ -105,14 +106,27 @@ class One(PendingRequest[Any]):
 
 
 class ReadRun(PendingRequest[BatchAnswer]):
-    """Reads of consecutive entries that answer as one: up to the first that failed, within a number of bytes."""
+    """
+    Reads of consecutive entries that answer as one: up to the first that failed, within a number of bytes.  A few are
+    asked for at first, and `ask(first, stop)` is called with the rest as far as it probably fits, by the size of what
+    came.
+    """
 
-    __slots__ = ("_bodies", "_bytes_max", "_code", "_stop", "left")
+    __slots__ = ("_ask", "_bodies", "_bytes_max", "_code", "_more", "_stop", "left")
 
-    def __init__(self, deferred: Deferred[BatchAnswer], deadline: float, count: int, bytes_max: int) -> None:
+    def __init__(
+        self,
+        deferred: Deferred[BatchAnswer],
+        deadline: float,
+        count: int,
+        bytes_max: int,
+        ask: Callable[[int, int], None],
+    ) -> None:
         super().__init__(deferred, deadline, _no_bodies)
-        self.left = count
-        self._bodies: list[bytes | None] = [None] * count
+        self.left = min(count, RUN_ENTRIES_FIRST)
+        self._ask = ask
+        self._more = count - self.left  # how many may be asked for besides
+        self._bodies: list[bytes | None] = [None] * self.left
         self._stop = count  # the first that failed, so far
         self._code = OK
         self._bytes_max = bytes_max
@@ -127,6 +141,13 @@ class ReadRun(PendingRequest[BatchAnswer]):
         if (code or not reply.body) and index < self._stop:
             self._stop = index
             self._code = code or ReadFailed.code
+        more, self._more = self._more, 0
+        if more and reply.body and not code:
+            asked = len(self._bodies)
+            more = max(0, min(more, self._bytes_max // len(reply.body) - asked))
+            self.left += more
+            self._bodies += [None] * more
+            self._ask(asked, asked + more)
 
     @property
     def answer(self) -> BatchAnswer:
@@ -220,16 +241,22 @@ class LinkV3(Link):
         priority: int = 0,
     ) -> None:
         """
-        Single reads of entries from `first` on, in one write: as many as probably fit into `bytes_max`, at most
+        Single reads of entries from `first` on, in one write or two: as many as probably fit into `bytes_max`, at most
         `count_max` (<= 0: no limit).  Like a batch read it answers with at least one entry or an error.
         """
         count = max(1, min(bytes_max // self._entry_bytes, RUN_ENTRIES_MAX))
         if count_max > 0:
             count = min(count, count_max)
-        txn = self._number(count, ReadRun(deferred, self.deadline(), count, bytes_max))
         fence = fence_key is not None
-        reads = [Read(ledger, first + i, fence, fence_key, priority, txn + i, 3) for i in range(count)]
-        self.write(b"".join(map(v3.pack_request, reads)))
+
+        def ask(start: int, stop: int) -> None:
+            reads = [Read(ledger, first + i, fence, fence_key, priority, txn + i, 3) for i in range(start, stop)]
+            if reads:
+                self.write(b"".join(map(v3.pack_request, reads)))
+
+        run = ReadRun(deferred, self.deadline(), count, bytes_max, ask)
+        txn = self._number(count, run)
+        ask(0, run.left)
 
     def _number(self, count: int, run: One | ReadRun | AddsRun) -> int:
         txn = self._packing.take(count)

@@ -5,8 +5,9 @@ that fit no frame.
 
 import pytest
 
-from quire.client.connections.link_v3 import RUN_ENTRIES_MAX, LinkV3
+from quire.client.connections.link_v3 import RUN_ENTRIES_FIRST, RUN_ENTRIES_MAX, LinkV3
 from quire.protocol import availability, v3
+from quire.protocol.digest import entry_id
 from quire.protocol.errors import Status
 from quire.protocol.messages import (
     AddRun,
@@ -188,6 +189,39 @@ def test_a_batch_read_over_v3_learns_how_large_entries_are():
         peer.answer(request, ReadReply(Status.EOK, 1, request.entry, large, txn=request.txn))
     assert len(result(many).bodies) == 4
     assert RUN_ENTRIES_MAX <= 1000
+
+
+@pytest.mark.parametrize(
+    ("payload_bytes", "asked", "brought"), [(500_000, 8, 2), (200_000, 8, 5), (50_000, 20, 20), (1000, 128, 128)]
+)
+def test_a_batch_read_over_v3_asks_for_few_before_it_knows_how_large_they_are(payload_bytes, asked, brought):
+    """What comes is not much more than was asked for, also of the first entries that a connection sees."""
+    net = Net()
+    pool = make_pool(net, protocol="v3")
+    read = pool.batch_read(BOOKIE, 1, 0, 0, 1 << 20)
+    peer = net.accept()
+    requests = peer.requests()
+    assert len(requests) == RUN_ENTRIES_FIRST
+    for request in requests:  # it grows
+        found = body(1, request.entry, bytes(payload_bytes))
+        peer.answer(request, ReadReply(Status.EOK, 1, request.entry, found, txn=request.txn))
+        requests += peer.requests()
+    assert [request.entry for request in requests] == list(range(asked))
+    assert [entry_id(each) for each in result(read).bodies] == list(range(brought))
+
+
+def test_a_batch_read_over_v3_that_begins_with_a_failure_asks_for_no_more():
+    """It is a prefix, of which that is the end."""
+    net = Net()
+    pool = make_pool(net, protocol="v3")
+    read = pool.batch_read(BOOKIE, 1, 0, 100, 1 << 20)
+    peer = net.accept()
+    requests = peer.requests()
+    peer.refuse(requests.pop(3), Status.ENOENTRY)
+    for request in requests:
+        peer.answer(request, ReadReply(Status.EOK, 1, request.entry, body(1, request.entry), txn=request.txn))
+    assert peer.requests() == []
+    assert result(read).bodies == [body(1, entry) for entry in range(3)]
 
 
 def test_bare_refusals_reach_their_requests():
