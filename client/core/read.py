@@ -26,6 +26,7 @@ from quire.protocol.errors import OK, BookieHandleNotAvailable, DigestMatch, Sec
 
 ENTRY_BYTES_GUESS = 1024  # before anything was read
 SMALL_PIECES_MAX = 64  # pieces under way when a piece is an entry or a stripe
+SMALL_PIECES_FIRST = 8  # of them before anything was read: a single entry may fill a frame
 
 Ranks = Mapping[str, tuple[float, ...]]  # by bookie
 
@@ -261,9 +262,8 @@ class RangeRead:
     def _ask_on(self, effects: list[Effect]) -> None:
         ahead = self.limits.pieces
         if self.quorums.striped or not self.batch:
-            ahead = max(
-                ahead, min(SMALL_PIECES_MAX, self.limits.entries_max, int(self.limits.bytes_max // self._entry_bytes))
-            )
+            most = SMALL_PIECES_FIRST if self._body is None else SMALL_PIECES_MAX
+            ahead = max(ahead, min(most, self.limits.entries_max, int(self.limits.bytes_max // self._entry_bytes)))
         while self.state is ReadState.READING and self._next <= self.last and len(self._pieces) + self._untaken < ahead:
             piece = self._cut()
             self._pieces.append(piece)

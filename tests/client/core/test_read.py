@@ -7,6 +7,8 @@ import pytest
 
 from quire.client.core.quorum import Quorums
 from quire.client.core.read import (
+    SMALL_PIECES_FIRST,
+    SMALL_PIECES_MAX,
     Answered,
     Ask,
     Begin,
@@ -239,6 +241,20 @@ def test_large_entries_make_short_pieces():
     reading.handle(Answered(ask.ask, 0, [body(entry, bytes(9964)) for entry in range(ask.count)]))
     (ask,) = asks(reading.handle(Taken()))
     assert ask.count == 10
+
+
+@pytest.mark.parametrize("striped", [True, False])
+def test_few_small_pieces_are_asked_for_before_entries_are_known_to_be_small(striped):
+    """Each may be as large as a frame; once one came as many are under way as fit into what is read ahead."""
+    reading = machine(0, 999, shape=(3, 2, 2) if striped else (3, 3, 2), batch=striped, bytes_max=1 << 20)
+    first = asks(reading.handle(Begin()))
+    assert len(first) == SMALL_PIECES_FIRST
+    more = asks(reading.handle(Answered(first[0].ask, 0, [body(entry) for entry in range(first[0].count)])))
+    assert len(first) - 1 + len(more) == SMALL_PIECES_MAX - 1, "one waits for the consumer"
+    large = machine(0, 999, shape=(3, 2, 2) if striped else (3, 3, 2), batch=striped, bytes_max=1 << 20)
+    (one, *_others) = asks(large.handle(Begin()))
+    found = [body(entry, bytes(1 << 19)) for entry in range(one.count)]
+    assert asks(large.handle(Answered(one.ask, 0, found))) == []
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 3, 2), (3, 2, 2), (4, 2, 2), (5, 3, 2)])
