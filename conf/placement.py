@@ -179,6 +179,19 @@ class PlacementOptions(BaseModel):
         """BookKeeper and Pulsar name Java classes."""
         return CLASSES.get(value.rpartition(".")[2], value) if isinstance(value, str) else value
 
+    @field_validator("local_place")
+    @classmethod
+    def _as_places_are(cls, value: str) -> str:
+        """Where places come from the slash before one may be missing, too."""
+        place = value.strip("/ ")
+        return f"/{place}" if place else ""
+
+    @field_validator("regions")
+    @classmethod
+    def _without_blanks(cls, value: str) -> str:
+        """No region has blanks around its name, or nothing but them."""
+        return ";".join(filter(None, map(str.strip, value.split(";"))))
+
     @model_validator(mode="after")
     def _topology_has_its_file(self) -> Self:
         if self.topology == "file" and not self.topology_file:

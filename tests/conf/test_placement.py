@@ -27,6 +27,20 @@ def test_placement_by_bookkeeper_s_names():
         from_text("reppDnsResolverClass=file")
 
 
+@pytest.mark.parametrize("written", ["/eu/r1", "eu/r1", "/eu/r1/", "eu/r1 "])
+def test_our_own_place_is_written_as_bookies_places_are(written):
+    """The slash before it may be missing, as in a file of places; otherwise no bookie would ever be near."""
+    assert ClientOptions(local_place=written).local_place == "/eu/r1"
+    assert from_text(f"localPlace={written}").local_place == "/eu/r1"
+
+
+def test_no_place_and_no_region_is_none():
+    """Blanks around names, and nothing between two semicolons, name nothing."""
+    assert ClientOptions().local_place == ClientOptions(local_place=" / ").local_place == ""
+    assert from_text("reppRegionsToWrite=eu; us ;; ap;").regions == "eu;us;ap"
+    assert ClientOptions(regions=" ; ").regions == ""
+
+
 def test_they_can_be_used_without_the_rest_of_a_client():
     """A client's options are placement options, with the same defaults."""
     assert isinstance(ClientOptions(), PlacementOptions)
