@@ -5,7 +5,8 @@ Knows: when a poll is answered at once, what wakes one, and what it is answered.
 Does not know: connections beyond `Peer`, how a ledger's LAC comes about.
 
 A poll holds one timer; all polls of a ledger share one watcher.  Both go when the poll is answered or its connection
-ends.
+ends.  One add may wake thousands: those of them that find the turn of the reactor full are answered without the entry,
+which each reads by itself then.
 Safety: a poll is answered once.  Nothing but the end of its connection leaves it unanswered.
 """
 
@@ -173,8 +174,8 @@ class LongPolls:
         """The LAC, with the entry behind the one that the reader knows of where it is here."""
         assert request.previous_lac is not None
         advanced = lac > request.previous_lac
-        # the LAC alone will do: nothing is read for a peer that does not take answers
-        if advanced and (peer.choked or not self._reads.room(peer)):
+        # the LAC alone will do: nothing is read for a peer that does not take answers, nor in a turn with many of them
+        if advanced and (peer.choked or self._reads.turn_is_full or not self._reads.room(peer)):
             peer.send(wire.answer(request, ReadReply(Status.EOK, request.ledger, NO_ENTRY, None, lac)))
             return None
         entry = request.previous_lac + 1 if advanced else LAST_ENTRY
@@ -184,12 +185,13 @@ class LongPolls:
                 self._reads.refuse(peer, request, body)
                 return
             reply = ReadReply(Status.EOK, request.ledger, NO_ENTRY, None, lac)
-            if advanced and isinstance(body, bytes) and not peer.choked:
+            if advanced and isinstance(body, bytes) and not (peer.choked or self._reads.turn_is_full):
                 reply.entry, reply.body = entry, body
                 reply.lac_time_ms = None if moved_at is None else int(moved_at * 1000)
             data = wire.answer(request, reply)
             if reply.body is not None:
                 peer.answer_bytes = len(data)
+                self._reads.count(len(data))
                 if not peer.settled:
                     peer.settle()
             self._reads.send(peer, data)

@@ -140,14 +140,23 @@ class Reads:
             return 0
         data = wire.answer(request, reply)
         if len(data) > LARGE_BYTES:
-            if not self._turn_bytes:
-                self._clock.callLater(0, self._next_turn)
-            self._turn_bytes += len(data)
+            self.count(len(data))
         peer.answer_bytes = len(data)
         if not peer.settled and reply.status is Status.EOK:
             peer.settle()
         self.send(peer, data)
         return len(data)
+
+    @property
+    def turn_is_full(self) -> bool:
+        """Whether this turn of the reactor has answered as much as one may."""
+        return self._turn_bytes >= TURN_BYTES_MAX
+
+    def count(self, size: int) -> None:
+        """So much was put together in this turn of the reactor."""
+        if not self._turn_bytes:
+            self._clock.callLater(0, self._next_turn)
+        self._turn_bytes += size
 
     def send(self, peer: Peer, data: bytes) -> None:
         """At once, when it is all that the connection waits for: others that come in this turn would be one write."""
@@ -201,7 +210,7 @@ class Reads:
         if isinstance(found, Status):
             self.refuse(peer, request, found)
             return None
-        if self._turn_bytes >= TURN_BYTES_MAX:
+        if self.turn_is_full:
             return self._later(lambda: self._found(peer, request, found))
 
         def with_lac(lac: int | None) -> None:
@@ -227,7 +236,7 @@ class Reads:
         if isinstance(found, Status):
             self.refuse(peer, request, found)
             return None
-        if self._turn_bytes >= TURN_BYTES_MAX:
+        if self.turn_is_full:
             return self._later(lambda: self._found_batch(peer, request, found))
         size = self.answer(
             peer, request, BatchReply(Status.EOK, request.ledger, request.first, request.request_id, found)
@@ -240,10 +249,12 @@ class Reads:
     def _lac(self, peer: Peer, request: ReadLac) -> Deferred[None] | None:
         return then(self.storage.read(request.ledger, LAST_ENTRY), lambda last: self._found_lac(peer, request, last))
 
-    def _found_lac(self, peer: Peer, request: ReadLac, last: bytes | Status) -> None:
+    def _found_lac(self, peer: Peer, request: ReadLac, last: bytes | Status) -> Deferred[None] | None:
         """
         Each part that is there.  A ledger that may have lost entries, or can't be read, never says that there are none.
         """
+        if self.turn_is_full:
+            return self._later(lambda: self._found_lac(peer, request, last))
         lac_body = self.storage.explicit_lac(request.ledger)
         if isinstance(last, bytes):
             reply = LacReply(Status.EOK, request.ledger, request.txn, lac_body, last)
@@ -252,12 +263,16 @@ class Reads:
         else:
             reply = LacReply(Status.ENOENTRY if lac_body is None else Status.EOK, request.ledger, request.txn, lac_body)
         self.answer(peer, request, reply)
+        return None
 
     def _list(self, peer: Peer, request: ListEntries) -> Deferred[None] | None:
         return then(self.storage.entries(request.ledger), lambda found: self._found_list(peer, request, found))
 
-    def _found_list(self, peer: Peer, request: ListEntries, found: bytes | Status) -> None:
+    def _found_list(self, peer: Peer, request: ListEntries, found: bytes | Status) -> Deferred[None] | None:
         if isinstance(found, Status):
             self.refuse(peer, request, found)
-        else:
-            self.answer(peer, request, ListReply(Status.EOK, request.ledger, request.txn, found))
+            return None
+        if self.turn_is_full:
+            return self._later(lambda: self._found_list(peer, request, found))
+        self.answer(peer, request, ListReply(Status.EOK, request.ledger, request.txn, found))
+        return None

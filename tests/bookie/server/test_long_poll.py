@@ -56,6 +56,7 @@ def test_a_poll_is_woken_by_an_add(monkeypatch: pytest.MonkeyPatch) -> None:
     scene.connect().send(adds(b"2", first=2))
     moved = 1_700_000_000_250
     assert client.replies() == [ReadReply(S.EOK, LEDGER, 1, body(scene, 1), 1, moved, 1)]
+    scene.clock.advance(0)
     assert len(scene.clock.getDelayedCalls()) == timers, "its timer is gone"
 
 
@@ -217,3 +218,19 @@ def test_a_wait_is_bounded() -> None:
     client.send(poll(1, 0, timeout_ms=1 << 60))
     scene.clock.advance(60)
     assert len(client.replies()) == 1
+
+
+def test_one_add_makes_no_more_than_some_megabytes_of_answers() -> None:
+    """
+    Of the polls that it wakes in a turn those beyond get the LAC alone, at once, and read the entry by themselves: else
+    a bookie would hold the entry as often as it has polls.
+    """
+    scene, _ = scene_with(2)
+    clients = [scene.connect().send(poll(1, 1)) for _ in range(40)]
+    scene.connect().send(adds(bytes(1 << 20), first=2)).send(adds(b"3", first=3))
+    found = [client.ask(b"") for client in clients]
+    assert [reply.lac for reply in found if isinstance(reply, ReadReply)] == [2] * 40
+    entries = [reply.entry for reply in found if isinstance(reply, ReadReply)]
+    assert entries == [2] * 16 + [-1] * 24
+    scene.clock.advance(0)
+    assert clients[-1].ask(poll(2, 1)) == ReadReply(S.EOK, LEDGER, 2, body(scene, 2), 2, None, 2)

@@ -1,7 +1,8 @@
 """Reads: whose turn it is, batches, and that a failing disk is never "no such entry"."""
 
+from quire.protocol import v3
 from quire.protocol.errors import Status
-from quire.protocol.messages import AddAcks, BatchReply, ReadReply
+from quire.protocol.messages import AddAcks, BatchReply, ListEntries, ReadLac, ReadReply
 from tests.bookie.fakes.wires import KEY, LEDGER, WRONG, Scene, Wire, adds, batch_read, read, read3
 
 # SPDX-License-Identifier: Apache-2.0
@@ -138,6 +139,24 @@ def test_large_entries_of_one_turn_leave_in_several() -> None:
     assert sum(bool(client.wire.value()) for client in clients) == 4
     scene.clock.advance(0)
     assert [len(client.replies()) for client in clients] == [1] * 10
+
+
+def test_large_answers_about_a_ledger_leave_in_several() -> None:
+    """The last add confirmed comes with the last entry, and a list of entries may be as large as a frame."""
+    scene = Scene()
+    scene.connect().send(adds(bytes(5 << 20)))
+    clients = [scene.connect() for _ in range(10)]
+    for client in clients[:5]:
+        client.send(v3.pack_request(ReadLac(LEDGER, 1)))
+    scene.storage.entries = lambda _ledger: bytes(4 << 20)  # type: ignore[method-assign]
+    for client in clients[5:]:
+        client.send(v3.pack_request(ListEntries(LEDGER, 1)))
+    assert [bool(client.wire.value()) for client in clients] == [True] * 4 + [False] * 6
+    assert scene.service.reads.waiting == 6
+    scene.clock.advance(0)
+    scene.clock.advance(0)
+    assert [len(client.replies()) for client in clients] == [1] * 10
+    assert scene.service.reads.waiting == 0
 
 
 class TwoWays(Wire):
