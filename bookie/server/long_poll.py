@@ -49,7 +49,7 @@ class Waiters:
         self.watcher = watcher
         self.fenced = view.fenced
         self.explicit_lac = explicit_lac
-        self.polls: list[Poll] = []
+        self.polls: dict[Poll, None] = {}  # in the order in which they came
 
 
 class LongPolls:
@@ -62,7 +62,7 @@ class LongPolls:
         self._storage = reads.storage
         self._most = options.long_polls_max
         self._waiters: dict[int, Waiters] = {}
-        self._of_peer: dict[Peer, set[Poll]] = {}
+        self._of_peer: dict[Peer, dict[Poll, None]] = {}
 
     def add(self, peer: Peer, request: Read) -> None:
         """Answers a poll now or later."""
@@ -116,18 +116,18 @@ class LongPolls:
             request,
             self._clock.callLater(min(request.timeout_ms, WAIT_MS_MAX) / 1000, lambda: self._expired(poll)),
         )
-        waiters.polls.append(poll)
-        self._of_peer.setdefault(peer, set()).add(poll)
+        waiters.polls[poll] = None
+        self._of_peer.setdefault(peer, {})[poll] = None
         self.waiting += 1
 
     def _remove(self, poll: Poll) -> None:
         ledger = poll.request.ledger
         of_peer = self._of_peer[poll.peer]
-        of_peer.discard(poll)
+        del of_peer[poll]
         if not of_peer:
             del self._of_peer[poll.peer]
         waiters = self._waiters[ledger]
-        waiters.polls.remove(poll)
+        del waiters.polls[poll]
         self.waiting -= 1
         if poll.timer.active():
             poll.timer.cancel()

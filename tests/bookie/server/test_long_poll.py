@@ -2,6 +2,7 @@
 
 import pytest
 
+from quire.bookie.server.long_poll import Poll
 from quire.protocol import v3
 from quire.protocol.errors import Status
 from quire.protocol.messages import LAST_ENTRY, ReadReply, WriteLac
@@ -234,3 +235,23 @@ def test_one_add_makes_no_more_than_some_megabytes_of_answers() -> None:
     assert entries == [2] * 16 + [-1] * 24
     scene.clock.advance(0)
     assert clients[-1].ask(poll(2, 1)) == ReadReply(S.EOK, LEDGER, 2, body(scene, 2), 2, None, 2)
+
+
+def test_a_connection_with_thousands_of_polls_of_a_ledger_ends_in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of its polls is looked for among the others."""
+    compared = 0
+
+    class Watched(Poll):
+        __hash__ = object.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return self is other
+
+    monkeypatch.setattr("quire.bookie.server.long_poll.Poll", Watched)
+    scene, client = scene_with(2)
+    client.send(b"".join(poll(txn, 0) for txn in range(1, 1001)))
+    client.lose()
+    assert (scene.service.long_polls.waiting, scene.storage.kept[LEDGER].watchers) == (0, [])
+    assert compared <= 1000, "of two whose hashes are the same"
