@@ -27,6 +27,7 @@ from quire.security.watched import warn_of_readers
 # SPDX-License-Identifier: Apache-2.0
 
 VERSIONS = {"TLSv1.2": SSL.TLS1_2_VERSION, "TLSv1.3": SSL.TLS1_3_VERSION}
+BEGIN, END = b"-----BEGIN ", re.compile(rb"-----END [^\r\n]+?-----")  # of each part of a PEM file
 REVOCATION_LIST = re.compile(rb"-----BEGIN X509 CRL-----.+?-----END X509 CRL-----", re.DOTALL)
 SUBJECT_MAX = 200  # characters
 OF_TLS_1_3 = re.compile(r"TLS_(?:AES|CHACHA20)_")  # the rest of the names are of TLS 1.2
@@ -178,6 +179,10 @@ def _named(options: TlsOptions, field: str) -> str:
 
 def _parsed(path: str, key: str, parse: Callable[[bytes], T]) -> T:
     data = _read(path, key)
+    if data.count(BEGIN) > len(END.findall(data)):  # a library would take those before it, and say nothing
+        raise ConfigurationError(
+            f"{path} ({key}) can't be used: it is not whole, for a part of it has no end; copy it again"
+        )
     with _usable(path, key, "its password is missing or wrong, or it" if key.endswith("KeyStore") else "it"):
         return parse(data)
 
