@@ -57,6 +57,9 @@ class Tls:
     def __init__(self, options: ZooKeeperOptions) -> None:
         self._options = options
         self.context()
+        secret = options.zk_tls_key_password_file or options.zk_tls_key
+        if secret is not None:
+            warn_of_readers(secret)
 
     def context(self) -> ssl.SSLContext:
         """As the files are now; `ConfigurationError`."""

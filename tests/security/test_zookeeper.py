@@ -60,6 +60,26 @@ def test_what_gives_a_password_away_is_logged(tmp_path: Path) -> None:
     assert any("without TLS" in line for line in lines)
 
 
+def test_a_key_that_everybody_can_read_is_logged(tmp_path: Path) -> None:
+    """Once, and not at each connection; of one with a password it is the file of that."""
+    authority = Authority(tmp_path)
+    pair = authority.issue("c")
+    key = Path(pair.key)
+    options = {"zk_tls_trust": authority.trust, "zk_tls_certificate": pair.certificate, "zk_tls_key": pair.key}
+    key.chmod(0o644)
+    with noted() as lines:
+        found = made(**options)
+        assert found.tls is not None
+        found.tls.context()
+    assert sum(f"chmod o-r {key}" in line for line in lines) == 1
+    encrypted(pair, KEY_PASSWORD)
+    key.chmod(0o644)
+    password = private(tmp_path / "password", KEY_PASSWORD.decode())
+    with noted() as lines:
+        made(**options, zk_tls_key_password_file=password)
+    assert not lines
+
+
 def test_a_certificate_is_checked_for_its_authority_and_its_name(tmp_path: Path) -> None:
     """Of the file's authorities alone: the machine's are not asked."""
     authority = Authority(tmp_path)
