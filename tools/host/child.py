@@ -13,11 +13,12 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from twisted.internet.defer import Deferred
-from twisted.internet.error import ProcessTerminated
+from twisted.internet.error import ProcessExitedAlready, ProcessTerminated
 from twisted.internet.protocol import ProcessProtocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -93,7 +94,8 @@ class Child:
             return
         if self._stopping is None:
             self._stopping = Deferred()
-            self._process.signalProcess("TERM")
+            with suppress(ProcessExitedAlready):  # just now, and its pipes are not at their end
+                self._process.signalProcess("TERM")
         over: Deferred[None] = Deferred()
         self._stopping.addCallback(over.callback)
         await over

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import Deferred
-from twisted.internet.error import ProcessDone, ProcessTerminated
+from twisted.internet.error import ProcessDone, ProcessExitedAlready, ProcessTerminated
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
@@ -21,8 +21,11 @@ class Transport:
     def __init__(self, number: int) -> None:
         self.pid = number
         self.signals: list[str] = []
+        self.reaped = False
 
     def signalProcess(self, name: str) -> None:
+        if self.reaped:
+            raise ProcessExitedAlready
         self.signals.append(name)
 
 
@@ -145,3 +148,17 @@ def test_a_child_takes_no_options_from_the_environment(monkeypatch: pytest.Monke
     found = environment()
     assert found["KEPT"] == "1"
     assert not {"BK_bookiePort", "NOTIFY_SOCKET"} & set(found)
+
+
+def test_a_stop_of_one_that_has_just_ended_waits_for_what_it_said() -> None:
+    """It was reaped, and its pipes are not at their end: a signal has nobody, and the others are waited for."""
+    machine = Machine()
+    child, ends = child_of(machine)
+    child.begin()
+    machine.begun[0][1].reaped = True
+    over: list[None] = []
+    Deferred.fromCoroutine(child.stop()).addCallback(over.append)
+    assert not over
+    machine.end(signal=9)
+    assert over == [None]
+    assert ends == []
