@@ -151,6 +151,12 @@ class Bookie:
             await self._undo()
             raise
         self.log.info("{bookie} serves at {host}:{port}", bookie=self.id, host=self.host, port=self.port)
+        if not self.options.asks_clients:
+            self.log.info(
+                "{bookie} asks no client who it is: whoever reaches its port may read, write and end every ledger "
+                "(docs/security.md)",
+                bookie=self.id,
+            )
 
     async def _identify(self, instance_id: str) -> tuple[Mapping[str, str], Sequence[str]]:
         """Its port, its id, its directories: those that it must do without, and why; those that it has lost."""

@@ -68,6 +68,12 @@ class RightsOptions(BookieAuthenticationOptions, BookieTlsOptions, RightsFileOpt
             raise ValueError("a role without a name")
         return value
 
+    @property
+    def asks_clients(self) -> bool:
+        """Whether each client has to say who it is."""
+        by_certificate = self.tls_client_certificates and self.tls_required is not False
+        return self.authentication is not None or self.rights_file is not None or by_certificate
+
     @model_validator(mode="after")
     def _known(self) -> Self:
         by_roles = self.authentication == "roles"

@@ -29,7 +29,8 @@ from quire.protocol.messages import BookieInfo, Force, ListEntries, ReadLac, Wri
 from tests.bookie.fakes.in_process import Raw, connect, http, new_store, options_in, running
 from tests.bookie.fakes.storage import FakeStorage, FakeUpkeep
 from tests.bookie.fakes.wires import DIGEST, KEY, LEDGER, adds, adds3, batch_read, read, read3, status
-from tests.bookie.server.test_listener import BAD
+from tests.bookie.server.test_listener import BAD, log_lines
+from tests.metadata.zk.guarded import private, section
 from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
@@ -257,6 +258,23 @@ def test_a_bookie_announces_the_machine_that_it_shares(tmp_path: Path) -> None:
         async with running(tmp_path, store, host_id="m1"):
             assert (await store.bookies()).writable["raw"].properties[HOST_PROPERTY] == "m1"
         await store.close()
+
+    run(story)
+
+
+def test_a_bookie_that_is_open_to_everybody_says_so(tmp_path: Path) -> None:
+    """At its start; one that asks clients who they are does not."""
+
+    async def story() -> None:
+        with log_lines() as lines:
+            async with running(tmp_path / "open"):
+                pass
+        assert any("raw asks no client who it is" in line for line in lines)
+        jaas = private(tmp_path / "jaas", section("Bookie", user_bookkeeper="secret"))
+        with log_lines() as lines:
+            async with running(tmp_path / "asking", authentication="sasl", jaas_file=jaas):
+                pass
+        assert not any("asks no client" in line for line in lines)
 
     run(story)
 

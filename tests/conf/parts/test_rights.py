@@ -42,6 +42,15 @@ def test_a_file_of_rights_needs_somebody_who_is_known(who: str) -> None:
     assert options(ClientOptions, parse("rightsFile=/rights\n", "bookie.conf"), READERS)[1] == []
 
 
+def test_whether_each_client_has_to_say_who_it_is() -> None:
+    """A certificate that is asked for over TLS alone is none where a client may do without TLS."""
+    optional = "tlsRequired=false\n"
+    for text in ("", MUTUAL.replace("tlsClientAuthentication=true\n", ""), MUTUAL + optional):
+        assert not bookie(text).asks_clients
+    for text in (MUTUAL, NAMES, MUTUAL + optional + "rightsFile=/rights\n", MUTUAL + ASKED + "authorizedRoles=A\n"):
+        assert bookie(text).asks_clients
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
