@@ -20,6 +20,7 @@ together are owed `answers_bytes_max`: what was read beyond that is dropped, and
 """
 
 import sys
+from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -31,7 +32,7 @@ from quire.bookie.server.complaints import Complaints
 from quire.bookie.server.contract import LedgerStorage, Peer, ReadRequest
 from quire.bookie.server.counters import ServiceCounters
 from quire.conf.bookie import BookieOptions
-from quire.metadata.clock import Clock, pause
+from quire.metadata.clock import Clock
 from quire.protocol import wire
 from quire.protocol.errors import Status
 from quire.protocol.messages import (
@@ -80,6 +81,7 @@ class Reads:
         self.storage = storage
         self._clock = clock
         self._turn_bytes = 0  # of large answers, in this turn of the reactor
+        self._put_off: deque[Deferred[None]] = deque()  # what it has no room for
         self.waiting = 0  # under way or in line, all connections
         self.owed_bytes = 0  # of answers that are not taken, all connections; the listener counts them
         self._tally = tally
@@ -165,10 +167,14 @@ class Reads:
 
     def _next_turn(self) -> None:
         self._turn_bytes = 0
+        while self._put_off and not self.turn_is_full:
+            self._put_off.popleft().callback(None)
 
     def _later(self, use: Callable[[], Deferred[None] | None]) -> Deferred[None]:
-        """Uses what was found when this turn, which has answered as much as one may, is over."""
-        return cast("Deferred[None]", pause(self._clock, 0).addCallback(lambda _over: use()))
+        """Uses what was found when this turn, which has answered as much as one may, is over, and there is room."""
+        turn: Deferred[None] = Deferred()
+        self._put_off.append(turn)
+        return turn.addCallback(lambda _over: use())
 
     def refuse(self, peer: Peer, request: ReadRequest, status: Status) -> None:
         self._tally.refusals += 1

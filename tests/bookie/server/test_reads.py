@@ -141,6 +141,21 @@ def test_large_entries_of_one_turn_leave_in_several() -> None:
     assert [len(client.replies()) for client in clients] == [1] * 10
 
 
+def test_reads_that_a_turn_has_no_room_for_are_looked_at_once() -> None:
+    """When there is room for them, in their order, and not in each turn until then."""
+    scene = Scene()
+    scene.connect().send(adds(bytes(5 << 20)))
+    clients = [scene.connect() for _ in range(40)]
+    timers = len(scene.clock.getDelayedCalls())
+    for client in clients:
+        client.send(read(0))
+    assert [bool(client.wire.value()) for client in clients] == [True] * 4 + [False] * 36
+    assert len(scene.clock.getDelayedCalls()) == timers + 1
+    scene.clock.advance(0)
+    assert [len(client.replies()) for client in clients] == [1] * 40
+    assert (scene.service.reads.waiting, len(scene.clock.getDelayedCalls())) == (0, timers)
+
+
 def test_large_answers_about_a_ledger_leave_in_several() -> None:
     """The last add confirmed comes with the last entry, and a list of entries may be as large as a frame."""
     scene = Scene()
