@@ -36,6 +36,7 @@ class JoinedIndex(RunIndex):
         self.apache = apache
         self._logs = logs
         self._latest: OrderedDict[int, Run] = OrderedDict()  # by ledger, the run of Apache's that was found last
+        self._replaced = 0  # times that rows were written which may hide a part of one
         self._ledgers_of: dict[int, frozenset[int]] = {}  # by log, those with records in it
 
     def on(self, rows: Rows) -> "JoinedIndex":
@@ -54,6 +55,7 @@ class JoinedIndex(RunIndex):
             return latest
         # A request for the entry right after the last run means sequential reading: return a long run, up to our own
         # rows.
+        replaced = self._replaced
         count = AHEAD_ENTRIES if latest is not None and entry == latest.last + 1 else 1
         if count > 1:
             count = min(count, next((own.first - entry for own in super().runs(ledger, entry)), count))
@@ -64,7 +66,7 @@ class JoinedIndex(RunIndex):
             if run is None:
                 raise
             return run
-        if run is not None:
+        if run is not None and replaced == self._replaced:
             self._latest[ledger] = run
             while len(self._latest) > LEDGERS_REMEMBERED:
                 self._latest.popitem(last=False)
@@ -90,6 +92,11 @@ class JoinedIndex(RunIndex):
     def ranges(self, ledger: int) -> Iterator[tuple[int, int]]:
         """(first, count) of what is indexed, ascending, some of it perhaps twice; Apache's logs are not read for it."""
         return merge(((run.first, run.count) for run in self.own_runs(ledger)), self.apache.ranges(ledger))
+
+    def replace(self, ledger: int, first: int, count: int, value: bytes) -> None:
+        super().replace(ledger, first, count, value)
+        self._replaced += 1
+        self._latest.pop(ledger, None)
 
     def delete_all(self, ledgers: Iterable[int], pause: Callable[[], None] = lambda: None) -> None:
         ledgers = list(ledgers)

@@ -207,8 +207,9 @@ class RunIndex:
         puts = []
         deletes = []
         with self._changing:
-            # nothing is written before the loop ends, and it ends at the first run behind: recovery fills in low ids
-            for run in self.runs(ledger, first):
+            # Nothing is written before the loop ends, and it ends at the first run behind: recovery fills in low ids.
+            # Of these rows only: what a subclass finds besides is hidden, not cut, and may be damaged.
+            for run in RunIndex.runs(self, ledger, first):
                 if run.first > last:
                     break
                 deletes.append(KEY.pack(ledger, run.first))

@@ -74,6 +74,40 @@ def test_a_log_is_in_use_until_nothing_in_it_is_needed(name: str, tmp_path: path
     index.close()
 
 
+@pytest.mark.parametrize("name", ["rocksdb", "sorted"])
+def test_an_entry_that_is_written_again_hides_a_run_of_theirs_that_was_just_read(
+    name: str, tmp_path: pathlib.Path
+) -> None:
+    """A batch read that begins before it does not give out the older form."""
+    index = opened(unpack(f"{name}_bookie0_stopped", tmp_path))
+    index.find(4, 98)
+    ahead = index.find(4, 99)
+    own(index, 4, 150, 1, 9)
+    before, again = index.find(4, 149), index.find(4, 150)
+    assert ahead is not None
+    assert ahead.last > 150
+    assert before is not None
+    assert (before.log, before.last) == (0, 149)
+    assert again is not None
+    assert again.log == 9
+    index.close()
+
+
+@pytest.mark.parametrize("name", ["rocksdb", "sorted"])
+def test_a_repair_of_what_theirs_names_and_no_log_has(name: str, tmp_path: pathlib.Path) -> None:
+    """What is copied here because the record is damaged, or its log is lost, can be flushed; the rest is an error."""
+    root = unpack(f"{name}_bookie0_stopped", tmp_path)
+    (root / "ledgers/current/0.log").unlink()
+    index = opened(root)
+    own(index, 4, 50, 20, 9)
+    run = index.find(4, 60)
+    assert run is not None
+    assert (run.log, run.first, run.last) == (9, 50, 69)
+    with pytest.raises(FileNotFoundError):
+        index.find(4, 70)
+    index.close()
+
+
 def test_ledgers_of_a_log_without_a_map(tmp_path: pathlib.Path) -> None:
     """From its records."""
     root = unpack("rocksdb_bookie0_stopped", tmp_path)
