@@ -80,6 +80,15 @@ def forget_restoring(files: Files, directories: Iterable[str]) -> None:
         files.unlink(current(directory, RESTORING))
 
 
+def ran_synced(files: Files, directory: str, default: bool) -> bool:
+    """
+    Whether the run that did not end cleanly in a directory synced its journal; `default`: there was none, or its note
+    does not say, as Apache's.
+    """
+    words = (files.read_file(current(directory, DIRTY)) or b"").split()
+    return words[-1] == SYNCED if words and words[-1] in (SYNCED, UNSYNCED) else default
+
+
 def unclean(files: Files, options: BookieOptions, boot: bytes, stale: Collection[str] = ()) -> bool:
     """
     Whether the last run may have lost what it acknowledged: it did not sync, did not end cleanly, and the machine was
@@ -88,14 +97,11 @@ def unclean(files: Files, options: BookieOptions, boot: bytes, stale: Collection
     in it or before it.
     """
     for directory in options.ledger_directories:
-        if directory in stale:
+        if directory in stale or ran_synced(files, directory, options.journal_sync_data):
             continue
         note = files.read_file(current(directory, DIRTY))
-        if note is not None:
-            words = note.split()
-            synced = words[-1] == SYNCED if words and words[-1] in (SYNCED, UNSYNCED) else options.journal_sync_data
-            if not synced and (words[:-1] != boot.split() or not boot):
-                return True
+        if note is not None and (note.split()[:-1] != boot.split() or not boot):
+            return True
     return False
 
 

@@ -173,7 +173,10 @@ class Opening:
             reasons = "; ".join(at_start.failed.values())
             raise StorageError(f"{reasons}: what an Apache bookie left is taken over as a whole or not at all")
         moving.begin(directories.usable)
-        behind = self._replay({path: marks[path] for path in at_start.usable if path not in directories.stale})
+        # What the last run was configured to do counts: damage in what was synced is no torn end.
+        sync = self._options.journal_sync_data
+        synced = all(at_start.each(lambda path: notes.ran_synced(self._files, path, sync)).values())
+        behind = self._replay({path: marks[path] for path in at_start.usable if path not in directories.stale}, synced)
         self._move_in(moving)
         if behind:
             self._checkpoints.make_now()
@@ -186,9 +189,10 @@ class Opening:
         self._directories.fail_configured(failed)
         self._checkpoints.notice_failed()
 
-    def _replay(self, marks: Mapping[str, list[Position] | None]) -> bool:
+    def _replay(self, marks: Mapping[str, list[Position] | None], synced: bool) -> bool:
         """
         Replays and opens all journals.  `marks`: of each directory that missed nothing its mark, if it has one.
+        `synced`: the last run synced what it wrote to them.
         True: what is written from now on would come before a mark, or before what it follows, though it is in no
         directory; a checkpoint must be made first.
         """
@@ -202,21 +206,23 @@ class Opening:
                 None if mark is None or number >= len(mark) else mark[number]
                 for mark in map(marks.get, self._options.ledger_directories)
             ]
-            end = self._open_journal(path, None if begins is None else begins[number], stored)
+            end = self._open_journal(path, None if begins is None else begins[number], stored, synced)
             ahead = ahead or any(position is not None and end < position for position in stored)
         # Ledgers have another journal than before when one was added, and a later replay would come to that of some
         # first.
         added = self._counters.replayed_groups > 0 and not all(journal.segments for journal in self._journals.all)
         return ahead or added
 
-    def _open_journal(self, path: str, mark: Position | None, stored: Sequence[Position | None]) -> Position:
+    def _open_journal(
+        self, path: str, mark: Position | None, stored: Sequence[Position | None], synced: bool
+    ) -> Position:
         """
         Replays and opens a journal; returns where it ends.  `stored`: up to where each ledger directory has what the
         journal holds of its ledgers; None: it may lack any of it.  Blocks before that are not applied: since then rows
         may have come to say what was never in the journal.
         """
         count = len(stored)
-        replay = Replay(self._files, current(path), mark, synced=self._options.journal_sync_data)
+        replay = Replay(self._files, current(path), mark, synced=synced)
         for data, offset, length in replay.groups():
             self._counters.replayed_groups += 1
             sequence = sequence_at(data, offset)

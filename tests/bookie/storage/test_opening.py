@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
+from quire.bookie.directory import notes
 from quire.bookie.directory.dead import DeadDirectory
 from quire.bookie.directory.directories import Directories
 from quire.bookie.files import StorageError
@@ -187,6 +188,29 @@ def test_what_is_written_behind_a_lost_journal_is_no_old_news() -> None:
     again.commit()
     last = Bookie(again.disk.killed(), ledgers=2)
     assert [last.read(ledger, 2) for ledger in (0, 1)] == [body_of(0, 2), body_of(1, 2)]
+
+
+@pytest.mark.parametrize("synced", [False, True])
+def test_how_the_last_run_wrote_its_journal_says_what_is_damage(synced: bool) -> None:
+    """
+    Not how this one will: what was synced and is damaged is not cut off by a start that does not sync, and what a power
+    loss left of a run that did not sync does not keep the bookie from a start that does.
+    """
+    bookie = Bookie(ledgers=2, journal_sync_data=synced)
+    notes.note_running(bookie.disk, bookie.options, b"boot")
+    for entry in range(4):
+        bookie.storage.add(run_of(1, entry), entry)
+        bookie.commit()
+    disk = bookie.disk.killed()
+    segment = disk.find(".qj")[0]
+    disk.flip(segment, bytes(disk.inodes[segment].data).find(body_of(1, 2)))
+    if synced:
+        with pytest.raises(StorageError, match="journal damage"):
+            Bookie(disk, ledgers=2, journal_sync_data=False)
+    else:
+        again = Bookie(disk, ledgers=2)
+        assert [again.read(1, entry) for entry in (1, 2, 3)] == [body_of(1, 1), Status.ENOENTRY, Status.ENOENTRY]
+        assert notes.unclean(disk, again.options, b"another boot")
 
 
 @pytest.mark.parametrize("marked", [False, True])
