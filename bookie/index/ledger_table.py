@@ -5,6 +5,7 @@ fence survives a move in either direction.
 Key: the ledger id, i64 big-endian.  Value: the protobuf message LedgerData (proto2), unset optional fields left out:
 
     1 exists bool required | 2 fenced bool required | 3 masterKey bytes required | 4 explicitLac bytes | 5 limbo bool
+    1000 dropped bool: ours alone, others pass it over
 
 Rows with a negative key are Apache's storage flags; they are left alone.
 
@@ -24,6 +25,7 @@ from quire.protocol import varint
 # SPDX-License-Identifier: Apache-2.0
 
 KEY = struct.Struct(">q")
+DROPPED = 1000
 PAGE_ROWS = 512  # the interpreter is held for about 0.1 ms
 SHARED_MAX = 1000
 LOWEST, ABOVE = KEY.pack(0), b"\x80" + bytes(7)  # negative ids sort above all others
@@ -36,10 +38,12 @@ class LedgerRow(NamedTuple):
     fenced: bool = False
     explicit_lac: bytes | None = None
     limbo: bool = False
+    dropped: bool = False  # its entries went, and none came since: what entry logs still have of it is not needed
 
     def __repr__(self) -> str:
         """All but the key, which opens the ledger's fence to whoever knows it."""
-        return f"LedgerRow(fenced={self.fenced}, explicit_lac={self.explicit_lac!r}, limbo={self.limbo})"
+        shown = f"fenced={self.fenced}, explicit_lac={self.explicit_lac!r}, limbo={self.limbo}, dropped={self.dropped}"
+        return f"LedgerRow({shown})"
 
 
 def encode(row: LedgerRow) -> bytes:
@@ -48,6 +52,8 @@ def encode(row: LedgerRow) -> bytes:
         parts += [b"\x22", varint.encode(len(row.explicit_lac)), row.explicit_lac]
     if row.limbo:
         parts.append(b"\x28\x01")
+    if row.dropped:
+        parts.append(b"\xc0\x3e\x01")
     return b"".join(parts)
 
 
@@ -75,7 +81,7 @@ def decode(ledger: int, data: bytes) -> LedgerRow:
     key, explicit_lac = fields.get(3), fields.get(4)
     if not isinstance(key, bytes) or isinstance(explicit_lac, int):
         raise StorageError(f"ledger table: the row of ledger {ledger} has no master key")
-    return LedgerRow(key, bool(fields.get(2)), explicit_lac, bool(fields.get(5)))
+    return LedgerRow(key, bool(fields.get(2)), explicit_lac, bool(fields.get(5)), bool(fields.get(DROPPED)))
 
 
 class LedgerTable:

@@ -63,6 +63,9 @@ class Contents:
     def insert(self, state: StoredLedger, first: int, bodies: list[bytes], size: int) -> None:
         """Consecutive entries from `first` on; `size`: what they take in memory, roughly."""
         self._cache.put(state.id, first, bodies, size)
+        if state.dropped:
+            state.dropped = False
+            self._ledgers.dirty[state.id] = state
         last = first + len(bodies) - 1
         if first <= state.last or not state.surveyed:
             self._lookup.forget(state.id)  # older copies may have been read ahead

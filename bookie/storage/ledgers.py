@@ -35,6 +35,7 @@ class StoredLedger:
     """One ledger."""
 
     __slots__ = (
+        "dropped",
         "explicit_lac",
         "fence_durable",
         "fenced",
@@ -58,6 +59,7 @@ class StoredLedger:
         self.fenced = False
         self.fence_durable = False  # before that no answer may mention the fence
         self.limbo = False  # entries may be missing: never a "no"
+        self.dropped = False  # its entries went, and none came since
         self.explicit_lac: bytes | None = None  # as it was written last
         self.lac = -1  # the highest LAC seen; what storage holds counts only once `surveyed`
         self.last = -1  # the highest entry, likewise
@@ -75,6 +77,7 @@ class StoredLedger:
         state = cls(ledger, row.key)
         state.fenced = state.fence_durable = row.fenced
         state.limbo = row.limbo
+        state.dropped = row.dropped
         state.explicit_lac = row.explicit_lac
         state.key_logged = True
         if row.explicit_lac is not None and len(row.explicit_lac) >= LAC_HEADER.size:
@@ -86,13 +89,14 @@ class StoredLedger:
 
     @property
     def row(self) -> LedgerRow:
-        return LedgerRow(self.key, self.fenced, self.explicit_lac, self.limbo)
+        return LedgerRow(self.key, self.fenced, self.explicit_lac, self.limbo, self.dropped)
 
     def differs(self, row: LedgerRow | None) -> bool:
         return (
             row is None
             or self.fenced is not row.fenced
             or self.limbo is not row.limbo
+            or self.dropped is not row.dropped
             or self.key != row.key
             or self.explicit_lac != row.explicit_lac
         )
@@ -232,7 +236,7 @@ class Ledgers:
             self._keys.clear()
         state = self.states[ledger] = self.dirty[ledger] = StoredLedger(ledger, self._keys.setdefault(key, key))
         state.surveyed = True
-        state.index_stale = ledger in self._deleted or ledger in self._deleting
+        state.index_stale = state.dropped = ledger in self._deleted or ledger in self._deleting
         state.moment = self.moment
         return state
 

@@ -12,8 +12,8 @@ deleted after.
 Knows: entry logs, index rows, and what is evidence that a log is not needed.  Does not know: when, how fast, threads
 (its steps are the storage pool's).
 Safety:
-* a log goes only when no index row names it and each of its records is of a ledger that is unknown here, or of an entry
-  that the index finds elsewhere; so an index that lost its rows costs no data;
+* a log goes only when no index row names it and each of its records is of a ledger that is unknown here, or whose copy
+  was dropped, or of an entry that the index finds elsewhere; so an index that lost its rows costs no data;
 * what can't be read, or differs from its sum, is not moved, and its log stays.
 """
 
@@ -88,18 +88,23 @@ def unneeded(directory: LedgerDirectory, log: int, known: Collection[int], pause
     `OSError`.
     """
     logs, index, table = directory.logs, directory.index, directory.table
+
+    def counts(ledger: int) -> bool:
+        """Whether an entry that the index does not have may be one that it lost."""
+        return ledger in known or ((row := table.get(ledger)) is not None and not row.dropped)
+
     read = partial(logs.read, log)
     mapped = read_map(read)
     if mapped is not None:
         unexplained = set()
         for ledger in mapped:
-            if ledger in known or table.get(ledger) is not None:
+            if counts(ledger):
                 unexplained.add(ledger)
             pause()
         if not unexplained:
             return None
     run: Run | None = None
-    met, gone = set[int](), set[int]()  # gone: neither known nor with a row, so that none of its records needs a look
+    met, gone = set[int](), set[int]()  # gone: without any row in the index, so that none of its records needs a look
     walk = LogWalk(read, logs.size(log), log_name(log), RECORD_BYTES_MAX, pause)
     for ledger, entry, at, _body in walk.records():
         if mapped is not None and ledger not in unexplained:
@@ -108,12 +113,12 @@ def unneeded(directory: LedgerDirectory, log: int, known: Collection[int], pause
             continue
         if ledger not in met:
             met.add(ledger)
-            if ledger not in known and table.get(ledger) is None and next(index.ranges(ledger), None) is None:
+            if not counts(ledger) and next(index.ranges(ledger), None) is None:
                 gone.add(ledger)
         if ledger in gone:
             continue
         run = index.find(ledger, entry)
-        if run is None and (ledger in known or table.get(ledger) is not None):
+        if run is None and counts(ledger):
             return f"entry {entry} of ledger {ledger} at offset {at} is in no index, yet its ledger is known"
         if run is not None and run.log == log:
             return f"entry {entry} of ledger {ledger} is needed"

@@ -30,22 +30,30 @@ from quire.bookie.storage.ledgers import (
 from quire.protocol.digest import Digest, DigestType
 
 VECTORS = Path(__file__).parents[2] / "vectors"
-ROWS = st.builds(LedgerRow, st.binary(max_size=200), st.booleans(), st.none() | st.binary(max_size=300), st.booleans())
+ROWS = st.builds(
+    LedgerRow,
+    st.binary(max_size=200),
+    st.booleans(),
+    st.none() | st.binary(max_size=300),
+    st.booleans(),
+    st.booleans(),
+)
 
 
 def ledger_data() -> type[Message]:
-    """Their message by protobuf's own means: the oracle."""
+    """Their message by protobuf's own means, and our field behind theirs: the oracle."""
     file = descriptor_pb2.FileDescriptorProto(name="ledger_data.proto", syntax="proto2")
     message = file.message_type.add(name="LedgerData")
     kinds = descriptor_pb2.FieldDescriptorProto
     fields = [
-        ("exists", kinds.TYPE_BOOL, True),
-        ("fenced", kinds.TYPE_BOOL, True),
-        ("masterKey", kinds.TYPE_BYTES, True),
-        ("explicitLac", kinds.TYPE_BYTES, False),
-        ("limbo", kinds.TYPE_BOOL, False),
+        (1, "exists", kinds.TYPE_BOOL, True),
+        (2, "fenced", kinds.TYPE_BOOL, True),
+        (3, "masterKey", kinds.TYPE_BYTES, True),
+        (4, "explicitLac", kinds.TYPE_BYTES, False),
+        (5, "limbo", kinds.TYPE_BOOL, False),
+        (1000, "dropped", kinds.TYPE_BOOL, False),
     ]
-    for number, (name, kind, required) in enumerate(fields, 1):
+    for number, name, kind, required in fields:
         message.field.add(
             name=name, number=number, type=kind, label=kinds.LABEL_REQUIRED if required else kinds.LABEL_OPTIONAL
         )
@@ -68,6 +76,7 @@ def test_rows_are_protobuf(row: LedgerRow) -> None:
         message.fenced,  # type: ignore[attr-defined]
         message.explicitLac if message.HasField("explicitLac") else None,  # type: ignore[attr-defined]
         message.limbo,  # type: ignore[attr-defined]
+        message.dropped,  # type: ignore[attr-defined]
     )
     assert found == row
     assert message.SerializeToString() == data
@@ -339,7 +348,7 @@ def test_a_deleted_ledger_does_not_come_back_from_its_old_row() -> None:
     ledgers.settled()
     assert ledgers.get(1) is None
     again = ledgers.create(1, b"other")
-    assert rows_of(ledgers.take_dirty()) == {1: LedgerRow(b"other")}
+    assert rows_of(ledgers.take_dirty()) == {1: LedgerRow(b"other", dropped=True)}
     assert ledgers.get(1) is again
 
 

@@ -195,6 +195,25 @@ def test_an_emptied_index_costs_no_log() -> None:
     )
 
 
+def test_what_was_dropped_is_not_missed() -> None:
+    """Of a ledger that stays known for its fence; with a map and without one.  One that is to change its row counts."""
+    for killed in (False, True):
+        disk = Disk()
+        directory = opened(disk)
+        store(directory, (1, 0, 10), (2, 0, 10))
+        if killed:
+            directory = opened(disk.killed())  # the log has no map then
+        directory.logs.rotate()
+        directory.index.delete(1)
+        directory.index.delete(2)
+        directory.sync()
+        directory.table.write({1: LedgerRow(b"k", fenced=True, dropped=True), 2: LedgerRow(b"k", dropped=True)})
+        assert unneeded(directory, 0, frozenset(), no_pause) is None
+        assert "ledger 2" in (unneeded(directory, 0, {2}, no_pause) or "")
+        directory.table.write({1: LedgerRow(b"k", fenced=True)})
+        assert "ledger 1" in (unneeded(directory, 0, frozenset(), no_pause) or "")
+
+
 def test_copies_that_are_elsewhere_are_not_missed() -> None:
     """A log all of whose entries were written again may go, with a map and without one."""
     disk = Disk()

@@ -117,6 +117,41 @@ def test_a_forced_pass_ends_the_log_that_is_being_written() -> None:
                 assert left == 0 or after.read(2, 0) == body_of(2, 0)
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_the_space_of_dropped_copies_comes_back(killed: bool) -> None:
+    """Though the ledger stays known, for its fence: also where the bookie was killed right after the drop."""
+    bookie = Bookie(Roomy())
+    bookie.storage.add(run_of(1, 0, 5), "x")
+    bookie.commit()
+    bookie.now(bookie.storage.flush())
+    bookie.storage.drop_copy(1)
+    bookie.commit()
+    if killed:
+        bookie = Bookie(bookie.disk.killed())
+    bookie.now(bookie.storage.flush())
+    bookie = Bookie(bookie.disk.killed())  # one that has it from its table only
+    bookie.now(bookie.upkeep.space.reclaim(lambda path: 0, forced=True))
+    assert bookie.disk.find(".log") == []
+    assert [space.left_alone for space in bookie.upkeep.space.directories] == [{}]
+    assert bookie.storage.add(run_of(1, 5), "y") is Status.EFENCED
+
+
+def test_what_was_copied_again_after_a_drop_counts() -> None:
+    """As of any ledger: an index that lost its rows costs no log."""
+    bookie = Bookie(Roomy())
+    bookie.storage.add(run_of(1, 0, 5), "x")
+    bookie.commit()
+    bookie.storage.drop_copy(1)
+    bookie.now(bookie.storage.flush())
+    assert bookie.storage.add(run_of(1, 0, 5, recovery=True), "y") is Status.EOK
+    bookie.commit()
+    bookie.now(bookie.storage.flush())
+    bookie.storage.directories.of(1).index.delete(1)
+    bookie.now(bookie.upkeep.space.reclaim(lambda path: 0, forced=True))
+    assert len(bookie.disk.find(".log")) == 1
+    assert "ledger 1" in bookie.upkeep.space.directories[0].left_alone[0]
+
+
 def test_a_log_that_a_flush_left_half_way_may_go_later() -> None:
     """While that flush is owed the log is needed for nothing and names what no row has: no reason to keep it."""
     bookie = Bookie()
