@@ -31,6 +31,8 @@ LEDGERS_REMEMBERED = 128
 class JoinedIndex(RunIndex):
     """`apache` below the runs of `rows`; both of one ledger directory."""
 
+    tells_all = False  # of which ledgers there may be others in a log, its map says, which has no sum
+
     def __init__(self, rows: Rows, apache: ApacheIndex, logs: EntryLogs) -> None:
         super().__init__(rows)
         self.apache = apache

@@ -27,6 +27,8 @@ HIGHEST_KEPT_MAX = 20_000  # ledgers whose highest indexed entry is remembered f
 class RunIndex:
     """The runs of one ledger directory, on some `Rows`."""
 
+    tells_all = True  # whether each entry that it finds has a row of ours, so that `uses` counts all
+
     def __init__(self, rows: Rows) -> None:
         self.beside: RunIndex | None = None  # one that is being made, which hears of all that is written here
         self._changing = threading.Lock()  # held while rows are written that depend on rows that were read

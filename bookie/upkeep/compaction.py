@@ -24,7 +24,7 @@ from typing import NamedTuple
 from quire.bookie.directory.ledger_directory import LedgerDirectory
 from quire.bookie.directory.records import EntryDamaged, read_records
 from quire.bookie.files import NotBegun, StorageError
-from quire.bookie.index.run import NO_USE, Move, Run
+from quire.bookie.index.run import NO_USE, Move, Run, run_bytes
 from quire.bookie.index.run_index import MOVES_AT_ONCE
 from quire.bookie.logs.entry_logs import WRITE_BYTES
 from quire.bookie.logs.format import HEADER_BYTES, log_name, read_map
@@ -94,7 +94,8 @@ def unneeded(directory: LedgerDirectory, log: int, known: Collection[int], pause
         return ledger in known or ((row := table.get(ledger)) is not None and not row.dropped)
 
     read = partial(logs.read, log)
-    mapped = read_map(read)
+    # It has no sum.  Where entries have no rows of ours it has said of which ledgers they may be.
+    mapped = read_map(read) if index.tells_all else None
     if mapped is not None:
         unexplained = set()
         for ledger in mapped:
@@ -117,7 +118,10 @@ def unneeded(directory: LedgerDirectory, log: int, known: Collection[int], pause
                 gone.add(ledger)
         if ledger in gone:
             continue
-        run = index.find(ledger, entry)
+        try:
+            run = index.find(ledger, entry)
+        except (StorageError, FileNotFoundError) as error:  # the record that Apache's index names
+            return str(error)
         if run is None and counts(ledger):
             return f"entry {entry} of ledger {ledger} at offset {at} is in no index, yet its ledger is known"
         if run is not None and run.log == log:
@@ -134,13 +138,17 @@ class Compaction:
     after a failure between two.
     """
 
-    def __init__(self, directory: LedgerDirectory, victims: Collection[int], log_bytes_max: int, pause: Pause) -> None:
+    def __init__(
+        self, directory: LedgerDirectory, victims: Collection[int], log_bytes_max: int, pause: Pause, live: int = 0
+    ) -> None:
+        """`live`: bytes of the victims' records that rows named, when they were counted."""
         self.kept: dict[int, str] = {}  # victims that can't go, and why
         self.made: dict[int, int] = {}  # the new logs, and the bytes of the records in each
         self._directory = directory
         self._victims = frozenset(victims)
         self._log_bytes_max = log_bytes_max
         self._pause = pause
+        self._live = live
         self._log = -1
         self._handle = -1
         self._at = 0
@@ -156,7 +164,18 @@ class Compaction:
         `SyncFailed`, `OSError`.
         """
         ledgers = self._ledgers()
+        met = yield from self._copy(ledgers)
+        if ledgers is not None and met < self._live:  # rows went since they were counted, or a map is damaged
+            ledgers = None
+            yield from self._copy(ledgers)
         for run in self._directory.index.living(self._victims, ledgers, self._pause):
+            self.kept.setdefault(run.log, f"entry {run.first} of ledger {run.ledger} could not be moved")
+
+    def _copy(self, ledgers: list[int] | None) -> Generator[Slice, None, int]:
+        """Moves what lives of these ledgers (None: of any); bytes of the records that were to be moved."""
+        met = 0
+        for run in self._directory.index.living(self._victims, ledgers, self._pause):
+            met += run_bytes(run)
             try:
                 records = read_records(self._directory.logs.read, self._directory.path, run)
             except NotBegun:
@@ -182,8 +201,7 @@ class Compaction:
                 yield self._write_out()
         if self._log >= 0:
             yield from self._finish()
-        for run in self._directory.index.living(self._victims, ledgers, self._pause):
-            self.kept.setdefault(run.log, f"entry {run.first} of ledger {run.ledger} could not be moved")
+        return met
 
     def _ledgers(self) -> list[int] | None:
         """The ledgers in the victims, when their maps say so and they are few; None: any."""

@@ -166,7 +166,8 @@ class Space:
                 space.uses.pop(number, None)
 
     async def _compact(self, directory: LedgerDirectory, space: DirectorySpace, group: list[LogUse]) -> None:
-        compaction = Compaction(directory, [use.log for use in group], self._log_bytes_max, self._workers.pause)
+        pause, live = self._workers.pause, sum(use.live for use in group)
+        compaction = Compaction(directory, [use.log for use in group], self._log_bytes_max, pause, live)
         steps = compaction.steps()
         counters = self._counters
         try:
@@ -196,7 +197,10 @@ class Space:
         for number, size in compaction.made.items():
             space.uses[number] = LogUse(number, size, size, 0)
         counters.gc_compactions += 1
-        await self._remove(directory, space, compaction.emptied())
+        if directory.index.tells_all:
+            await self._remove(directory, space, compaction.emptied())
+        else:
+            await self._remove_unneeded(directory, space, compaction.emptied())
 
 
 def next_step(steps: Iterator[Slice]) -> Slice | None:

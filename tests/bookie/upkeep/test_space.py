@@ -10,11 +10,13 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from quire.bookie.files import Usage
+from quire.bookie.logs.format import HEADER, MAGIC, MAP_HEAD, MAP_ROW, ledgers_map
 from quire.bookie.storage.storage import Storage
 from quire.bookie.upkeep.compaction import MOVES_MAX, LogUse
 from quire.bookie.upkeep.space import groups
 from quire.bookie.upkeep.upkeep import Upkeep
 from quire.protocol.errors import Status
+from tests.bookie.fakes.apache_files import Here, unpack
 from tests.bookie.fakes.disk import Bookie, Events, HeldWorkers, LimboOf, body_of, options_of, run_of
 from tests.bookie.upkeep.test_compaction import LOG_BYTES, Roomy, reclaimed
 from tests.reactor import reactor, run
@@ -134,6 +136,46 @@ def test_the_space_of_dropped_copies_comes_back(killed: bool) -> None:
     assert bookie.disk.find(".log") == []
     assert [space.left_alone for space in bookie.upkeep.space.directories] == [{}]
     assert bookie.storage.add(run_of(1, 5), "y") is Status.EFENCED
+
+
+def test_a_damaged_ledgers_map_costs_no_entry() -> None:
+    """It has no sum, so a compaction that finds less than the index has looks at all of the index."""
+    bookie = Bookie(Roomy(), compaction_bytes_per_second=0)
+    bookie.storage.add(run_of(1, 0, 100), "x")
+    bookie.storage.add(run_of(2, 0, 10), "y")
+    bookie.commit()
+    bookie.now(bookie.storage.flush())
+    bookie.storage.delete_ledger(1)
+    bookie.commit()
+    bookie.now(bookie.storage.flush())
+    bookie.now(bookie.upkeep.space.reclaim(lambda path: 0, forced=True))
+    (path,) = bookie.disk.find(".log")
+    at = HEADER.unpack_from(bytes(bookie.disk.inodes[path].data))[2]
+    bookie.disk.flip(path, at + MAP_HEAD.size + MAP_ROW.size + 7, 4)  # in the number of ledger 2
+    bookie.now(bookie.upkeep.space.reclaim(lambda path: 1))
+    assert path not in bookie.disk.find(".log"), "it was compacted"
+    assert [bookie.read(2, entry) for entry in range(10)] == [body_of(2, entry) for entry in range(10)]
+
+
+def test_a_map_that_lacks_a_ledger_costs_no_entry_that_only_apaches_index_names(tmp_path: Path) -> None:
+    """The log is read before it goes."""
+    root = unpack("rocksdb_bookie0_stopped", tmp_path)
+    path = root / "ledgers/current/0.log"
+    records = path.read_bytes()
+    ledgers = dict.fromkeys(range(4), 1)
+    head = HEADER.pack(MAGIC, 1, len(records), len(ledgers))
+    path.write_bytes(head + records[len(head) :] + b"".join(ledgers_map(ledgers)))
+    here = Here(root)
+    body = here.read(4, 100)
+    for ledger in ledgers:
+        here.storage.delete_ledger(ledger)
+    here.commit()
+    here.now(here.storage.flush())
+    here.now(here.upkeep.space.reclaim(lambda path: 1))
+    assert path.exists()
+    assert "entry 0 of ledger 4 is needed" in here.upkeep.space.directories[0].left_alone.values()
+    assert here.read(4, 100) == body
+    here.close()
 
 
 def test_what_was_copied_again_after_a_drop_counts() -> None:
