@@ -3,8 +3,9 @@ Named logs: what a plan finds out about them, and their records as Arrow batches
 
 Knows: segments, ends, records.  Does not know: Spark, how records are divided among tasks (`core.ranges`).
 
-Safety: only what the log's readers give is given, so published batches are there whole or not at all.  Records that
-were planned are passed over only where the log's reader says that they were trimmed or are lost.
+Safety: only what the log's readers give is given, so published batches are there whole or not at all.  A plan leaves
+out no record, and those that were planned are passed over only where the log's reader says that they were trimmed or
+are lost.
 """
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
@@ -40,6 +41,7 @@ TYPES = {
     "headers": columns.HEADERS,
     "value": pa.binary(),
 }
+NOWHERE = -1  # in the place of a segment's number
 NEWS_S = 10.0  # a task may learn that late of records that the plan knew to be readable
 
 
@@ -94,8 +96,9 @@ def divided(extents: Iterable[Extent], options: LogReading) -> list[list[Range]]
 
 async def planned(logs: Logs, options: LogReading, first: int, end: int) -> list[Extent]:
     """
-    The records from `first` to before `end`, by segments.  An extent's ledger is its segment's number.  `LogTrimmed`
-    for those that are gone, unless that is passed over.
+    The records from `first` to before `end`, by segments, all of them: those of no segment, for they are trimmed just
+    now or this store's server is behind, are for a task to find out about.  An extent's ledger is its segment's number.
+    `LogTrimmed` for those that are gone, unless that is passed over.
     """
     found: list[Extent] = []
     begin = (await logs.info(options.log)).begin
@@ -106,7 +109,7 @@ async def planned(logs: Logs, options: LogReading, first: int, end: int) -> list
         )
         error.begin = begin
         raise error
-    first = max(first, begin)
+    following = first = max(first, begin)
     async for segment in logs.segments(options.log):
         last = end - 1 if segment.is_open else segment.end - 1
         if last < segment.first:
@@ -114,8 +117,14 @@ async def planned(logs: Logs, options: LogReading, first: int, end: int) -> list
         size = segment.bytes if segment.bytes is not None else last - segment.first + 1
         part = Extent(segment.n, segment.first, last, size).narrowed(first, end - 1)
         if part is not None:
-            found.append(part)
-    return found
+            found += [*unknown(following, part.first), part]
+            following = part.last + 1
+    return found + unknown(following, end)
+
+
+def unknown(first: int, end: int) -> list[Extent]:
+    """Records from `first` to before `end` that are in no segment that is known here."""
+    return [Extent(NOWHERE, first, end - 1, end - first)] if first < end else []
 
 
 def batches(cluster: Cluster, ranges: Sequence[Range], names: Sequence[str], options: LogReading) -> Iterator[Any]:

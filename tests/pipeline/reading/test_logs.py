@@ -1,10 +1,12 @@
 """Records of named logs as Arrow batches, from real bookies."""
 
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
 from quire.conf.pipeline import LogReading
+from quire.log.api import Segment
 from quire.pipeline.clients import Cluster
 from quire.pipeline.core.ranges import Range, grouped
 from quire.pipeline.reading.logs import SCHEMA, batches, index_of, marks, place, planned
@@ -82,6 +84,39 @@ def test_trimmed_records(ours: Cluster) -> None:
     assert ours.wait(lambda: planned(ours.logs, options, 3, 42))[0].first == 20
     given = rows(ours, [Range(0, 3, 25)], options, ["index"])
     assert [row["index"] for row in given] == list(range(20, 26))
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_plan_leaves_out_no_record(fails: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a trim takes while it is made, and what no segment has yet, are for tasks to find out about."""
+    fake = FakeCluster()
+    fake.spin(5)
+    ours = process(fake)
+    fake.succeed(ours.logs.create("a", roll_records=10))
+    owner = fake.succeed(ours.logs.own("a"))
+    for start in range(0, 40, 5):
+        fake.succeed(owner.append_many(VALUES[start : start + 5]))
+    fake.succeed(owner.close())
+    segments = ours.logs.segments
+
+    async def trimmed(name: str) -> AsyncGenerator[Segment, None]:
+        await ours.logs.trim(name, 20)
+        async for segment in segments(name):
+            yield segment
+
+    monkeypatch.setattr(ours.logs, "segments", trimmed)
+    options = reading(ours, "a", failOnDataLoss=fails)
+    extents = ours.wait(lambda: planned(ours.logs, options, 3, 44))
+    assert [(each.first, each.last) for each in extents] == [(3, 19), (20, 29), (30, 39), (40, 43)]
+    gone, *there, coming = [[Range(each.ledger, each.first, each.last)] for each in extents]
+    assert [row["index"] for group in there for row in rows(ours, group, options, ["index"])] == list(range(20, 40))
+    if fails == "false":
+        assert rows(ours, gone, options, ["index"]) == []
+    else:
+        with pytest.raises(LogTrimmed):
+            rows(ours, gone, options, ["index"])
+    with pytest.raises(LogDamaged, match=r"'a': the records 40 to 43 are missing"):
+        rows(ours, coming, options, ["index"])
 
 
 @pytest.mark.parametrize("its_end", ["slow", "dead"])
