@@ -38,6 +38,7 @@ from quire.pipeline.spark import (
     WriterCommitMessage,
 )
 from quire.pipeline.writing import logs as writing
+from quire.protocol.log_errors import NoSuchLog
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -92,6 +93,10 @@ class Planning:
     def __init__(self, options: LogReading) -> None:
         self.options = options
 
+    def log_id(self) -> str:
+        ours = cluster(self.options.metadata)
+        return ours.wait(lambda: ours.logs.info(self.options.log)).id
+
     def index(self, text: str, option: str) -> int:
         ours, where = cluster(self.options.metadata), reading.place(text, option)
         return ours.wait(lambda: reading.index_of(ours.logs, self.options.log, where))
@@ -139,7 +144,7 @@ class PushedLogReader(LogReader):
 
 
 class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream: its offset is the next index."""
+    """A stream: its offset is the next index, and of which log, by its id (not in offsets of older versions)."""
 
     def __init__(self, options: LogReading, names: Sequence[str]) -> None:
         self._planning = Planning(options)
@@ -149,8 +154,19 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _end(self) -> int:
         return self._planning.index("end", "end")
 
-    def initialOffset(self) -> dict[str, int]:
-        return {"index": self._planning.index(self._planning.options.start, "start")}
+    def _log_id(self, offset: dict[str, Any]) -> str:
+        """Of the log that has the name now.  `NoSuchLog` when it is another one than the offset's."""
+        found = self._planning.log_id()
+        if offset.get("log", found) != found:
+            raise NoSuchLog(
+                f"the log {self._planning.options.log!r} is another one than that of the checkpoint, which was renamed "
+                "or deleted: give the log's new name, or begin with a new checkpoint"
+            )
+        return found
+
+    def initialOffset(self) -> dict[str, Any]:
+        log = self._planning.log_id()
+        return {"index": self._planning.index(self._planning.options.start, "start"), "log": log}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         options = self._planning.options
@@ -163,19 +179,21 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._frozen = self._end()
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        first = start["index"]
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        first, log = start["index"], self._log_id(start)
         end = max(self._end() if self._frozen is None else self._frozen, first)
         if isinstance(limit, ReadMaxRows):
             end = min(end, first + limit.max_rows)
         elif isinstance(limit, ReadMaxBytes) and end > first:
             end = self._planning.limited(first, end, limit.max_bytes)
-        return {"index": end}
+        return {"index": end, "log": log}
 
-    def reportLatestOffset(self) -> dict[str, int]:
-        return {"index": self._end()}
+    def reportLatestOffset(self) -> dict[str, Any]:
+        log = self._planning.log_id()
+        return {"index": self._end(), "log": log}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[LogTask]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[LogTask]:
+        self._log_id(end)
         return self._planning.tasks(start["index"], end["index"]) if start["index"] < end["index"] else []
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -13,6 +13,7 @@ from quire.pipeline.sources import log as module
 from quire.pipeline.sources.log import LogSource, LogTask, PushedLogReader
 from quire.pipeline.sources.schema import ddl
 from quire.pipeline.spark import InputPartition, ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+from quire.protocol.log_errors import NoSuchLog
 from tests.pipeline.sources.test_schema import structure
 from tests.pipeline.written import NAMES, log, values_of
 
@@ -90,17 +91,33 @@ def test_a_stream(ours: Cluster) -> None:
     limit = source(ours, name, maxBytesPerTrigger=90).streamReader(SOME).getDefaultReadLimit()
     assert limit == ReadMaxBytes(90)
     start = stream.initialOffset()
-    assert stream.latestOffset(start, ReadMaxRows(15)) == {"index": 15}
-    assert stream.latestOffset(start, limit) == {"index": 11}
+    assert start == {"index": 0, "log": ours.wait(lambda: ours.logs.info(name)).id}
+    assert stream.latestOffset(start, ReadMaxRows(15)) == {**start, "index": 15}
+    assert stream.latestOffset(start, limit) == {**start, "index": 11}
     end = stream.latestOffset(start, ReadAllAvailable())
-    assert end == stream.reportLatestOffset() == {"index": 42}
+    assert end == stream.reportLatestOffset() == {**start, "index": 42}
     assert rows(stream, stream.partitions({"index": 7}, {"index": 23})) == VALUES[7:23]
     assert stream.partitions(end, end) == []
     stream.prepareForTriggerAvailableNow()
     stream.commit(end)
     stream.stop()
     assert stream.latestOffset(start, ReadAllAvailable()) == end
-    assert stream.latestOffset({"index": 50}, ReadAllAvailable()) == {"index": 50}
+    assert stream.latestOffset({"index": 50}, ReadAllAvailable()) == {**start, "index": 50}
+
+
+def test_a_stream_of_another_log(ours: Cluster) -> None:
+    """Which has the name by now: its first records were passed over.  A renamed log goes on under its new name."""
+    name, new = log(ours, VALUES), next(NAMES)
+    at = source(ours, name).streamReader(SOME).latestOffset({"index": 0}, ReadMaxRows(7))
+    ours.wait(lambda: ours.logs.rename(name, new))
+    renamed = source(ours, new).streamReader(SOME)
+    assert rows(renamed, renamed.partitions(at, renamed.latestOffset(at, ReadMaxRows(7)))) == VALUES[7:14]
+    ours.wait(lambda: ours.logs.create(name))
+    other = source(ours, name).streamReader(SOME)
+    with pytest.raises(NoSuchLog, match="is another one than that of the checkpoint"):
+        other.latestOffset(at, ReadAllAvailable())
+    with pytest.raises(NoSuchLog, match="give the log's new name, or begin with a new checkpoint"):
+        other.partitions(at, {**at, "index": 42})
 
 
 def test_a_batch_query_writes_one_batch(ours: Cluster) -> None:
