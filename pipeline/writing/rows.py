@@ -59,9 +59,11 @@ def as_bytes(value: bytes | str) -> bytes:
 
 
 def milliseconds(column: Any) -> list[int | None]:
-    """A column of timestamps, since 1970."""
+    """A column of timestamps, since 1970.  `ValueError` for numbers: of what they are is not known."""
     import pyarrow as pa
 
+    if pa.types.is_integer(column.type):
+        raise ValueError("column 'time' is of numbers: make it a timestamp, as by timestamp_millis(time)")
     numbers: list[int | None] = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
     return [None if each is None else each // 1000 for each in numbers]
 

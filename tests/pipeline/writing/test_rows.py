@@ -55,6 +55,13 @@ def test_a_row_without_a_value() -> None:
         list(rows(pa.RecordBatch.from_arrays([pa.array([b"a", None])], names=["value"])))
 
 
+def test_times_are_no_numbers() -> None:
+    """Milliseconds were taken for microseconds."""
+    batch = pa.RecordBatch.from_arrays([pa.array([b"a"]), pa.array([1_700_000_000_000])], names=["value", "time"])
+    with pytest.raises(ValueError, match=r"'time' is of numbers: make it a timestamp, as by timestamp_millis\(time\)"):
+        list(rows(batch))
+
+
 @pytest.mark.parametrize(
     ("names", "said"),
     [
