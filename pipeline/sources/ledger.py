@@ -191,6 +191,9 @@ class LedgerWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """The ledger is closed already; `quire ledger list` shows it with the job's id in its custom metadata."""
+        made = [each.written.ledger for each in messages if isinstance(each, LedgerWritten)]
+        kept = next((ledger for ledger in made if ledger is not None), None)
+        writing.keep(cluster(self._options.metadata), self._options, self._job, kept)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         writing.withdraw(cluster(self._options.metadata), self._job)

@@ -3,7 +3,8 @@ Rows into one ledger, which a task creates, writes and closes.
 
 Knows: the client's writer.  Does not know: Spark, other tasks.
 
-Safety: a ledger whose task failed is deleted; one that is closed has every row.
+Safety: a ledger whose task failed is deleted, as are those that a job does not end with; one that is closed has every
+row.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +15,7 @@ from quire.client.api import LEDGER_IDS_PER_PAGE
 from quire.conf.pipeline import LedgerWriting
 from quire.pipeline.clients import Cluster, password
 from quire.pipeline.writing.rows import LEDGER_COLUMNS, check, rows
-from quire.protocol.errors import NoSuchLedger
+from quire.protocol.errors import LedgerError, NoSuchLedger
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -34,19 +35,27 @@ def begin(cluster: Cluster, options: LedgerWriting) -> Job:
     return Job(cluster.new_id(), progress.next_ledger if options.ledger_id is None else options.ledger_id)
 
 
-def withdraw(cluster: Cluster, job: Job) -> None:
-    """Deletes what its tasks wrote, also what they could not tell."""
+def withdraw(cluster: Cluster, job: Job, kept: int | None = None) -> None:
+    """Deletes what its tasks wrote, also what they could not tell, but for the ledger `kept`."""
 
     async def delete() -> None:
         after = job.first - 1
         while page := await cluster.client.ledger_ids(after, LEDGER_IDS_PER_PAGE):
             after = page[-1]
             for ledger in page:
-                with suppress(NoSuchLedger):
-                    if (await cluster.client.metadata(ledger)).custom.get(TAG) == job.id.encode():
-                        await discard(cluster, ledger)
+                if ledger != kept:
+                    with suppress(NoSuchLedger):
+                        if (await cluster.client.metadata(ledger)).custom.get(TAG) == job.id.encode():
+                            await discard(cluster, ledger)
 
     cluster.wait(delete)
+
+
+def keep(cluster: Cluster, options: LedgerWriting, job: Job, ledger: int | None) -> None:
+    """The job is done with this ledger: those that other attempts of its task wrote go, as far as that can be."""
+    if ledger is not None and options.ledger_id is None:  # else no attempt could make another one
+        with suppress(LedgerError):
+            withdraw(cluster, job, ledger)
 
 
 class Written(NamedTuple):
@@ -89,7 +98,8 @@ def write(cluster: Cluster, options: LedgerWriting, job: Job, batches: Iterable[
     except BaseException:
         if writer is not None:
             ended = writer
-            cluster.wait(lambda: discard(cluster, ended.id))
+            with suppress(LedgerError):  # what stays goes with the job
+                cluster.wait(lambda: discard(cluster, ended.id))
         raise
 
 

@@ -107,14 +107,16 @@ def test_a_stream_of_a_ledger_that_has_no_entry_yet(ours: Cluster) -> None:
 
 
 def test_rows_become_a_ledger(ours: Cluster) -> None:
-    """Which an abort deletes."""
+    """One, also when its task ran twice, as a speculative one does; an abort deletes it."""
     writer = source(ours).writer(structure(payload="binary"), overwrite=False)
     batch = pa.RecordBatch.from_arrays([pa.array([b"a", b"b"])], names=["payload"])
+    twice = writer.write(iter([batch])).written.ledger
     message = pickle.loads(pickle.dumps(writer.write(iter([batch]))))
     assert isinstance(message, LedgerWritten)
     assert message.written.ledger is not None
     writer.commit([message, None])
     assert entries_of(ours, message.written.ledger) == [b"a", b"b"]
+    assert twice not in ours.wait(lambda: ours.client.ledger_ids(-1, 10_000))
     writer.abort([message, None])
     assert message.written.ledger not in ours.wait(lambda: ours.client.ledger_ids(-1, 10_000))
 

@@ -8,8 +8,8 @@ import pytest
 
 from quire.conf.pipeline import LedgerWriting
 from quire.pipeline.clients import Cluster
-from quire.pipeline.writing.ledgers import TAG, Job, begin, discard, withdraw, write
-from quire.protocol.errors import LedgerExist, NoSuchLedger
+from quire.pipeline.writing.ledgers import TAG, Job, begin, discard, keep, withdraw, write
+from quire.protocol.errors import LedgerExist, NoSuchLedger, NotEnoughBookies
 from tests.pipeline.written import entries_of, ledger
 
 # SPDX-License-Identifier: Apache-2.0
@@ -54,6 +54,38 @@ def test_a_task_that_fails_leaves_no_ledger(ours: Cluster) -> None:
     ours.wait(lambda: discard(ours, taken))
     with pytest.raises(NoSuchLedger):
         ours.wait(lambda: ours.client.metadata(taken))
+
+
+def test_a_task_that_fails_while_bookies_are_away(ours: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own error goes on, not that of the deletion, which is left to the job."""
+
+    def broken() -> Iterator[Any]:
+        yield arrow(b"a")
+        raise OSError("the rows end here")
+
+    async def away(_ledger: int) -> None:
+        raise NotEnoughBookies("no answer")
+
+    options = LedgerWriting.of({"metadata": ours.uri})
+    job = begin(ours, options)
+    with monkeypatch.context() as patched:
+        patched.setattr(ours.client, "recover_ledger", away)
+        with pytest.raises(OSError, match="the rows end here"):
+            write(ours, options, job, broken())
+    (left,) = ours.wait(lambda: ours.client.ledger_ids(job.first - 1))
+    withdraw(ours, job)
+    assert left not in ours.wait(lambda: ours.client.ledger_ids(-1, 10_000))
+
+
+def test_one_ledger_of_a_job_is_kept(ours: Cluster) -> None:
+    """What another attempt wrote goes, and nothing where it is not known which one that is."""
+    options = LedgerWriting.of({"metadata": ours.uri})
+    job = begin(ours, options)
+    first, second = (write(ours, options, job, [arrow(b"a")]).ledger for _attempt in range(2))
+    keep(ours, options, job, None)
+    assert ours.wait(lambda: ours.client.ledger_ids(job.first - 1)) == [first, second]
+    keep(ours, options, job, second)
+    assert ours.wait(lambda: ours.client.ledger_ids(job.first - 1)) == [second]
 
 
 def test_what_a_job_wrote_is_found_again(ours: Cluster) -> None:
