@@ -182,10 +182,12 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         first, log = start["index"], self._log_id(start)
         end = max(self._end() if self._frozen is None else self._frozen, first)
-        if isinstance(limit, ReadMaxRows):
+        bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        if isinstance(limit, ReadMaxRows):  # Spark has no limit of both, so the other one is not in it
             end = min(end, first + limit.max_rows)
-        elif isinstance(limit, ReadMaxBytes) and end > first:
-            end = self._planning.limited(first, end, limit.max_bytes)
+            bytes_max = self._planning.options.max_bytes_per_trigger
+        if bytes_max is not None and end > first:
+            end = self._planning.limited(first, end, bytes_max)
         return {"index": end, "log": log}
 
     def reportLatestOffset(self) -> dict[str, Any]:

@@ -94,6 +94,9 @@ def test_a_stream(ours: Cluster) -> None:
     assert start == {"index": 0, "log": ours.wait(lambda: ours.logs.info(name)).id}
     assert stream.latestOffset(start, ReadMaxRows(15)) == {**start, "index": 15}
     assert stream.latestOffset(start, limit) == {**start, "index": 11}
+    for records, index in ((15, 11), (5, 5)):
+        both = source(ours, name, maxRecordsPerTrigger=records, maxBytesPerTrigger=90).streamReader(SOME)
+        assert both.latestOffset(start, both.getDefaultReadLimit()) == {**start, "index": index}
     end = stream.latestOffset(start, ReadAllAvailable())
     assert end == stream.reportLatestOffset() == {**start, "index": 42}
     assert rows(stream, stream.partitions({"index": 7}, {"index": 23})) == VALUES[7:23]
