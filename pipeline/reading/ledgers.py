@@ -139,9 +139,9 @@ async def between(
 ) -> list[Extent]:
     """
     The entries of each ledger from one offset of a stream to the next: all of them, for an offset was a last add
-    confirmed once, and bookies that are asked now may know only a lower one.
+    confirmed once, and bookies that are asked now may know only a lower one.  Only ledgers that have any are asked for.
     """
-    ids = sorted(map(int, end))
+    ids = sorted(int(ledger) for ledger, after in end.items() if after > start.get(ledger, 0))
     found: list[Extent] = []
     for at in range(0, len(ids), PAGE):
         some = ids[at : at + PAGE]

@@ -5,12 +5,24 @@ from typing import Any
 
 import pytest
 
+from quire.client.api import Client
 from quire.conf.pipeline import LedgerReading
 from quire.pipeline.clients import Cluster
 from quire.pipeline.core.filters import bounded
 from quire.pipeline.core.ranges import Extent, Range
 from quire.pipeline.core.selection import Selection
-from quire.pipeline.reading.ledgers import SCHEMA, LedgersGone, batches, between, divided, extents_of, planned, selected
+from quire.pipeline.reading import ledgers as module
+from quire.pipeline.reading.ledgers import (
+    SCHEMA,
+    LedgersGone,
+    batches,
+    between,
+    divided,
+    extents_of,
+    open_extent,
+    planned,
+    selected,
+)
 from quire.protocol.errors import LedgerError, NoSuchLedger, Read, UnauthorizedAccess
 from tests.client.fakes.cluster import FakeCluster
 from tests.pipeline.reading.virtual import only_first_learns, process
@@ -138,6 +150,23 @@ def test_what_was_confirmed_once_is_read(its_end: str) -> None:
     assert rows(task, [Range(writer.id, 0, 9)], options, ["entry_id", "length"])[-1] == {"entry_id": 9, "length": 10}
     with pytest.raises(LedgerError):
         rows(task, [Range(writer.id, 0, 11)], options, ["entry_id"])
+
+
+def test_a_batch_of_a_stream_asks_for_what_is_new(ours: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone: a stream over all ledgers has thousands that it has read to their end."""
+    old, new = (ledger(ours, PAYLOADS[:3], close=False) for _each in range(2))
+    options = reading(ours, ledgers="all")
+    asked: list[int] = []
+
+    async def opened(client: Client, number: int, how: LedgerReading) -> Extent | None:
+        asked.append(number)
+        return await open_extent(client, number, how)
+
+    monkeypatch.setattr(module, "open_extent", opened)
+    begin, end = {str(old): 3, str(new): 1}, {str(old): 3, str(new): 3}
+    found = ours.wait(lambda: between(ours.client, begin, end, options))
+    assert divided(found, options) == [[Range(new, 1, 2)]]
+    assert asked == [new]
 
 
 def test_a_password(ours: Cluster) -> None:
