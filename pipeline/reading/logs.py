@@ -41,6 +41,7 @@ TYPES = {
     "headers": columns.HEADERS,
     "value": pa.binary(),
 }
+BYTE_MAX = (1 << 63) - 1
 NOWHERE = -1  # in the place of a segment's number
 NEWS_S = 10.0  # a task may learn that late of records that the plan knew to be readable
 
@@ -69,7 +70,7 @@ async def index_of(logs: Logs, name: str, where: int | datetime | Literal["begin
 
 
 async def marks(logs: Logs, name: str, end: int) -> list[tuple[int, int]]:
-    """(index, byte position) at the borders of the segments, up to `end` at least."""
+    """(index, byte position) at borders of segments and at the end of what can be read, up to `end` at least."""
     found: list[tuple[int, int]] = []
     async for segment in logs.segments(name):
         if not found:
@@ -77,7 +78,9 @@ async def marks(logs: Logs, name: str, end: int) -> list[tuple[int, int]]:
         if not segment.is_open:
             found.append((segment.end, segment.end_at))
     found = found or [(0, 0)]
-    if found[-1][0] < end:  # an open segment: as if its records were as large as those before
+    if found[-1][0] < end and (here := await logs.find(name, BYTE_MAX)).index > found[-1][0]:  # an open segment
+        found.append(here)
+    if found[-1][0] < end:  # bookies that answer now know less: as if records were as large as those before
         index, position = found[-1]
         each = max(1.0, (position - found[0][1]) / max(index - found[0][0], 1))
         found.append((end, int(position + (end - index) * each)))

@@ -9,7 +9,7 @@ from quire.conf.pipeline import LogReading
 from quire.log.api import Segment
 from quire.pipeline.clients import Cluster
 from quire.pipeline.core.ranges import Range, grouped
-from quire.pipeline.reading.logs import SCHEMA, batches, index_of, marks, place, planned
+from quire.pipeline.reading.logs import SCHEMA, batches, index_of, limited, marks, place, planned
 from quire.protocol.log_errors import LogDamaged, LogTrimmed
 from tests.client.fakes.cluster import FakeCluster
 from tests.pipeline.reading.virtual import only_first_learns, process
@@ -70,6 +70,20 @@ def test_marks_lie_around_every_index(ours: Cluster) -> None:
     found = ours.wait(lambda: marks(ours.logs, name, 42))
     assert (found[0], found[-1]) == ((0, 0), (42, size))
     assert ours.wait(lambda: marks(ours.logs, name, 50))[-1][0] == 50
+
+
+def test_bytes_of_an_open_segment() -> None:
+    """Are those that it has, also of a log's first one: its records counted as a byte each."""
+    fake = FakeCluster()
+    fake.spin(5)
+    ours = process(fake)
+    fake.succeed(ours.logs.create("a"))
+    owner = fake.succeed(ours.logs.own("a"))
+    for _each in range(10):
+        fake.succeed(owner.append_many([b"x" * 1000] * 10))
+    fake.spin(5)
+    assert ours.wait(lambda: marks(ours.logs, "a", 90)) == [(0, 0), (100, 100_000)]
+    assert ours.wait(lambda: limited(ours.logs, "a", 20, 90, 5_000)) == 25
 
 
 def test_trimmed_records(ours: Cluster) -> None:
