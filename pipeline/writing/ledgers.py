@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from quire.client.api import LEDGER_IDS_PER_PAGE
+from quire.client.api import LEDGER_IDS_PER_PAGE, Client, Writer
 from quire.conf.pipeline import LedgerWriting
 from quire.pipeline.clients import Cluster, password
 from quire.pipeline.writing.rows import LEDGER_COLUMNS, check, rows
@@ -78,17 +78,7 @@ def write(cluster: Cluster, options: LedgerWriting, job: Job, batches: Iterable[
         for batch in batches:
             for some in rows(batch):
                 if writer is None:
-                    writer = cluster.wait(
-                        lambda: cluster.client.create_ledger(
-                            ensemble_size=options.ensemble,
-                            write_quorum=options.write_quorum,
-                            ack_quorum=options.ack_quorum,
-                            password=secret,
-                            digest=options.digest,
-                            ledger_id=options.ledger_id,
-                            custom_metadata={TAG: job.id.encode()},
-                        )
-                    )
+                    writer = cluster.wait(lambda: begun(cluster.client, options, job, secret))
                 made = writer
                 cluster.wait(lambda some=some, made=made: made.append_many(some.values))  # type: ignore[misc]  # binds this turn's
         if writer is None:
@@ -101,6 +91,20 @@ def write(cluster: Cluster, options: LedgerWriting, job: Job, batches: Iterable[
             with suppress(LedgerError):  # what stays goes with the job
                 cluster.wait(lambda: discard(cluster, ended.id))
         raise
+
+
+async def begun(client: Client, options: LedgerWriting, job: Job, secret: bytes) -> Writer:
+    """A task's ledger.  Its id is drawn now: one that this process has from before is below those of the job."""
+    ledger = options.ledger_id
+    return await client.create_ledger(
+        ensemble_size=options.ensemble,
+        write_quorum=options.write_quorum,
+        ack_quorum=options.ack_quorum,
+        password=secret,
+        digest=options.digest,
+        ledger_id=await client.store.new_ledger_id() if ledger is None else ledger,
+        custom_metadata={TAG: job.id.encode()},
+    )
 
 
 async def discard(cluster: Cluster, ledger: int) -> None:

@@ -7,6 +7,8 @@ import pyarrow as pa
 import pytest
 
 from quire.conf.pipeline import LedgerWriting
+from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.store import Versioned
 from quire.pipeline.clients import Cluster
 from quire.pipeline.writing.ledgers import TAG, Job, begin, discard, keep, withdraw, write
 from quire.protocol.errors import LedgerExist, NoSuchLedger, NotEnoughBookies
@@ -86,6 +88,21 @@ def test_one_ledger_of_a_job_is_kept(ours: Cluster) -> None:
     assert ours.wait(lambda: ours.client.ledger_ids(job.first - 1)) == [first, second]
     keep(ours, options, job, second)
     assert ours.wait(lambda: ours.client.ledger_ids(job.first - 1)) == [second]
+
+
+def test_no_ledger_has_an_id_from_before_its_job(ours: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients of ZooKeeper draw ids for later, and a task's process may be an old one: no abort found its ledger."""
+    store, options = ours.client.store, LedgerWriting.of({"metadata": ours.uri})
+    drawn = ours.wait(store.new_ledger_id)
+
+    async def from_its_block(metadata: LedgerMetadata) -> tuple[int, Versioned[LedgerMetadata]]:
+        return drawn, await store.create_ledger(drawn, metadata)
+
+    monkeypatch.setattr(store, "create_new_ledger", from_its_block)
+    job = begin(ours, options)
+    made = write(ours, options, job, [arrow(b"a")]).ledger
+    withdraw(ours, job)
+    assert not {made, drawn} & set(ours.wait(lambda: ours.client.ledger_ids(-1, 10_000)))
 
 
 def test_what_a_job_wrote_is_found_again(ours: Cluster) -> None:
