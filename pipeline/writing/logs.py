@@ -90,12 +90,17 @@ def write(cluster: Cluster, options: LogWriting, work: Work, batches: Iterable[A
 
 
 def publish(cluster: Cluster, options: LogWriting, batch: int, written: Sequence[Written]) -> Receipt | None:
-    """Makes a batch visible, in the order of its parts; None when no task has told who it worked for."""
+    """
+    Makes a batch visible, in the order of its parts; None when no task has told who it worked for.  Tasks without rows
+    do not count among the parts that one batch may have.
+    """
     if not written:
         return None
     work = written[0].work
     ordered = sorted(written, key=lambda each: each.work.part)
-    return cluster.wait(lambda: _publish(cluster, options, work, batch, [each.part for each in ordered]))
+    return cluster.wait(
+        lambda: _publish(cluster, options, work, batch, [each.part for each in ordered if each.part.intent])
+    )
 
 
 async def _publish(cluster: Cluster, options: LogWriting, work: Work, batch: int, parts: Sequence[Part]) -> Receipt:

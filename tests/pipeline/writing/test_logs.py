@@ -46,6 +46,22 @@ def test_parts_are_published_in_their_order(ours: Cluster) -> None:
     assert publish(ours, options, 1, []) is None
 
 
+def test_most_tasks_have_no_rows(ours: Cluster) -> None:
+    """As behind a filter: however many they are, those that have some are published."""
+    options = writing(ours, log(ours, []))
+    nothing, *some = [
+        task(ours, options, 0, 0),
+        task(ours, options, 0, 5_000, b"a"),
+        task(ours, options, 0, 9_999, b"b"),
+    ]
+    many = [nothing._replace(part=nothing.part._replace(part=part)) for part in range(5_000)]
+    receipt = publish(ours, options, 0, [*many, *some])
+    assert receipt is not None
+    assert (receipt.first, receipt.end) == (0, 2)
+    publish(ours, options, 1, [nothing])
+    assert values_of(ours, options.log) == [b"a", b"b"]
+
+
 def test_what_is_withdrawn_is_gone(ours: Cluster) -> None:
     """Unless it was published: an abort after a commit whose answer was lost touches nothing."""
     options = writing(ours, log(ours, []))
