@@ -12,6 +12,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 # SPDX-License-Identifier: Apache-2.0
@@ -45,7 +46,10 @@ def java_home(environment: Mapping[str, str] = os.environ) -> str | None:
 
 
 def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where the script is kept: the user's cache, or a temporary directory where there is none."""
+    """
+    Where the script is kept: the user's cache, or a temporary directory where there is none, one that nobody else can
+    write to, for the script is run.
+    """
     base = environment.get("XDG_CACHE_HOME") or os.path.join(environment.get("HOME") or "", ".cache")
     place = Path(base, "quire")
     try:
@@ -54,7 +58,14 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
             return place
     except OSError:
         pass
-    return Path(tempfile.gettempdir(), f"quire-{os.getuid()}")
+    place = Path(tempfile.gettempdir(), f"quire-{os.getuid()}")
+    with suppress(FileExistsError):
+        place.mkdir(mode=stat.S_IRWXU)
+    found = place.lstat()
+    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    if is_ours and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return place
+    return Path(tempfile.mkdtemp(prefix="quire-"))
 
 
 def made(java: Path, cache: Path) -> Path:

@@ -60,8 +60,17 @@ def test_no_java_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
         java.java_home({"PATH": ""})
 
 
-def test_where_the_script_is_kept(tmp_path: Path) -> None:
-    """In the user's cache; in a temporary directory where none can be made."""
+def test_where_the_script_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the user's cache; where none can be made in a temporary directory that nobody else can write to."""
     assert java.cache_directory({"HOME": str(tmp_path)}) == tmp_path / ".cache" / "quire"
     (tmp_path / "file").touch()
-    assert java.cache_directory({"XDG_CACHE_HOME": str(tmp_path / "file")}).name.startswith("quire-")
+    monkeypatch.setattr(java.tempfile, "tempdir", str(tmp_path))
+    none = {"XDG_CACHE_HOME": str(tmp_path / "file")}
+    place = java.cache_directory(none)
+    assert place == java.cache_directory(none) == tmp_path / f"quire-{os.getuid()}"
+    assert place.stat().st_mode & 0o777 == 0o700
+    place.chmod(0o777)
+    assert java.cache_directory(none) not in (place, java.cache_directory(none))
+    place.rmdir()
+    place.symlink_to(tmp_path)
+    assert java.cache_directory(none).stat().st_mode & 0o777 == 0o700
