@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quire.conf.pipeline import LogReading, LogWriting
+from quire.log.api import LogInfo
 from quire.pipeline.clients import cluster
 from quire.pipeline.core.ranges import Range
 from quire.pipeline.reading import logs as reading
@@ -93,9 +94,9 @@ class Planning:
     def __init__(self, options: LogReading) -> None:
         self.options = options
 
-    def log_id(self) -> str:
+    def info(self) -> LogInfo:
         ours = cluster(self.options.metadata)
-        return ours.wait(lambda: ours.logs.info(self.options.log)).id
+        return ours.wait(lambda: ours.logs.info(self.options.log))
 
     def index(self, text: str, option: str) -> int:
         ours, where = cluster(self.options.metadata), reading.place(text, option)
@@ -154,10 +155,10 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _end(self) -> int:
         return self._planning.index("end", "end")
 
-    def _log_id(self, offset: dict[str, Any]) -> str:
-        """Of the log that has the name now.  `NoSuchLog` when it is another one than the offset's."""
-        found = self._planning.log_id()
-        if offset.get("log", found) != found:
+    def _log(self, offset: dict[str, Any]) -> LogInfo:
+        """That has the name now.  `NoSuchLog` when it is another one than the offset's."""
+        found = self._planning.info()
+        if offset.get("log", found.id) != found.id:
             raise NoSuchLog(
                 f"the log {self._planning.options.log!r} is another one than that of the checkpoint, which was renamed "
                 "or deleted: give the log's new name, or begin with a new checkpoint"
@@ -165,7 +166,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def initialOffset(self) -> dict[str, Any]:
-        log = self._planning.log_id()
+        log = self._planning.info().id
         return {"index": self._planning.index(self._planning.options.start, "start"), "log": log}
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -180,22 +181,23 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._frozen = self._end()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        first, log = start["index"], self._log_id(start)
+        log, options = self._log(start), self._planning.options
+        first = start["index"] if options.fail_on_data_loss else max(start["index"], log.begin)
         end = max(self._end() if self._frozen is None else self._frozen, first)
         bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         if isinstance(limit, ReadMaxRows):  # Spark has no limit of both, so the other one is not in it
             end = min(end, first + limit.max_rows)
-            bytes_max = self._planning.options.max_bytes_per_trigger
+            bytes_max = options.max_bytes_per_trigger
         if bytes_max is not None and end > first:
             end = self._planning.limited(first, end, bytes_max)
-        return {"index": end, "log": log}
+        return {"index": end, "log": log.id}
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        log = self._planning.log_id()
+        log = self._planning.info().id
         return {"index": self._end(), "log": log}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[LogTask]:
-        self._log_id(end)
+        self._log(end)
         return self._planning.tasks(start["index"], end["index"]) if start["index"] < end["index"] else []
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -108,6 +108,16 @@ def test_a_stream(ours: Cluster) -> None:
     assert stream.latestOffset({"index": 50}, ReadAllAvailable()) == {**start, "index": 50}
 
 
+def test_limits_count_what_is_there(ours: Cluster) -> None:
+    """Not what was trimmed and is passed over: a stream far behind had batches without rows, one for each limit."""
+    name = log(ours, VALUES)
+    ours.wait(lambda: ours.logs.trim(name, 20))
+    for limit in ({"maxRecordsPerTrigger": 5}, {"maxBytesPerTrigger": 40}):
+        stream = source(ours, name, failOnDataLoss="false", **limit).streamReader(SOME)
+        end = stream.latestOffset({"index": 3}, stream.getDefaultReadLimit())
+        assert rows(stream, stream.partitions({"index": 3}, end)) == VALUES[20:25]
+
+
 def test_a_stream_of_another_log(ours: Cluster) -> None:
     """Which has the name by now: its first records were passed over.  A renamed log goes on under its new name."""
     name, new = log(ours, VALUES), next(NAMES)
