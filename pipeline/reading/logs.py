@@ -21,7 +21,7 @@ from quire.pipeline import columns
 from quire.pipeline.clients import Cluster
 from quire.pipeline.core.offsets import within_bytes
 from quire.pipeline.core.ranges import Extent, Range, grouped
-from quire.protocol.log_errors import LogDamaged, LogTrimmed
+from quire.protocol.log_errors import LogDamaged, LogTrimmed, NoSuchLog
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -58,6 +58,17 @@ def place(text: str, option: str) -> int | datetime | Literal["begin", "end"]:
         raise ValueError(
             f"option {option!r}: {text!r} is no index, no time as 2026-01-31T08:00:00+00:00, not `begin` and not `end`"
         ) from None
+
+
+async def named(logs: Logs, name: str, id_: str | None) -> tuple[str, int]:
+    """The id of the log that has the name now, and its first index.  `NoSuchLog` when it is another one than `id_`."""
+    found = await logs.info(name)
+    if id_ not in (None, found.id):
+        raise NoSuchLog(
+            f"the log {name!r} is another one than that of the checkpoint, which was renamed or deleted: give the "
+            "log's new name, or begin with a new checkpoint"
+        )
+    return found.id, found.begin
 
 
 async def index_of(logs: Logs, name: str, where: int | datetime | Literal["begin", "end"]) -> int:

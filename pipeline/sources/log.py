@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from quire.conf.pipeline import LogReading, LogWriting
-from quire.log.api import LogInfo
 from quire.pipeline.clients import cluster
 from quire.pipeline.core.ranges import Range
 from quire.pipeline.reading import logs as reading
@@ -39,7 +38,6 @@ from quire.pipeline.spark import (
     WriterCommitMessage,
 )
 from quire.pipeline.writing import logs as writing
-from quire.protocol.log_errors import NoSuchLog
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -94,9 +92,9 @@ class Planning:
     def __init__(self, options: LogReading) -> None:
         self.options = options
 
-    def info(self) -> LogInfo:
+    def log(self, id_: str | None = None) -> tuple[str, int]:
         ours = cluster(self.options.metadata)
-        return ours.wait(lambda: ours.logs.info(self.options.log))
+        return ours.wait(lambda: reading.named(ours.logs, self.options.log, id_))
 
     def index(self, text: str, option: str) -> int:
         ours, where = cluster(self.options.metadata), reading.place(text, option)
@@ -155,18 +153,8 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _end(self) -> int:
         return self._planning.index("end", "end")
 
-    def _log(self, offset: dict[str, Any]) -> LogInfo:
-        """That has the name now.  `NoSuchLog` when it is another one than the offset's."""
-        found = self._planning.info()
-        if offset.get("log", found.id) != found.id:
-            raise NoSuchLog(
-                f"the log {self._planning.options.log!r} is another one than that of the checkpoint, which was renamed "
-                "or deleted: give the log's new name, or begin with a new checkpoint"
-            )
-        return found
-
     def initialOffset(self) -> dict[str, Any]:
-        log = self._planning.info().id
+        log, _begin = self._planning.log()
         return {"index": self._planning.index(self._planning.options.start, "start"), "log": log}
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -181,8 +169,8 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._frozen = self._end()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        log, options = self._log(start), self._planning.options
-        first = start["index"] if options.fail_on_data_loss else max(start["index"], log.begin)
+        (log, begin), options = self._planning.log(start.get("log")), self._planning.options
+        first = start["index"] if options.fail_on_data_loss else max(start["index"], begin)
         end = max(self._end() if self._frozen is None else self._frozen, first)
         bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         if isinstance(limit, ReadMaxRows):  # Spark has no limit of both, so the other one is not in it
@@ -190,14 +178,14 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             bytes_max = options.max_bytes_per_trigger
         if bytes_max is not None and end > first:
             end = self._planning.limited(first, end, bytes_max)
-        return {"index": end, "log": log.id}
+        return {"index": end, "log": log}
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        log = self._planning.info().id
+        log, _begin = self._planning.log()
         return {"index": self._end(), "log": log}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[LogTask]:
-        self._log(end)
+        self._planning.log(end.get("log"))
         return self._planning.tasks(start["index"], end["index"]) if start["index"] < end["index"] else []
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
