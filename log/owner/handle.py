@@ -22,7 +22,7 @@ from quire.log.core import ownership_messages as m
 from quire.log.core.batch import Headers, Records
 from quire.log.core.edits import Me
 from quire.log.core.streams.producers import check_producer
-from quire.log.core.streams.rates import Rate
+from quire.log.core.streams.rates import Together
 from quire.log.core.values import Counts, Segment
 from quire.log.owner.appending.appends import Appended, Batch, Call, Position, check, copied, cut, drop_failed, gather
 from quire.log.owner.appending.encoder import Encoder, Hook, Placed
@@ -64,7 +64,7 @@ class Owner:
         host: str = "",
         boottime: Boottime = boottime,
         before_append: Hook | None = None,
-        rate: Rate | None = None,
+        together: Together | None = None,
         load: Load = nobody,
         reached: Callable[[str], None] = lambda _name: None,
         on_end: Callable[["Owner"], None] = lambda _owner: None,
@@ -103,8 +103,9 @@ class Owner:
             reached=reached,
         )
         self._producing = Producing(records, self._take, self._flush_or_later, load, self._clock.seconds)
+        shared = together or Together(options.process_bytes)
         self.window = Window(
-            options, self._clock, client.random, lambda: self._driver.rolling.settings, rate or Rate(), self._flush
+            options, self._clock, client.random, lambda: self._driver.rolling.settings, shared, self._flush
         )
 
     # -- what a user does ------------------------------------------------------------------------------------------
@@ -204,7 +205,8 @@ class Owner:
         weight = records.weight
         if not self.window.fits(count, weight):
             under_way = "{} records of {} bytes are under way".format(*self.under_way)
-            raise TooManyRequests(f"{under_way} in the log {self.name!r}: `ready()` tells when there is room")
+            of_all = f"{self.window.together.bytes} bytes of all logs"
+            raise TooManyRequests(f"{under_way} in the log {self.name!r}, {of_all}: `ready()` tells when there is room")
         self.window.take(count, weight)
         call = Call(count, one, self._clock.seconds() + self._append_s)
         for part in [records] if atomic else cut(records, self._options.batch_bytes):
@@ -427,7 +429,7 @@ class Owner:
         self._under_way -= over
         if self._gathered and not self._over:
             self._flush_or_later()
-        self.window.wake()
+        self.window.over()
 
     def over(self, error: LedgerError | None) -> None:
         """The handle has ended; None: as it was asked to."""

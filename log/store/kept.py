@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from quire.client.api import Client
 from quire.conf.log import LogOptions
-from quire.log.core.streams.rates import Rate
+from quire.log.core.streams.rates import Together
 from quire.log.store.ages import Ages
 from quire.log.store.editing import LogRecords
 from quire.log.store.leases import Leases
@@ -22,7 +22,7 @@ TRIES_MAX = 100  # each upon a manifest that changed meanwhile
 
 
 class Kept(NamedTuple):
-    """`ages`, `rate`: one for all logs of a process.  `reached(name)` is called right after each step."""
+    """`ages`, `together`: one for all logs of a process.  `reached(name)` is called right after each step."""
 
     client: Client
     log: LogRecords
@@ -30,7 +30,7 @@ class Kept(NamedTuple):
     options: LogOptions
     ages: Ages
     reached: Callable[[str], None]
-    rate: Rate | None = None
+    together: Together | None = None
 
     @property
     def leases(self) -> Leases:

@@ -34,7 +34,7 @@ class KeptOwner(Owner):
 
     def __init__(self, kept: Kept, name: str, **options: Any) -> None:
         found = kept.client, kept.log, kept.ledgers, kept.options, name
-        super().__init__(*found, rate=kept.rate, reached=kept.reached, boottime=kept.ages.boottime, **options)
+        super().__init__(*found, together=kept.together, reached=kept.reached, boottime=kept.ages.boottime, **options)
         self.on_acknowledged: Callable[[Sequence[Any]], None] | None = None
         self._kept = kept
         self._random = kept.client.random

@@ -14,7 +14,7 @@ from quire.log.core import edits, upkeep_edits
 from quire.log.core.machine.lease import new_lease
 from quire.log.core.manifest import Manifest, decode_name, encode_name, new_manifest
 from quire.log.core.publishing import Txn
-from quire.log.core.streams.rates import Rate
+from quire.log.core.streams.rates import Together
 from quire.log.core.values import Compacted, Snapshot
 from quire.log.owner.appending.appends import Position
 from quire.log.owner.claims import Candidate, candidates_of
@@ -117,7 +117,7 @@ class KnownLogs:
         self._owns_client = owns_client
         self._ledgers = LogLedgers(client, self.options.password)
         self._ages = Ages(now, boottime)
-        self._rate = Rate()  # of all owners together
+        self._together = Together(self.options.process_bytes)
         self._owners: dict[Owner, None] = {}  # in the order in which they were asked for
         self._replicas: dict[Any, None] = {}  # likewise
         self._views = Views(client, self.options)
@@ -244,7 +244,7 @@ class KnownLogs:
         return self._keep(await self._open(name))
 
     def _keep(self, log: LogRecords) -> Kept:
-        return Kept(self.bk, log, self._ledgers, self.options, self._ages, self._reached, self._rate)
+        return Kept(self.bk, log, self._ledgers, self.options, self._ages, self._reached, self._together)
 
     async def trim(self, name: str, before: int) -> int:
         """

@@ -60,6 +60,29 @@ class Rate:
         self._bytes.take(size)
 
 
+class Together:
+    """What all owners of a process share: a rate, and how many bytes they may have under way."""
+
+    __slots__ = ("_bytes_max", "bytes", "rate", "waiting")
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self.rate = Rate()
+        self.bytes = 0
+        self.waiting: dict[Callable[[], object], None] = {}  # who waits for room, the longest first
+
+    def fits(self, size: int) -> bool:
+        """Whether there is room for so many bytes; when nothing is under way there is for any append."""
+        return not self.bytes or self.bytes + size <= self._bytes_max
+
+    def wake(self) -> None:
+        """Bytes came back: each looks whether there is room, while there may be."""
+        for look in [*self.waiting]:
+            if self.bytes >= self._bytes_max:
+                return
+            look()
+
+
 class ReadRates:
     """
     Of one reader: most records and bytes of values that it gives out a second; -1: any, 0: none until that changes.

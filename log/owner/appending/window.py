@@ -1,7 +1,8 @@
 """
 An owner's window: what was taken and is not answered, and when of what waits the next entry may go.
 
-Knows: the limits of a window, the rates of the log and of the process, that a quota refuses or holds appends.
+Knows: the limits of a window and of all together, the rates of the log and of the process, that a quota refuses or
+holds appends.
 Does not know: what is appended, why the quota says so.
 
 Nothing is dropped and nothing changes places: what may not go yet waits, as it does while much is under way.
@@ -14,7 +15,7 @@ from random import Random
 from twisted.internet.defer import Deferred
 
 from quire.conf.log import LogOptions, LogSettings
-from quire.log.core.streams.rates import Rate
+from quire.log.core.streams.rates import Rate, Together
 from quire.metadata.clock import Clock, Timer
 from quire.protocol.errors import LedgerError
 
@@ -27,7 +28,7 @@ ENTRY_S = 0.02  # of a rate: how much an entry has at most, so that it is kept o
 
 class Window:
     """
-    Of one owner.  `settings` are those of now; `process` is shared by all owners; `go_on` is called when an entry may
+    Of one owner.  `settings` are those of now; `together` is shared by all owners; `go_on` is called when an entry may
     go that might not.  `refusal`: what appends fail with; `held`: they wait.
     """
 
@@ -37,7 +38,7 @@ class Window:
         clock: Clock,
         random: Random,
         settings: Callable[[], LogSettings],
-        process: Rate,
+        together: Together,
         go_on: Callable[[], object],
     ) -> None:
         self.records = 0
@@ -49,23 +50,30 @@ class Window:
         self._random = random
         self._settings = settings
         self._rate = Rate()
-        self._process = process
+        self.together = together
         self._go_on = go_on
         self._ready: deque[tuple[int, int, Deferred[None]]] = deque()  # records and bytes that each waits for
         self._timer: Timer | None = None
+        self._ended = False
         self.waited = False  # whether what goes next had to wait for a rate or a quota
 
     # -- room ------------------------------------------------------------------------------------------------------
 
     def fits(self, count: int, size: int) -> bool:
-        """Whether it takes so many records and bytes; when nothing is under way it takes any append."""
+        """
+        Whether it takes so many records and bytes, and all owners together do; when nothing is under way any append is
+        taken.
+        """
         records, most = self._options.window_records, self._options.window_bytes
-        return not self.records or (self.records + count <= records and self.bytes + size <= most)
+        fits = not self.records or (self.records + count <= records and self.bytes + size <= most)
+        return fits and self.together.fits(size)
 
     def take(self, count: int, size: int) -> None:
-        """So much was taken."""
+        """So much was taken; below 0: is over."""
         self.records += count
         self.bytes += size
+        if not self._ended:
+            self.together.bytes += size
 
     def ready(self, count: int, size: int) -> "Deferred[None]":
         """Fires when it takes so much, in the order of the calls."""
@@ -74,12 +82,20 @@ class Window:
             ready.callback(None)
         else:
             self._ready.append((count, size, ready))
+            self.together.waiting[self.wake] = None
         return ready
 
-    def wake(self, everyone: bool = False) -> None:
-        """Those for whom there is room now; `everyone`: for nothing more is taken."""
-        while self._ready and (everyone or self.fits(*self._ready[0][:2])):
+    def wake(self) -> None:
+        """Those for whom there is room now, or all where nothing more is taken."""
+        while self._ready and (self._ended or self.fits(*self._ready[0][:2])):
             self._ready.popleft()[2].callback(None)
+        if not self._ready:
+            self.together.waiting.pop(self.wake, None)
+
+    def over(self) -> None:
+        """Appends were answered: room for those who wait here, then for those who do elsewhere."""
+        self.wake()
+        self.together.wake()
 
     # -- pace ------------------------------------------------------------------------------------------------------
 
@@ -104,7 +120,7 @@ class Window:
         now, settings, options = self._clock.seconds(), self._settings(), self._options
         wait_s = max(
             self._rate.wait_s(now, settings.rate_records, settings.rate_bytes),
-            self._process.wait_s(now, options.rate_records, options.rate_bytes),
+            self.together.rate.wait_s(now, options.rate_records, options.rate_bytes),
         )
         if wait_s < SOON_S:
             return True
@@ -117,7 +133,7 @@ class Window:
     def went(self, count: int, size: int) -> None:
         """An entry of so many records and bytes."""
         self._rate.take(count, size)
-        self._process.take(count, size)
+        self.together.rate.take(count, size)
 
     def hold(self, held: bool) -> None:
         """Appends wait, or go on."""
@@ -129,7 +145,10 @@ class Window:
         """Nothing goes any more."""
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
-        self.wake(everyone=True)
+        if not self._ended:
+            self._ended = True
+            self.together.bytes -= self.bytes
+        self.over()
 
 
 def _lower(one: int, other: int) -> int:

@@ -9,8 +9,9 @@ from twisted.internet.task import Clock
 
 from quire.conf.log import LogOptions, LogSettings
 from quire.log.api import Logs
-from quire.log.core.streams.rates import Rate
+from quire.log.core.streams.rates import Together
 from quire.log.owner.appending.window import LOOK_S, Window
+from quire.protocol.errors import TooManyRequests
 from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.cluster import cluster, values
 from tests.reactor import reactor, run
@@ -29,7 +30,7 @@ class Sender:
         self.settings = LogSettings(**settings)
         self.sent = 0
         self.window = Window(
-            LogOptions(**(options or {})), clock, DICE, lambda: self.settings, process or Rate(), self.go_on
+            LogOptions(**(options or {})), clock, DICE, lambda: self.settings, process or Together(1 << 40), self.go_on
         )
 
     def go_on(self):
@@ -63,7 +64,7 @@ def test_a_rate_of_records_and_of_bytes():
 
 def test_all_owners_of_a_process_have_a_rate_together():
     """Each gets some of it."""
-    clock, process, options = Clock(), Rate(), {"rate_records": 1000}
+    clock, process, options = Clock(), Together(1 << 20), {"rate_records": 1000}
     one, two = (Sender(clock, process, records=5, options=options) for _ in range(2))
     two.go_on()
     one.run(10)
@@ -118,6 +119,26 @@ def test_an_end():
     sender.window.end()
     assert ready.called
     assert not clock.getDelayedCalls()
+
+
+def test_all_owners_of_a_process_have_so_many_bytes_together():
+    """Who waits goes on when those of another log are answered, the longest first, or its owner ends."""
+    process = Together(100)
+    one, two, three = (Sender(Clock(), process).window for _ in range(3))
+    assert one.fits(1, 1000), "alone any append is taken"
+    one.take(1, 60)
+    assert two.fits(1, 40)
+    assert not two.fits(1, 41)
+    longest, other = two.ready(1, 60), three.ready(1, 50)
+    longest.addCallback(lambda _: two.take(1, 60))
+    one.take(-1, -60)
+    one.over()
+    assert longest.called
+    assert not other.called
+    two.end()
+    assert other.called
+    two.take(-1, -60)  # an answer that comes late
+    assert (process.bytes, process.waiting) == (0, {})
 
 
 class Appending:
@@ -181,6 +202,21 @@ def test_a_throttled_log_does_not_slow_another(rate):
         return other.stored
 
     assert math.isclose(stored(True), stored(False), rel_tol=0.1)
+
+
+def test_logs_have_so_many_bytes_together():
+    """What does not fit beside those of another log is refused by its name, and goes once those are answered."""
+    world, logs = virtual(process_bytes=1000)
+    full, other = (world.succeed(logs.create(name)) and world.succeed(logs.own(name)) for name in ("full", "other"))
+    stored = full.append(bytes(900))
+    refused = world.fails(other.append(bytes(200)))
+    assert isinstance(refused, TooManyRequests)
+    assert "0 records of 0 bytes are under way in the log 'other', 900 bytes of all logs" in str(refused)
+    room = other.ready(1, 200)
+    assert not room.called
+    assert world.succeed(stored).index == 0
+    assert room.called
+    assert world.succeed(other.append(bytes(200))).index == 0
 
 
 def test_a_throttled_log(tmp_path):
