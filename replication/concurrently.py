@@ -2,7 +2,7 @@
 Several coroutines at the same time.
 
 Knows: waiting for all of them, feeding a few workers from one source, waking one that waits, keeping a pace, giving way
-to what else the bookies do, sharing what there is only so much of.
+to what else the bookies do, sharing what there is only so much of, beginning again after a fault of ours.
 Does not know: what they do.
 """
 
@@ -11,7 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from math import inf
 from typing import Any, TypeVar
 
-from twisted.internet.defer import Deferred, DeferredLock, FirstError, gatherResults
+from twisted.internet.defer import CancelledError, Deferred, DeferredLock, FirstError, gatherResults
+from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from quire.metadata.clock import Clock, pause
 from quire.replication.core.window import REQUEST_BYTES, Window
@@ -20,8 +22,26 @@ from quire.replication.core.window import REQUEST_BYTES, Window
 
 T = TypeVar("T")
 
+BEGIN_AGAIN_S = 60.0  # after a failure that nobody foresaw
 EVEN_S = 0.5  # within that a pace may be uneven
 AHEAD_WINDOWS = 2  # of what a bookie is to store: one that is on its way there, one that is read meanwhile
+LOG = Logger(namespace="quire.autorecovery")
+
+
+async def kept_up(clock: Clock, story: Callable[[], Coroutine[Any, Any, None]], what: str) -> None:
+    """
+    Until it ends by itself: what nobody foresaw ends no work that can be begun again, and the log has it.
+    `CancelledError`.
+    """
+    while True:
+        failed: list[Failure] = []
+        await Deferred.fromCoroutine(story()).addErrback(failed.append)
+        if not failed:
+            return
+        if isinstance(failed[0].value, CancelledError):
+            raise failed[0].value
+        LOG.failure("{what} failed, and begins again in {seconds:.0f} s", failed[0], what=what, seconds=BEGIN_AGAIN_S)
+        await pause(clock, BEGIN_AGAIN_S)
 
 
 async def all_of(stories: "list[Coroutine[Deferred[Any], Any, T]]") -> list[T]:

@@ -23,7 +23,7 @@ from quire.metadata.store import BookieList, Watch
 from quire.protocol.errors import LedgerError, MetaStore
 from quire.replication.autorecovery.ledger import Outcome, Repairer
 from quire.replication.autorecovery.waiting import LEAST_S, Waiting
-from quire.replication.concurrently import Bell, Pace
+from quire.replication.concurrently import Bell, Pace, kept_up
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -70,8 +70,8 @@ class Worker:
         """Once."""
         self._store.on_session_lost(self._end_tasks)
         self._watches = [self._repairs.watch(self._bell.ring), self._store.watch_bookies(self._bookies_are)]
-        self._main = Deferred.fromCoroutine(self._run())
-        self._main.addErrback(self._ended)
+        self._main = Deferred.fromCoroutine(kept_up(self._clock, self._run, "the replication worker"))
+        self._main.addErrback(lambda _failure: None)  # cancelled
 
     async def stop(self) -> None:
         """Ends what is under way; its ledgers stay in the queue, and the locks are given back."""
@@ -192,10 +192,6 @@ class Worker:
     def _repaired(self, ledger: int) -> None:
         self.tally.repaired += 1
         self.log.info("ledger {ledger} has all its copies again", ledger=ledger)
-
-    def _ended(self, failure: Failure) -> None:
-        if not isinstance(failure.value, CancelledError):
-            self.log.failure("the replication worker failed", failure)
 
 
 class Skipped:

@@ -4,7 +4,23 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 
-from quire.replication.concurrently import Bell, Pace, Portion, Share, all_of, each_of
+from quire.replication.concurrently import BEGIN_AGAIN_S, Bell, Pace, Portion, Share, all_of, each_of, kept_up
+
+
+def test_what_nobody_foresaw_is_begun_again():
+    """After a pause; a cancel is the end, and leaves no timer."""
+    clock, begun = Clock(), []
+
+    async def story():
+        begun.append(clock.seconds())
+        raise KeyError("a fault of ours")
+
+    running = Deferred.fromCoroutine(kept_up(clock, story, "it"))
+    running.addErrback(lambda _failure: None)
+    clock.pump([BEGIN_AGAIN_S] * 2)
+    assert begun == [0, BEGIN_AGAIN_S, 2 * BEGIN_AGAIN_S]
+    running.cancel()
+    assert clock.getDelayedCalls() == []
 
 
 def test_results_come_in_the_order_of_the_stories():

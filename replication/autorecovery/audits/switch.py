@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 from quire.client.api import Client
 from quire.metadata.clock import pause
 from quire.protocol.errors import MetaStore
-from quire.replication.autorecovery.audits.walk import kept_up
+from quire.replication.concurrently import kept_up
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -51,7 +51,7 @@ class Switch:
 
     def begin(self, story: Callable[[], Coroutine[Any, Any, None]]) -> Deferred[None]:
         """Runs a story once the switch is on, and keeps it up; until that is cancelled."""
-        working = Deferred.fromCoroutine(kept_up(self._clock, partial(self._when_on, story)))
+        working = Deferred.fromCoroutine(kept_up(self._clock, partial(self._when_on, story), "the auditor"))
         return working.addErrback(lambda _failure: None)  # cancelled
 
     async def _when_on(self, story: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -5,13 +5,11 @@ Knows: pages, the rate, that a store which is away is waited for, when the next 
 looked for.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from quire.client.api import Client
 from quire.metadata.clock import Clock, pause
@@ -24,7 +22,6 @@ from quire.replication.core.outlook import short_of
 
 PAGE = 500
 AGAIN_S = 1.0  # after the store did not answer
-BEGIN_AGAIN_S = 60.0  # after a failure that nobody foresaw
 AHEAD_MS = 60_000  # that the clock may have been set back
 LOG = Logger(namespace="quire.autorecovery")
 
@@ -54,19 +51,6 @@ async def until_answered(clock: Clock, ask: Callable[[], Awaitable[T]], away: Ca
             told = True
             away()
             await pause(clock, AGAIN_S)
-
-
-async def kept_up(clock: Clock, story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Until it ends by itself: what nobody foresaw ends no auditor, since what was looked at can be looked at again."""
-    while True:
-        failed: list[Failure] = []
-        await Deferred.fromCoroutine(story()).addErrback(failed.append)
-        if not failed:
-            return
-        if isinstance(failed[0].value, CancelledError):
-            raise failed[0].value
-        LOG.failure("the auditor failed, and begins again in {seconds:.0f} s", failed[0], seconds=BEGIN_AGAIN_S)
-        await pause(clock, BEGIN_AGAIN_S)
 
 
 class Page(NamedTuple):

@@ -9,7 +9,9 @@ from quire.metadata.memory.cluster import Fault
 from quire.replication.autorecovery.found import queued
 from quire.replication.autorecovery.ledger import Repairer
 from quire.replication.autorecovery.notes import FOUND, Note, Notes
+from quire.replication.autorecovery.waiting import Waiting
 from quire.replication.autorecovery.worker import Worker
+from quire.replication.concurrently import BEGIN_AGAIN_S
 from quire.replication.core.outlook import Outlook
 from quire.replication.scrub.judge import Finding
 from tests.client.fakes.cluster import READ_ONLY, FakeCluster
@@ -110,6 +112,28 @@ def test_a_fault_of_ours_is_no_reason_to_hurry(monkeypatch: pytest.MonkeyPatch) 
     assert queue(cluster) == [bad]
     assert 2 <= len(tries) <= 6
     assert locks(cluster) == []
+    alone.stop()
+
+
+def test_a_fault_of_ours_ends_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nobody foresaw beside the repairs is begun again a minute later."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: THREE}, 5)
+    faults = iter([KeyError("a fault of ours")])
+    right = Waiting.look_at_marks
+
+    async def look_at_marks(self: Waiting) -> None:
+        for fault in faults:
+            raise fault
+        await right(self)
+
+    monkeypatch.setattr(Waiting, "look_at_marks", look_at_marks)
+    mark(cluster, ledger, "b1")
+    alone = Alone(cluster)
+    cluster.spin(BEGIN_AGAIN_S - 1)
+    assert queue(cluster) == [ledger]
+    cluster.spin(10)
+    assert queue(cluster) == []
     alone.stop()
 
 

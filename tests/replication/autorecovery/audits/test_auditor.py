@@ -5,7 +5,7 @@ import pytest
 from quire.metadata.ledger import LedgerMetadata
 from quire.replication.autorecovery.audits import walk
 from quire.replication.autorecovery.audits.auditor import Auditor
-from quire.replication.autorecovery.audits.walk import BEGIN_AGAIN_S
+from quire.replication.concurrently import BEGIN_AGAIN_S
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.autorecovery.processes import AWAY, THREE, faulty, joined, options, queue
 from tests.replication.stories import closed

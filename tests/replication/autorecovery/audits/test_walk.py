@@ -6,7 +6,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import MetadataSerialization
-from quire.replication.autorecovery.audits.walk import BEGIN_AGAIN_S, PAGE, Walk, kept_up, until_answered
+from quire.replication.autorecovery.audits.walk import PAGE, Walk, until_answered
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.autorecovery.processes import AWAY, THREE
 
@@ -96,22 +96,3 @@ def test_an_answer_at_once_tells_nobody() -> None:
     told: list[None] = []
     answer = cluster.succeed(until_answered(cluster.clock, lambda: succeed(7), lambda: told.append(None)))
     assert (answer, told) == (7, [])
-
-
-def test_what_nobody_foresaw_is_begun_again() -> None:
-    """After a pause; a cancel is the end, and leaves no timer."""
-    cluster = FakeCluster(3)
-    begun: list[float] = []
-
-    async def story() -> None:
-        begun.append(cluster.clock.seconds())
-        raise KeyError("a fault of ours")
-
-    running = Deferred.fromCoroutine(kept_up(cluster.clock, story))
-    running.addErrback(lambda _failure: None)
-    cluster.spin(2.5 * BEGIN_AGAIN_S)
-    assert len(begun) == 3
-    running.cancel()
-    assert cluster.clock.getDelayedCalls() == []
-    cluster.spin(2.5 * BEGIN_AGAIN_S)
-    assert len(begun) == 3
