@@ -260,6 +260,11 @@ class BookieOptions(PeerOptions, HttpOptions, ZooKeeperOptions, RightsOptions, I
         0, ge=0, le=65535, key="prometheusStatsHttpPort", description="their port; 0 takes a free one"
     )
 
+    @property
+    def reads_again(self) -> bool:
+        """Whether it has files of TLS, users or rights, which SIGHUP has it look at."""
+        return self.tls or self.http_tls or self.authentication is not None
+
     @model_validator(mode="after")
     def _relations(self) -> Self:
         """What no single range can say; `ValueError` names both keys."""

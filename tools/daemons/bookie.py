@@ -58,14 +58,14 @@ def status(argv: Sequence[str] | None) -> int:
     except ConfigurationError as failure:
         return complain(WRONG_USAGE, str(failure))
 
-    reloads = options.tls or options.http_tls or options.authentication is not None
-
     def make(reactor: "ProcessReactor") -> "Service":
         from quire.tools.daemons.serving import Serving
 
         return Serving(reactor, options, arguments.restore, arguments.json, settings)
 
-    return lived(BOOKIE, arguments, os.path.join(options.journal_directories[0], LOG_NAME), warnings, make, reloads)
+    return lived(
+        BOOKIE, arguments, os.path.join(options.journal_directories[0], LOG_NAME), warnings, make, options.reads_again
+    )
 
 
 if __name__ == "__main__":

@@ -85,6 +85,12 @@ class Child:
         command = [sys.executable, "-m", BOOKIE.module, "--conf", str(self._conf), "--json", "--stop-with-stdin"]
         self._process = self._reactor.spawnProcess(Pipes(self), command[0], command, env=environment())
 
+    def reload(self) -> None:
+        """Has it read its files again, if it serves: before that it reads them anyway, and the signal would end it."""
+        if self._process is not None and self.ready is not None:
+            with suppress(ProcessExitedAlready):
+                self._process.signalProcess("HUP")
+
     async def stop(self) -> None:
         """Asks it to end, if it runs, and waits; it is not begun again."""
         if self._timer is not None:

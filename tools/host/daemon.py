@@ -54,7 +54,8 @@ def status(argv: Sequence[str] | None) -> int:
         return Host(reactor, division, arguments.json)
 
     log = division.parts[0].conf.with_name(LOG_NAME)
-    return lived(HOST, arguments, str(log), division.warnings, make)
+    reloads = any(part.options.reads_again for part in division.parts)
+    return lived(HOST, arguments, str(log), division.warnings, make, reloads)
 
 
 if __name__ == "__main__":

@@ -62,6 +62,12 @@ class Host(Lifetime):
         notify("READY=1")
         await Deferred()  # it ends by a signal only
 
+    def reload(self) -> None:
+        """SIGHUP came: it is the bookies'."""
+        for part, child in zip(self._division.parts, self._children, strict=True):
+            if part.options.reads_again:
+                child.reload()
+
     def _seen_at(self) -> str:
         """Where the page is seen: bookies of a host have one address."""
         division = self._division

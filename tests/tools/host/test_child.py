@@ -102,6 +102,22 @@ def test_the_wait_doubles_until_it_has_served_for_a_while() -> None:
     assert timer.getTime() - machine.seconds() == WAIT_S_MIN
 
 
+def test_it_is_told_to_read_files_again_while_it_serves() -> None:
+    """Before its ready line the signal would end it, and one that has just ended needs none."""
+    machine = Machine()
+    child, _ends = child_of(machine)
+    child.reload()
+    child.begin()
+    protocol, transport = machine.begun[-1]
+    child.reload()
+    assert transport.signals == []
+    protocol.outReceived(READY)
+    child.reload()
+    assert transport.signals == ["HUP"]
+    transport.reaped = True
+    child.reload()
+
+
 def test_a_stop_waits_for_its_end_and_begins_nothing() -> None:
     """While it runs: a signal, once, however often it is asked; while it waits: its timer goes."""
     machine = Machine()

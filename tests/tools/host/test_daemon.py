@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from quire.security.jaas import MODULE
 from tests.tools.command import ok
 from tests.tools.host.process import WAIT_S, HostProcess, is_gone, yields
 
@@ -88,6 +89,28 @@ def test_a_bookie_that_is_killed_comes_back(host: HostProcess) -> None:
     assert not is_gone(first)
     assert "ended with signal 9" in host.log.read_text()
     assert host.stop(signal.SIGINT) == 0
+
+
+def test_it_hands_sighup_on(host: HostProcess) -> None:
+    """Each of its bookies reads its users again, and all go on."""
+    users = host.directory / "users"
+
+    def write(password: str) -> None:
+        users.write_text(f'Bookie {{ {MODULE} required user_hd="{password}"; }};')
+        users.chmod(0o600)
+
+    write("one")
+    with host.conf.open("a") as conf:
+        conf.write(f"bookieAuthProviderFactoryClass=sasl\nsaslJaasFile={users}\nsaslJaasClientAllowedIds=hd\n")
+    said = host.begin().ready()
+    write("another")
+    assert host.process is not None
+    host.process.send_signal(signal.SIGHUP)
+    for each in said["bookies"]:
+        while not re.search(rf"{each['bookie']}: .*were read again", host.log.read_text()):
+            yields()
+    assert host.get("/healthz") == (200, "OK\n")
+    assert host.stop() == 0
 
 
 def test_no_bookie_outlives_its_host(host: HostProcess) -> None:
