@@ -80,29 +80,31 @@ def forget_restoring(files: Files, directories: Iterable[str]) -> None:
         files.unlink(current(directory, RESTORING))
 
 
-def ran_synced(files: Files, directory: str, default: bool) -> bool:
+def whole(files: Files, directory: str, options: BookieOptions, boot: bytes) -> bool | None:
     """
-    Whether the run that did not end cleanly in a directory synced its journal; `default`: there was none, or its note
-    does not say, as Apache's.
+    Whether what the last run in a directory acknowledged is there, whatever became of its process: it synced its
+    journal, or the machine was not started since (`boot`).  None: it ended cleanly, or there was none.  What that run
+    was configured to do counts, not what this one is; a note that does not say, as Apache's, is taken to be of a run
+    like this one.
     """
-    words = (files.read_file(current(directory, DIRTY)) or b"").split()
-    return words[-1] == SYNCED if words and words[-1] in (SYNCED, UNSYNCED) else default
+    note = files.read_file(current(directory, DIRTY))
+    if note is None:
+        return None
+    words = note.split()
+    synced = words[-1] == SYNCED if words and words[-1] in (SYNCED, UNSYNCED) else options.journal_sync_data
+    return synced or (bool(boot) and words[:-1] == boot.split())
 
 
 def unclean(files: Files, options: BookieOptions, boot: bytes, stale: Collection[str] = ()) -> bool:
     """
     Whether the last run may have lost what it acknowledged: it did not sync, did not end cleanly, and the machine was
-    started since.  What it was configured to do counts, not what this one is; a note that does not say, as Apache's, is
-    taken to be of a run like this one.  `stale`: ledger directories whose notes are of an earlier run, for they failed
-    in it or before it.
+    started since.  `stale`: ledger directories whose notes are of an earlier run, for they failed in it or before it.
     """
-    for directory in options.ledger_directories:
-        if directory in stale or ran_synced(files, directory, options.journal_sync_data):
-            continue
-        note = files.read_file(current(directory, DIRTY))
-        if note is not None and (note.split()[:-1] != boot.split() or not boot):
-            return True
-    return False
+    return any(
+        whole(files, directory, options, boot) is False
+        for directory in options.ledger_directories
+        if directory not in stale
+    )
 
 
 def note_running(files: Files, options: BookieOptions, boot: bytes | None) -> None:

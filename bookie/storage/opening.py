@@ -173,9 +173,11 @@ class Opening:
             reasons = "; ".join(at_start.failed.values())
             raise StorageError(f"{reasons}: what an Apache bookie left is taken over as a whole or not at all")
         moving.begin(directories.usable)
-        # What the last run was configured to do counts: damage in what was synced is no torn end.
-        sync = self._options.journal_sync_data
-        synced = all(at_start.each(lambda path: notes.ran_synced(self._files, path, sync)).values())
+        # Damage is no torn end in what cannot have been lost; where it can, all ledgers are put in limbo.
+        boot = self._files.boot_id()
+        said = at_start.each(lambda path: notes.whole(self._files, path, self._options, boot))
+        whole = [each for path, each in said.items() if each is not None and path not in directories.stale]
+        synced = all(whole) if whole else self._options.journal_sync_data
         behind = self._replay({path: marks[path] for path in at_start.usable if path not in directories.stale}, synced)
         self._move_in(moving)
         if behind:
@@ -192,7 +194,7 @@ class Opening:
     def _replay(self, marks: Mapping[str, list[Position] | None], synced: bool) -> bool:
         """
         Replays and opens all journals.  `marks`: of each directory that missed nothing its mark, if it has one.
-        `synced`: the last run synced what it wrote to them.
+        `synced`: what the last run wrote to them was synced, or has been in the page cache since.
         True: what is written from now on would come before a mark, or before what it follows, though it is in no
         directory; a checkpoint must be made first.
         """

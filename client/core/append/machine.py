@@ -285,7 +285,7 @@ class AppendMachine(Sending):
                 replaced = True
         self.changes += replaced
         if not self._watching:  # else the watch says it; and whom a choice did not see, or could not, may be there
-            self._seen = given.seen
+            self._seen = given.seen or None  # empty: the store could not be asked, so nobody who is seen next is new
         self._round = ()
         if self._ensemble.standing(Standing.FAILED):  # failed meanwhile: the change goes on
             self._change(effects)

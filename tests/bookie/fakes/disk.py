@@ -98,7 +98,8 @@ class WatchedRows(DictRows):
 class Disk(Files):
     """
     `before(call, path)` is called before each changing call and may raise `OSError`, as may `each`, before every call.
-    `short`: writes take only a part.  `in_memory`: whether the page cache has what was written.
+    `short`: writes take only a part.  `in_memory`: whether the page cache has what was written.  `boot`: the id of the
+    machine's.
     """
 
     def __init__(self) -> None:
@@ -112,6 +113,7 @@ class Disk(Files):
         self.free = 1 << 39
         self.preallocates = True
         self.in_memory = False
+        self.boot = b"boot"
         self.reserved: dict[str, int] = {}
         self.begun: list[tuple[str, int, int]] = []
         self._handles: dict[int, tuple[str, Inode]] = {}
@@ -253,6 +255,9 @@ class Disk(Files):
         """The same in each run."""
         self.salts += 1
         return random.Random(self.salts).getrandbits(64)
+
+    def boot_id(self) -> bytes:
+        return self.boot
 
     def usage(self, path: str) -> Usage:
         self._ask("usage", path)

@@ -190,27 +190,46 @@ def test_what_is_written_behind_a_lost_journal_is_no_old_news() -> None:
     assert [last.read(ledger, 2) for ledger in (0, 1)] == [body_of(0, 2), body_of(1, 2)]
 
 
-@pytest.mark.parametrize("synced", [False, True])
-def test_how_the_last_run_wrote_its_journal_says_what_is_damage(synced: bool) -> None:
+@pytest.mark.parametrize(
+    ("synced", "boot", "stale", "damage"),
+    [
+        (True, b"earlier", False, True),
+        (False, b"earlier", False, False),
+        (False, b"now", False, True),
+        (True, b"earlier", True, True),
+    ],
+    ids=["synced", "not synced", "not synced, but killed only", "synced beside a directory that had failed"],
+)
+def test_how_the_last_run_wrote_its_journal_says_what_is_damage(
+    synced: bool, boot: bytes, stale: bool, damage: bool
+) -> None:
     """
-    Not how this one will: what was synced and is damaged is not cut off by a start that does not sync, and what a power
-    loss left of a run that did not sync does not keep the bookie from a start that does.
+    Not how this one will: damage in what cannot have been lost is not cut off by a start that does not sync, and what a
+    power loss left of a run that did not sync does not keep the bookie from a start that does.  The note in a directory
+    that had failed is of another run.
     """
     bookie = Bookie(ledgers=2, journal_sync_data=synced)
-    notes.note_running(bookie.disk, bookie.options, b"boot")
+    if stale:
+        notes.note_running(bookie.disk, bookie.options.model_copy(update={"journal_sync_data": False}), boot)
+        here, failed = bookie.options.ledger_directories
+        notes.note_failed(bookie.disk, [here], [failed])
+        notes.note_running(bookie.disk, bookie.options.model_copy(update={"ledger_directories": [here]}), boot)
+    else:
+        notes.note_running(bookie.disk, bookie.options, boot)
     for entry in range(4):
         bookie.storage.add(run_of(1, entry), entry)
         bookie.commit()
     disk = bookie.disk.killed()
+    disk.boot = b"now"
     segment = disk.find(".qj")[0]
     disk.flip(segment, bytes(disk.inodes[segment].data).find(body_of(1, 2)))
-    if synced:
+    if damage:
         with pytest.raises(StorageError, match="journal damage"):
-            Bookie(disk, ledgers=2, journal_sync_data=False)
+            Bookie(disk, ledgers=2, journal_sync_data=not synced)
     else:
         again = Bookie(disk, ledgers=2)
         assert [again.read(1, entry) for entry in (1, 2, 3)] == [body_of(1, 1), Status.ENOENTRY, Status.ENOENTRY]
-        assert notes.unclean(disk, again.options, b"another boot")
+        assert notes.unclean(disk, again.options, b"now")
 
 
 @pytest.mark.parametrize("marked", [False, True])
