@@ -279,7 +279,7 @@ class Owner:
     def _flush(self, everything: bool = False) -> None:
         """Submits what was gathered, as far as entries may be under way and go; `everything` that the window has."""
         self._flush_due = False
-        window, options = self.window, self._options
+        window, options, taken = self.window, self._options, self.window.records
         limits = window.entry_most if self._gathered and not self._over else None
         found: list[Batch] = []
         while self._gathered and not self._over and (everything or window.may_go()):
@@ -298,6 +298,8 @@ class Owner:
             window.waited = bool(self._gathered)
         if found:
             self._submit(found)
+        if window.records < taken:  # some were dropped, and those who wait may wait for nothing else
+            window.over()
 
     def _submit(self, batches: list[Batch]) -> None:
         self._under_way += len(batches)

@@ -69,11 +69,11 @@ class Together:
         self._bytes_max = bytes_max
         self.rate = Rate()
         self.bytes = 0
-        self.waiting: dict[Callable[[], object], None] = {}  # who waits for room, the longest first
+        self.waiting: dict[Callable[[], object], None] = {}  # who waits for it, the longest first
 
     def fits(self, size: int) -> bool:
-        """Whether there is room for so many bytes; when nothing is under way there is for any append."""
-        return not self.bytes or self.bytes + size <= self._bytes_max
+        """Whether there is room for so many bytes."""
+        return self.bytes + size <= self._bytes_max
 
     def wake(self) -> None:
         """Bytes came back: each looks whether there is room, while there may be."""

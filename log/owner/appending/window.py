@@ -61,12 +61,14 @@ class Window:
 
     def fits(self, count: int, size: int) -> bool:
         """
-        Whether it takes so many records and bytes, and all owners together do; when nothing is under way any append is
-        taken.
+        Whether it takes so many records and bytes, and all owners together do; when nothing is under way here it takes
+        any append, whatever others have: they may be held.
         """
+        return not self.records or (self._has_room(count, size) and self.together.fits(size))
+
+    def _has_room(self, count: int, size: int) -> bool:
         records, most = self._options.window_records, self._options.window_bytes
-        fits = not self.records or (self.records + count <= records and self.bytes + size <= most)
-        return fits and self.together.fits(size)
+        return self.records + count <= records and self.bytes + size <= most
 
     def take(self, count: int, size: int) -> None:
         """So much was taken; below 0: is over."""
@@ -82,20 +84,26 @@ class Window:
             ready.callback(None)
         else:
             self._ready.append((count, size, ready))
-            self.together.waiting[self.wake] = None
+            self._wait_for_others()
         return ready
 
     def wake(self) -> None:
         """Those for whom there is room now, or all where nothing more is taken."""
         while self._ready and (self._ended or self.fits(*self._ready[0][:2])):
             self._ready.popleft()[2].callback(None)
-        if not self._ready:
+        self._wait_for_others()
+
+    def _wait_for_others(self) -> None:
+        """Or not, where nobody waits, or for what is under way here."""
+        if self._ready and self._has_room(*self._ready[0][:2]):
+            self.together.waiting.setdefault(self.wake)
+        else:
             self.together.waiting.pop(self.wake, None)
 
     def over(self) -> None:
-        """Appends were answered: room for those who wait here, then for those who do elsewhere."""
-        self.wake()
+        """Appends were answered: there is room for those who wait elsewhere for bytes of others, and who wait here."""
         self.together.wake()
+        self.wake()
 
     # -- pace ------------------------------------------------------------------------------------------------------
 

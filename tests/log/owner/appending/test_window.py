@@ -122,23 +122,53 @@ def test_an_end():
 
 
 def test_all_owners_of_a_process_have_so_many_bytes_together():
-    """Who waits goes on when those of another log are answered, the longest first, or its owner ends."""
+    """Who waits goes on when those of another log are answered, the longest first, or when its owner ends."""
     process = Together(100)
     one, two, three = (Sender(Clock(), process).window for _ in range(3))
-    assert one.fits(1, 1000), "alone any append is taken"
-    one.take(1, 60)
+    for window in (one, two, three):
+        window.take(1, 20)
     assert two.fits(1, 40)
     assert not two.fits(1, 41)
     longest, other = two.ready(1, 60), three.ready(1, 50)
     longest.addCallback(lambda _: two.take(1, 60))
-    one.take(-1, -60)
+    one.take(-1, -20)
     one.over()
     assert longest.called
     assert not other.called
     two.end()
     assert other.called
-    two.take(-1, -60)  # an answer that comes late
+    two.take(-2, -80)  # an answer that comes late
+    three.end()
     assert (process.bytes, process.waiting) == (0, {})
+
+
+def test_a_log_that_is_held_stops_no_other():
+    """Where nothing of a log is under way it takes an append, however large, whatever the others have."""
+    process = Together(100)
+    held, other = (Sender(Clock(), process).window for _ in range(2))
+    held.take(1, 100)
+    assert other.ready(1, 1000).called
+    other.take(1, 1000)
+    assert not other.ready(1, 1).called
+    other.take(-1, -1000)
+    other.over()
+    assert (process.bytes, process.waiting) == (100, {})
+
+
+def test_who_waits_for_room_of_its_own_log_is_not_among_those_who_wait_for_others():
+    """So it is not asked each time that bytes of others come back."""
+    process = Together(100)
+    one, two = (Sender(Clock(), process, options={"window_records": 1}).window for _ in range(2))
+    one.take(1, 1)
+    two.take(1, 99)
+    waiting = one.ready(1, 1)
+    assert process.waiting == {}
+    two.take(-1, -99)
+    two.over()
+    assert not waiting.called
+    one.take(-1, -1)
+    one.over()
+    assert waiting.called
 
 
 class Appending:
@@ -205,18 +235,52 @@ def test_a_throttled_log_does_not_slow_another(rate):
 
 
 def test_logs_have_so_many_bytes_together():
-    """What does not fit beside those of another log is refused by its name, and goes once those are answered."""
+    """What does not fit beside those of another log is refused with its name, and goes once those are answered."""
     world, logs = virtual(process_bytes=1000)
     full, other = (world.succeed(logs.create(name)) and world.succeed(logs.own(name)) for name in ("full", "other"))
-    stored = full.append(bytes(900))
+    stored = [other.append(b"1"), full.append(bytes(900))]
     refused = world.fails(other.append(bytes(200)))
     assert isinstance(refused, TooManyRequests)
-    assert "0 records of 0 bytes are under way in the log 'other', 900 bytes of all logs" in str(refused)
+    assert "1 records of 1 bytes are under way in the log 'other', 901 bytes of all logs" in str(refused)
     room = other.ready(1, 200)
     assert not room.called
-    assert world.succeed(stored).index == 0
+    assert [each.index for each in map(world.succeed, stored)] == [0, 0]
     assert room.called
-    assert world.succeed(other.append(bytes(200))).index == 0
+    assert world.succeed(other.append(bytes(200))).index == 1
+
+
+def test_a_log_among_busy_ones_gets_its_share():
+    """Though the others take what comes back, and ask before it does."""
+    world, logs = virtual(process_bytes=4000, window_bytes=1000)
+    busy = [Appending(world, logs, f"busy {number}", 100, calls=2) for number in range(4)]
+    late = Appending(world, logs, "late", 100, calls=1)
+    before = [each.stored for each in (*busy, late)]
+    world.spin(3)
+    grown = [each.stored - was for each, was in zip((*busy, late), before, strict=True)]
+    assert grown[-1] > min(grown[:-1]) / 10
+
+
+def test_room_that_comes_back_with_what_failed_wakes_who_waits():
+    """A producer's appends that wait for a rate fail with the one before them, and nothing else is under way."""
+    world, logs = virtual(window_records=10)
+
+    def hook(_index, _at, _stamp, given):
+        if b"bad" in given:
+            raise ValueError("refused")
+        return given
+
+    world.succeed(logs.create("a", dedup=True, rate_records=2))
+    owner = world.succeed(logs.own("a", before_append=hook))
+    first = owner.append(b"good")
+    values = [b"bad", *[b"good"] * 8]
+    appends = [owner.append(value, producer="p", sequence=number) for number, value in enumerate(values)]
+    assert world.succeed(first).index == 0
+    waiting = owner.ready(5)
+    assert not waiting.called
+    assert {type(world.fails(each)) for each in appends} == {ValueError}
+    world.spin(60)
+    assert waiting.called
+    assert owner.under_way == (0, 0)
 
 
 def test_a_throttled_log(tmp_path):
