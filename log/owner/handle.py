@@ -73,7 +73,7 @@ class Owner:
         self.epoch = 0
         self.lost = False
         self.on_lost: Callable[[], None] | None = None
-        self._clock = client.reactor
+        clock = self._clock = client.reactor
         self._options = options
         self._append_s = options.append_ms / 1000
         self.records = records
@@ -102,7 +102,7 @@ class Owner:
             events=self,
             reached=reached,
         )
-        self._producing = Producing(records, self._take, self._flush_or_later, load, self._clock.seconds)
+        self._producing = Producing(records, self._take, self._flush_or_later, load, clock.seconds, client.options)
         shared = together or Together(options.process_bytes)
         self.window = Window(
             options, self._clock, client.random, lambda: self._driver.rolling.settings, shared, self._flush

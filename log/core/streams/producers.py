@@ -21,7 +21,7 @@ from quire.log.core.frame import TableRow
 RECENT_MAX = 64  # sequences whose index is known
 PRODUCERS_KEPT = 10_000  # above which idle ones are forgotten
 IDLE_MS = 6 * 3600_000
-TABLE_BYTES_MAX = 4 << 20  # so that it fits into a frame
+TABLE_BYTES_MAX = 4 << 20  # so that it fits into a frame of the usual size
 ROW_BYTES = 26  # of a table, beside the name
 FORGET_MS = 1000  # at least between two looks for who is idle
 NAME_BYTES_MAX = 200
@@ -97,15 +97,15 @@ class Producers:
             self._bytes += row_bytes(name)
         return found
 
-    def has_room(self, name: str, now_ms: int) -> bool:
-        """Whether a table holds that one, too, once who is idle is forgotten."""
+    def has_room(self, name: str, now_ms: int, bytes_max: int = TABLE_BYTES_MAX) -> bool:
+        """Whether a table of that size holds that one, too, once who is idle is forgotten."""
         if name in self.by_name:
             return True
         more = row_bytes(name)
-        if self._bytes + more > TABLE_BYTES_MAX and abs(now_ms - self._looked_ms) >= FORGET_MS:
+        if self._bytes + more > bytes_max and abs(now_ms - self._looked_ms) >= FORGET_MS:
             self._looked_ms = now_ms
             self.table(now_ms)
-        return self._bytes + more <= TABLE_BYTES_MAX
+        return self._bytes + more <= bytes_max
 
     def _forget(self, name: str) -> None:
         """Who has nothing under way."""

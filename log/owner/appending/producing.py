@@ -15,8 +15,9 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, fail, gatherResults, succeed
 
+from quire.conf.client import ClientOptions
 from quire.log.core.batch import ProducerRun, Records
-from quire.log.core.streams.producers import NOWHERE, Producers
+from quire.log.core.streams.producers import NOWHERE, TABLE_BYTES_MAX, Producers
 from quire.log.owner.appending.appends import Appended, Call, Position, part
 from quire.log.owner.appending.encoder import Encoder
 from quire.log.store.editing import LogRecords
@@ -27,6 +28,7 @@ from quire.protocol.log_errors import AppendUnknown, LogFull
 
 TABLE_RECORDS = 50_000  # after which a table is written again
 TABLE_S = 60.0
+ENTRY_ROOM = 1 << 10  # more than a frame has beside a table
 
 Take = Callable[[Records, bool], Call]
 Load = Callable[[], Awaitable[Producers]]
@@ -63,12 +65,14 @@ class Producing:
         flush: Callable[[], object],
         load: Load,
         seconds: Callable[[], float],
+        client: ClientOptions = ClientOptions(),
     ) -> None:
         self._records = records
         self._take = take
         self._flush = flush
         self._load = load
         self._seconds = seconds
+        self._table_bytes_max = min(TABLE_BYTES_MAX, client.frame_bytes_max - ENTRY_ROOM)
         self._known = Producers()
         self._pushed: dict[str, deque[Pushed]] = {}
         self._unknown: dict[str, AppendUnknown] = {}  # by producer: what became of an append was not learned
@@ -106,7 +110,7 @@ class Producing:
             return fail(ValueError(f"the log {log!r} knows no producers: `quire log set {log} dedup=true` lets it"))
         if name in self._unknown:
             return self._after_settling(name, first, records, one, atomic)
-        if not self._known.has_room(name, self._records.now_ms()):
+        if not self._known.has_room(name, self._records.now_ms(), self._table_bytes_max):
             return fail(
                 LogFull(
                     f"the table of producers of the log {self._records.name!r} has no room for {name!r}: let fewer "

@@ -6,8 +6,9 @@ from types import SimpleNamespace as Namespace
 import pytest
 from twisted.internet.defer import Deferred, gatherResults
 
+from quire.conf.log import LogOptions
+from quire.log.api import Logs
 from quire.log.core.batch import RECORDS_MAX, Records
-from quire.log.core.streams import producers
 from quire.log.core.streams.producers import Producers
 from quire.log.owner.appending import producing
 from quire.log.owner.appending.appends import Appended, Call, Position
@@ -15,6 +16,7 @@ from quire.log.owner.appending.producing import Producing
 from quire.metadata.clock import pause
 from quire.protocol.errors import ClientClosed
 from quire.protocol.log_errors import AppendUnknown, LogFenced, LogFull, NotOwner
+from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.cluster import cluster, values
 from tests.log.fakes.killed import kill
 from tests.metadata.stories import failing
@@ -279,7 +281,7 @@ def test_a_resend_of_what_failed_behind_another_one(tmp_path):
 
 def test_a_producer_for_which_the_table_has_no_room(tmp_path, monkeypatch):
     """`LogFull`, never sent; those that are in it go on, and in the next segment, too."""
-    monkeypatch.setattr(producers, "TABLE_BYTES_MAX", 30)
+    monkeypatch.setattr(producing, "TABLE_BYTES_MAX", 30)
 
     async def story():
         async with cluster(tmp_path) as world:
@@ -295,6 +297,20 @@ def test_a_producer_for_which_the_table_has_no_room(tmp_path, monkeypatch):
             assert await values(await logs.read("a"), 2) == [b"p0", b"p1"]
 
     run(story)
+
+
+def test_a_table_fits_into_a_small_frame():
+    """A producer more than fit is refused, and the next segment begins all the same."""
+    world = FakeCluster()
+    logs = Logs(world.client(placement="random", frame_bytes_max=8192), LogOptions(), now=world.clock.seconds)
+    world.succeed(logs.create("a", dedup=True))
+    owner = world.succeed(logs.own("a"))
+    names = [f"{number:0200d}" for number in range(60)]
+    refused = [world.outcome(owner.append(b"v", producer=name, sequence=0)) for name in names]
+    world.spin(1)
+    assert {type(each.error) for each in refused} == {type(None), LogFull}
+    owner.roll()
+    assert world.succeed(owner.append(b"v", producer=names[0], sequence=1)).index > 1
 
 
 def test_thousands_that_fail_together(tmp_path):
