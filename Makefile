@@ -7,6 +7,10 @@ SETUP := setup.cfg pyproject.toml
 # Three processes for two cores, for many tests wait (-n 0 in ARGS: all in one).  Each begins with a run of neighbouring files, which share clusters, and takes over from another at its end.
 PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 
+# What takes longest of the suite for one thing that it holds has targets of its own, so that `make test` stays short.
+PROCESSES := tests/processes tests/bench tests/pipeline
+APART := $(PROCESSES) tests/spark tests/declarative
+
 # Which Apache BookKeeper interop and bench run beside, e.g. make interop BOOKKEEPER=4.17.3; the newest if not given.
 export QUIRE_PEER_VERSION ?= $(BOOKKEEPER)
 
@@ -18,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make demo [FILE=path]   append a real file to a ledger while a bookie is killed, read it back, compare"
 	@echo "make test [ARGS=...]    the test suite"
-	@echo "make processes          SIGKILL, SIGSTOP and cut connections for real processes: a minute"
+	@echo "make processes          SIGKILL, SIGSTOP and cut connections for real processes, offload and jobs, the benchmarks: minutes"
 	@echo "make spark              ledgers and logs as tables of real Spark sessions: minutes"
 	@echo "make declarative        the example of Spark's Declarative Pipelines: two minutes, 230 MB of packages more"
 	@echo "make pipeline           a worked example: this repository's history through a log and Spark, with a chart"
@@ -63,10 +67,10 @@ demo: $(VENV)/.run
 	$(BIN)/quire demo $(FILE)
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest $(PARALLEL) -m 'not interop and not long' --ignore=tests/processes --ignore=tests/spark --ignore=tests/declarative $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m 'not interop and not long' $(APART:%=--ignore=%) $(ARGS)
 
 processes: $(VENV)/.test
-	$(BIN)/python -m pytest $(PARALLEL) -m 'not long' tests/processes $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m 'not interop and not long' $(PROCESSES) $(ARGS)
 
 spark: $(VENV)/.test
 	$(BIN)/python -m pytest tests/spark $(ARGS)
