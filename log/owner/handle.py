@@ -102,7 +102,9 @@ class Owner:
             events=self,
             reached=reached,
         )
-        self._producing = Producing(records, self._take, self._flush_or_later, load, clock.seconds, client.options)
+        self._producing = Producing(
+            records, self._take, self._flush_or_later, self.roll, load, clock.seconds, client.options
+        )
         shared = together or Together(options.process_bytes)
         self.window = Window(
             options, self._clock, client.random, lambda: self._driver.rolling.settings, shared, self._flush
@@ -354,7 +356,7 @@ class Owner:
             try:
                 self._encode(batch, encoder, sent)
             except Exception as error:  # too large: these appends fail, and those of their producers behind them
-                self._settle(batch, error)
+                self._settle(batch.refused_among(self._driver.machine.items), error)
                 batch.records, batch.calls = Records([]), []
                 sent += encoder.nothing()
             batch.last = encoder.entries - 1
@@ -371,7 +373,7 @@ class Owner:
         while self._hook is not None and batch.calls:
             records, refused = prepare(self._hook, batch, encoder, now_ms)
             for each in refused:
-                self._settle(each.batch, each.error)
+                self._settle(each.batch.refused_among(self._driver.machine.items), each.error)
             if not self._drop_failed(batch):
                 break  # else their producers' next ones failed with those, and the others come to be elsewhere
         if batch.barrier:

@@ -62,7 +62,7 @@ LOG_MUTANTS = (
     mutant("the number of an empty segment comes again", "logs.md, safety", "log takeover",
            (f"{EDITS}:closed", "segments=manifest.segments[:-1],", "segments=manifest.segments[:-1], next=found.n,")),
     mutant("a call denies what is in the log", "logs.md, where the design was left", "log takeover",
-           ("quire.log.owner.appending.appends:Call.fail", "if stored and", "if False and")),
+           ("quire.log.owner.appending.appends:Call.fail", "if (stored or self.is_under_way) and", "if False and")),
     mutant("a claim that lands after its handle has left stays", "metadata-rules.md 10", "log late",
            (f"{CLAIMS}._has_left", "return not self._unanswered", "return True")),
     mutant("a log made again has the place of the old one", "logs.md, where things are", "log end",

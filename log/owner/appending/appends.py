@@ -23,9 +23,8 @@ from quire.log.core.batch import (
     ProducerRun,
     Records,
 )
-from quire.log.core.ownership_messages import Item
+from quire.log.core.ownership_messages import UNSENT, Item
 from quire.log.owner.appending.encoder import Placed
-from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import AppendUnknown
 
 # SPDX-License-Identifier: Apache-2.0
@@ -55,7 +54,7 @@ class Appended(NamedTuple):
 class Call:
     """One append, which may become several entries, or share one with others."""
 
-    __slots__ = ("_entries", "count", "deadline", "done", "left", "one")
+    __slots__ = ("_entries", "count", "deadline", "done", "is_under_way", "left", "one")
 
     def __init__(self, count: int, one: bool, deadline: float) -> None:
         """`deadline`: of all its entries, so that none is stored after the others were too late."""
@@ -64,6 +63,7 @@ class Call:
         self.count = count
         self.one = one
         self.left = count  # records that are not acknowledged
+        self.is_under_way = False  # some of it may come to be in the log though another entry of it was refused
         self._entries: tuple[tuple[range, list[int]], ...] = ()  # of each its indexes and positions
 
     def stored(self, indexes: range, positions: list[int]) -> None:
@@ -76,8 +76,9 @@ class Call:
         if self.done.called:
             return
         stored = self.count - self.left
-        if stored and isinstance(error, LedgerError) and not isinstance(error, AppendUnknown):
-            error = AppendUnknown(f"the first {stored} of {self.count} records are in the log, the others not: {error}")
+        if (stored or self.is_under_way) and not isinstance(error, AppendUnknown):
+            others = "what was sent behind them may be" if self.is_under_way else "the others not"
+            error = AppendUnknown(f"the first {stored} of {self.count} records are in the log, {others}: {error}")
         self.done.errback(error)
 
     @property
@@ -106,6 +107,15 @@ class Batch(Item):
         self.calls = calls
         self.placed = NOWHERE
         self.barrier = barrier
+
+    def refused_among(self, items: Iterable[Item]) -> "Batch":
+        """It was refused; its calls learn whether other entries of theirs are sent already."""
+        cut = [call for call, count in self.calls if count < call.count]
+        if cut:
+            sent = {call for item in items if isinstance(item, Batch) and item.last != UNSENT for call, _ in item.calls}
+            for call in cut:
+                call.is_under_way = call in sent
+        return self
 
     def acknowledged(self) -> None:
         """Each call learns where its records are; a barrier's, where the next one will be."""

@@ -54,8 +54,8 @@ class Pushed:
 
 class Producing:
     """
-    Of one owner.  `take` puts records into its window, or raises, and `flush` lets them go; `load` reads what closed
-    segments say.
+    Of one owner.  `take` puts records into its window, or raises, and `flush` lets them go; `roll` ends the segment;
+    `load` reads what closed segments say.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class Producing:
         records: LogRecords,
         take: Take,
         flush: Callable[[], object],
+        roll: Callable[[], object],
         load: Load,
         seconds: Callable[[], float],
         client: ClientOptions = ClientOptions(),
@@ -70,6 +71,7 @@ class Producing:
         self._records = records
         self._take = take
         self._flush = flush
+        self._roll = roll
         self._load = load
         self._seconds = seconds
         self._table_bytes_max = min(TABLE_BYTES_MAX, client.frame_bytes_max - ENTRY_ROOM)
@@ -205,6 +207,7 @@ class Producing:
             self._unknown[name] = error
             if known is not None and known.value.open_segment is not None:
                 self._unknown_in = max(self._unknown_in, known.value.open_segment.n)
+            self._roll()  # for only of a closed segment it can be read what became of it
         producer = self._known.of(name)
         last = waiting[-1].first + waiting[-1].count - 1 if waiting else producer.stored
         producer.pushed = min(producer.pushed, last)

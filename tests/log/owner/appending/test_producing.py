@@ -388,7 +388,7 @@ def test_what_becomes_unknown_while_the_log_is_read():
         return loads[-1]
 
     records = Namespace(known=known, name="a", counters=Namespace(duplicates=0), now_ms=lambda: 0)
-    producing = Producing(records, take, lambda: None, load, lambda: 0.0)
+    producing = Producing(records, take, lambda: None, lambda: None, load, lambda: 0.0)
 
     def appended(name):
         return producing.append(name, 0, Records([b"x"]), False, False)
@@ -409,3 +409,45 @@ def test_what_becomes_unknown_while_the_log_is_read():
     count = len(calls)
     appended("q").addErrback(lambda failure: failure.trap(AppendUnknown))
     assert len(calls) == count
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_call_of_which_a_hook_refuses_a_later_entry(tmp_path, waits):
+    """What is sent of it is not denied, and a resend is stored once; where nothing is, the hook's error stays."""
+    refuses = []
+
+    def hook(_index, _at, _stamp, given):
+        if any(each in given for each in refuses):
+            raise ValueError("not now")
+        return given
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs(batch_bytes=2)
+            await logs.create("a", dedup=True)
+            owner = await logs.own("a", before_append=hook)
+            await appended(owner, [0])
+            refuses.append(b"p3")
+            if waits:
+                owner.window.hold(True)
+            done = owner.append_many([b"p1", b"p2", b"p3", b"p4"], producer="p", first_sequence=1)
+            behind = owner.append(b"p5", producer="p", sequence=5)
+            owner.window.hold(False)
+            for each in (done, behind):
+                assert "not now" in str(await failing(each, AppendUnknown))
+            refuses.clear()
+            while True:
+                try:
+                    again = await owner.append_many([b"p1", b"p2", b"p3", b"p4"], producer="p", first_sequence=1)
+                    break
+                except AppendUnknown:
+                    await pause(reactor, 0.01)
+            assert (list(again.indexes), again.duplicates) == ([1, 2, 3, 4], 2)
+            refuses.append(b"p5")
+            await failing(owner.append_many([b"p5", b"p6"], producer="p", first_sequence=5), ValueError)
+            await failing(owner.append_many([b"xx", b"p5"]), AppendUnknown)
+            refuses.clear()
+            assert (await owner.append(b"p5", producer="p", sequence=5)).index == 6
+            assert await values(await logs.read("a"), 7) == [b"p0", b"p1", b"p2", b"p3", b"p4", b"xx", b"p5"]
+
+    run(story)
