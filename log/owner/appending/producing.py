@@ -11,9 +11,10 @@ fail, too, so that none overtakes it.
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from twisted.internet.defer import Deferred, fail, gatherResults, succeed
+from twisted.internet.defer import Deferred, fail, gatherResults, maybeDeferred, succeed
+from twisted.python.failure import Failure
 
 from quire.conf.client import ClientOptions
 from quire.log.core.batch import ProducerRun, Records
@@ -37,6 +38,16 @@ Load = Callable[[], Awaitable[Producers]]
 async def nobody() -> Producers:
     """What is known of producers where none can have stored anything."""
     return Producers()
+
+
+class Asked(NamedTuple):
+    """An append that waits until it is known what is stored of its producer."""
+
+    first: int
+    records: Records
+    one: bool
+    atomic: bool
+    answer: Deferred[Any]
 
 
 class Pushed:
@@ -79,6 +90,7 @@ class Producing:
         self._pushed: dict[str, deque[Pushed]] = {}
         self._unknown: dict[str, AppendUnknown] = {}  # by producer: what became of an append was not learned
         self._unknown_in = -1  # the segment that was open then
+        self._waiting: dict[str, deque[Asked]] = {}  # by producer: appends that wait until that is read
         self._since_table = 0  # records
         self._table_at = 0.0
 
@@ -95,8 +107,8 @@ class Producing:
 
     async def settle(self) -> None:
         """What became of appends that nobody knew about is read, now that their segment is closed."""
-        if self._unknown:
-            asked = [*self._unknown.items()]
+        asked = [each for each in self._unknown.items() if each[0] not in self._pushed]
+        if asked:
             read = await self._load()
             settled = [name for name, error in asked if self._unknown.get(name) is error]  # others came meanwhile
             self._known.learn(read, settled)
@@ -110,8 +122,11 @@ class Producing:
         if not self.is_on:
             log = self._records.name
             return fail(ValueError(f"the log {log!r} knows no producers: `quire log set {log} dedup=true` lets it"))
-        if name in self._unknown:
+        if name in self._unknown or name in self._waiting:
             return self._after_settling(name, first, records, one, atomic)
+        return self._append(name, first, records, one, atomic)
+
+    def _append(self, name: str, first: int, records: Records, one: bool, atomic: bool) -> Deferred[Any]:
         if not self._known.has_room(name, self._records.now_ms(), self._table_bytes_max):
             return fail(
                 LogFull(
@@ -141,14 +156,42 @@ class Producing:
         return whole.addCallback(_position) if one else whole
 
     def _after_settling(self, name: str, first: int, records: Records, one: bool, atomic: bool) -> Deferred[Any]:
-        """What became of an earlier append is read first, once its segment is closed."""
+        """
+        What became of an earlier append is read first, once its segment is closed; all that come meanwhile wait for it,
+        in order.
+        """
+        asked = Asked(first, records, one, atomic, Deferred())
+        if name in self._waiting:
+            self._waiting[name].append(asked)
+            return asked.answer
         known = self._records.known
         assert known is not None
         found = known.value.open_segment
-        if found is not None and found.n <= self._unknown_in:
+        if name in self._pushed or (found is not None and found.n <= self._unknown_in):
             return fail(self._unknown[name])
-        settled = Deferred.fromCoroutine(self.settle())
-        return settled.addCallback(lambda _none: self.append(name, first, records, one, atomic))
+        self._waiting[name] = deque([asked])
+        Deferred.fromCoroutine(self.settle()).addCallbacks(
+            lambda _none: self._go_on(name, self._unknown.get(name)),  # it became unknown once more
+            lambda failure: self._go_on(name, failure.value),
+        )
+        return asked.answer
+
+    def _go_on(self, name: str, error: BaseException | None) -> None:
+        """Those that waited are appended, until one fails, with which those behind it do."""
+        waiting = self._waiting[name]
+        while waiting and error is None:
+            first, records, one, atomic, answer = waiting.popleft()
+            found: Deferred[Any] = maybeDeferred(self._append, name, first, records, one, atomic)
+            failure = getattr(found, "result", None)
+            if isinstance(failure, Failure):
+                error = failure.value
+                waiting.appendleft(Asked(first, records, one, atomic, answer))
+                found.addErrback(lambda _failure: None)
+            else:
+                found.chainDeferred(answer)
+        del self._waiting[name]  # before they are answered: what is appended in an answer comes behind all of them
+        for each in waiting:
+            each.answer.errback(error)
 
     def _joined(self, name: str, first: int, count: int) -> list[Deferred[Appended]]:
         """The answers of the appends that are under way; a sequence of none of them goes with the one behind it."""

@@ -14,7 +14,7 @@ from quire.log.owner.appending import producing
 from quire.log.owner.appending.appends import Appended, Call, Position
 from quire.log.owner.appending.producing import Producing
 from quire.metadata.clock import pause
-from quire.protocol.errors import ClientClosed
+from quire.protocol.errors import ClientClosed, MetaStore, TooManyRequests
 from quire.protocol.log_errors import AppendUnknown, LogFenced, LogFull, NotOwner
 from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.cluster import cluster, values
@@ -375,40 +375,121 @@ def test_none_overtakes_one_that_waited_for_a_rate(tmp_path):
     run(story)
 
 
+class Taken:
+    """Producers of an owner whose window takes all, or refuses, and whose log is read when a test says so."""
+
+    def __init__(self):
+        self.loads, self.calls, self.refuses = [], [], None
+        self.manifest = Namespace(settings={"dedup": True}, open_segment=Namespace(n=4))
+        known = Namespace(value=self.manifest)
+        records = Namespace(known=known, name="a", counters=Namespace(duplicates=0), now_ms=lambda: 0)
+        self.producing = Producing(records, self.take, lambda: None, lambda: None, self.load, lambda: 0.0)
+
+    def take(self, records, _atomic):
+        if self.refuses is not None and len(records.values[0]) > self.refuses:
+            raise TooManyRequests("no room")
+        self.calls.append(Call(len(records.values), False, 0.0))
+        return self.calls[-1]
+
+    def load(self):
+        self.loads.append(Deferred())
+        return self.loads[-1]
+
+    def append(self, name, first=0, value=b"x"):
+        return self.producing.append(name, first, Records([value]), False, False)
+
+    def becomes_unknown(self, name, first=0):
+        done = self.append(name, first)
+        self.calls[-1].fail(AppendUnknown("where is it"))
+        done.addErrback(lambda failure: failure.trap(AppendUnknown))
+
+    def stored(self, number, index):
+        self.calls[number].stored(range(index, index + 1), [index])
+        self.calls[number].done.callback(self.calls[number].answer)
+
+
+def errors(answers):
+    """What each failed with, None: it is not answered, or is well."""
+    found = []
+    for each in answers:
+        each.addErrback(lambda failure: failure.value)
+        found.append(each.result if isinstance(getattr(each, "result", None), Exception) else None)
+    return found
+
+
 def test_what_becomes_unknown_while_the_log_is_read():
     """Is not what was read: the producer waits until its own segment is closed and read."""
-    loads, calls, known = [], [], Namespace(value=Namespace(settings={"dedup": True}, open_segment=Namespace(n=4)))
-
-    def take(records, atomic):
-        calls.append(Call(len(records.values), False, 0.0))
-        return calls[-1]
-
-    def load():
-        loads.append(Deferred())
-        return loads[-1]
-
-    records = Namespace(known=known, name="a", counters=Namespace(duplicates=0), now_ms=lambda: 0)
-    producing = Producing(records, take, lambda: None, lambda: None, load, lambda: 0.0)
-
-    def appended(name):
-        return producing.append(name, 0, Records([b"x"]), False, False)
-
-    def unknown(name):
-        done = appended(name)
-        calls[-1].fail(AppendUnknown("where is it"))
-        return done
-
-    unknown("p").addErrback(lambda failure: failure.trap(AppendUnknown))
-    known.value.open_segment = Namespace(n=5)
-    settled = appended("p")
-    unknown("q").addErrback(lambda failure: failure.trap(AppendUnknown))
-    loads[0].callback(Producers())
-    calls[-1].stored(range(0, 1), [0])
-    calls[-1].done.callback(calls[-1].answer)
+    owner = Taken()
+    owner.becomes_unknown("p")
+    owner.manifest.open_segment = Namespace(n=5)
+    settled = owner.append("p")
+    owner.becomes_unknown("q")
+    owner.loads[0].callback(Producers())
+    owner.stored(-1, 0)
     assert settled.result == Appended(range(0, 1), [0])
-    count = len(calls)
-    appended("q").addErrback(lambda failure: failure.trap(AppendUnknown))
-    assert len(calls) == count
+    count = len(owner.calls)
+    owner.append("q").addErrback(lambda failure: failure.trap(AppendUnknown))
+    assert len(owner.calls) == count
+
+
+def test_those_that_wait_until_the_log_is_read_keep_their_order():
+    """One read is for all of them, and none passes them, though the owner has read the log for itself meanwhile."""
+    owner = Taken()
+    owner.becomes_unknown("p", 5)
+    owner.manifest.open_segment = None
+    answers = [owner.append("p", 5), owner.append("p", 6)]
+    opening = Deferred.fromCoroutine(owner.producing.settle())
+    owner.loads[-1].callback(Producers())
+    assert opening.called
+    answers.append(owner.append("p", 7))
+    assert len(owner.calls) == 1
+    owner.loads[0].callback(Producers())
+    assert len(owner.loads) == 2
+    for number in (1, 2, 3):
+        owner.stored(number, number)
+    assert [each.result for each in answers] == [Appended(range(each, each + 1), [each]) for each in (1, 2, 3)]
+
+
+def test_what_is_under_way_before_one_that_became_unknown():
+    """May be sent again in the next segment, so what closed ones say is not all: its answer comes first."""
+    owner = Taken()
+    answers = [owner.append("p", 0)]
+    owner.becomes_unknown("p", 1)
+    owner.manifest.open_segment = None
+    assert Deferred.fromCoroutine(owner.producing.settle()).called
+    refused = owner.append("p", 0)
+    assert [type(each) for each in errors([refused])] == [AppendUnknown]
+    assert not owner.loads
+    owner.stored(0, 0)
+    answers.append(owner.append("p", 1))
+    owner.loads[0].callback(Producers())
+    owner.stored(-1, 1)
+    assert [list(each.result.indexes) for each in answers] == [[0], [1]]
+
+
+@pytest.mark.parametrize("what", ["the read", "the first"])
+def test_one_that_waited_and_fails_fails_those_behind_it(what):
+    """Whether the log can't be read or the window has no room: a resend finds its place."""
+    owner = Taken()
+    owner.becomes_unknown("p")
+    owner.manifest.open_segment = None
+    answers = [owner.append("p", 0, b"large"), owner.append("p", 1)]
+    again = []
+    answers[0].addErrback(lambda failure: again.append(owner.append("p", 0, b"large")) or failure)
+    if what == "the read":
+        owner.loads[0].errback(MetaStore("no answer"))
+        assert [type(each) for each in errors(answers)] == [MetaStore] * 2
+        owner.loads[1].callback(Producers())
+    else:
+        owner.refuses = 1
+        owner.loads[0].callback(Producers())
+        assert [type(each) for each in errors([*answers, *again])] == [TooManyRequests] * 3
+        owner.refuses = None
+        again = [owner.append("p", 0, b"large")]
+    again.append(owner.append("p", 1))
+    for number in (1, 2):
+        owner.stored(number, number - 1)
+    assert [each.result for each in again] == [Appended(range(0, 1), [0]), Appended(range(1, 2), [1])]
 
 
 @pytest.mark.parametrize("waits", [False, True])
