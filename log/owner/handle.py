@@ -73,7 +73,7 @@ class Owner:
         self.epoch = 0
         self.lost = False
         self.on_lost: Callable[[], None] | None = None
-        clock = self._clock = client.reactor
+        self._clock = client.reactor
         self._options = options
         self._append_s = options.append_ms / 1000
         self.records = records
@@ -103,7 +103,7 @@ class Owner:
             reached=reached,
         )
         self._producing = Producing(
-            records, self._take, self._flush_or_later, self.roll, load, clock.seconds, client.options
+            records, self._take, self._flush_or_later, self.roll, load, client.reactor, client.options
         )
         shared = together or Together(options.process_bytes)
         self.window = Window(

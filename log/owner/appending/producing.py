@@ -22,6 +22,7 @@ from quire.log.core.streams.producers import NOWHERE, TABLE_BYTES_MAX, Producers
 from quire.log.owner.appending.appends import Appended, Call, Position, part
 from quire.log.owner.appending.encoder import Encoder
 from quire.log.store.editing import LogRecords
+from quire.metadata.clock import Clock
 from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import AppendUnknown, LogFull
 
@@ -50,6 +51,13 @@ class Asked(NamedTuple):
     answer: Deferred[Any]
 
 
+class Refused(NamedTuple):
+    """Appends that were refused before they were taken: up to which sequence, and why."""
+
+    last: int
+    error: BaseException
+
+
 class Pushed:
     """An append that is under way: of which sequences, and who else wants to know what becomes of them."""
 
@@ -76,7 +84,7 @@ class Producing:
         flush: Callable[[], object],
         roll: Callable[[], object],
         load: Load,
-        seconds: Callable[[], float],
+        clock: Clock,
         client: ClientOptions = ClientOptions(),
     ) -> None:
         self._records = records
@@ -84,13 +92,14 @@ class Producing:
         self._flush = flush
         self._roll = roll
         self._load = load
-        self._seconds = seconds
+        self._clock = clock
         self._table_bytes_max = min(TABLE_BYTES_MAX, client.frame_bytes_max - ENTRY_ROOM)
         self._known = Producers()
         self._pushed: dict[str, deque[Pushed]] = {}
         self._unknown: dict[str, AppendUnknown] = {}  # by producer: what became of an append was not learned
         self._unknown_in = -1  # the segment that was open then
         self._waiting: dict[str, deque[Asked]] = {}  # by producer: appends that wait until that is read
+        self._refused: dict[str, Refused] = {}  # by producer: what it may send again before it goes on
         self._since_table = 0  # records
         self._table_at = 0.0
 
@@ -127,29 +136,32 @@ class Producing:
         return self._append(name, first, records, one, atomic)
 
     def _append(self, name: str, first: int, records: Records, one: bool, atomic: bool) -> Deferred[Any]:
+        count = len(records.values)
         if not self._known.has_room(name, self._records.now_ms(), self._table_bytes_max):
-            return fail(
-                LogFull(
-                    f"the table of producers of the log {self._records.name!r} has no room for {name!r}: let fewer "
-                    "names append, each for longer; who is idle for six hours is forgotten; this was not sent"
-                )
+            error = LogFull(
+                f"the table of producers of the log {self._records.name!r} has no room for {name!r}: let fewer "
+                "names append, each for longer; who is idle for six hours is forgotten; this was not sent"
             )
-        producer, count = self._known.of(name), len(records.values)
+            self._refuse(name, first + count - 1, error)
+            return fail(error)
+        producer = self._known.of(name)
         old = max(0, min(count, producer.stored + 1 - first))
         due = max(old, min(count, producer.pushed + 1 - first))
         self._records.counters.duplicates += due
         parts: list[Deferred[Appended]] = []
+        if due < count:
+            fresh = part(records, due, count)
+            fresh.producers = (ProducerRun(name, 0, count - due, first + due),)
+            try:
+                call = self._take_next(name, fresh, atomic)
+            except LedgerError as refused:
+                return fail(refused)
         if old:
             parts.append(succeed(Appended(producer.places(first, old), [NOWHERE] * old, old)))
         if due > old:
             parts += self._joined(name, first + old, due - old)
         if due < count:
-            fresh = part(records, due, count)
-            fresh.producers = (ProducerRun(name, 0, count - due, first + due),)
-            try:
-                parts.append(self._push(name, fresh, atomic))
-            except LedgerError as error:
-                parts.append(fail(error))
+            parts.append(self._push(name, fresh, call))
         whole = (
             parts[0] if len(parts) == 1 else gatherResults(parts, consumeErrors=True).addCallbacks(_together, _first)
         )
@@ -191,6 +203,9 @@ class Producing:
                 found.chainDeferred(answer)
         del self._waiting[name]  # before they are answered: what is appended in an answer comes behind all of them
         for each in waiting:
+            assert error is not None
+            self._refuse(name, each.first + len(each.records.values) - 1, error)
+        for each in waiting:
             each.answer.errback(error)
 
     def _joined(self, name: str, first: int, count: int) -> list[Deferred[Appended]]:
@@ -206,9 +221,35 @@ class Producing:
                 first = last
         return found
 
-    def _push(self, name: str, records: Records, atomic: bool) -> Deferred[Appended]:
+    def _take_next(self, name: str, records: Records, atomic: bool) -> Call:
+        """Those behind one that was refused are, too, until it was sent again; each once, for then its sender knows."""
         (run,) = records.producers
-        pushed = Pushed(run.sequence, run.records, self._take(records, atomic))
+        last, refused = run.sequence + run.records - 1, self._refused.get(name)
+        try:
+            if refused is not None and run.sequence > refused.last:
+                raise refused.error.with_traceback(None)  # else each try makes it longer
+            call = self._take(records, atomic)
+        except LedgerError as error:
+            self._refuse(name, last, error)
+            raise
+        if refused is not None and last >= refused.last:
+            del self._refused[name]
+        return call
+
+    def _refuse(self, name: str, last: int, error: BaseException) -> None:
+        before = self._refused.get(name)
+        self._refused[name] = Refused(last if before is None else max(last, before.last), error)
+        if before is None:
+            self._clock.callLater(0, self._may_go_on, name)
+
+    def _may_go_on(self, name: str) -> None:
+        """Who sends nothing again is not kept from going on once it has all its answers."""
+        if name not in self._pushed:
+            self._refused.pop(name, None)
+
+    def _push(self, name: str, records: Records, call: Call) -> Deferred[Appended]:
+        (run,) = records.producers
+        pushed = Pushed(run.sequence, run.records, call)
         self._pushed.setdefault(name, deque()).append(pushed)
         self._known.of(name).pushed = run.sequence + run.records - 1
         answer: Deferred[Appended] = Deferred()
@@ -244,7 +285,7 @@ class Producing:
             failed.append(waiting.pop())
         failed.reverse()
         if not waiting:
-            del self._pushed[name]
+            self._is_idle(name)
         if isinstance(error, AppendUnknown):
             known = self._records.known
             self._unknown[name] = error
@@ -267,7 +308,12 @@ class Producing:
         if waiting is not None and pushed in waiting:
             waiting.remove(pushed)
             if not waiting:
-                del self._pushed[name]
+                self._is_idle(name)
+
+    def _is_idle(self, name: str) -> None:
+        del self._pushed[name]
+        if name in self._refused:
+            self._clock.callLater(0, self._may_go_on, name)  # who waits for room has it first
 
     # -- what the owner says ---------------------------------------------------------------------------------------
 
@@ -280,10 +326,10 @@ class Producing:
         if not self.is_on:
             return []
         again = encoder.table_at is None
-        again = again or self._since_table >= TABLE_RECORDS or self._seconds() - self._table_at >= TABLE_S
+        again = again or self._since_table >= TABLE_RECORDS or self._clock.seconds() - self._table_at >= TABLE_S
         if not again:
             return []
-        self._since_table, self._table_at = 0, self._seconds()
+        self._since_table, self._table_at = 0, self._clock.seconds()
         return encoder.table(self._known.table(now_ms))
 
     def wrote(self, runs: Sequence[ProducerRun], first: int, count: int, stamp: int) -> None:

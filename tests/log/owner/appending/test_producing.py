@@ -5,6 +5,7 @@ from types import SimpleNamespace as Namespace
 
 import pytest
 from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.task import Clock
 
 from quire.conf.log import LogOptions
 from quire.log.api import Logs
@@ -380,10 +381,11 @@ class Taken:
 
     def __init__(self):
         self.loads, self.calls, self.refuses = [], [], None
+        self.clock = Clock()
         self.manifest = Namespace(settings={"dedup": True}, open_segment=Namespace(n=4))
         known = Namespace(value=self.manifest)
         records = Namespace(known=known, name="a", counters=Namespace(duplicates=0), now_ms=lambda: 0)
-        self.producing = Producing(records, self.take, lambda: None, lambda: None, self.load, lambda: 0.0)
+        self.producing = Producing(records, self.take, lambda: None, lambda: None, self.load, self.clock)
 
     def take(self, records, _atomic):
         if self.refuses is not None and len(records.values[0]) > self.refuses:
@@ -490,6 +492,75 @@ def test_one_that_waited_and_fails_fails_those_behind_it(what):
     for number in (1, 2):
         owner.stored(number, number - 1)
     assert [each.result for each in again] == [Appended(range(0, 1), [0]), Appended(range(1, 2), [1])]
+
+
+def test_those_behind_one_that_was_refused():
+    """Are refused, too, though there is room for them, until all are sent again: none is a duplicate of nothing."""
+    owner = Taken()
+    first = owner.append("p", 0)
+    owner.refuses = 1
+    answers = [owner.append("p", 1, b"large"), owner.append("p", 2), owner.append("p", 3)]
+    assert [type(each) for each in errors(answers)] == [TooManyRequests] * 3
+    assert errors([owner.append("q", 0)]) == [None]
+    owner.clock.advance(0)
+    owner.refuses = None
+    again = [owner.append("p", 1, b"large")]
+    late = owner.append("p", 4)
+    assert [type(each) for each in errors([late])] == [TooManyRequests]
+    again += [owner.append("p", number) for number in (2, 3, 4, 5)]
+    for index, number in enumerate((0, 2, 3, 4, 5, 6)):
+        owner.stored(number, index)
+    assert [list(each.result.indexes) for each in [first, *again]] == [[each] for each in range(6)]
+
+
+@pytest.mark.parametrize("under_way", [True, False])
+def test_who_gives_up_what_was_refused(under_way):
+    """Goes on when it has all its answers; or at once, by sending again the one behind, for then it knows."""
+    owner = Taken()
+    if under_way:
+        owner.append("p", 0)
+    for number in (1, 5):
+        owner.refuses = 1
+        assert [type(each) for each in errors([owner.append("p", number, b"large")])] == [TooManyRequests]
+        owner.refuses = None
+        assert [type(each) for each in errors([owner.append("p", number + 1)])] == [TooManyRequests]
+        if number == 5:
+            answer = owner.append("p", 6)
+            break
+        if under_way:
+            owner.clock.advance(0)
+            assert [type(each) for each in errors([owner.append("p", 3)])] == [TooManyRequests]
+            owner.stored(0, 0)
+        owner.clock.advance(0)
+        answer = owner.append("p", 4)
+        owner.stored(-1, number)
+        assert list(answer.result.indexes) == [number]
+    owner.stored(-1, 7)
+    assert list(answer.result.indexes) == [7]
+
+
+def test_a_window_that_has_no_room_for_one_of_a_producer(tmp_path):
+    """A smaller one behind it does not take its place, and who waits for room in order is stored in order."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs(window_bytes=1000)
+            await logs.create("a", dedup=True)
+            owner = await logs.own("a")
+            sent = [bytes(800), bytes(500), bytes(100), b"x"]
+
+            async def waiting(number):
+                while True:
+                    try:
+                        return await owner.append(sent[number], producer="p", sequence=number)
+                    except TooManyRequests:
+                        await owner.ready(1, len(sent[number]))
+
+            done = await gatherResults([Deferred.fromCoroutine(waiting(number)) for number in range(4)])
+            assert [each[:3:2] for each in done] == [(number, False) for number in range(4)]
+            assert await values(await logs.read("a"), 4) == sent
+
+    run(story)
 
 
 @pytest.mark.parametrize("waits", [False, True])
