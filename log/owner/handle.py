@@ -200,9 +200,9 @@ class Owner:
     def _take(self, records: Records, atomic: bool, one: bool = False) -> Call:
         """Into the window, from where it is flushed; raises what it fails with at once."""
         if self._over or not self.epoch:
-            raise self._error or self._not_owner()
+            raise (self._error or self._not_owner()).with_traceback(None)
         if self.window.refusal is not None:
-            raise self.window.refusal
+            raise self.window.refusal.with_traceback(None)  # else each append that is refused makes it longer
         count = len(records.values)
         weight = records.weight
         if not self.window.fits(count, weight):

@@ -1,5 +1,7 @@
 """An owner's window, its hook, and what is answered when it ends."""
 
+import traceback
+
 from twisted.internet.defer import Deferred, fail, gatherResults
 
 from quire.client.api import Writer
@@ -407,5 +409,23 @@ def test_lists_that_are_used_again(tmp_path):
                 if len(found) == 2:
                     break
             assert found == [(b"one", b"k1", 1, (("n", b"1"),)), (b"two", b"k2", 2, (("n", b"2"),))]
+
+    run(story)
+
+
+def test_a_refusal_that_many_appends_meet(tmp_path):
+    """Is one error, which keeps none of them in memory."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            owner = await logs.own("a")
+            refusal = owner.window.refusal = BacklogQuota("not now")
+            depths = []
+            for _ in range(100):
+                await failing(owner.append(b"x"), BacklogQuota)
+                depths.append(len(traceback.extract_tb(refusal.__traceback__)))
+            assert depths[-1] == depths[9]
 
     run(story)
