@@ -102,10 +102,8 @@ class Owner:
             events=self,
             reached=reached,
         )
-        self._producing = Producing(
-            records, self._take, self._flush_or_later, self.roll, load, client.reactor, client.options
-        )
-        shared = together or Together(options.process_bytes)
+        flush, shared = self._flush_or_later, together or Together(options.process_bytes)
+        self._producing = Producing(records, self._take, flush, self.roll, load, client.reactor, client.options)
         self.window = Window(
             options, self._clock, client.random, lambda: self._driver.rolling.settings, shared, self._flush
         )
