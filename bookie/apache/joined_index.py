@@ -38,7 +38,7 @@ class JoinedIndex(RunIndex):
         self.apache = apache
         self._logs = logs
         self._latest: OrderedDict[int, Run] = OrderedDict()  # by ledger, the run of Apache's that was found last
-        self._replaced = 0  # times that rows were written which may hide a part of one
+        self._replaced = 0  # times that rows were written, or a ledger was deleted, which may hide a part of one
         self._ledgers_of: dict[int, frozenset[int]] = {}  # by log, those with records in it
 
     def on(self, rows: Rows) -> "JoinedIndex":
@@ -68,8 +68,10 @@ class JoinedIndex(RunIndex):
             if run is None:
                 raise
             return run
-        if run is not None and replaced == self._replaced:
+        if run is not None:
             self._latest[ledger] = run
+            if replaced != self._replaced:  # asked last, for another thread counts before it forgets
+                self._latest.pop(ledger, None)
             while len(self._latest) > LEDGERS_REMEMBERED:
                 self._latest.popitem(last=False)
         return run
@@ -105,6 +107,7 @@ class JoinedIndex(RunIndex):
         super().delete_all(ledgers, pause)
         for ledger in ledgers:
             self.apache.delete(ledger)
+            self._replaced += 1
             self._latest.pop(ledger, None)
             pause()
 

@@ -12,7 +12,7 @@ from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerTable
 from quire.bookie.index.rocks import RocksRows
 from quire.bookie.index.rows import DictRows
-from quire.bookie.index.run import encode_run
+from quire.bookie.index.run import Run, encode_run
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.logs.entry_logs import EntryLogs
 from quire.bookie.logs.walk import ledgers_in
@@ -90,6 +90,26 @@ def test_an_entry_that_is_written_again_hides_a_run_of_theirs_that_was_just_read
     assert (before.log, before.last) == (0, 149)
     assert again is not None
     assert again.log == 9
+    index.close()
+
+
+@pytest.mark.parametrize("name", ["rocksdb", "sorted"])
+def test_a_ledger_that_is_deleted_while_it_is_looked_up_is_not_found_again(
+    name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who looked it up may have its run; nobody after that."""
+    index = opened(unpack(f"{name}_bookie0_stopped", tmp_path))
+    find = index.apache.find
+
+    def deleted_meanwhile(ledger: int, entry: int, count: int) -> Run | None:
+        run = find(ledger, entry, count)
+        index.delete(ledger)
+        return run
+
+    monkeypatch.setattr(index.apache, "find", deleted_meanwhile)
+    assert index.find(4, 98) is not None
+    monkeypatch.undo()
+    assert index.find(4, 98) is None
     index.close()
 
 
