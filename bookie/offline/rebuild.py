@@ -103,6 +103,8 @@ def _rebuild_one(stopped: Stopped, pair: Pair, open_rows: OpenRows, journaled: s
         index.sync()
         if journaled is not None:
             _store(table, {ledger: LedgerRow(b"", fenced=True) for ledger in seen | journaled})
+        found = ((ledger, row) for ledger in seen if (row := table.get(ledger)) is not None)
+        _store(table, {ledger: row._replace(dropped=False) for ledger, row in found if row.dropped})  # they came back
         limbo = {}
         for ledger in doubtful if -1 not in doubtful else set(table.ids()):
             row = table.get(ledger)

@@ -13,7 +13,8 @@ Knows: entry logs, index rows, and what is evidence that a log is not needed.  D
 (its steps are the storage pool's).
 Safety:
 * a log goes only when no index row names it and each of its records is of a ledger that is unknown here, or whose copy
-  was dropped, or of an entry that the index finds elsewhere; so an index that lost its rows costs no data;
+  was dropped and did not come back, or of an entry that the index finds elsewhere; so an index that lost its rows costs
+  no data;
 * what can't be read, or differs from its sum, is not moved, and its log stays.
 """
 
@@ -91,7 +92,11 @@ def unneeded(directory: LedgerDirectory, log: int, known: Collection[int], pause
 
     def counts(ledger: int) -> bool:
         """Whether an entry that the index does not have may be one that it lost."""
-        return ledger in known or ((row := table.get(ledger)) is not None and not row.dropped)
+        if ledger in known:
+            return True
+        row = table.get(ledger)
+        # what was dropped comes back when the index is rebuilt, and the row says so still
+        return row is not None and not (row.dropped and next(index.ranges(ledger), None) is None)
 
     read = partial(logs.read, log)
     # It has no sum.  Where entries have no rows of ours it has said of which ledgers they may be.

@@ -10,7 +10,8 @@ import pytest
 from quire.bookie.directory import notes
 from quire.bookie.directory.notes import COPYING, noted_limbo
 from quire.bookie.files import Files, StorageError
-from quire.bookie.index.rocks import open_read_only
+from quire.bookie.index.ledger_table import LedgerTable
+from quire.bookie.index.rocks import RocksRows, open_read_only
 from quire.bookie.index.sequences import Sequences
 from quire.bookie.logs.format import HEADER, MAGIC, ledgers_map
 from quire.bookie.offline.rebuild import Rebuilt, rebuild
@@ -91,6 +92,23 @@ def test_a_lost_index_is_the_same_again(tmp_path: pathlib.Path) -> None:
     assert here.read(3, 0) is Status.ENOLEDGER
     assert here.storage.fence(1, bytes(20), "f") is Status.EUA
     here.close()
+
+
+def test_what_was_dropped_and_came_back_counts_as_stored(tmp_path: pathlib.Path) -> None:
+    """The logs still have a copy that was dropped: once the index has it again, its log is needed."""
+    lived(tmp_path)
+    table = LedgerTable(RocksRows(str(tmp_path / "index/current/ledgers")))
+    row = table.get(1)
+    assert row is not None
+    table.write({1: row._replace(dropped=True)})
+    table.sync()
+    sequence = table.sequence
+    table.close()
+    Sequences(Files(), str(tmp_path / "index/current")).write(0, sequence)
+    assert rebuilt(tmp_path).ledgers == 2
+    table = LedgerTable(open_read_only(str(tmp_path / "index/current/ledgers")))
+    assert table.get(1) == row
+    table.close()
 
 
 def test_a_rebuild_of_a_good_index_changes_nothing(tmp_path: pathlib.Path) -> None:

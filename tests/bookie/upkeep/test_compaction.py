@@ -214,6 +214,21 @@ def test_what_was_dropped_is_not_missed() -> None:
         assert "ledger 1" in (unneeded(directory, 0, frozenset(), no_pause) or "")
 
 
+def test_what_came_back_after_it_was_dropped_is_missed() -> None:
+    """A rebuilt index has it again, and the row says still that it was dropped; with a map and without one."""
+    for killed in (False, True):
+        disk = Disk()
+        directory = opened(disk)
+        store(directory, (1, 0, 10))
+        if killed:
+            directory = opened(disk.killed())
+        directory.logs.rotate()
+        directory.index.delete(1)
+        store(directory, (1, 10, 5))
+        directory.table.write({1: LedgerRow(b"k", dropped=True)})
+        assert "entry 0 of ledger 1" in (unneeded(directory, 0, frozenset(), no_pause) or "")
+
+
 def test_copies_that_are_elsewhere_are_not_missed() -> None:
     """A log all of whose entries were written again may go, with a map and without one."""
     disk = Disk()
