@@ -44,7 +44,7 @@ from quire.protocol.messages import (
 WRITE_LAC = 6  # operation numbers, which StatusReply carries
 FORCE = 10
 RUN_ENTRIES_MAX = 500  # reads in one emulated batch read
-RUN_ENTRIES_FIRST = 8  # of them before the size of any of them is known
+RUN_ENTRIES_FIRST = 8  # of them before the size of these is known
 ASSUMED_ENTRY_BYTES = 8192  # until a connection has seen an entry
 ADD_ENVELOPE_BYTES = 128  # more than an add's frame has around the entry body
 
@@ -107,25 +107,27 @@ class One(PendingRequest[Any]):
 
 class ReadRun(PendingRequest[BatchAnswer]):
     """
-    Reads of consecutive entries that answer as one: up to the first that failed, within a number of bytes.  A few are
-    asked for at first, and `ask(first, stop)` is called with the rest as far as it probably fits, by the size of what
-    came.
+    Reads of consecutive entries that answer as one: up to the first that failed, within a number of bytes.  `left` are
+    asked for at first; once all of these came, `ask(first, stop)` is called with the rest as far as it probably fits,
+    by the mean size of what came, and again while that is less than half of the bytes.
     """
 
-    __slots__ = ("_ask", "_bodies", "_bytes_max", "_code", "_more", "_stop", "left")
+    __slots__ = ("_ask", "_bodies", "_bytes_max", "_code", "_count", "_size", "_stop", "left")
 
     def __init__(
         self,
         deferred: Deferred[BatchAnswer],
         deadline: float,
+        left: int,
         count: int,
         bytes_max: int,
         ask: Callable[[int, int], None],
     ) -> None:
         super().__init__(deferred, deadline, _no_bodies)
-        self.left = min(count, RUN_ENTRIES_FIRST)
+        self.left = left
         self._ask = ask
-        self._more = count - self.left  # how many may be asked for besides
+        self._count = count  # the most that is asked for
+        self._size = 0
         self._bodies: list[bytes | None] = [None] * self.left
         self._stop = count  # the first that failed, so far
         self._code = OK
@@ -137,17 +139,19 @@ class ReadRun(PendingRequest[BatchAnswer]):
             return
         code = code_of(reply.status, writing=False)
         self._bodies[index] = reply.body or b""
+        self._size += len(reply.body or b"")
         self.left -= 1
         if (code or not reply.body) and index < self._stop:
             self._stop = index
             self._code = code or ReadFailed.code
-        more, self._more = self._more, 0
-        if more and reply.body and not code:
-            asked = len(self._bodies)
-            more = max(0, min(more, self._bytes_max // len(reply.body) - asked))
-            self.left += more
-            self._bodies += [None] * more
-            self._ask(asked, asked + more)
+        asked = len(self._bodies)
+        if self.left or self._stop < self._count:
+            return
+        if asked <= RUN_ENTRIES_FIRST or self._size * 2 < self._bytes_max:
+            room = max(0, self._bytes_max - self._size)
+            self.left = min(self._count - asked, room * asked // self._size)
+            self._bodies += [None] * self.left
+            self._ask(asked, asked + self.left)
 
     @property
     def answer(self) -> BatchAnswer:
@@ -241,12 +245,11 @@ class LinkV3(Link):
         priority: int = 0,
     ) -> None:
         """
-        Single reads of entries from `first` on, in one write or two: as many as probably fit into `bytes_max`, at most
+        Single reads of entries from `first` on, in a few writes: as many as probably fit into `bytes_max`, at most
         `count_max` (<= 0: no limit).  Like a batch read it answers with at least one entry or an error.
         """
-        count = max(1, min(bytes_max // self._entry_bytes, RUN_ENTRIES_MAX))
-        if count_max > 0:
-            count = min(count, count_max)
+        count = min(count_max, RUN_ENTRIES_MAX) if count_max > 0 else RUN_ENTRIES_MAX
+        at_first = min(count, RUN_ENTRIES_FIRST, max(1, bytes_max // self._entry_bytes))
         fence = fence_key is not None
 
         def ask(start: int, stop: int) -> None:
@@ -254,9 +257,9 @@ class LinkV3(Link):
             if reads:
                 self.write(b"".join(map(v3.pack_request, reads)))
 
-        run = ReadRun(deferred, self.deadline(), count, bytes_max, ask)
+        run = ReadRun(deferred, self.deadline(), at_first, count, bytes_max, ask)
         txn = self._number(count, run)
-        ask(0, run.left)
+        ask(0, at_first)
 
     def _number(self, count: int, run: One | ReadRun | AddsRun) -> int:
         txn = self._packing.take(count)

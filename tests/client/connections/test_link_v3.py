@@ -192,7 +192,7 @@ def test_a_batch_read_over_v3_learns_how_large_entries_are():
 
 
 @pytest.mark.parametrize(
-    ("payload_bytes", "asked", "brought"), [(500_000, 8, 2), (200_000, 8, 5), (50_000, 20, 20), (1000, 128, 128)]
+    ("payload_bytes", "asked", "brought"), [(500_000, 8, 2), (200_000, 8, 5), (50_000, 20, 20), (1000, 500, 500)]
 )
 def test_a_batch_read_over_v3_asks_for_few_before_it_knows_how_large_they_are(payload_bytes, asked, brought):
     """What comes is not much more than was asked for, also of the first entries that a connection sees."""
@@ -208,6 +208,24 @@ def test_a_batch_read_over_v3_asks_for_few_before_it_knows_how_large_they_are(pa
         requests += peer.requests()
     assert [request.entry for request in requests] == list(range(asked))
     assert [entry_id(each) for each in result(read).bodies] == list(range(brought))
+
+
+@pytest.mark.parametrize("large", [0, 3, 7])
+def test_a_batch_read_over_v3_with_few_large_entries_brings_all_that_fit(large):
+    """What one of the first entries takes says little of the others; nor does what the connection saw before."""
+    net = Net()
+    pool = make_pool(net, protocol="v3")
+    peer = None
+    for first in (0, 1000):
+        read = pool.batch_read(BOOKIE, 1, first, 256, 1 << 20)
+        peer = peer or net.accept()
+        requests = peer.requests()
+        for request in requests:  # it grows
+            payload = bytes(200 << 10 if request.entry in range(first + large, first + large + 2) else 10)
+            found = body(1, request.entry, payload)
+            peer.answer(request, ReadReply(Status.EOK, 1, request.entry, found, txn=request.txn))
+            requests += peer.requests()
+        assert [entry_id(each) for each in result(read).bodies] == list(range(first, first + 256))
 
 
 def test_a_batch_read_over_v3_that_begins_with_a_failure_asks_for_no_more():
