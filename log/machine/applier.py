@@ -10,12 +10,13 @@ Safety: a record is applied once, all of those before it were, and nothing else 
 import heapq
 from collections import deque
 from collections.abc import Callable
+from types import NoneType
 from typing import Any
 
 from twisted.internet.defer import Deferred
 
 from quire.log.core.machine.applying_messages import Applied, ApplyRaised, Given, Input
-from quire.log.machine.machines import Machine
+from quire.log.machine.machines import Machine, is_awaited
 from quire.log.owner.appending.appends import Batch
 from quire.log.reader.batches import Record
 from quire.metadata.clock import Clock
@@ -121,14 +122,17 @@ class Applier:
     def _apply(self, records: list[Record]) -> bool:
         assert self.machine is not None
         apply, proposed = self.machine.apply, self._proposed
+        kind: type = NoneType  # of the answer before: most have one
         self.is_applying = True
         for record in records:
             try:
                 answer = apply(record)
             except Exception as error:
-                self.is_applying = False
-                self._raised(record.index, error)
-                return False
+                return self._failed(record.index, f"raised {type(error).__name__}", f" ({error})", error)
+            if type(answer) is not kind:
+                kind = type(answer)
+                if is_awaited(kind):
+                    return self._failed(record.index, f"gave a {kind.__name__}", ", which nobody awaits")
             self.applied = record.index + 1
             if proposed and record.index in proposed:
                 proposed.pop(record.index).callback(answer)
@@ -137,15 +141,17 @@ class Applier:
         self.is_applying = False
         return True
 
-    def _raised(self, index: int, error: Exception) -> None:
+    def _failed(self, index: int, what: str, why: str, error: Exception | None = None) -> bool:
         failed = ApplyFailed(
-            f"the state machine of the log {self._name!r} raised {type(error).__name__} at index {index} ({error}), so "
-            f"this replica stops there; `quire log read {self._name} --from {index} --to {index}` shows the record"
+            f"the state machine of the log {self._name!r} {what} at index {index}{why}, so this replica stops there; "
+            f"`quire log read {self._name} --from {index} --to {index}` shows the record"
         )
         failed.index = index
         failed.__cause__ = error
+        self.is_applying = False
         self._queue.clear()
         self._feed(ApplyRaised(index, failed))
+        return False
 
     def _wake(self) -> None:
         while self._waiting and self.machine is not None and self._waiting[0][0] <= self.applied:

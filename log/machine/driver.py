@@ -24,7 +24,7 @@ from quire.log.core.machine.applying import UNAPPLIED_BYTES_MAX, Applying, State
 from quire.log.core.machine.snapshot_edit import newest
 from quire.log.machine.applier import Applier, records_of
 from quire.log.machine.following import Following
-from quire.log.machine.machines import Machine
+from quire.log.machine.machines import Machine, is_awaited
 from quire.log.machine.snapshot_reading import DAMAGE, read_snapshot
 from quire.log.machine.snapshot_writing import SnapshotWriter
 from quire.log.machine.standing import Own, Standing
@@ -173,12 +173,16 @@ class ReplicaDriver:
                 machine = self._made()
                 if machine is None:
                     return
-                machine.load(data)
+                load: Callable[[Iterable[bytes]], object] = machine.load
+                loaded = type(load(data))
             except Exception as error:
                 known = isinstance(error, LedgerError)
                 reason = str(error) if known else f"{type(error).__name__}: {error}"
                 log.warn("a snapshot of the log {name} can't be loaded: {reason}", name=self.name, reason=reason)
                 self.feed(m.LoadFailed(snapshot.ledger, reason, not known or isinstance(error, DAMAGE)))
+                return
+            if is_awaited(loaded):
+                self._end(f"load() of its machine gave a {loaded.__name__}, which nobody awaits")
                 return
             self._begin(machine, snapshot.index)
 

@@ -43,6 +43,11 @@ class Answer(NamedTuple):
     age_ms: int
 
 
+def is_awaited(answer: type) -> bool:
+    """Whether what gives such an answer has done nothing, or not all, until somebody awaits it."""
+    return hasattr(answer, "__await__") or hasattr(answer, "__aiter__")
+
+
 def always() -> bool:
     """What is proved once stays so."""
     return True

@@ -177,6 +177,41 @@ def test_a_machine_that_raises():
         assert outcome(waiting).value is raised.error
 
 
+async def awaited(machine, record): ...
+
+
+async def gathered(machine, record):
+    yield record
+
+
+def fired(machine, record):
+    return Deferred()
+
+
+@pytest.mark.parametrize(
+    ("apply", "said"), [(awaited, "coroutine"), (gathered, "async_generator"), (fired, "Deferred")]
+)
+@pytest.mark.parametrize("before", [[], [b"a"]])
+def test_a_machine_whose_answers_would_have_to_be_awaited(apply, said, before):
+    """Nothing of such an answer's work was done, so its record counts as not applied, whichever answer is the first."""
+
+    class Wrapped(Chain):
+        def apply(self, record):
+            return super().apply(record) if record.value == b"a" else apply(self, record)
+
+    story = Story(Wrapped())
+    asked = story.asked(len(before))
+    story.applier.apply(given(0, [*before, b"x", b"a"]), 0)
+    assert story.applier.applied == len(before)
+    (raised,) = story.told
+    assert isinstance(raised, ApplyRaised)
+    assert raised.index == len(before)
+    assert f"gave a {said} at index {len(before)}, which nobody awaits" in str(raised.error)
+    assert not asked.called
+    story.applier.end(raised.error)
+    assert outcome(asked).value is raised.error
+
+
 def test_the_end_answers_all_who_wait():
     """With its error; the machine stays."""
     story = Story()

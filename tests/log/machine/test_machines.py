@@ -57,6 +57,28 @@ def test_a_machine_that_can_not_be_made(tmp_path, make, said, snapshots):
     run(story)
 
 
+def test_a_machine_whose_load_would_have_to_be_awaited(tmp_path):
+    """It holds nothing, so it takes no record: a snapshot of it would let the log be trimmed."""
+
+    class Wrapped(Chain):
+        def load(self, data):
+            return Deferred()
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            replica = await logs.replica("a", Chain, stand=True)
+            assert await replica.leads(60)
+            await replica.propose(b"x")
+            await replica.snapshot()
+            await replica.close()
+            with pytest.raises(LogError, match=r"load\(\) of its machine gave a Deferred, which nobody awaits"):
+                await logs.replica("a", Wrapped)
+
+    run(story)
+
+
 def test_a_machine_in_place_of_what_makes_it(tmp_path):
     """Is refused before anything is changed or read."""
 
