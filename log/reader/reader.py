@@ -64,6 +64,11 @@ class LogReader:
         self._ahead: Deferred[SegmentReader | None] | None = None  # the next segment
 
     @property
+    def log(self) -> str:
+        """The id of the log, whatever its name is by now."""
+        return self._view.records.log
+
+    @property
     def index(self) -> int:
         """Of the next record."""
         return self._index

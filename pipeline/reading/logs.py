@@ -141,19 +141,29 @@ def unknown(first: int, end: int) -> list[Extent]:
     return [Extent(NOWHERE, first, end - 1, end - first)] if first < end else []
 
 
-def batches(cluster: Cluster, ranges: Sequence[Range], names: Sequence[str], options: LogReading) -> Iterator[Any]:
-    """The records of these ranges of indexes as Arrow batches, one for each entry or several small ones."""
-    return cluster.each(lambda: _batches(cluster.logs, ranges, names, options))
+def batches(
+    cluster: Cluster, id_: str, ranges: Sequence[Range], names: Sequence[str], options: LogReading
+) -> Iterator[Any]:
+    """
+    The records of these ranges of indexes as Arrow batches, one for each entry or several small ones.  `NoSuchLog` when
+    the log is another one than `id_`.
+    """
+    return cluster.each(lambda: _batches(cluster.logs, id_, ranges, names, options))
 
 
 async def _batches(
-    logs: Logs, ranges: Sequence[Range], names: Sequence[str], options: LogReading
+    logs: Logs, id_: str, ranges: Sequence[Range], names: Sequence[str], options: LogReading
 ) -> AsyncGenerator[Any, None]:
     for wanted in ranges:
         what_is_gone: Literal["raise", "skip"] = "raise" if options.fail_on_data_loss else "skip"
         reader = await logs.read(options.log, wanted.first, on_trim=what_is_gone, on_loss=what_is_gone)
         expected, gathered, size = wanted.first, list[Any](), 0
         try:
+            if reader.log != id_:
+                raise NoSuchLog(
+                    f"the log {options.log!r} is another one than when its tasks were planned, which was renamed or "
+                    "deleted: start the query again"
+                )
             async with aclosing(reader.tail(NEWS_S)) as found:
                 async for batch in found:
                     if batch.index > wanted.last:

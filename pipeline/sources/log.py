@@ -47,8 +47,9 @@ COLUMNS = ("index",)
 
 @dataclass
 class LogTask(InputPartition):
-    """What one task reads: ranges of indexes, each within a segment."""
+    """What one task reads: of the log with that id ranges of indexes, each within a segment."""
 
+    log: str
     ranges: list[Range]
 
 
@@ -100,10 +101,10 @@ class Planning:
         ours, where = cluster(self.options.metadata), reading.place(text, option)
         return ours.wait(lambda: reading.index_of(ours.logs, self.options.log, where))
 
-    def tasks(self, first: int, end: int) -> list[LogTask]:
+    def tasks(self, log: str, first: int, end: int) -> list[LogTask]:
         ours, options = cluster(self.options.metadata), self.options
         extents = ours.wait(lambda: reading.planned(ours.logs, options, first, end))
-        return [LogTask(group) for group in reading.divided(extents, options)]
+        return [LogTask(log, group) for group in reading.divided(extents, options)]
 
     def limited(self, first: int, end: int, bytes_max: int) -> int:
         ours = cluster(self.options.metadata)
@@ -112,7 +113,7 @@ class Planning:
     def read(self, partition: InputPartition, names: Sequence[str]) -> Iterator[Any]:
         if not isinstance(partition, LogTask):
             return iter(())
-        return reading.batches(cluster(self.options.metadata), partition.ranges, names, self.options)
+        return reading.batches(cluster(self.options.metadata), partition.log, partition.ranges, names, self.options)
 
 
 class LogReader(DataSourceReader):
@@ -124,11 +125,11 @@ class LogReader(DataSourceReader):
         self._bounds = all_of(COLUMNS)
 
     def partitions(self) -> list[LogTask]:
-        options = self._planning.options
+        (log, _begin), options = self._planning.log(), self._planning.options
         low, high = self._bounds["index"].span
         first = max(self._planning.index(options.start, "start"), low)
         end = min(self._planning.index(options.end, "end"), self._planning.index("end", "end"), high + 1)
-        return (self._planning.tasks(first, end) if first < end else []) or [LogTask([])]
+        return (self._planning.tasks(log, first, end) if first < end else []) or [LogTask(log, [])]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self._planning.read(partition, self._names)
@@ -185,8 +186,8 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"index": self._end(), "log": log}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[LogTask]:
-        self._planning.log(end.get("log"))
-        return self._planning.tasks(start["index"], end["index"]) if start["index"] < end["index"] else []
+        log, _begin = self._planning.log(end.get("log"))
+        return self._planning.tasks(log, start["index"], end["index"]) if start["index"] < end["index"] else []
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self._planning.read(partition, self._names)

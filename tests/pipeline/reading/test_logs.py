@@ -26,7 +26,8 @@ def reading(ours: Cluster, name: str, **options: Any) -> LogReading:
 
 
 def rows(ours: Cluster, ranges: list[Range], options: LogReading, names: list[str]) -> list[dict[str, Any]]:
-    return [row for batch in batches(ours, ranges, names, options) for row in batch.to_pylist()]
+    id_ = ours.wait(lambda: ours.logs.info(options.log)).id
+    return [row for batch in batches(ours, id_, ranges, names, options) for row in batch.to_pylist()]
 
 
 def test_every_column(ours: Cluster) -> None:

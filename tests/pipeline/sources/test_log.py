@@ -133,6 +133,19 @@ def test_a_stream_of_another_log(ours: Cluster) -> None:
         other.partitions(at, {**at, "index": 42})
 
 
+def test_a_log_that_was_made_anew_after_the_plan(ours: Cluster) -> None:
+    """Its records are others: the task fails, of a batch query and of a stream."""
+    name = log(ours, VALUES)
+    reader, stream = source(ours, name).reader(SOME), source(ours, name).streamReader(SOME)
+    planned = [(reader, reader.partitions()), (stream, stream.partitions({"index": 7}, {"index": 23}))]
+    other = log(ours, [b"another"] * 42)
+    ours.wait(lambda: ours.logs.delete(name))
+    ours.wait(lambda: ours.logs.rename(other, name))
+    for each, tasks in planned:
+        with pytest.raises(NoSuchLog, match=r"is another one than when its tasks were planned.* start the query again"):
+            rows(each, tasks)
+
+
 def test_a_batch_query_writes_one_batch(ours: Cluster) -> None:
     """Tasks and commit have the same writer; an abort after the commit changes nothing."""
     name = next(NAMES)
