@@ -28,10 +28,15 @@ AHEAD_WINDOWS = 2  # of what a bookie is to store: one that is on its way there,
 LOG = Logger(namespace="quire.autorecovery")
 
 
-async def kept_up(clock: Clock, story: Callable[[], Coroutine[Any, Any, None]], what: str) -> None:
+async def kept_up(
+    clock: Clock,
+    story: Callable[[], Coroutine[Any, Any, None]],
+    what: str,
+    is_over: Callable[[], bool] = lambda: False,
+) -> None:
     """
-    Until it ends by itself: what nobody foresaw ends no work that can be begun again, and the log has it.
-    `CancelledError`.
+    Until it ends by itself, or fails when it `is_over`: what nobody foresaw ends no work that can be begun again, and
+    the log has it.  `CancelledError`.
     """
     while True:
         failed: list[Failure] = []
@@ -40,6 +45,9 @@ async def kept_up(clock: Clock, story: Callable[[], Coroutine[Any, Any, None]], 
             return
         if isinstance(failed[0].value, CancelledError):
             raise failed[0].value
+        if is_over():
+            LOG.failure("{what} failed at its end", failed[0], what=what)
+            return
         LOG.failure("{what} failed, and begins again in {seconds:.0f} s", failed[0], what=what, seconds=BEGIN_AGAIN_S)
         await pause(clock, BEGIN_AGAIN_S)
 

@@ -70,12 +70,14 @@ class Worker:
         """Once."""
         self._store.on_session_lost(self._end_tasks)
         self._watches = [self._repairs.watch(self._bell.ring), self._store.watch_bookies(self._bookies_are)]
-        self._main = Deferred.fromCoroutine(kept_up(self._clock, self._run, "the replication worker"))
+        main = kept_up(self._clock, self._run, "the replication worker", lambda: self.stopped)
+        self._main = Deferred.fromCoroutine(main)
         self._main.addErrback(lambda _failure: None)  # cancelled
 
     async def stop(self) -> None:
         """Ends what is under way; its ledgers stay in the queue, and the locks are given back."""
         self.stopped = True
+        self._bell.ring()
         for watch in self._watches:
             watch.cancel()
         if self._main is not None:

@@ -23,6 +23,17 @@ def test_what_nobody_foresaw_is_begun_again():
     assert clock.getDelayedCalls() == []
 
 
+def test_what_fails_while_it_is_to_end_is_not_begun_again():
+    """Nor does its end wait for a pause."""
+    clock = Clock()
+
+    async def story():
+        raise KeyError("a fault of ours")
+
+    assert Deferred.fromCoroutine(kept_up(clock, story, "it", lambda: True)).called
+    assert clock.getDelayedCalls() == []
+
+
 def test_results_come_in_the_order_of_the_stories():
     """Results are in the order of the coroutines, not of their ends."""
     gates: list[Deferred[int]] = [Deferred(), Deferred()]

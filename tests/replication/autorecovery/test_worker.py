@@ -6,6 +6,8 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from quire.metadata.memory.cluster import Fault
+from quire.metadata.repairs import RepairLock
+from quire.protocol.errors import MetaStore
 from quire.replication.autorecovery.found import queued
 from quire.replication.autorecovery.ledger import Repairer
 from quire.replication.autorecovery.notes import FOUND, Note, Notes
@@ -322,3 +324,19 @@ def test_a_lock_that_comes_after_the_stop_is_given_back() -> None:
     assert stopped.done
     assert locks(cluster) == []
     assert worker.tally.repaired == 0
+
+
+@pytest.mark.parametrize("fault", [KeyError("a fault of ours"), MetaStore("the store is away")])
+def test_a_take_that_fails_after_the_stop_is_its_end(fault: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nothing to be begun again, so nobody waits for that."""
+    cluster = FakeCluster(5)
+    client = joined(cluster)
+    taken: Deferred[RepairLock | None] = Deferred()
+    monkeypatch.setattr(client.store.repairs, "take", lambda _skipped: taken)
+    worker = Worker(client, options())
+    worker.start()
+    cluster.spin(0.5)
+    stopped = cluster.outcome(worker.stop())
+    taken.errback(fault)
+    cluster.spin(0.1)
+    assert stopped.done
