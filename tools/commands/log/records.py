@@ -113,10 +113,10 @@ class Sending(UnderWay):
 
     async def send(self, values: list[bytes]) -> None:
         """Appends when there is room; raises what an earlier batch failed with."""
-        size = sum(map(len, values))
-        await self._owner.ready(len(values), size)
-        self.check()
         keys = None if self._key is None else [key_of(value, self._key) for value in values]
+        size = sum(map(len, values))
+        await self._owner.ready(len(values), size + sum(len(key) for key in keys or () if key))
+        self.check()
         self.records += len(values)
         self.bytes += size
         self.add(self._owner.append_many(values, keys=keys).addCallback(self._placed))

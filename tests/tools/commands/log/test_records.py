@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from quire.conf.log import LogOptions
+from quire.log.api import Logs
+from quire.tools.commands.log.records import Sending
+from tests.client.fakes.cluster import FakeCluster
 from tests.tools.command import COMMAND, environment, ok, refused
 
 # SPDX-License-Identifier: Apache-2.0
@@ -67,6 +71,24 @@ def test_keys_are_words_of_the_lines(uri: str, log: str) -> None:
     assert [row["key"] for row in rows] == ["/a", "/b", None, None, "hex:fe"]
     assert [row["value"] for row in rows] == ["get  /a 200", "put /b", "ping", "", "hex:ff20fe"]
     assert "--key-field is for --lines" in refused(2, "log", "append", log, "--key-field", 1, metadata=uri)
+
+
+def test_keys_count_in_the_window() -> None:
+    """What is read waits for room with its keys, however full the owner's window is."""
+    fake = FakeCluster()
+    fake.spin(5)
+    logs = Logs(fake.client(), LogOptions(window_bytes=1000))
+    fake.succeed(logs.create("a"))
+    sending = Sending(fake.succeed(logs.own("a")), 1)
+
+    async def story() -> None:
+        for _ in range(5):
+            await sending.send([b"k" * 300])
+        await sending.drain()
+
+    fake.succeed(story())
+    assert (sending.first, sending.last, sending.bytes) == (0, 4, 1500)
+    fake.succeed(logs.close())
 
 
 def test_a_range_of_records(uri: str, log: str) -> None:
