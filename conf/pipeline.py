@@ -124,8 +124,10 @@ class LogWriting(InCluster):
 
     log: str = Field(description="the log's name")
     create: bool = Field(default=False, description="whether a log that is not there is created, with its defaults")
-    first_batch: int = Field(
-        default=0, ge=0, description="the batch with which a stream's checkpoint begins to write to this log"
+    first_batch: int | None = Field(
+        default=None,
+        ge=0,
+        description="the batch with which a stream's checkpoint begins to write to this log; by default 0",
     )
 
 

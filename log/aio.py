@@ -224,7 +224,7 @@ class Logs(Handle):
     async def delete_cursor(self, name: str, cursor: str) -> None:
         await wait(self._thread, lambda: self._logs.delete_cursor(name, cursor))
 
-    async def sink(self, name: str, txn: str, run: str, *, first_batch: int = 0) -> Sink:
+    async def sink(self, name: str, txn: str, run: str, *, first_batch: int | None = None) -> Sink:
         return Sink(
             self._thread,
             await wait(self._thread, lambda: self._logs.sink(name, txn, run, first_batch=first_batch)),

@@ -198,7 +198,7 @@ class Logs(KnownLogs):
         """
         return await self._views.find(await self._open(name), position)
 
-    async def sink(self, name: str, txn: str, run: str, *, first_batch: int = 0) -> Sink:
+    async def sink(self, name: str, txn: str, run: str, *, first_batch: int | None = None) -> Sink:
         """A publisher of closed ledgers, exactly once by (txn, batch).  `NoSuchLog`, `ValueError`."""
         return Sink(self.bk, await self._open(name), self._ledgers, self.options, txn, run, first_batch, self._reached)
 

@@ -228,7 +228,7 @@ class Logs(Handle):
         """Its name is free when this returns, and who holds it is fenced.  `NoSuchCursor`, `NoSuchLog`."""
         self._thread.wait(lambda: self._logs.delete_cursor(name, cursor))
 
-    def sink(self, name: str, txn: str, run: str, *, first_batch: int = 0) -> Sink:
+    def sink(self, name: str, txn: str, run: str, *, first_batch: int | None = None) -> Sink:
         """A publisher of closed ledgers, exactly once by (txn, batch).  `NoSuchLog`, `ValueError`."""
         return Sink(self._thread, self._thread.wait(lambda: self._logs.sink(name, txn, run, first_batch=first_batch)))
 

@@ -158,9 +158,9 @@ class Part(NamedTuple):
     ledgers: tuple[PartLedger, ...]
 
 
-def new_txn(txn: str, run: str, now_ms: int, edit: str, first_batch: int = 0) -> Txn:
-    """A publisher that has published nothing; its first batch is `first_batch`."""
-    return Txn(txn, run, 1, (), first_batch - 1, None, None, now_ms, edit)
+def new_txn(txn: str, run: str, now_ms: int, edit: str, first_batch: int | None = None) -> Txn:
+    """A publisher that has published nothing; its first batch is `first_batch`, or 0."""
+    return Txn(txn, run, 1, (), (first_batch or 0) - 1, None, None, now_ms, edit)
 
 
 def fenced(txn: Txn, run: str) -> LogFenced:
@@ -168,7 +168,7 @@ def fenced(txn: Txn, run: str) -> LogFenced:
     return LogFenced(f"run {run} of the txn {txn.txn!r} is over, run {txn.run} took its place: end what runs in it")
 
 
-def claimed(txn: Txn, run: str, now_ms: int, edit: str, first_batch: int = 0) -> Txn | None:
+def claimed(txn: Txn, run: str, now_ms: int, edit: str, first_batch: int | None = None) -> Txn | None:
     """
     The txn with that run as its owner; None: it is already.  `LogFenced` for a former run.  As long as nothing was
     published a new run may say where the txn begins: intents of former claims are dead, whatever their batch.
@@ -177,7 +177,7 @@ def claimed(txn: Txn, run: str, now_ms: int, edit: str, first_batch: int = 0) ->
         return None
     if run in txn.past:
         raise fenced(txn, run)
-    last = first_batch - 1 if first_batch and txn.receipt is None else txn.last
+    last = first_batch - 1 if first_batch is not None and txn.receipt is None else txn.last
     past = (txn.run, *txn.past)[:PAST_MAX]
     return replace(txn, run=run, claim=txn.claim + 1, past=past, last=last, at=now_ms, edit=edit)
 

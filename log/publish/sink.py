@@ -48,7 +48,7 @@ class Cleaned(NamedTuple):
 
 
 class Sink:
-    """One run of a txn.  `first_batch`: where a txn begins that has published nothing."""
+    """One run of a txn.  `first_batch`: where a txn begins that has published nothing; None: at 0, or as was said."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Sink:
         options: LogOptions,
         txn: str,
         run: str,
-        first_batch: int,
+        first_batch: int | None,
         reached: Callable[[str], None],
     ) -> None:
         self._client = client

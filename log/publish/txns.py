@@ -34,7 +34,7 @@ class Txns:
         data, version = await self.log.records.read(self.path)
         return Versioned(Txn.decode(data), version)
 
-    async def claim(self, run: str, first_batch: int = 0) -> Versioned[Txn]:
+    async def claim(self, run: str, first_batch: int | None = None) -> Versioned[Txn]:
         """The txn with that run as its owner.  `LogFenced` for a former run; `NoSuchLog`."""
         records, log = self.log.records, self.log
         edit = log.new_id()

@@ -94,6 +94,10 @@ def test_a_txn_that_has_published_nothing_may_begin_elsewhere():
     mistyped = claimed(txn, "two", 2, "e", first_batch=170)
     with pytest.raises(BatchGap, match="the next one is 170; nothing"):
         committing(mistyped, "two", 17)
+    with pytest.raises(BatchGap, match=r"the next one is 170; nothing.* firstBatch=0"):
+        committing(mistyped, "two", 0)
+    assert claimed(mistyped, "three", 3, "e").last == 169, "who does not say where begins where it was said"
+    assert committing(claimed(mistyped, "three", 3, "e", first_batch=0), "three", 0) is None
     begun = claimed(claimed(mistyped, "three", 3, "e", first_batch=17), "four", 4, "e")
     assert committing(begun, "four", 17) is None
     assert claimed(published(begun, 17, RECEIPT, 5, "e"), "five", 6, "e", first_batch=3).last == 17

@@ -13,7 +13,7 @@ from quire.pipeline.sources import log as module
 from quire.pipeline.sources.log import LogSource, LogTask, PushedLogReader
 from quire.pipeline.sources.schema import ddl
 from quire.pipeline.spark import InputPartition, ReadAllAvailable, ReadMaxBytes, ReadMaxRows
-from quire.protocol.log_errors import NoSuchLog
+from quire.protocol.log_errors import BatchGap, NoSuchLog
 from tests.pipeline.sources.test_schema import structure
 from tests.pipeline.written import NAMES, log, values_of
 
@@ -176,6 +176,22 @@ def test_a_stream_writes_each_batch_once(ours: Cluster, monkeypatch: pytest.Monk
     source(ours, name).streamWriter(SOME, overwrite=False).abort([aborted, None], 2)
     committed(2, written("run 3", 2, b"c"))
     assert values_of(ours, name) == [b"a", b"b", b"c"]
+
+
+def test_a_stream_whose_first_batch_was_mistyped(ours: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins where the error says, also with batch 0."""
+    name = log(ours, [])
+
+    def write(run: str, **options: Any) -> None:
+        monkeypatch.setattr(module.TaskContext, "get", lambda: Context("query", run, 0, 0))
+        writer = source(ours, name, **options).streamWriter(SOME, overwrite=False)
+        writer.commit([writer.write(iter([batch(b"a")]))], 0)
+
+    for run, options in (("run 1", {"firstBatch": 5}), ("run 2", {})):
+        with pytest.raises(BatchGap, match=r"the next one is 5; .* firstBatch=0 in Spark"):
+            write(run, **options)
+    write("run 3", firstBatch=0)
+    assert values_of(ours, name) == [b"a"]
 
 
 def test_what_can_not_be_written(ours: Cluster) -> None:
