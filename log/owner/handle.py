@@ -102,8 +102,8 @@ class Owner:
             events=self,
             reached=reached,
         )
-        flush, shared = self._flush_or_later, together or Together(options.process_bytes)
-        self._producing = Producing(records, self._take, flush, self.roll, load, client.reactor, client.options)
+        frame_max, shared = client.options.frame_bytes_max, together or Together(options.process_bytes)
+        self._producing = Producing(records, self._take, self._flush_or_later, self.roll, load, self._clock, frame_max)
         self.window = Window(
             options, self._clock, client.random, lambda: self._driver.rolling.settings, shared, self._flush
         )

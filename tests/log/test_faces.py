@@ -22,7 +22,7 @@ CORE = {
     "PartWriter": parts.PartWriter,
     "Replica": replica.Replica,
 }
-# What only the Twisted face has: an append there never waits, and what the layer below calls is public in Python.
+# What only the Twisted face has: an append there never waits, and what other layers call is public in Python.
 TWISTED = {
     "Owner": {
         "ready",
@@ -41,6 +41,7 @@ TWISTED = {
         "lease",
         "me",
     },
+    "LogReader": {"log"},  # for Spark's tasks
     "Replica": {"begin", "owner"},
     "Sink": {"clean"},
 }

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from twisted.internet.defer import Deferred, fail, gatherResults, maybeDeferred, succeed
 from twisted.python.failure import Failure
 
-from quire.conf.client import ClientOptions
 from quire.log.core.batch import ProducerRun, Records
 from quire.log.core.streams.producers import NOWHERE, TABLE_BYTES_MAX, Producers
 from quire.log.owner.appending.appends import Appended, Call, Position, part
@@ -85,7 +84,7 @@ class Producing:
         roll: Callable[[], object],
         load: Load,
         clock: Clock,
-        client: ClientOptions = ClientOptions(),
+        frame_bytes_max: int = 1 << 30,
     ) -> None:
         self._records = records
         self._take = take
@@ -93,7 +92,7 @@ class Producing:
         self._roll = roll
         self._load = load
         self._clock = clock
-        self._table_bytes_max = min(TABLE_BYTES_MAX, client.frame_bytes_max - ENTRY_ROOM)
+        self._table_bytes_max = min(TABLE_BYTES_MAX, frame_bytes_max - ENTRY_ROOM)
         self._known = Producers()
         self._pushed: dict[str, deque[Pushed]] = {}
         self._unknown: dict[str, AppendUnknown] = {}  # by producer: what became of an append was not learned
