@@ -188,6 +188,7 @@ def fired(machine, record):
     return Deferred()
 
 
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 @pytest.mark.parametrize(
     ("apply", "said"), [(awaited, "coroutine"), (gathered, "async_generator"), (fired, "Deferred")]
 )
