@@ -28,6 +28,17 @@ def broken():
     raise OSError("no disk")
 
 
+async def with_a_record(logs, snapshots):
+    """The log "a" with one record, of which a replica made so many snapshots."""
+    await logs.create("a")
+    replica = await logs.replica("a", Chain, stand=True)
+    assert await replica.leads(60)
+    await replica.propose(b"x")
+    for _ in range(snapshots):
+        await replica.snapshot()
+    await replica.close()
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -43,13 +54,7 @@ def test_a_machine_that_can_not_be_made(tmp_path, make, said, snapshots):
     async def story():
         async with cluster(tmp_path) as world:
             logs = await world.logs()
-            await logs.create("a")
-            replica = await logs.replica("a", Chain, stand=True)
-            assert await replica.leads(60)
-            await replica.propose(b"x")
-            for _ in range(snapshots):
-                await replica.snapshot()
-            await replica.close()
+            await with_a_record(logs, snapshots)
             with pytest.raises(LogError, match=said) as raised:
                 await logs.replica("a", make)
             assert type(raised.value) is LogError
@@ -67,12 +72,7 @@ def test_a_machine_whose_load_would_have_to_be_awaited(tmp_path):
     async def story():
         async with cluster(tmp_path) as world:
             logs = await world.logs()
-            await logs.create("a")
-            replica = await logs.replica("a", Chain, stand=True)
-            assert await replica.leads(60)
-            await replica.propose(b"x")
-            await replica.snapshot()
-            await replica.close()
+            await with_a_record(logs, 1)
             with pytest.raises(LogError, match=r"load\(\) of its machine gave a Deferred, which nobody awaits"):
                 await logs.replica("a", Wrapped)
 
