@@ -35,6 +35,7 @@ SCHEMA = pa.schema(
 )
 NUMBERS = ("ledger_id", "entry_id", "lac", "length")
 GROUP_BYTES = 8 << 20
+GROUP_ROWS_MAX = 1 << 20  # of 8 MiB and what came last with them; an entry has a head of 32 bytes at least
 LEVEL = -5  # of zstd: a higher one costs a third of the speed of copying; sums are of whole files
 GROUPS_KEPT = 2
 UNREADABLE = pa.ArrowException, OSError, ValueError  # what PyArrow raises for a damaged file; names may be no UTF-8
@@ -86,7 +87,8 @@ class EntryWriter:
 class EntryFile:
     """
     A file of entries from `first` on, opened for reading; from several threads at once.  Its foot is believed in how
-    many rows a group has; PyArrow ends the process when it is asked for a column there that is not what it should be.
+    many rows a group has, up to what a group can have, for PyArrow takes memory for as many; it ends the process when
+    it is asked for a column there that is not what it should be.
     """
 
     def __init__(self, name: str, file: Any, first: int) -> None:
@@ -100,7 +102,7 @@ class EntryFile:
             counts = [self._parquet.metadata.row_group(group).num_rows for group in groups]
         except UNREADABLE as error:
             raise CopyDamaged(f"{name} can't be read as a Parquet file: {error}") from None
-        if not is_ours or any(count < 1 for count in counts):
+        if not is_ours or not all(1 <= count <= GROUP_ROWS_MAX for count in counts):
             raise CopyDamaged(f"{name} is no file of entries")
         self._firsts = list(accumulate(counts[:-1], initial=first)) if counts else []
 

@@ -102,6 +102,26 @@ def test_whatever_bit_of_it_is_wrong(tmp_path: Path) -> None:
                     assert body == bodies[entry - 10]
 
 
+def test_a_group_has_no_more_rows_than_can_be(tmp_path: Path) -> None:
+    """PyArrow takes memory for as many as the foot says: of a changed byte there 20 GiB."""
+    path, _bodies = written(tmp_path, groups=1)
+    data = path.read_bytes()
+    foot = int.from_bytes(data[-8:-4], "little")
+    refused = 0
+    for at in range(len(data) - 8 - foot, len(data) - 8):
+        changed = bytearray(data)
+        changed[-8:-4] = (foot + 3).to_bytes(4, "little")
+        changed[at : at + 2] = b"\xfe\xff\xff\xff\x7f"  # a number of 34 bits in place of 100
+        rows = 0
+        with suppress(pa.ArrowException, OSError):
+            rows = parquet.ParquetFile(BytesIO(changed)).metadata.row_group(0).num_rows
+        if rows > 1 << 32:
+            with pytest.raises(CopyDamaged, match="x is no file of entries"):
+                EntryFile("x", BytesIO(changed), 10)
+            refused += 1
+    assert refused
+
+
 def test_a_file_without_entries_has_none() -> None:
     """Of ours by its form: no entry can be had of it."""
     file = BytesIO()
