@@ -25,7 +25,6 @@ READS_MAX = 64  # entries that are read by themselves, under way
 READ_BYTES_MAX = 8 << 20  # what all reads may bring back, and what waits for a lower entry
 PIECE_ENTRIES_MAX = 256
 PIECE_BYTES_MAX = 1 << 20
-SHORT = 2  # an answer of less than one part in so many of its bound ended at a missing entry, not at the bound
 
 Ask = RecoveryRead | RecoveryRun
 
@@ -168,7 +167,7 @@ class RecoveryReads:
         return asks
 
     def brought(self, given: RunAnswer) -> list[Ask]:
-        """The answer to a piece; the rest of the piece, where that did not fit into one answer."""
+        """The answer to a piece; the rest of it as a piece again, once and again while that brings any."""
         piece = self._pieces.pop(given.first, None)
         if piece is None:
             return []
@@ -177,10 +176,9 @@ class RecoveryReads:
             bodies = given.bodies[: piece.count]
             while count < len(bodies) and self._take(given.first + count, bodies[count]) == OK:
                 count += 1
-            size = sum(map(len, bodies))
             if count < len(bodies):
                 self._suspects.add(piece.index)
-            elif 0 < count < piece.count and size * SHORT >= piece.bytes_max:  # the rest did not fit into one answer
+            elif 0 < count < piece.count:  # the rest did not fit, or begins with one that the bookie lacks
                 rest = replace(piece, first=piece.first + count, count=piece.count - count)
                 self._pieces[rest.first] = rest
                 return [rest]

@@ -75,20 +75,25 @@ def test_a_piece_that_fails_proves_nothing(code):
     assert (reads.ended.entry, reads.ended.verdict) == (3, Verdict.ABSENT)
 
 
-def test_a_piece_that_ends_early_leaves_the_rest_to_single_reads():
-    """A bookie that misses an entry ends its answer there; that is no "no"."""
-    reads, asked = reads_of({0: 9})
-    reads.brought(RunAnswer(0, 0, [body(0), body(1)]))
+def test_a_piece_that_ends_early_is_asked_on_until_it_brings_nothing():
+    """A bookie that misses an entry ends its answer there, and begins the next with it; that is no "no"."""
+    reads, _asked = reads_of({0: 9})
+    (rest,) = reads.brought(RunAnswer(0, 0, [body(0), body(1)]))
+    assert reads.brought(RunAnswer(rest.first, NO_ENTRY, [])) == []
     assert taken(reads, 0) == 2
     assert [ask.entry for ask in reads.ask_on()] == [2, 3, 4, 5, 6, 7, 8, 9]
-    assert isinstance(asked[0], RecoveryRun)
+    assert reads.ended is None
 
 
-def test_an_answer_that_was_full_goes_on_with_the_same_bookie():
-    """Entries of 100 KB: some fit into an answer, and the rest is a piece again."""
+@pytest.mark.parametrize("sizes", [[100_000] * 9, [10, 10], [50_000]])
+def test_an_answer_that_was_full_goes_on_with_the_same_bookie(sizes):
+    """
+    Some entries fit into an answer, and the rest is a piece again: also where little fits, before a large entry or into
+    a small frame.
+    """
     reads, _asked = reads_of({0: 19})
-    rest = reads.brought(RunAnswer(0, 0, [body(entry, 100_000) for entry in range(9)]))
-    assert [(ask.first, ask.count, ask.index) for ask in rest] == [(9, 11, 0)]
+    rest = reads.brought(RunAnswer(0, 0, [body(entry, size) for entry, size in enumerate(sizes)]))
+    assert [(ask.first, ask.count, ask.index) for ask in rest] == [(len(sizes), 20 - len(sizes), 0)]
 
 
 def test_damaged_bytes_in_a_piece_are_not_found():
