@@ -54,6 +54,7 @@ from quire.protocol.errors import (
     LedgerExist,
     MetadataSerialization,
     MetadataVersion,
+    MetaStore,
     NoSuchLedgerExistsOnMetadataServer,
 )
 
@@ -171,10 +172,12 @@ class ZooKeeperStore(RecordStore):
 
     async def _new_ledger_id(self) -> int:
         paths, ids = await self._cluster.layout()
+        deadline = self._reactor.seconds() + self.session.timeout_s
         while True:
             ledger = await ids.next()
-            if await self.session.exists(paths.path_of(ledger)) is None:  # else a caller had chosen it
+            if await self.session.exists(paths.path_of(ledger)) is None:
                 return ledger
+            self._pass_over(ledger, deadline)
 
     def progress(self) -> "Deferred[Progress]":
         return _run(self._progress())
@@ -244,7 +247,8 @@ class ZooKeeperStore(RecordStore):
 
     async def _create_new_ledger(self, metadata: LedgerMetadata) -> tuple[int, Versioned[LedgerMetadata]]:
         _, ids = await self._cluster.layout()
-        while True:  # each try has an id of its own: a run of chosen ones, as a restore leaves, ends
+        deadline = self._reactor.seconds() + self.session.timeout_s
+        while True:
             ledger, block = await ids.take()
             try:
                 made = await self._make_ledger(ledger, metadata, [Check(block.token)])
@@ -255,6 +259,15 @@ class ZooKeeperStore(RecordStore):
                 ids.used(block)
             if made is not None:
                 return ledger, made
+            self._pass_over(ledger, deadline)
+
+    def _pass_over(self, ledger: int, deadline: float) -> None:
+        """A caller had chosen this id; each try has one of its own, so a run of them, as a restore leaves, ends."""
+        if self._reactor.seconds() >= deadline:
+            raise MetaStore(
+                f"{self.uri}: a ledger is there already under each id that was tried for {self.session.timeout_s:g} s, "
+                f"at last {ledger}: try again, which goes on behind that"
+            )
 
     def _with_token(self, metadata: LedgerMetadata) -> LedgerMetadata:
         if metadata.ctoken == 0 and metadata.format_version >= 3:

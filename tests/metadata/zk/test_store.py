@@ -1,5 +1,6 @@
 """What only ZooKeeper has: the reference's znodes to the byte, layouts, and operations whose answers are lost."""
 
+import itertools
 import json
 import os
 import signal
@@ -7,6 +8,7 @@ import threading
 from dataclasses import replace
 from inspect import iscoroutine
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from kazoo.exceptions import NoNodeError
@@ -301,6 +303,23 @@ def test_ids_that_were_drawn_ahead_end_with_their_cluster(zookeeper_place):
             await other.create_new_ledger(ledger())
         assert (await store.create_new_ledger(ledger()))[0] == 7
         assert (await other.create_new_ledger(ledger()))[0] == 4
+
+    run(story)
+
+
+@pytest.mark.parametrize("draw", ["new_ledger_id", "create_new_ledger"])
+def test_a_run_of_chosen_ids_holds_up_nobody_for_good(zookeeper_place, draw):
+    """As a restore leaves one: who asks for an id is told after the session time-out, and goes on when asking again."""
+
+    async def story():
+        store, other = await zookeeper_place.ready(), await zookeeper_place.open()
+        await gatherResults([other.create_ledger(each, ledger()) for each in range(14)])
+        store._reactor = SimpleNamespace(seconds=itertools.count().__next__)  # each id takes a second
+        given = [ledger()] * (draw == "create_new_ledger")
+        error = await failing(getattr(store, draw)(*given), MetaStore)
+        assert "for 10 s, at last 9: try again" in str(error)
+        await getattr(store, draw)(*given)
+        assert await other.new_ledger_id() > 13
 
     run(story)
 
