@@ -8,11 +8,14 @@ Does not know: how to choose among equals (`policy`), what a ledger does with th
 Safety: no bookie is in an ensemble twice, whatever the policy, which may be a user's: two copies on one are one.
 
 It chooses among the bookies that the store's handle knows, and asks again only where these are too few: one that has
-just left is tried and fails.
+just left is tried and fails.  A new ledger waits for what the policy needs to know.  Who replaces a bookie waits for it
+for a moment, for its entries wait too; for longer only where no spare is known and there must be one.
 """
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
+
+from twisted.internet.defer import Deferred
 
 from quire.client.placement.health import Health
 from quire.client.placement.hosts import Hosts
@@ -25,6 +28,8 @@ from quire.metadata.store import BookieList, MetadataStore
 from quire.protocol.errors import BookieHandleNotAvailable, MetaStore, NotEnoughBookies
 
 # SPDX-License-Identifier: Apache-2.0
+
+LEARN_SECONDS_MAX = 2.0  # so long who replaces a bookie waits for places and free disks
 
 
 class Picked(NamedTuple):
@@ -61,6 +66,7 @@ class BookieChoice:
         hosts: Hosts | None = None,
     ) -> None:
         self.placement = placement
+        self._clock = clock
         self._store = store
         self._health = health or Health(clock.seconds)
         self._topology = topology
@@ -79,20 +85,39 @@ class BookieChoice:
         """
         return self._health.suspects(registered)
 
-    async def available(self, ask: bool = False) -> list[str]:
+    async def available(self, ask: bool = False, until: float | None = None) -> list[str]:
         """
-        The writable bookies, as far as was heard or as they are now, of whom the policy now knows what it may have to.
-        `MetaStore`.
+        The writable bookies, as far as was heard or as they are now, of whom the policy now knows what it may have to;
+        or, with a time by the clock, what it has learned until then.  `MetaStore`.
         """
         bookies: BookieList = await (self._store.bookies() if ask else self._store.known_bookies())
         self._health.registered = bookies
         if self._hosts is not None:
             self._hosts.learn(bookies)
+        learning = Deferred.fromCoroutine(self._learn(bookies))
+        await (learning if until is None or learning.called else self._at_latest(until, learning))
+        return sorted(bookies.writable)
+
+    async def _learn(self, bookies: BookieList) -> None:
         if self._topology is not None:
             await self._topology.learn(bookies.writable)
         if self._weights is not None:
             await self._weights.learn(list(bookies.writable))
-        return sorted(bookies.writable)
+
+    def _at_latest(self, until: float, learning: "Deferred[None]") -> "Deferred[object]":
+        """Fires with it, or at that time; it goes on then, for the next choice."""
+        over: Deferred[object] = Deferred(lambda _over: timer.cancel())
+        timer = self._clock.callLater(max(0.0, until - self._clock.seconds()), over.callback, None)
+
+        def learned(result: object) -> object:
+            if not timer.active():
+                return result
+            timer.cancel()
+            over.callback(result)
+            return None
+
+        learning.addBoth(learned)
+        return over
 
     async def ensemble(self, size: int, wish: Wish = Wish()) -> list[str]:
         """Bookies for a new ledger.  `NotEnoughBookies` with the numbers; `MetaStore`."""
@@ -115,13 +140,16 @@ class BookieChoice:
     ) -> Picked:
         """
         Replacements for the bookies of an ensemble at the indexes that failed; `must`: even ones that failed lately may
-        be picked.  A store that can't be asked means that there is none.
+        be picked, and what the policy needs to know of a spare is waited for.  A store that can't be asked means that
+        there is none.
         """
+        until = self._clock.seconds() + LEARN_SECONDS_MAX
         try:
-            picked = self._replace_from(await self.available(), bookies, failed, must, wish)
+            picked = self._replace_from(await self.available(until=until), bookies, failed, must, wish)
             if not picked.shortage:
                 return picked
-            return self._replace_from(await self.available(ask=True), bookies, failed, must, wish)
+            available = await self.available(ask=True, until=None if must else until)
+            return self._replace_from(available, bookies, failed, must, wish)
         except MetaStore as error:
             return Picked(bookies, f"no spare could be looked up: {error}", frozenset())
 

@@ -6,9 +6,12 @@ import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
-from quire.client.placement.choice import BookieChoice
+from quire.client.connections.answers import InfoAnswer
+from quire.client.placement.choice import LEARN_SECONDS_MAX, BookieChoice
 from quire.client.placement.health import HealthLimits
 from quire.client.placement.policy import RandomPlacement
+from quire.client.placement.topology import Topology
+from quire.client.placement.weights import Weights
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import BookieList, ServiceInfo
 from quire.protocol.errors import MetaStore, NotEnoughBookies
@@ -117,6 +120,37 @@ def test_the_store_is_asked_only_where_too_few_are_known():
     assert store.asked == 1
     assert replaced(chosen, "a").bookies == ("d", "b", "c")
     assert store.asked == 2
+
+
+@pytest.mark.parametrize("fact", ["places", "disks"])
+def test_who_replaces_a_bookie_waits_for_a_moment_only(fact):
+    """A script or a bookie that hangs holds up no entries where a spare will do; what it says later is not lost."""
+    clock, answers = Clock(), []
+
+    def asked(_what):
+        answers.append(Deferred())
+        return answers[-1]
+
+    facts = (
+        {"topology": Topology(clock.seconds, asked)}
+        if fact == "places"
+        else {"weights": Weights(clock.seconds, asked, 3, 86_400_000)}
+    )
+    chosen = BookieChoice(clock, Store("a", "b", "c", "d"), RandomPlacement(Random(1)), **facts)
+    replacing = Deferred.fromCoroutine(chosen.replace(("a", "b", "c"), [0]))
+    clock.advance(LEARN_SECONDS_MAX - 0.1)
+    assert not replacing.called
+    clock.advance(0.1)
+    assert replacing.result.bookies == ("d", "b", "c")
+    must = Deferred.fromCoroutine(chosen.replace(("a", "b", "d"), [0, 1, 2], must=True))
+    clock.advance(3 * LEARN_SECONDS_MAX)
+    assert not must.called, "there is a spare for one only: of another the place may be known in a moment"
+    creating = Deferred.fromCoroutine(chosen.ensemble(3))
+    for answer in answers:
+        answer.callback({"a": "/r"} if fact == "places" else InfoAnswer(0, 10, 10))
+    assert must.called
+    assert creating.called
+    assert clock.getDelayedCalls() == []
 
 
 class Careless:
