@@ -157,10 +157,11 @@ class EndOfLedger:
         self._reads.check_open()
         if self.closed:
             return self.lac
-        coverage = await self._asked(lambda coverage: coverage.complete or coverage.refused)
+        bookies = self._record.metadata.last_fragment.bookies
+        coverage = await self._asked(bookies, lambda coverage: coverage.complete or coverage.refused)
         if self.closed or coverage.complete:
             return self.lac
-        raise self._unknown("the last add confirmed is not known: ", coverage)
+        raise self._unknown("the last add confirmed is not known: ", coverage, bookies)
 
     async def read_horizon(self) -> tuple[int, int]:
         """The last add confirmed, and the highest entry that may have been acknowledged before this was asked."""
@@ -171,14 +172,14 @@ class EndOfLedger:
 
     async def _highest(self) -> int:
         """The highest entry that may be acknowledged; nothing where the ledger is closed meanwhile."""
-        before = self._record.metadata.last_fragment.first - 1
-        coverage = await self._asked(lambda coverage: coverage.reaches or coverage.refused)
+        last = self._record.metadata.last_fragment
+        coverage = await self._asked(last.bookies, lambda coverage: coverage.reaches or coverage.refused)
         if coverage.reaches or self.closed:
-            return max(coverage.highest, before)
-        raise self._unknown("how far it is stored is not known: ", coverage)
+            return max(coverage.highest, last.first - 1)
+        raise self._unknown("how far it is stored is not known: ", coverage, last.bookies)
 
-    async def _asked(self, suffices: Callable[[Coverage], bool]) -> Coverage:
-        """What the bookies of the last ensemble answered until it sufficed, or all had."""
+    async def _asked(self, bookies: tuple[str, ...], suffices: Callable[[Coverage], bool]) -> Coverage:
+        """What these, the bookies of the last ensemble, answered until it sufficed, or all had."""
         coverage = Coverage(self.id, self._record.quorums, self._digest)
         done: Deferred[None] = Deferred()
 
@@ -188,13 +189,12 @@ class EndOfLedger:
             if not done.called and (suffices(coverage) or coverage.exhausted):
                 done.callback(None)
 
-        for index, bookie in enumerate(self._record.metadata.last_fragment.bookies):
+        for index, bookie in enumerate(bookies):
             self._pool.read_lac(bookie, self.id).addCallback(answered, index)
         await done
         return coverage
 
-    def _unknown(self, what: str, coverage: Coverage) -> LedgerError:
-        bookies = self._record.metadata.last_fragment.bookies
+    def _unknown(self, what: str, coverage: Coverage, bookies: tuple[str, ...]) -> LedgerError:
         if coverage.refused:
             return UnauthorizedAccess(f"ledger {self.id}: {what}{coverage.refusal(bookies)}")
         bad = [code for code in coverage.answered.values() if code != OK and code not in NEGATIVE]
@@ -207,7 +207,7 @@ class EndOfLedger:
         if self.closed:
             return self.lac
         bookies, before = self._record.metadata.last_fragment.bookies, self.lac
-        coverage = await self._asked(lambda coverage: coverage.lac > before)
+        coverage = await self._asked(bookies, lambda coverage: coverage.lac > before)
         if not self.closed and not any(code == OK or code in NEGATIVE for code in coverage.answered.values()):
             raise LedgerRecovery("the last add confirmed is not known: " + coverage.failure(bookies))
         return self.lac

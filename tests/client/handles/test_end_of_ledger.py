@@ -78,6 +78,23 @@ def test_opening_without_recovery_needs_coverage():
     assert re.search(r"not known: b\d refused the password, or gives this client no right to that", str(error))
 
 
+def test_who_failed_is_named_though_the_ensemble_changed_meanwhile():
+    """Not the bookie that has its place by the time the answers are there."""
+    cluster = FakeCluster(4)
+    client, writer = written(cluster, 10, close=False)
+    reader = cluster.succeed(client.open_ledger(writer.id, recover=False))
+    first, *_others = writer.metadata.last_fragment.bookies
+    cluster.judge = lambda request: "pass" if request.op != "lac" else "hold" if request.bookie == first else -12
+    asking = Outcome(reader.read_last_confirmed())
+    cluster.kill(first)
+    cluster.succeed(writer.append(b"x"))
+    cluster.spin(0.1)
+    cluster.let_go()
+    cluster.spin(10)
+    assert first not in reader.metadata.last_fragment.bookies
+    assert f"{first} can't be reached" in str(asking.error)
+
+
 def test_d14_a_bookies_unsigned_word_does_not_move_the_end():
     """A tail does not go past an entry that only a value without digest confirms."""
     cluster = FakeCluster()
