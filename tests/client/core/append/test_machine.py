@@ -399,6 +399,20 @@ def test_d17_a_choice_without_an_answer_does_not_hide_who_is_registered():
     assert story.sent[story.channel(0)] == story.sent[story.channel(1)] == [0]
 
 
+def test_d17_after_a_choice_without_an_answer_nobody_is_new():
+    """Who is seen then may have been there all the time, so the bookie that is out is tried after a while, not now."""
+    here = ("b0", "b1", "b2")
+    story = Story((3, 3, 2))
+    story.append(1)
+    story.lose(0)
+    story.changed(shortage="no spare could be looked up", seen=())
+    story.give(BookiesSeen(frozenset(here)))
+    assert story.machine.out == ("b0",)
+    story.give(BookiesSeen(frozenset(here[1:])))
+    story.give(BookiesSeen(frozenset(here)))
+    assert story.machine.out == (), "it left and came back"
+
+
 def test_d12_s30_too_few_spares_is_an_end_and_no_hang():
     """S30: E = WQ = AQ = 4, two spares, three bookies fail."""
     story = Story((4, 4, 4))
