@@ -290,7 +290,11 @@ class ReaderOptions(BaseModel):
         ),
     )
     read_ahead_bytes_max: int = option(
-        MIB, ge=4096, key="readAheadBytes", unit="bytes", description="what one reader asks for in one batch read"
+        MIB,
+        ge=4096,
+        key="readAheadBytes",
+        unit="bytes",
+        description="what one reader asks for in one batch read; over V2 no more than a frame (nettyMaxFrameSizeBytes)",
     )
     read_ahead_entries_max: int = option(
         10_000, ge=1, key="readAheadEntries", description="entries that one reader asks for in one batch read"

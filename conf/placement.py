@@ -131,7 +131,7 @@ class PlacementOptions(BaseModel):
         ge=0,
         key="bookieFailureHistoryExpirationMSec",
         unit="ms",
-        description="a bookie that failed or was slow is asked last, and chosen last, so long",
+        description="a bookie that failed or was slow is asked last so long, and one that failed is chosen last",
     )
     reorder_reads: bool = option(
         True,
@@ -148,7 +148,9 @@ class PlacementOptions(BaseModel):
         ),
     )
     quarantine: bool = option(
-        False, key="bookieHealthCheckEnabled", description="choose no bookie for a while that answered with many errors"
+        False,
+        key="bookieHealthCheckEnabled",
+        description="a bookie that answered reads or appends with many errors is chosen last for a while",
     )
     quarantine_interval_ms: int = option(
         60_000,
