@@ -44,11 +44,11 @@ def wish_of(metadata: LedgerMetadata) -> Wish:
     return Wish(metadata.write_quorum, metadata.ack_quorum, metadata.custom)
 
 
-def different(given: Iterable[str]) -> list[str]:
-    """What a policy gave; `ValueError` where a bookie is in it twice."""
+def different(given: Iterable[str], size: int) -> list[str]:
+    """What a policy gave; `NotEnoughBookies` where these are not so many, each another one."""
     bookies = list(given)
-    if len(set(bookies)) < len(bookies):
-        raise ValueError(f"the placement policy gave a bookie twice, and each copy has to be on another: {bookies}")
+    if not size == len(bookies) == len(set(bookies)):
+        raise NotEnoughBookies(f"{size} different bookies are needed; the placement policy gave {', '.join(bookies)}")
     return bookies
 
 
@@ -129,11 +129,11 @@ class BookieChoice:
     def _ensemble_of(self, available: list[str], size: int, wish: Wish) -> list[str]:
         suspects = self.suspects(available)
         try:
-            return different(self.placement.new_ensemble(available, size, suspects, wish=wish))
+            return different(self.placement.new_ensemble(available, size, suspects, wish=wish), size)
         except NotEnoughBookies:
             if not suspects:
                 raise
-            return different(self.placement.new_ensemble(available, size, (), wish=wish))
+            return different(self.placement.new_ensemble(available, size, (), wish=wish), size)
 
     async def replace(
         self, bookies: tuple[str, ...], failed: Sequence[int], must: bool = False, wish: Wish = Wish()

@@ -154,21 +154,30 @@ def test_who_replaces_a_bookie_waits_for_a_moment_only(fact):
 
 
 class Careless:
-    """A policy of a user's that draws with replacement."""
+    """A policy of a user's that draws with replacement, or loses count."""
+
+    def __init__(self, more=0):
+        self.more = more
 
     def new_ensemble(self, available, size, _exclude=(), **_wish):
-        return [*available[: size - 1], available[0]]
+        return available[: size + self.more] if self.more else [*available[: size - 1], available[0]]
 
     def replacement(self, _available, ensemble, _excluded=(), **_wish):
         return ensemble[0]
 
 
 def test_a_policy_that_gives_a_bookie_twice_is_refused():
-    """Two copies on one bookie would be acknowledged as two, and lost as one."""
+    """
+    Two copies on one bookie would be acknowledged as two, and lost as one.  Who makes ledgers again and again knows the
+    error, and tries again.
+    """
     store = Store("a", "b", "c", "d")
     chosen = BookieChoice(Clock(), store, Careless())
-    with pytest.raises(ValueError, match="gave a bookie twice"):
+    with pytest.raises(NotEnoughBookies, match="3 different bookies are needed; the placement policy gave a, b, a"):
         result(chosen.ensemble(3))
+    for more in (-1, 1):
+        with pytest.raises(NotEnoughBookies, match="gave a, b"):
+            result(BookieChoice(Clock(), store, Careless(more)).ensemble(3))
     picked = replaced(chosen, "b")
     assert picked.bookies == ("a", "b", "c")
     assert "gave a, which the ensemble has" in picked.shortage
