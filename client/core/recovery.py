@@ -188,7 +188,7 @@ class RecoveryMachine:
 
     def _brought(self, given: RunAnswer, effects: list[Effect]) -> None:
         assert self._reads is not None
-        effects += self._reads.brought(given)
+        self._reads.brought(given)
         self._take(effects)
 
     def _take(self, effects: list[Effect]) -> None:

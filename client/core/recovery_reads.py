@@ -82,7 +82,7 @@ class RecoveryReads:
         self._suspects = suspects
         self._by_pieces = pieces and not quorums.striped
         self._next = first
-        self._again: list[int] = []  # a heap of entries that a piece did not bring
+        self._again: list[tuple[int, RecoveryRun | None]] = []  # a heap of what pieces did not bring: rests and entries
         self._pieces: dict[int, RecoveryRun] = {}
         self._entries: dict[int, EntryRead] = {}
         self._turn = 0
@@ -93,9 +93,14 @@ class RecoveryReads:
     def ask_on(self) -> list[Ask]:
         """What to ask now."""
         asks: list[Ask] = []
-        while self._has_room() and (self._again or self.ended is None or self._next < self.ended.entry):
+        while self._has_room() and (self.ended is None or self._lowest < self.ended.entry):
             if self._again:
-                self._ask(self._entry(heappop(self._again)), 1, asks)
+                first, rest = heappop(self._again)
+                if rest is None:
+                    self._ask(self._entry(first), 1, asks)
+                else:
+                    self._pieces[first] = rest
+                    asks.append(rest)
             elif self._next > self._known:
                 if len(self._entries) >= self._beyond or self._next > ENTRY_ID_MAX:
                     break
@@ -109,12 +114,18 @@ class RecoveryReads:
                 self._next += 1
         return asks
 
+    @property
+    def _lowest(self) -> int:
+        """The first entry of what is asked next."""
+        return self._again[0][0] if self._again else self._next
+
     def _has_room(self) -> bool:
         """Whether one more may be under way; the lowest always may."""
-        if not self._entries and not self._pieces:
+        if self._lowest < min((*self._entries, *self._pieces), default=self._lowest + 1):
             return True
+        piece = self._again[0][1] is not None if self._again else self._by_pieces
         under_way = len(self._pieces) * PIECE_BYTES_MAX + len(self._entries) * self._largest
-        following = self._largest if self._again or not self._by_pieces else PIECE_BYTES_MAX
+        following = PIECE_BYTES_MAX if piece else self._largest
         return len(self._entries) < READS_MAX and self._held_bytes + under_way + following <= READ_BYTES_MAX
 
     def _holder(self) -> int | None:
@@ -166,11 +177,11 @@ class RecoveryReads:
                 self.ended = read
         return asks
 
-    def brought(self, given: RunAnswer) -> list[Ask]:
-        """The answer to a piece; the rest of it as a piece again, once and again while that brings any."""
+    def brought(self, given: RunAnswer) -> None:
+        """The answer to a piece; its rest is a piece again, once and again while that brings any."""
         piece = self._pieces.pop(given.first, None)
         if piece is None:
-            return []
+            return
         count = 0
         if given.code == OK:
             bodies = given.bodies[: piece.count]
@@ -180,16 +191,15 @@ class RecoveryReads:
                 self._suspects.add(piece.index)
             elif 0 < count < piece.count:  # the rest did not fit, or begins with one that the bookie lacks
                 rest = replace(piece, first=piece.first + count, count=piece.count - count)
-                self._pieces[rest.first] = rest
-                return [rest]
+                heappush(self._again, (rest.first, rest))
+                return
         elif given.code == BookieHandleNotAvailable.code:  # that, or it closes connections for a batch read
             self._suspects.add(piece.index)
             self._by_pieces = False
         elif given.code not in NEGATIVE:
             self._suspects.add(piece.index)
         for entry in range(given.first + count, given.first + piece.count):
-            heappush(self._again, entry)
-        return []
+            heappush(self._again, (entry, None))
 
     def _take(self, entry: int, body: bytes | None) -> int:
         """OK, or that these bytes are not the entry."""

@@ -86,7 +86,7 @@ MUTANTS = (
     mutant("a failure counts as a 'no'", "protocol-rules.md 4.3, S8", "recovery",
            ("quire.client.core.recovery_reads:EntryRead.judge", "code in NEGATIVE", "code != OK")),
     mutant("a piece that ends early ends the ledger", "protocol-rules.md 4.3, R5", "recovery",
-           ("quire.client.core.recovery_reads:RecoveryReads.brought", "heappush(self._again, entry)",
+           ("quire.client.core.recovery_reads:RecoveryReads.brought", "heappush(self._again, (entry, None))",
             "self._entry(entry).judge(0); self.ended = self.ended or self._entries[entry]")),
     mutant("answers are counted by QC, not by coverage", "protocol-rules.md 1.4, S29", "tail",
            (f"{QUORUMS}.covered", "if unheard >= self.ack:",

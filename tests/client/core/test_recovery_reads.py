@@ -4,7 +4,7 @@ import pytest
 
 from quire.client.core.quorum import Quorums
 from quire.client.core.recovery_messages import ReadAnswer, RecoveryRead, RecoveryRun, RunAnswer
-from quire.client.core.recovery_reads import PIECE_ENTRIES_MAX, READS_MAX, RecoveryReads, Verdict
+from quire.client.core.recovery_reads import PIECE_ENTRIES_MAX, READ_BYTES_MAX, READS_MAX, RecoveryReads, Verdict
 from quire.protocol.digest import Digest, DigestType
 from tests.client.fakes.cluster import NO_ENTRY, TIMED_OUT, UNREACHABLE
 
@@ -40,7 +40,7 @@ def test_what_bookies_hold_is_asked_in_pieces_of_each_in_turn():
     assert {piece.index for piece in pieces} == {0, 1, 2}
     for piece in reversed(pieces):
         bodies = [body(entry) for entry in range(piece.first, piece.first + piece.count)]
-        assert reads.brought(RunAnswer(piece.first, 0, bodies)) == []
+        reads.brought(RunAnswer(piece.first, 0, bodies))
     assert taken(reads, 0) == 1000
 
 
@@ -65,7 +65,7 @@ def test_above_all_they_hold_one_entry_is_asked_of_all():
 def test_a_piece_that_fails_proves_nothing(code):
     """Its entries are read one by one, and only what their own write sets say counts."""
     reads, asked = reads_of({0: 9})
-    assert reads.brought(RunAnswer(asked[0].first, code, [])) == []
+    reads.brought(RunAnswer(asked[0].first, code, []))
     assert reads.ended is None
     again = reads.ask_on()
     assert sorted({ask.entry for ask in again}) == list(range(10))
@@ -78,8 +78,9 @@ def test_a_piece_that_fails_proves_nothing(code):
 def test_a_piece_that_ends_early_is_asked_on_until_it_brings_nothing():
     """A bookie that misses an entry ends its answer there, and begins the next with it; that is no "no"."""
     reads, _asked = reads_of({0: 9})
-    (rest,) = reads.brought(RunAnswer(0, 0, [body(0), body(1)]))
-    assert reads.brought(RunAnswer(rest.first, NO_ENTRY, [])) == []
+    reads.brought(RunAnswer(0, 0, [body(0), body(1)]))
+    (rest,) = reads.ask_on()
+    reads.brought(RunAnswer(rest.first, NO_ENTRY, []))
     assert taken(reads, 0) == 2
     assert [ask.entry for ask in reads.ask_on()] == [2, 3, 4, 5, 6, 7, 8, 9]
     assert reads.ended is None
@@ -92,8 +93,31 @@ def test_an_answer_that_was_full_goes_on_with_the_same_bookie(sizes):
     a small frame.
     """
     reads, _asked = reads_of({0: 19})
-    rest = reads.brought(RunAnswer(0, 0, [body(entry, size) for entry, size in enumerate(sizes)]))
-    assert [(ask.first, ask.count, ask.index) for ask in rest] == [(len(sizes), 20 - len(sizes), 0)]
+    reads.brought(RunAnswer(0, 0, [body(entry, size) for entry, size in enumerate(sizes)]))
+    assert [(ask.first, ask.count, ask.index) for ask in reads.ask_on()] == [(len(sizes), 20 - len(sizes), 0)]
+
+
+def test_what_waits_for_a_piece_that_is_late_is_bounded():
+    """However large the entries of those above it are; once it is there it goes on, though the next one never comes."""
+    reads, (late, _silent, *asked) = reads_of({0: 9999, 1: 9999})
+    size, held, last = 210_000, 0, -1
+
+    def bring(piece):
+        """Five of its entries fit into an answer."""
+        count = min(piece.count, 5)
+        reads.brought(RunAnswer(piece.first, 0, [body(piece.first + place, size) for place in range(count)]))
+        return count
+
+    while asked:
+        held += bring(asked.pop())
+        asked += reads.ask_on()
+    assert held * size <= READ_BYTES_MAX
+    asked.append(late)
+    while last < PIECE_ENTRIES_MAX - 1:
+        bring(asked.pop())
+        while reads.pop(last + 1) is not None:
+            last += 1
+        asked += reads.ask_on()
 
 
 def test_damaged_bytes_in_a_piece_are_not_found():
