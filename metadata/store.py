@@ -276,7 +276,7 @@ class MetadataStore(ABC):
     def new_ledger_id(self) -> Deferred[int]:
         """
         An id that was never given before and never will be again, 0 to 2^63 - 2; gaps are normal, and order is not
-        promised. `LedgerIdOverflow`.
+        promised. `LedgerIdOverflow`; `LedgerExist`: callers chose too many in a row, the next call goes on behind them.
         """
 
     @abstractmethod
@@ -302,7 +302,7 @@ class MetadataStore(ABC):
         """Stores new metadata and returns what was stored (with the creation token).  `LedgerExist`."""
 
     def create_new_ledger(self, metadata: LedgerMetadata) -> Deferred[tuple[int, Versioned[LedgerMetadata]]]:
-        """The same under an id as `new_ledger_id` would give now, which comes back too.  `LedgerIdOverflow`."""
+        """The same under an id as `new_ledger_id` would give now, which comes back too; the errors of that."""
         return Deferred.fromCoroutine(self._create_new_ledger(metadata))
 
     async def _create_new_ledger(self, metadata: LedgerMetadata) -> tuple[int, Versioned[LedgerMetadata]]:

@@ -54,7 +54,6 @@ from quire.protocol.errors import (
     LedgerExist,
     MetadataSerialization,
     MetadataVersion,
-    MetaStore,
     NoSuchLedgerExistsOnMetadataServer,
 )
 
@@ -264,7 +263,7 @@ class ZooKeeperStore(RecordStore):
     def _pass_over(self, ledger: int, deadline: float) -> None:
         """A caller had chosen this id; each try has one of its own, so a run of them, as a restore leaves, ends."""
         if self._reactor.seconds() >= deadline:
-            raise MetaStore(
+            raise LedgerExist(
                 f"{self.uri}: a ledger is there already under each id that was tried for {self.session.timeout_s:g} s, "
                 f"at last {ledger}: try again, which goes on behind that"
             )

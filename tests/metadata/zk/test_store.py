@@ -323,7 +323,7 @@ def test_a_run_of_chosen_ids_holds_up_nobody_for_good(zookeeper_place, draw):
         zookeeper_place.opened.append(store)
         transact, given = store.session.transact, [ledger()] * (draw == "create_new_ledger")
         store.session.transact = lambda *steps: gone.append(steps) or transact(*steps)
-        error = await failing(getattr(store, draw)(*given), MetaStore)
+        error = await failing(getattr(store, draw)(*given), LedgerExist)
         assert "for 10 s, at last " in str(error)
         assert len(gone) <= 10
         store.session.transact = transact
