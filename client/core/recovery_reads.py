@@ -120,13 +120,14 @@ class RecoveryReads:
         return self._again[0][0] if self._again else self._next
 
     def _has_room(self) -> bool:
-        """Whether one more may be under way; the lowest always may."""
-        if self._lowest < min((*self._entries, *self._pieces), default=self._lowest + 1):
-            return True
+        """Whether one more may be under way; the lowest may whatever the others bring."""
+        if len(self._entries) >= READS_MAX:
+            return False
         piece = self._again[0][1] is not None if self._again else self._by_pieces
         under_way = len(self._pieces) * PIECE_BYTES_MAX + len(self._entries) * self._largest
-        following = PIECE_BYTES_MAX if piece else self._largest
-        return len(self._entries) < READS_MAX and self._held_bytes + under_way + following <= READ_BYTES_MAX
+        if self._held_bytes + under_way + (PIECE_BYTES_MAX if piece else self._largest) <= READ_BYTES_MAX:
+            return True
+        return self._lowest < min((*self._entries, *self._pieces), default=self._lowest + 1)
 
     def _holder(self) -> int | None:
         """An index that said that it holds the next entry, each in its turn, so that all of them work."""
