@@ -62,7 +62,7 @@ class StorageListener:
     def __init__(
         self, service: Service, failed: Callable[[str], None], read_only: Callable[[str | None], None]
     ) -> None:
-        self.durable, self.relieved = service.durable, service.relieved
+        self.durable, self.refused, self.relieved = service.durable, service.refused, service.relieved
         self.failed, self.read_only = failed, read_only
 
 

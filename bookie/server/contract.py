@@ -108,7 +108,9 @@ class LedgerStorage(Protocol):
         ...
 
     def force(self, ledger: int, token: object) -> Status:
-        """EOK: the token comes back after a sync of what was acknowledged before.  Otherwise it never does."""
+        """
+        EOK: the token comes back after a sync of what was acknowledged before, or by `refused` where none can be made.
+        """
         ...
 
     def read(self, ledger: int, entry: int, alone: bool = False) -> bytes | Status | Deferred[bytes | Status]:

@@ -211,6 +211,12 @@ class Service:
         for own in owned:
             own.done.callback(OK)
 
+    def refused(self, token: object, error: object) -> None:
+        """A force that was taken came to nothing."""
+        peer, request = cast(tuple[Peer, Force], token)
+        self.parking.pend(peer, -REQUEST_BYTES)
+        self.refuse(peer, request, status_of(error))
+
     def relieved(self) -> None:
         """The storage has room again, or refuses from now on."""
         self.parking.relieved()

@@ -39,6 +39,10 @@ class StorageEvents(Protocol):
         """The tokens of one synced group, in order."""
         ...
 
+    def refused(self, token: object, error: object) -> None:
+        """It was given for a force that came to nothing, by this error."""
+        ...
+
     def relieved(self) -> None:
         """There is room again for callers that were refused for want of it, or they will be refused for good."""
         ...
@@ -56,6 +60,7 @@ class NoListener:
     """Does nothing: a storage's events until `listen`."""
 
     def durable(self, tokens: list[object]) -> None: ...
+    def refused(self, token: object, error: object) -> None: ...
     def relieved(self) -> None: ...
     def failed(self, reason: str) -> None: ...
     def read_only(self, reason: str | None) -> None: ...
@@ -80,6 +85,7 @@ class Journals:
         self._workers = workers
         self._counters = counters
         self._durable: Callable[[list[object]], None] = lambda tokens: None
+        self.refuse: Callable[[object, object], None] = lambda token, error: None
         self._listener: JournalsListener | None = None
         self._ready: list[object] = []  # tokens that wait for nothing
         self._ends: list[Deferred[None]] = []
@@ -89,8 +95,10 @@ class Journals:
         """Once, before a start."""
         self._listener = listener
 
-    def hand_tokens_to(self, durable: Callable[[list[object]], None]) -> None:
-        self._durable = durable
+    def hand_tokens_to(
+        self, durable: Callable[[list[object]], None], refused: Callable[[object, object], None]
+    ) -> None:
+        self._durable, self.refuse = durable, refused
 
     def open(self, directory: str, replay: Replay, options: JournalOptions) -> Journal:
         """The next one, in `directory` (`<dir>/current`), where its replay has ended; it writes nothing yet."""

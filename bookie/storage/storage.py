@@ -108,7 +108,7 @@ class Storage:
 
     def listen(self, events: StorageEvents) -> None:
         """`events` are called with what is durable, and with what becomes of the storage; once, before `start`."""
-        self._journals.hand_tokens_to(events.durable)
+        self._journals.hand_tokens_to(events.durable, events.refused)
         self._pressure.listen(events)
 
     # Start

@@ -15,8 +15,10 @@ from collections.abc import Mapping
 from hmac import compare_digest
 
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from quire.bookie.directory.directories import Directories
+from quire.bookie.directory.ledger_directory import LedgerDirectory
 from quire.bookie.files import StorageError
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.journal.format import (
@@ -248,9 +250,8 @@ class Writes:
 
     def force(self, ledger: int, token: object) -> Status:
         """
-        EOK: `token` comes back after a sync that covers every add of the ledger that was acknowledged before.
-        EUNKNOWNLEDGERSTATE: its directory has failed.
-         EIO: nothing is synced any more.
+        EOK: `token` comes back after a sync that covers every add of the ledger that was acknowledged before, or is
+        refused.  EUNKNOWNLEDGERSTATE: its directory has failed.  EIO: nothing is synced any more.
         """
         if self._journals.fault is not None or (not self._journaled and self._checkpoints.failure is not None):
             return Status.EIO
@@ -259,9 +260,17 @@ class Writes:
         if self._journaled:
             self._journals.of(ledger).force(token)
         else:
-            # `Pressure` logs why none comes
-            self._checkpoints.run().addCallbacks(lambda _: self._journals.give_back(token), lambda failure: None)
+            self._checkpoints.run().addBoth(self._forced, self._directories.of(ledger), token)
         return Status.EOK
+
+    def _forced(self, failure: Failure | None, directory: LedgerDirectory, token: object) -> None:
+        """A checkpoint was made, or failed; `Pressure` logs why."""
+        if failure is not None:
+            self._journals.refuse(token, failure.value)
+        elif directory.failed is not None:  # in it, and the adds were in memory only
+            self._journals.refuse(token, StorageError(directory.failed))
+        else:
+            self._journals.give_back(token)
 
     def set_limbo(self, ledger: int, limbo: bool, token: object | None = None) -> Status:
         """Turns limbo of a known ledger on or off, durably; ENOLEDGER for an unknown one."""

@@ -461,7 +461,9 @@ class SimBookie:
                 looking.addErrback(lambda failure: failure.trap(OSError))
             return set_limbo(ledger, limbo, token)  # type: ignore[no-any-return]
 
-        storage.listen(Events(durable, self.service.relieved, self._failed, self.reasons.by_storage))
+        storage.listen(
+            Events(durable, self.service.relieved, self._failed, self.reasons.by_storage, self.service.refused)
+        )
         storage.add, storage.read, storage.read_run = watched_add, watched_read, watched_read_run
         storage.delete_ledger, storage.drop_copy, storage.set_limbo = watched_delete, watched_drop, watched_limbo
         reads = self.service.reads

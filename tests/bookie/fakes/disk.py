@@ -395,8 +395,10 @@ class Events:
         relieved: Callable[[], None] = lambda: None,
         failed: Callable[[str], None] = lambda reason: None,
         read_only: Callable[[str | None], None] = lambda reason: None,
+        refused: Callable[[object, object], None] = lambda token, error: None,
     ) -> None:
         self.durable, self.relieved, self.failed, self.read_only = durable, relieved, failed, read_only
+        self.refused = refused
 
 
 class LimboOf:
@@ -427,19 +429,25 @@ class Bookie:
         self.clock = Clock()
         self.options = options_of(**changes)
         self.tokens: list[object] = []
+        self.refused: list[object] = []
         self.failures: list[str] = []
         self.relieved = 0
         self.storage = Storage(
             self.options, self.clock, self.disk, open_rows=self.disk.open_rows, workers=workers or InlineWorkers()
         )
         self.reasons: list[str | None] = []  # why it turned read-only, and None when it was writable again
-        self.storage.listen(Events(self.tokens.extend, self._relieved, self.failures.append, self.reasons.append))
+        self.storage.listen(
+            Events(self.tokens.extend, self._relieved, self.failures.append, self.reasons.append, self._refused)
+        )
         self.storage.start()
         self.limbo = LimboOf(self.storage)
         self.upkeep = Upkeep(self.storage, self.clock, self.limbo)
 
     def _relieved(self) -> None:
         self.relieved += 1
+
+    def _refused(self, token: object, error: object) -> None:
+        self.refused.append(token)
 
     def commit(self) -> None:
         """Lets the journal write and sync what is queued."""

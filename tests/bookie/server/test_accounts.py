@@ -26,6 +26,7 @@ from quire.protocol.messages import (
     ReadReply,
     Request,
     StartTls,
+    StatusReply,
     Unserved,
     WriteLac,
 )
@@ -458,6 +459,16 @@ def test_fences_and_forces_are_in_the_account_until_their_answer(kind: str) -> N
     assert any("wait for the journal (connectionPendingSizeMB)" in line for line in lines), lines
     scene.storage.sync()
     assert not client.wire.paused
+    assert scene.service.parking.bytes == client.connection.pending_bytes == 0
+
+
+def test_a_force_that_comes_to_nothing_is_answered_and_leaves_the_account() -> None:
+    """As one that was made."""
+    scene = Scene(at_once=False)
+    client = scene.connect().send(v3.pack_request(Force(LEDGER, 1)))
+    (token,) = scene.storage.tokens
+    scene.service.refused(token, StorageError("injected"))
+    assert client.replies() == [StatusReply(v3.FORCE_LEDGER, S.EIO, 1, LEDGER)]
     assert scene.service.parking.bytes == client.connection.pending_bytes == 0
 
 

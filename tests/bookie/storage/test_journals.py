@@ -410,7 +410,7 @@ def listening() -> tuple[Clock, Journals, list[object], list[object]]:
     journals = Journals(clock, Disk(), InlineWorkers(), StorageCounters())
     heard, tokens = Heard(), list[object]()
     journals.listen(heard)
-    journals.hand_tokens_to(tokens.extend)
+    journals.hand_tokens_to(tokens.extend, lambda token, error: None)
     return clock, journals, tokens, heard.calls
 
 

@@ -1,5 +1,6 @@
 """The writes of a storage: order of checks, keys, fences, explicit LACs, limbo, forces."""
 
+import errno
 import random
 import struct
 import threading
@@ -286,6 +287,37 @@ def test_without_journaled_data_a_force_is_a_checkpoint() -> None:
     assert bookie.tokens == ["a", "forced"]
     again = Bookie(bookie.disk.crashed(None))
     assert again.read(1, 4) == body_of(1, 4)
+
+
+def test_without_journaled_data_a_force_that_comes_to_nothing_is_refused() -> None:
+    """
+    Where the checkpoint can't be made, or the ledger's directory fails in it; it is made for what is in the others.
+    """
+    full = Bookie(journal_write_data=False)
+    full.storage.add(run_of(1, 0, 5), "a")
+    full.commit()
+    full.disk.free = 1000
+    assert full.storage.force(1, "forced") is Status.EOK
+    full.commit()
+    full.disk.free = 1 << 39
+    full.storage.force(1, "again")
+    full.commit()
+    assert (full.refused, full.tokens) == (["forced"], ["a", "again"])
+
+    def fails(call: str, path: str) -> None:
+        if call == "sync" and path.startswith("/disk/ledgers1"):
+            raise OSError(errno.EIO, "injected", path)
+
+    bookie = Bookie(journal_write_data=False, ledgers=2)
+    for ledger in (0, 1):
+        bookie.storage.add(run_of(ledger, 0, 5), f"{ledger} added")
+        bookie.commit()
+    bookie.disk.before = fails
+    for ledger in (1, 0):
+        assert bookie.storage.force(ledger, f"{ledger} forced") is Status.EOK
+    bookie.commit()
+    assert bookie.refused == ["1 forced"]
+    assert bookie.tokens == ["0 added", "1 added", "0 forced"]
 
 
 def test_limbo_never_says_no() -> None:
