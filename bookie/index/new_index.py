@@ -26,7 +26,7 @@ class NewIndex(RunIndex):
         super().__init__(rows)
         self.rows = rows
         self.failure: str | None = None
-        self._gone: set[int] = set()  # deleted since it was begun
+        self.gone: set[int] = set()  # ledgers that were deleted since it was begun
 
     # What is written meanwhile
 
@@ -40,7 +40,7 @@ class NewIndex(RunIndex):
 
     def delete_all(self, ledgers: Iterable[int], pause: Callable[[], None] = lambda: None) -> None:
         gone = list(ledgers)
-        self._gone.update(gone)
+        self.gone.update(gone)
         self._try(lambda: super(NewIndex, self).delete_all(gone, pause))
 
     def _try(self, change: Callable[[], None]) -> None:
@@ -61,7 +61,7 @@ class NewIndex(RunIndex):
         self.begin()
         added = 0
         for ledger, first, count, value in rows:
-            if ledger in self._gone:
+            if ledger in self.gone:
                 continue
             if not self.above_all(ledger, first):
                 added += self._fill_gaps(Run(ledger, first, value), yielding)

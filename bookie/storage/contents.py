@@ -64,8 +64,7 @@ class Contents:
         """Consecutive entries from `first` on; `size`: what they take in memory, roughly."""
         self._cache.put(state.id, first, bodies, size)
         if state.dropped:
-            state.dropped = False
-            self._ledgers.dirty[state.id] = state
+            self._ledgers.came_back(state)
         last = first + len(bodies) - 1
         if first <= state.last or not state.surveyed:
             self._lookup.forget(state.id)  # older copies may have been read ahead

@@ -240,6 +240,11 @@ class Ledgers:
         state.moment = self.moment
         return state
 
+    def came_back(self, state: StoredLedger) -> None:
+        """A ledger that was dropped has entries again."""
+        state.dropped = False
+        self.dirty[state.id] = state
+
     def delete(self, ledger: int) -> StoredLedger | None:
         state = self.states.pop(ledger, None)
         self.dirty[ledger] = None

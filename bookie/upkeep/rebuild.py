@@ -284,7 +284,7 @@ class IndexRebuild:
         try:
             known = await self._workers.run(_ids, directory, self._pause)
             rebuild = RebuildPieces(directory, made, known, report, self._frame_bytes_max, self._pause)
-            await self._fill(directory, made, rebuild.pieces(logs), report)
+            back = await self._fill(directory, made, rebuild.pieces(logs), report)
             if rebuild.incomplete:
                 report.limbo = len(rebuild.incomplete)
                 for start in range(0, len(rebuild.incomplete), MARKED_AT_ONCE):
@@ -304,6 +304,12 @@ class IndexRebuild:
             raise
         for state in self._storage.ledgers.states.values():
             state.surveyed = state.surveyed and state.index_stale  # there may be more than was known
+        for number, ledger in enumerate(sorted(back - made.gone)):
+            if number % MARKED_AT_ONCE == 0:
+                await self._workers.run(self._workers.pause)  # others get a turn
+            dropped = self._storage.ledgers.get(ledger)
+            if dropped is not None and dropped.dropped and not dropped.index_stale:
+                self._storage.ledgers.came_back(dropped)
         self._space.look_again(directory.path)
         report.done = True
         if report.limbo:
@@ -322,23 +328,27 @@ class IndexRebuild:
 
     async def _fill(
         self, directory: LedgerDirectory, made: NewIndex, pieces: Generator[Piece], report: RebuildReport
-    ) -> None:
+    ) -> set[int]:
+        """The ledgers that were dropped, and come back unless they were since it began."""
+        back = set[int]()
         while True:
             self._check()
             began = self._clock.seconds()
             piece: Piece | None = await self._workers.run(next, pieces, None)
             if piece is None:
-                return
+                return back
             if piece.rows:
-                given = await self._checkpoints.alone(directory, self._fill_in, directory, made, piece)
+                given, dropped = await self._checkpoints.alone(directory, self._fill_in, directory, made, piece)
+                back |= dropped
                 report.taken_over += given if piece.yielding < 0 else 0
             self._check()
             await self._pace.rest(sum(row[2] for row in piece.rows), piece.size, began)
 
-    def _fill_in(self, directory: LedgerDirectory, made: NewIndex, piece: Piece) -> int:
-        """On the storage pool."""
+    def _fill_in(self, directory: LedgerDirectory, made: NewIndex, piece: Piece) -> tuple[int, set[int]]:
+        """On the storage pool.  How many runs had anything new, and which of the ledgers are dropped."""
         directory.check_room(self._room_bytes)
-        return made.fill(piece.rows, self._workers.pause, yielding=piece.yielding)
+        given = made.fill(piece.rows, self._workers.pause, yielding=piece.yielding)
+        return given, {ledger for ledger in {row[0] for row in piece.rows} if _is_dropped(directory, ledger)}
 
     def _check(self) -> None:
         if self._stopped:
@@ -348,6 +358,13 @@ class IndexRebuild:
         """In a step, between two pieces of work."""
         self._check()
         self._workers.pause()
+
+
+def _is_dropped(directory: LedgerDirectory, ledger: int) -> bool:
+    with suppress(StorageError, OSError):  # a damaged row hides nothing that the index has
+        row = directory.table.get(ledger)
+        return row is not None and row.dropped
+    return False
 
 
 def _ids(directory: LedgerDirectory, pause: Callable[[], None]) -> "array[int]":

@@ -127,6 +127,35 @@ def test_lost_rows_come_back() -> None:
     assert SECOND not in last.disk.rows
 
 
+@pytest.mark.parametrize("again", ["", "dropped", "dropped and flushed"])
+def test_what_was_dropped_and_comes_back_counts_as_stored(again: str) -> None:
+    """
+    As by a rebuild of a stopped bookie; what no log has any more, or was dropped again meanwhile, stays dropped.
+    """
+    bookie = bookie_on(compaction_entries_per_second=5)
+    for ledger in (1, 2):
+        store(bookie, ledger, 0, 5)
+        flushed(bookie)
+        bookie.storage.drop_copy(ledger)
+        flushed(bookie)
+        if ledger == 1:
+            bookie.now(bookie.upkeep.space.reclaim(lambda path: 0, forced=True))
+    assert bookie.upkeep.rebuild.start()
+    if again:
+        bookie.storage.drop_copy(2)
+        bookie.commit()
+    if "flushed" in again:
+        flushed(bookie)
+    while bookie.upkeep.rebuild.running:
+        bookie.clock.advance(0.1)
+    assert bookie.upkeep.rebuild.reports[0].done
+    flushed(bookie)
+    found = [bookie.read(ledger, 0) for ledger in (1, 2)]
+    assert found == [Status.ENOENTRY, Status.ENOENTRY if again else body_of(2, 0)]
+    table = bookie.storage.directories.all[0].table
+    assert [row is not None and row.dropped for row in map(table.get, (1, 2))] == [True, bool(again)]
+
+
 def test_a_good_index_is_the_same_again() -> None:
     """Row by row: each row names its old place with its old sums."""
     bookie = lived()
