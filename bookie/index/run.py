@@ -81,6 +81,11 @@ class Run:
     def last(self) -> int:
         return self.first + int(self.count) - 1
 
+    @property
+    def row(self) -> Row:
+        """As it is kept."""
+        return KEY.pack(self.ledger, self.first), self._value
+
     def sizes(self) -> Sequence[int]:
         if self._kind == EQUAL:
             sizes: tuple[int, ...] = SIZE.unpack_from(self._value, HEAD.size) * self.count
@@ -139,9 +144,10 @@ def run_bytes(run: Run) -> int:
 class Tally:
     """Counts rows, and the bytes of their records, by log."""
 
-    def __init__(self) -> None:
+    def __init__(self, some: Iterable[Row] = ()) -> None:
         self._rows: defaultdict[int, int] = defaultdict(int)
         self._sizes: defaultdict[int, int] = defaultdict(int)
+        self.add(some)
 
     def add(self, some: Iterable[Row]) -> None:
         """`StorageError` when one is no run."""

@@ -36,8 +36,8 @@ class RunIndex:
         self._pending: list[Row] = []
         self._pending_bytes = 0
         self._highest: dict[int, int] = {}  # by the writing thread only
-        self._changes = 0  # times that rows were taken away or moved
-        self._known_uses: dict[int, Use] = {}  # what the last walk found, less what was deleted since
+        self._changes = 0  # times that rows were taken away, cut or moved
+        self._known_uses: dict[int, Use] = {}  # what the last walk found, and what became of it
 
     def on(self, rows: Rows) -> "RunIndex":
         """An index like this one on other rows of ours."""
@@ -100,23 +100,19 @@ class RunIndex:
     def known_uses(self) -> dict[int, Use]:
         """
         What `uses` would find of logs that were finished when it was asked last, without a walk; of none where rows
-        were cut or moved since.
+        changed while it walked, or were removed unread since.
         """
         with self._changing:
             return dict(self._known_uses)
 
-    def _removed(self, tally: Tally) -> None:
-        """Whole rows went; `_changing` is held."""
+    def _removed(self, gone: Tally, came: Iterable[Row] = ()) -> None:
+        """Rows went, and others came in their place; `_changing` is held."""
         self._changes += 1
-        for log, use in tally.uses().items():
-            known = self._known_uses.get(log)
-            if known is not None:
-                self._known_uses[log] = Use(known.rows - use.rows, known.size - use.size)
-
-    def _changed(self) -> None:
-        """Rows were cut or moved; `_changing` is held."""
-        self._changes += 1
-        self._known_uses = {}
+        for sign, uses in ((-1, gone.uses()), (1, Tally(came).uses())):
+            for log, use in uses.items():
+                known = self._known_uses.get(log)
+                if known is not None:
+                    self._known_uses[log] = Use(known.rows + sign * use.rows, known.size + sign * use.size)
 
     def _pages(self, pause: Callable[[], None], low: bytes = b"", high: bytes = BEHIND_ALL) -> Iterator[list[Row]]:
         """
@@ -207,22 +203,22 @@ class RunIndex:
         self.commit()
         last = first + count - 1
         puts = []
-        deletes = []
+        deletes: list[Row] = []
         with self._changing:
             # Nothing is written before the loop ends, and it ends at the first run behind: recovery fills in low ids.
             # Of these rows only: what a subclass finds besides is hidden, not cut, and may be damaged.
             for run in RunIndex.runs(self, ledger, first):
                 if run.first > last:
                     break
-                deletes.append(KEY.pack(ledger, run.first))
+                deletes.append(run.row)
                 if run.first < first:
                     puts.append(run.part(run.first, first - 1))
                 if run.last > last:
                     puts.append(run.part(last + 1, run.last))
             puts.append((KEY.pack(ledger, first), value))
-            self._rows.write(puts, deletes)
+            self._rows.write(puts, [key for key, _value in deletes])
             if deletes:
-                self._changed()
+                self._removed(Tally(deletes), puts)
         self._highest[ledger] = max(self._highest.get(ledger, -1), last)
 
     def delete(self, ledger: int) -> None:
@@ -248,7 +244,8 @@ class RunIndex:
                     raise
                 with self._changing:  # its rows are damaged, and go unread
                     self._rows.delete_range(low, high)
-                    self._changed()
+                    self._changes += 1
+                    self._known_uses = {}
             if len(rows) >= DELETES_AT_ONCE:
                 self._delete(rows)
                 rows = []
@@ -259,11 +256,10 @@ class RunIndex:
 
     def _delete(self, rows: list[Row]) -> None:
         if rows:
-            tally = Tally()
-            tally.add(rows)
+            gone = Tally(rows)
             with self._changing:
                 self._rows.write((), [key for key, _value in rows])
-                self._removed(tally)
+                self._removed(gone)
 
     def _delete_range(self, low: bytes, high: bytes, pause: Callable[[], None]) -> None:
         tally = Tally()
@@ -280,6 +276,7 @@ class RunIndex:
         another flushes; at most `MOVES_AT_ONCE` at a time.
         """
         puts: list[Row] = []
+        moved: list[Row] = []
         with self._changing:
             for move in moves:
                 # A row may have been cut into several since it was copied.
@@ -288,12 +285,14 @@ class RunIndex:
                 ):
                     kind, log, offset, count = HEAD.unpack_from(value)
                     if log == move.old and move.offset <= offset < move.offset + move.size:
+                        moved.append((key, value))
                         puts.append(
                             (key, HEAD.pack(kind, move.new, move.at + offset - move.offset, count) + value[HEAD.size :])
                         )
             if puts:
+                gone = Tally(moved)
                 self._rows.write(puts)
-                self._changed()
+                self._removed(gone, puts)
 
     def abandon(self) -> None:
         """A flush failed half-way: what was pending is dropped, what is remembered is looked up again."""

@@ -170,7 +170,8 @@ class Compaction:
         """
         ledgers = self._ledgers()
         met = yield from self._copy(ledgers)
-        if ledgers is not None and met < self._live:  # rows went since they were counted, or a map is damaged
+        # rows went since they were counted, or a map is damaged
+        if ledgers is not None and met < self._live and not self._all_moved():
             ledgers = None
             yield from self._copy(ledgers)
         for run in self._directory.index.living(self._victims, ledgers, self._pause):
@@ -207,6 +208,11 @@ class Compaction:
         if self._log >= 0:
             yield from self._finish()
         return met
+
+    def _all_moved(self) -> bool:
+        """Whether the index counts no row that names a victim which may go."""
+        uses = self._directory.index.known_uses()
+        return all(uses.get(log) == NO_USE for log in self.emptied())
 
     def _ledgers(self) -> list[int] | None:
         """The ledgers in the victims, when their maps say so and they are few; None: any."""

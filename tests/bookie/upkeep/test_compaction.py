@@ -115,6 +115,30 @@ def test_what_lives_is_moved_and_the_rest_goes() -> None:
     assert {use.ratio for use in log_uses(again, 1.01, no_pause) if use.rows} == {1.0}
 
 
+def test_rows_that_go_during_a_compaction_cost_no_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the maps name is less than was counted then; the index knows that nothing else is left."""
+    directory = dead_and_alive(Disk())
+    store(directory, (3, 0, 30), (4, 0, 5), (5, 0, 5))
+    directory.logs.rotate()
+    directory.index.delete(3)
+    directory.sync()
+    uses = [use for use in log_uses(directory, 0.8, no_pause) if 0 < use.ratio < 0.8]
+    made = Compaction(directory, [use.log for use in uses], LOG_BYTES, no_pause, sum(use.live for use in uses))
+    asked: list[object] = []
+    living = directory.index.living
+    monkeypatch.setattr(directory.index, "living", lambda *words: asked.append(words[1]) or living(*words))
+    directory.index.delete(4)
+    store(directory, (2, 0, 3))
+    for _ in made.steps():
+        pass
+    assert len(asked) == 2
+    assert None not in asked
+    assert made.emptied() == [use.log for use in uses]
+    remove_logs(directory, made.emptied())
+    assert [directory.read(5, entry) for entry in range(5)] == [body_of(5, entry) for entry in range(5)]
+    check(directory, 2, 40)
+
+
 def test_totals_come_from_maps_where_it_matters() -> None:
     """A log of many small ledgers is not taken for half dead because its map is long."""
     directory = opened(Disk())
