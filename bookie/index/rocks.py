@@ -31,6 +31,7 @@ REOPEN_BYTES = 16 << 20  # what RocksDB may write when it opens: both write buff
 FULL_WORDS = {os.strerror(number): number for number in FULL}  # the words of its errors
 SHORT_WORDS = {os.strerror(number): number for number in SHORT}
 OPEN_WORDS = {os.strerror(number): number for number in DESCRIPTORS}
+DAMAGED = "Corruption: "  # a block of a table differs from its sum
 FILES_MAX = 256  # that it keeps open, unless fewer are given
 
 
@@ -40,7 +41,9 @@ def open_read_only(path: str) -> Rows:
 
 
 def rocks_error(text: str, words: Mapping[str, int]) -> OSError:
-    """RocksDB's error, with the number of one of the words that is in its text."""
+    """RocksDB's error, with the number of one of the words that is in its text; of a damaged file with what to do."""
+    if DAMAGED in text:
+        text += f"; {rocks_check.WHAT_TO_DO}"
     number = next((number for word, number in words.items() if word in text), None)
     return OSError(text) if number is None else NotBegun(number, text) if number in SHORT else OSError(number, text)
 

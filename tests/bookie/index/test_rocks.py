@@ -50,7 +50,10 @@ def test_a_scan_that_was_broken_off_does_not_keep_the_store_open(tmp_path: Path)
 
 
 def test_an_error_that_is_kept_does_not_keep_the_store_open(tmp_path: Path) -> None:
-    """Reads of a damaged table fail, a caller keeps their errors, and the store can be opened again at once."""
+    """
+    Reads of a damaged table fail, with what to do; a caller keeps their errors, and the store can be opened again at
+    once.
+    """
     rows = filled(tmp_path / "rows")
     rows.close()
     filled(tmp_path / "rows").close()  # the rows of its log become a table
@@ -66,6 +69,7 @@ def test_an_error_that_is_kept_does_not_keep_the_store_open(tmp_path: Path) -> N
         except OSError as error:
             kept.append(error)
     assert len(kept) == 3
+    assert all("rebuild-index" in str(error) for error in kept)
     assert all(str(tmp_path) in str(error) and error.__traceback__ is not None for error in kept)
     rows.close()
     RocksRows(str(tmp_path / "rows")).close()
