@@ -176,7 +176,9 @@ class Opening:
         # Damage is no torn end in what cannot have been lost; where it can, all ledgers are put in limbo.
         boot = self._files.boot_id()
         said = at_start.each(lambda path: notes.whole(self._files, path, self._options, boot))
-        whole = [each for path, each in said.items() if each is not None and path not in directories.stale]
+        # all are stale after a rebuild of the index, and their notes are of the last run
+        told = [path for path in said if path not in directories.stale] or said
+        whole = [each for path in told if (each := said[path]) is not None]
         synced = all(whole) if whole else self._options.journal_sync_data
         behind = self._replay({path: marks[path] for path in at_start.usable if path not in directories.stale}, synced)
         self._move_in(moving)

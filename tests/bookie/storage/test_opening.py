@@ -232,6 +232,27 @@ def test_how_the_last_run_wrote_its_journal_says_what_is_damage(
         assert notes.unclean(disk, again.options, b"now")
 
 
+@pytest.mark.parametrize("synced", [False, True])
+def test_how_the_last_run_wrote_its_journal_is_known_after_a_rebuild_of_the_index(synced: bool) -> None:
+    """It notes all directories as if they had failed, and their notes are of the last run."""
+    bookie = Bookie(journal_sync_data=synced)
+    notes.note_running(bookie.disk, bookie.options, b"earlier")
+    for entry in range(4):
+        bookie.storage.add(run_of(1, entry), entry)
+        bookie.commit()
+    disk = bookie.disk.killed()
+    disk.boot = b"now"
+    notes.note_failed(disk, bookie.options.ledger_directories, bookie.options.ledger_directories)
+    segment = disk.find(".qj")[0]
+    disk.flip(segment, bytes(disk.inodes[segment].data).find(body_of(1, 2)))
+    if synced:
+        with pytest.raises(StorageError, match="journal damage"):
+            Bookie(disk, journal_sync_data=False)
+    else:
+        again = Bookie(disk)
+        assert (again.read(1, 1), again.storage.stale) == (body_of(1, 1), ["/disk/ledgers0"])
+
+
 @pytest.mark.parametrize("marked", [False, True])
 def test_a_journal_is_added_to_a_bookie_that_was_killed(marked: bool) -> None:
     """
