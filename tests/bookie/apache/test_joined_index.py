@@ -94,22 +94,30 @@ def test_an_entry_that_is_written_again_hides_a_run_of_theirs_that_was_just_read
 
 
 @pytest.mark.parametrize("name", ["rocksdb", "sorted"])
-def test_a_ledger_that_is_deleted_while_it_is_looked_up_is_not_found_again(
-    name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("written", [False, True])
+def test_what_is_deleted_or_written_again_while_it_is_looked_up_is_not_found_again(
+    written: bool, name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who looked it up may have its run; nobody after that."""
     index = opened(unpack(f"{name}_bookie0_stopped", tmp_path))
     find = index.apache.find
 
-    def deleted_meanwhile(ledger: int, entry: int, count: int) -> Run | None:
+    def changed_meanwhile(ledger: int, entry: int, count: int) -> Run | None:
         run = find(ledger, entry, count)
-        index.delete(ledger)
+        if written:
+            own(index, ledger, 100, 1, 9)
+        else:
+            index.delete(ledger)
         return run
 
-    monkeypatch.setattr(index.apache, "find", deleted_meanwhile)
-    assert index.find(4, 98) is not None
+    index.find(4, 98)
+    monkeypatch.setattr(index.apache, "find", changed_meanwhile)
+    ahead = index.find(4, 99)
+    assert ahead is not None
+    assert ahead.last > 100
     monkeypatch.undo()
-    assert index.find(4, 98) is None
+    again = index.find(4, 99)
+    assert (None if again is None else again.last) == (99 if written else None)
     index.close()
 
 
