@@ -142,13 +142,13 @@ class Space:
             await self._compact(directory, space, group)
 
     async def _remove_unneeded(self, directory: LedgerDirectory, space: DirectorySpace, logs: list[int]) -> None:
-        known = self._storage.ledgers.changed()
+        known, owes = self._storage.ledgers.changed(), self._checkpoints.owes
         certain = []
         for number in logs:
             reason = await self._workers.run(unneeded, directory, number, known, self._workers.pause)
             if reason is None:
                 certain.append(number)
-            elif not self._checkpoints.owes:
+            elif not (owes or self._checkpoints.owes):
                 space.left_alone[number] = reason
                 log.warn(
                     "log {log:x} of {directory} stays: {reason}", log=number, directory=directory.path, reason=reason

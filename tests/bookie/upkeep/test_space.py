@@ -5,6 +5,7 @@ Passes over the entry logs: what is taken, in which order and at what rate, what
 import errno
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
@@ -12,7 +13,7 @@ from twisted.internet.defer import Deferred
 from quire.bookie.files import Usage
 from quire.bookie.logs.format import HEADER, MAGIC, MAP_HEAD, MAP_ROW, ledgers_map
 from quire.bookie.storage.storage import Storage
-from quire.bookie.upkeep.compaction import MOVES_MAX, LogUse
+from quire.bookie.upkeep.compaction import MOVES_MAX, LogUse, unneeded
 from quire.bookie.upkeep.space import groups
 from quire.bookie.upkeep.upkeep import Upkeep
 from quire.protocol.errors import Status
@@ -215,6 +216,35 @@ def test_a_log_that_a_flush_left_half_way_may_go_later() -> None:
     assert space.left_alone == {}
     assert len(bookie.disk.find(".log")) == 1
     assert bookie.read(2, 4) == body_of(2, 4)
+
+
+def test_a_log_may_go_later_where_a_checkpoint_ends_while_it_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was dropped with it is not in the table as such when the look begins: no reason to keep the log for good."""
+    bookie = Bookie(Roomy())
+    bookie.storage.add(run_of(1, 0, 5), "x")
+    bookie.commit()
+    bookie.now(bookie.storage.flush())
+    bookie.now(bookie.upkeep.space.reclaim(lambda path: 0, forced=True))
+    bookie.storage.drop_copy(1)
+    bookie.commit()
+
+    def before(call: str, path: str) -> None:
+        if call == "write rows" and path.endswith("/ledgers"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def looked_at(*words: Any) -> str | None:
+        reason = unneeded(*words)
+        bookie.now(bookie.storage.flush())
+        return reason
+
+    bookie.disk.before = before
+    bookie.now(bookie.storage.flush())
+    bookie.disk.before = lambda call, path: None
+    monkeypatch.setattr("quire.bookie.upkeep.space.unneeded", looked_at)
+    for logs in (1, 0):
+        bookie.now(bookie.upkeep.space.reclaim(lambda path: 0))
+        assert [space.left_alone for space in bookie.upkeep.space.directories] == [{}]
+        assert len(bookie.disk.find(".log")) == logs
 
 
 def test_a_full_disk_that_says_so_at_the_sync_ends_no_checkpoint() -> None:
