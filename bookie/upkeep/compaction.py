@@ -170,8 +170,7 @@ class Compaction:
         """
         ledgers = self._ledgers()
         met = yield from self._copy(ledgers)
-        # rows went since they were counted, or a map is damaged
-        if ledgers is not None and met < self._live and not self._all_moved():
+        if ledgers is not None and not self._all_moved(met):  # a map is damaged, or rows went uncounted
             ledgers = None
             yield from self._copy(ledgers)
         for run in self._directory.index.living(self._victims, ledgers, self._pause):
@@ -209,10 +208,12 @@ class Compaction:
             yield from self._finish()
         return met
 
-    def _all_moved(self) -> bool:
-        """Whether the index counts no row that names a victim which may go."""
-        uses = self._directory.index.known_uses()
-        return all(uses.get(log) == NO_USE for log in self.emptied())
+    def _all_moved(self, met: int) -> bool:
+        """Whether no row names a victim that may go: as the index counts, or by the bytes `met` where it does not."""
+        uses, going = self._directory.index.known_uses(), self.emptied()
+        if uses.keys() >= set(going):
+            return all(uses[log] == NO_USE for log in going)
+        return met >= self._live
 
     def _ledgers(self) -> list[int] | None:
         """The ledgers in the victims, when their maps say so and they are few; None: any."""

@@ -11,6 +11,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from quire.bookie.files import Usage
+from quire.bookie.index.run_index import RunIndex
 from quire.bookie.logs.format import HEADER, MAGIC, MAP_HEAD, MAP_ROW, ledgers_map
 from quire.bookie.storage.storage import Storage
 from quire.bookie.upkeep.compaction import MOVES_MAX, LogUse, unneeded
@@ -139,8 +140,14 @@ def test_the_space_of_dropped_copies_comes_back(killed: bool) -> None:
     assert bookie.storage.add(run_of(1, 5), "y") is Status.EFENCED
 
 
-def test_a_damaged_ledgers_map_costs_no_entry() -> None:
-    """It has no sum, so a compaction that finds less than the index has looks at all of the index."""
+@pytest.mark.parametrize("counted", [False, True])
+def test_a_damaged_ledgers_map_costs_no_entry(counted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    It has no sum, so a compaction that finds less than the index has looks at all of the index; also where rows changed
+    while the index counted.
+    """
+    if not counted:
+        monkeypatch.setattr(RunIndex, "known_uses", lambda index: {})
     bookie = Bookie(Roomy(), compaction_bytes_per_second=0)
     bookie.storage.add(run_of(1, 0, 100), "x")
     bookie.storage.add(run_of(2, 0, 10), "y")
