@@ -12,7 +12,8 @@ under way.  A bookie whose lines are full says ETOOMANYREQUESTS, and the reader 
 An answer leaves in the reactor's next turn, with others that come in this one; at once when it is all that its
 connection waits for.
 
-Large answers take time to be put together: what was found beyond `TURN_BYTES_MAX` waits for the reactor's next turn.
+Large answers take time to be put together: those beyond `TURN_BYTES_MAX` wait for the reactor's next turn, in one line,
+which recovery overtakes as well.
 
 Safety: a disk that fails is EIO, never "no such entry"; nor is a bookie that has no descriptor left for a file.  A
 connection that does not take its answers is owed no more than `OWED_BYTES_MAX` and one answer, and one answer where all
@@ -170,10 +171,14 @@ class Reads:
         while self._put_off and not self.turn_is_full:
             self._put_off.popleft().callback(None)
 
-    def _later(self, use: Callable[[], Deferred[None] | None]) -> Deferred[None]:
+    def _waits(self, size: int) -> bool:
+        """Whether an answer with so many bytes has to wait for another turn: a small one never does."""
+        return size > LARGE_BYTES and self.turn_is_full
+
+    def _later(self, request: ReadRequest, use: Callable[[], Deferred[None] | None]) -> Deferred[None]:
         """Uses what was found when this turn, which has answered as much as one may, is over, and there is room."""
         turn: Deferred[None] = Deferred()
-        self._put_off.append(turn)
+        (self._put_off.appendleft if request.priority else self._put_off.append)(turn)
         return turn.addCallback(lambda _over: use())
 
     def refuse(self, peer: Peer, request: ReadRequest, status: Status) -> None:
@@ -216,8 +221,8 @@ class Reads:
         if isinstance(found, Status):
             self.refuse(peer, request, found)
             return None
-        if self.turn_is_full:
-            return self._later(lambda: self._found(peer, request, found))
+        if self._waits(len(found)):
+            return self._later(request, lambda: self._found(peer, request, found))
 
         def with_lac(lac: int | None) -> None:
             if self.answer(peer, request, ReadReply(Status.EOK, request.ledger, request.entry, found, lac)):
@@ -242,8 +247,8 @@ class Reads:
         if isinstance(found, Status):
             self.refuse(peer, request, found)
             return None
-        if self.turn_is_full:
-            return self._later(lambda: self._found_batch(peer, request, found))
+        if self.turn_is_full and self._waits(sum(map(len, found))):
+            return self._later(request, lambda: self._found_batch(peer, request, found))
         size = self.answer(
             peer, request, BatchReply(Status.EOK, request.ledger, request.first, request.request_id, found)
         )
@@ -259,8 +264,8 @@ class Reads:
         """
         Each part that is there.  A ledger that may have lost entries, or can't be read, never says that there are none.
         """
-        if self.turn_is_full:
-            return self._later(lambda: self._found_lac(peer, request, last))
+        if isinstance(last, bytes) and self._waits(len(last)):
+            return self._later(request, lambda: self._found_lac(peer, request, last))
         lac_body = self.storage.explicit_lac(request.ledger)
         if isinstance(last, bytes):
             reply = LacReply(Status.EOK, request.ledger, request.txn, lac_body, last)
@@ -278,7 +283,7 @@ class Reads:
         if isinstance(found, Status):
             self.refuse(peer, request, found)
             return None
-        if self.turn_is_full:
-            return self._later(lambda: self._found_list(peer, request, found))
+        if self._waits(len(found)):
+            return self._later(request, lambda: self._found_list(peer, request, found))
         self.answer(peer, request, ListReply(Status.EOK, request.ledger, request.txn, found))
         return None

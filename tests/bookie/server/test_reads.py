@@ -1,5 +1,7 @@
 """Reads: whose turn it is, batches, and that a failing disk is never "no such entry"."""
 
+import pytest
+
 from quire.protocol import v3
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddAcks, BatchReply, ListEntries, ReadLac, ReadReply
@@ -154,6 +156,21 @@ def test_reads_that_a_turn_has_no_room_for_are_looked_at_once() -> None:
     scene.clock.advance(0)
     assert [len(client.replies()) for client in clients] == [1] * 40
     assert (scene.service.reads.waiting, len(scene.clock.getDelayedCalls())) == (0, timers)
+
+
+def test_small_answers_and_recovery_wait_for_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small one leaves in a full turn, too; what recovery asks for is the first of the next."""
+    scene = Scene()
+    scene.connect().send(adds(bytes(5 << 20), b"small"))
+    clients = [scene.connect().send(read(0)) for _ in range(10)]
+    small = [scene.connect().send(request) for request in (read(1), batch_read(1), v3.pack_request(ReadLac(LEDGER, 1)))]
+    recovering = scene.connect().send(read(0, priority=1))
+    assert [bool(client.wire.value()) for client in (*small, recovering)] == [True, True, True, False]
+    sent: list[object] = []
+    send = scene.service.reads.send
+    monkeypatch.setattr(scene.service.reads, "send", lambda peer, data: sent.append(peer) or send(peer, data))
+    scene.clock.advance(0)
+    assert sent == [client.connection for client in (recovering, *clients[4:])]
 
 
 def test_large_answers_about_a_ledger_leave_in_several() -> None:
