@@ -8,7 +8,7 @@ may be (`crowd`), how long strangers wait (`lobby`).
 Safety: what one peer sends can close that peer's connection and no other, except that when all together make us hold
 too much, one of those that hold most is closed (`crowd`).  That is bounded by four accounts: partial frames (`crowd`),
 what waits for the journal (`connection_pending_bytes_max`, `pending_bytes_max`), answers that are not taken
-(`answers_bytes_max`; nothing more is read from such a peer), and reads in line (`reads`).
+(`answers_bytes_max`; nothing is read from who is choked by them), and reads in line (`reads`).
 """
 
 from collections import deque
@@ -75,6 +75,7 @@ class Connection(Protocol):
         "choked",
         "copies",
         "exchange",
+        "given_bytes",
         "held",
         "is_refused",
         "last_active",
@@ -118,7 +119,8 @@ class Connection(Protocol):
         self.paused_since: float | None = None
         self.paused_alarmed = False
         self.choked = False  # the peer does not take its answers
-        self.owed_bytes = 0  # of answers, since it takes none
+        self.given_bytes = 0  # of answers
+        self.owed_bytes = 0  # of these, since it takes none
         self.parked: deque[WriteRequest] = deque()  # what found no room, in order
         self.copies: deque[AddRun] | None = None  # of a repair, which wait for their turn
         self.pending_bytes = 0  # of what it sent and what waits
@@ -221,15 +223,13 @@ class Connection(Protocol):
         """Answers, whole frames.  Nothing happens once the connection is gone."""
         if self.alive:
             self._wire.write(data)
-            if self.choked:  # perhaps by these
-                self._listener.owed.owes(self, len(data))
+            self._listener.owed.gave(self, len(data))
 
     def send_at_once(self, data: bytes) -> None:
         """The same without waiting for the reactor's next turn."""
         if self.alive:
             send_at_once(self._wire, data)
-            if self.choked:
-                self._listener.owed.owes(self, len(data))
+            self._listener.owed.gave(self, len(data))
 
     def settle(self) -> None:
         """It was given what it asked for, so no stranger stands before it from now on."""
@@ -344,8 +344,8 @@ class Listener(Factory):
         required = options.tls_required is not False
         parts = (clock.callLater, credentials, required, provider, judge, self.complaints, files)
         self.entrance = Entrance(*parts) if credentials or provider else None
-        self.owed = Owed(clock, options, service.reads, self.complaints)
-        self._open: set[Connection] = set()  # also those that only flush their last answers
+        self._open: dict[Connection, None] = {}  # also those that only flush their last answers
+        self.owed = Owed(clock, options, service.reads, self.complaints, self._open)
         self._closing: dict[Connection, None] = {}  # of these the latter, oldest first
         self._drained: Deferred[None] | None = None
         self._sweep = LoopingCall(self._look)
@@ -378,7 +378,7 @@ class Listener(Factory):
 
     def opened(self, connection: Connection) -> None:
         self.accepted += 1
-        self._open.add(connection)
+        self._open[connection] = None
         if len(self._open) > self.options.connections_max and self._closing:
             self._force(next(iter(self._closing)))
         self.crowd.opened(connection)
@@ -397,7 +397,7 @@ class Listener(Factory):
             connection.abort()
 
     def closed(self, connection: Connection) -> None:
-        self._open.discard(connection)
+        self._open.pop(connection, None)
         self._closing.pop(connection, None)
         self.owed.took(connection)
         if self._drained is not None and not self._open:

@@ -80,6 +80,11 @@ def source_of(address: object) -> str:
     return f"{inet_ntop(AF_INET6, packed[:NETWORK_BYTES].ljust(len(packed), bytes(1)))}/64"
 
 
+def unsent_bytes(transport: Any) -> int:
+    """What one of Twisted's keeps of the bytes that it was given, for its socket does not take them."""
+    return len(transport.dataBuffer) + int(getattr(transport, "_tempDataLen", 0))
+
+
 def socket_options(handle: socket) -> None:
     """
     Small answers leave at once, and a peer that vanished is noticed by the kernel: there is no keepalive above TCP

@@ -28,6 +28,8 @@ class Address:
 class End:
     """One side of a connection: the transport of its protocol, and what travels towards it."""
 
+    dataBuffer = b""  # what is written travels at once
+
     def __init__(self, network: "Network", process: Process, peer_host: str) -> None:
         self.network = network
         self.process = process

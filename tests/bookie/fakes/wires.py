@@ -88,6 +88,10 @@ class Wire(StringTransport):
             self.choked = True  # the producer is paused at each write
             self.producer.pauseProducing()
 
+    @property
+    def dataBuffer(self) -> bytes:
+        return self.value()
+
     def drain(self) -> bytes:
         """The peer takes all of it."""
         data = self.value()

@@ -346,6 +346,71 @@ def test_answers_of_all_connections() -> None:
     assert not fine.closed
 
 
+def kept(scene: Scene, clients: list[Client]) -> int:
+    """What their transports hold after a turn, and another one for those that were closed."""
+    scene.clock.advance(0)
+    for client in clients:
+        if client.wire.aborted and client.wire.value():
+            client.wire.clear()
+            client.lose()
+    return sum(len(client.wire.value()) for client in clients)
+
+
+def test_answers_that_choke_nobody_are_in_the_account_of_all() -> None:
+    """Each connection may have 256 KiB before it is choked, and there may be ten thousand."""
+    scene = Scene(answers_bytes_max=4 * MIB)
+    large(scene, 200_000)
+    clients = [choking(scene) for _ in range(100)]
+    for client in clients:
+        client.send(read(0))
+        assert kept(scene, clients) <= 4 * MIB + MIB // 2 + RECEIVE_BYTES
+    gone = [client.wire.aborted for client in clients]
+    assert gone == sorted(gone, reverse=True), "those that took nothing for the longest time"
+    assert not any(client.connection.choked for client in clients)
+
+
+def test_who_takes_its_answers_stays_beside_those_that_take_none() -> None:
+    """Also where it is looked at while it has some, and is the oldest."""
+    scene = Scene(answers_bytes_max=4 * MIB)
+    large(scene, 200_000)
+    fine = choking(scene).send(read(0))
+    clients = [choking(scene) for _ in range(60)]
+    for client in clients:
+        client.send(read(0))
+        assert kept(scene, [fine, *clients]) <= 4 * MIB + MIB // 2 + RECEIVE_BYTES
+        assert frames(fine.take()) == 1
+        fine.send(read(0))
+    assert not fine.wire.aborted
+    assert clients[0].wire.aborted
+
+
+def test_the_address_that_has_most_answers_pays_for_them() -> None:
+    """Those elsewhere have taken nothing for longer, as readers on a slow network do for a while."""
+    scene = Scene(answers_bytes_max=4 * MIB)
+    large(scene, 200_000)
+    slow = [scene.connect(f"198.51.100.{number}").send(read(0)) for number in range(8)]
+    clients = [choking(scene) for _ in range(60)]
+    with log_lines() as lines:
+        for client in clients:
+            client.send(read(0))
+            assert kept(scene, slow + clients) <= 4 * MIB + MIB // 2 + RECEIVE_BYTES
+    assert not any(client.wire.aborted for client in slow)
+    assert clients[0].wire.aborted
+    assert any("192.0.2.1:" in line and "of its address" in line for line in lines), lines
+
+
+def test_of_many_addresses_those_go_that_took_none_for_the_longest_time() -> None:
+    """None of them has more than half of what is not taken."""
+    scene = Scene(answers_bytes_max=4 * MIB)
+    large(scene, 200_000)
+    clients = [scene.connect(f"198.51.100.{number}") for number in range(60)]
+    for client in clients:
+        client.send(read(0))
+        assert kept(scene, clients) <= 4 * MIB + MIB // 2 + RECEIVE_BYTES
+    gone = [client.wire.aborted for client in clients]
+    assert (gone[0], gone[-1], gone) == (True, False, sorted(gone, reverse=True))
+
+
 def test_reads_under_way_of_many_connections_end_at_the_bound_of_all() -> None:
     """What they bring beyond it is dropped, but for one answer each, and read again when that is taken."""
     scene = Scene(answers_bytes_max=4 * MIB)

@@ -1,9 +1,11 @@
 """What a bookie sets and says of its sockets."""
 
 import pytest
+from twisted.internet.abstract import FileDescriptor
 from twisted.internet.address import IPv4Address, IPv6Address
+from twisted.internet.testing import MemoryReactor
 
-from quire.bookie.server.transport import peer_name, source_of
+from quire.bookie.server.transport import peer_name, source_of, unsent_bytes
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -33,3 +35,27 @@ def test_what_one_machine_has_one_of(host: str, source: str) -> None:
 def test_a_transport_without_an_address_has_a_source() -> None:
     """Of its own kind."""
     assert source_of(None) == "None"
+
+
+class Slow(FileDescriptor):
+    """One of Twisted's, whose socket takes so much at a time."""
+
+    connected = True
+
+    def writeSomeData(self, data: bytes) -> int:
+        return min(len(data), 100_000)
+
+
+def test_what_a_transport_keeps() -> None:
+    """Before its turn and behind what is being sent, until all was taken."""
+    transport = Slow(MemoryReactor())  # type: ignore[no-untyped-call]
+    assert unsent_bytes(transport) == 0
+    transport.write(bytes(150_000))
+    transport.write(bytes(100_000))
+    assert unsent_bytes(transport) == 250_000
+    transport.doWrite()  # type: ignore[no-untyped-call]
+    transport.write(bytes(50_000))
+    assert unsent_bytes(transport) == 300_000, "what is sent is kept with what stands behind it"
+    for _ in range(4):
+        transport.doWrite()  # type: ignore[no-untyped-call]
+    assert unsent_bytes(transport) == 0
