@@ -179,7 +179,9 @@ def _named(options: TlsOptions, field: str) -> str:
 
 def _parsed(path: str, key: str, parse: Callable[[bytes], T]) -> T:
     data = _read(path, key)
-    if data.count(BEGIN) > len(END.findall(data)):  # a library would take those before it, and say nothing
+    cut = data[data.rfind(b"\n") + 1 :]
+    begun = data.count(BEGIN) + bool(cut and BEGIN.startswith(cut))
+    if begun > len(END.findall(data)):  # a library would take those before it, and say nothing
         raise ConfigurationError(
             f"{path} ({key}) can't be used: it is not whole, for a part of it has no end; copy it again"
         )

@@ -19,8 +19,9 @@ Does not know: requests (`bookie/server/admission/judge.py` knows what each need
 `digest_md5`), when the file is read again (`watched`).
 
 Safety: what no line gives nobody has.  A file that is not understood, in any line of it, gives nothing and stops the
-start; so does a line that can't count, because nobody is known here by what it names.  An error names the file and the
-line and shows nothing of what is there, which may be meant for another key.
+start; so does one whose last line has no end, for it may be cut off where it gives more than all of it, and a line that
+can't count, because nobody is known here by what it names.  An error names the file and the line and shows nothing of
+what is there, which may be meant for another key.
 """
 
 import os
@@ -182,7 +183,12 @@ def _check(options: RightsOptions, lines: Mapping[int, Line], path: str) -> None
 def parse(text: str, path: str) -> dict[int, Line]:
     """What each line gives, by its number from 1 on; `path` is the file's name for messages."""
     found = {}
-    for number, text_of in enumerate(text.split("\n"), 1):
+    *lines, rest = text.split("\n")
+    if rest.strip():  # what is left of a line may give more than all of it: `5-` of `5-9`
+        raise ConfigurationError(
+            f"{path}:{len(lines) + 1} ({RIGHTS}) is not whole: its last line has no end; copy it again, or end the line"
+        )
+    for number, text_of in enumerate(lines, 1):
         line = text_of.strip()
         if line and not line.startswith("#"):
             try:

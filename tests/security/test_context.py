@@ -110,7 +110,7 @@ def test_a_file_that_is_half_written_is_named(tmp_path: Path, key: str) -> None:
     first, second = path.read_bytes(), Path(other.revoked() if key == "tls_revocations" else other.trust).read_bytes()
     path.write_bytes(first + second)
     load(options)
-    for cut in (30, len(second) // 2, len(second) - 10):
+    for cut in (3, 30, len(second) // 2, len(second) - 10):
         path.write_bytes(first + second[:cut])
         with pytest.raises(ConfigurationError, match=f"{path} .*is not whole"):
             load(options)

@@ -170,6 +170,22 @@ def test_a_file_that_is_none(tmp_path: Path, data: bytes, said: str) -> None:
         rights_of(bookie_options(**MUTUAL, rights_file=file(tmp_path, data)))
 
 
+def test_a_file_that_is_cut_off_gives_no_more_than_the_whole_one(tmp_path: Path) -> None:
+    """As one is that is being written: where it does not end with a line it is named, and not used so far."""
+    text = "role A read ledgers 5-9\nuser b add,fence ledgers 7,30-31\n# role C all\n"
+    whole = list(parse(text, "rights").items())
+    for cut in range(len(text)):
+        if not text[:cut].endswith("\n"):
+            with pytest.raises(ConfigurationError, match=r"is not whole" if cut else "gives nobody"):
+                parse(text[:cut], "rights")
+        else:
+            found = list(parse(text[:cut], "rights").items())
+            assert found == whole[: len(found)]
+    path = file(tmp_path, text[:-1])
+    with pytest.raises(ConfigurationError, match=rf"{path}:3 \(rightsFile\) is not whole"):
+        rights_of(bookie_options(**MUTUAL, rights_file=path))
+
+
 def test_only_a_line_feed_ends_a_line() -> None:
     """What an editor shows inside a comment gives nothing; Windows' ends of lines are none either."""
     assert list(parse("# a\u2028role A all\x0brole A all\r\nrole B all\r\n", "rights")) == [2]
