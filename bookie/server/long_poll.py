@@ -65,7 +65,9 @@ class LongPolls:
         self._of_peer: dict[Peer, dict[Poll, None]] = {}
 
     def add(self, peer: Peer, request: Read) -> None:
-        """Answers a poll now or later."""
+        """Answers a poll now or later.  A disk may have to be asked for either, and only so many wait for that."""
+        if not self._reads.room(peer) and self._reads.rejects(peer, request):
+            return
         if request.timeout_ms is None:
             self._answer(peer, request)
         elif self._storage.ledger(request.ledger) is None:

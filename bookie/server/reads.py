@@ -102,14 +102,19 @@ class Reads:
         if not peer.alive:
             return
         if peer.choked or (peer.held and not request.priority) or not self.room(peer, 2 if request.priority else 1):
-            if self.waiting >= self._waiting_max:
-                self._tally.reads_rejected += 1
-                self.refuse(peer, request, Status.ETOOMANYREQUESTS)
-            else:
+            if not self.rejects(peer, request):
                 self.waiting += 1
                 (peer.held.appendleft if request.priority else peer.held.append)(request)
             return
         self._begin(peer, request)
+
+    def rejects(self, peer: Peer, request: ReadRequest) -> bool:
+        """Refuses a read for which its connection has no room if too many wait already; whether it did."""
+        if self.waiting < self._waiting_max:
+            return False
+        self._tally.reads_rejected += 1
+        self.refuse(peer, request, Status.ETOOMANYREQUESTS)
+        return True
 
     def room(self, peer: Peer, times: int = 1) -> bool:
         """Whether one more read of a connection may be under way, with `times` the ordinary limits."""

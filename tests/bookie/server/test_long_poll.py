@@ -255,3 +255,17 @@ def test_a_connection_with_thousands_of_polls_of_a_ledger_ends_in_no_time(monkey
     client.lose()
     assert (scene.service.long_polls.waiting, scene.storage.kept[LEDGER].watchers) == (0, [])
     assert compared <= 1000, "of two whose hashes are the same"
+
+
+@pytest.mark.parametrize(("timeout_ms", "ledger"), [(0, LEDGER), (None, LEDGER), (1000, 99)])
+def test_polls_that_a_disk_is_asked_for_are_bounded(timeout_ms: int | None, ledger: int) -> None:
+    """Those that wait for nothing else, as if they were reads: without a bound one peer could ask for any number."""
+    scene, client = scene_with(2, reads_pending_max=20)
+    scene.storage.slow = True
+    client.send(b"".join(poll(txn, 5, timeout_ms, ledger=ledger) for txn in range(1, 201)))
+    assert len(scene.storage.reading) == scene.service.reads.waiting == 20
+    refused = client.replies()
+    assert len(refused) == 180
+    assert {getattr(reply, "status", None) for reply in refused} == {S.ETOOMANYREQUESTS}
+    scene.storage.answer_reads()
+    assert (len(client.replies()), scene.service.reads.waiting) == (20, 0)
