@@ -37,7 +37,7 @@ class ServiceCounters:
         self.batch_reads = 0
         self.read_entries = 0
         self.read_bytes = 0
-        self.reads_again = 0  # read, dropped because the peer took no answers, to be read again
+        self.reads_again = 0  # read, dropped because the peer took no answers or a turn had too many, to be read again
         self.reads_rejected = 0  # too many requests
         self.fences = 0
         self.lac_reads = 0

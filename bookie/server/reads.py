@@ -13,7 +13,7 @@ An answer leaves in the reactor's next turn, with others that come in this one; 
 connection waits for.
 
 Large answers take time to be put together: those beyond `TURN_BYTES_MAX` wait for the reactor's next turn, in one line,
-which recovery overtakes as well.
+which recovery overtakes as well, and what was found for them beyond `PUT_OFF_BYTES_MAX` is dropped and read again then.
 
 Safety: a disk that fails is EIO, never "no such entry"; nor is a bookie that has no descriptor left for a file.  A
 connection that does not take its answers is owed no more than `OWED_BYTES_MAX` and one answer, and one answer where all
@@ -58,6 +58,7 @@ ANSWERS_BYTES_AHEAD = 4 << 20  # read for one connection at once, except that `R
 OWED_BYTES_MAX = 8 << 20  # to one connection, and one answer; so what an ordinary reader asked for is not dropped
 LARGE_BYTES = 64 << 10  # an answer that takes time
 TURN_BYTES_MAX = 16 << 20  # of large answers in one turn of the reactor, and one more
+PUT_OFF_BYTES_MAX = 64 << 20  # found, and put off to other turns
 ENTRIES_UNLIMITED = (1 << 31) - 1  # means "count max <= 0" in a batch read
 
 
@@ -83,6 +84,7 @@ class Reads:
         self._clock = clock
         self._turn_bytes = 0  # of large answers, in this turn of the reactor
         self._put_off: deque[Deferred[None]] = deque()  # what it has no room for
+        self._put_off_bytes = 0  # found for these, and kept
         self.waiting = 0  # under way or in line, all connections
         self.owed_bytes = 0  # of answers that are not taken, all connections; the listener counts them
         self._tally = tally
@@ -180,11 +182,33 @@ class Reads:
         """Whether an answer with so many bytes has to wait for another turn: a small one never does."""
         return size > LARGE_BYTES and self.turn_is_full
 
-    def _later(self, request: ReadRequest, use: Callable[[], Deferred[None] | None]) -> Deferred[None]:
-        """Uses what was found when this turn, which has answered as much as one may, is over, and there is room."""
+    def _later(
+        self, peer: Peer, request: ReadRequest, size: int, use: Callable[[], Deferred[None] | None]
+    ) -> Deferred[None]:
+        """
+        Uses the bytes that were found when this turn, which has answered as much as one may, is over, and there is
+        room.  Where too many are kept for that already, they are read again then, within what a turn may have.
+        """
         turn: Deferred[None] = Deferred()
         (self._put_off.appendleft if request.priority else self._put_off.append)(turn)
-        return turn.addCallback(lambda _over: use())
+
+        def kept(_over: None) -> Deferred[None] | None:
+            self._put_off_bytes -= size
+            return use() if peer.alive else None
+
+        def again(_over: None) -> Deferred[None] | None:
+            if not peer.alive:
+                return None
+            found = self._start[type(request)](peer, request)
+            if found is not None:
+                self.count(size)
+            return found
+
+        if self._put_off_bytes < PUT_OFF_BYTES_MAX:
+            self._put_off_bytes += size
+            return turn.addCallback(kept)
+        self._tally.reads_again += 1
+        return turn.addCallback(again)
 
     def refuse(self, peer: Peer, request: ReadRequest, status: Status) -> None:
         self._tally.refusals += 1
@@ -227,7 +251,7 @@ class Reads:
             self.refuse(peer, request, found)
             return None
         if self._waits(len(found)):
-            return self._later(request, lambda: self._found(peer, request, found))
+            return self._later(peer, request, len(found), lambda: self._found(peer, request, found))
 
         def with_lac(lac: int | None) -> None:
             if self.answer(peer, request, ReadReply(Status.EOK, request.ledger, request.entry, found, lac)):
@@ -252,8 +276,8 @@ class Reads:
         if isinstance(found, Status):
             self.refuse(peer, request, found)
             return None
-        if self.turn_is_full and self._waits(sum(map(len, found))):
-            return self._later(request, lambda: self._found_batch(peer, request, found))
+        if self.turn_is_full and self._waits(size := sum(map(len, found))):
+            return self._later(peer, request, size, lambda: self._found_batch(peer, request, found))
         size = self.answer(
             peer, request, BatchReply(Status.EOK, request.ledger, request.first, request.request_id, found)
         )
@@ -270,7 +294,7 @@ class Reads:
         Each part that is there.  A ledger that may have lost entries, or can't be read, never says that there are none.
         """
         if isinstance(last, bytes) and self._waits(len(last)):
-            return self._later(request, lambda: self._found_lac(peer, request, last))
+            return self._later(peer, request, len(last), lambda: self._found_lac(peer, request, last))
         lac_body = self.storage.explicit_lac(request.ledger)
         if isinstance(last, bytes):
             reply = LacReply(Status.EOK, request.ledger, request.txn, lac_body, last)
@@ -289,6 +313,6 @@ class Reads:
             self.refuse(peer, request, found)
             return None
         if self._waits(len(found)):
-            return self._later(request, lambda: self._found_list(peer, request, found))
+            return self._later(peer, request, len(found), lambda: self._found_list(peer, request, found))
         self.answer(peer, request, ListReply(Status.EOK, request.ledger, request.txn, found))
         return None

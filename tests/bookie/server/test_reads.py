@@ -2,6 +2,7 @@
 
 import pytest
 
+from quire.bookie.server.reads import PUT_OFF_BYTES_MAX
 from quire.protocol import v3
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddAcks, BatchReply, ListEntries, ReadLac, ReadReply
@@ -171,6 +172,39 @@ def test_small_answers_and_recovery_wait_for_no_others(monkeypatch: pytest.Monke
     monkeypatch.setattr(scene.service.reads, "send", lambda peer, data: sent.append(peer) or send(peer, data))
     scene.clock.advance(0)
     assert sent == [client.connection for client in (recovering, *clients[4:])]
+
+
+def test_what_is_found_for_other_turns_is_kept_up_to_a_bound() -> None:
+    """
+    Beyond it what was found is dropped, and read again when there is room, so much at a time: a bookie holds no more
+    than that, however many readers ask at once.  Nothing is composed for who is gone.
+    """
+    scene = Scene()
+    scene.connect().send(adds(bytes(5 << 20)))
+    clients = [scene.connect() for _ in range(40)]
+    scene.storage.slow = True
+    for client in clients:
+        client.send(read(0))
+    clients.pop().lose()
+    scene.storage.answer_reads()  # the last one first
+    kept = PUT_OFF_BYTES_MAX // (5 << 20) + 1
+    assert scene.service.tally.reads_again == 40 - 4 - kept
+    scene.clock.advance(0)
+    assert sum(bool(client.wire.value()) for client in clients) == 3 + kept
+    assert len(scene.storage.reading) == 40 - 4 - kept
+    for _ in range(9):
+        scene.storage.answer_reads()
+        scene.clock.advance(0)
+    assert [len(client.replies()) for client in clients] == [1] * 39
+    assert scene.service.reads.waiting == 0
+    for client in clients:
+        client.send(read(0))
+    scene.storage.answer_reads()
+    for client in clients:
+        client.lose()
+    scene.clock.advance(0)
+    assert (scene.service.reads.waiting, scene.storage.reading) == (0, [])
+    assert scene.service.tally.read_entries == 40 + 4, "those of the first turn"
 
 
 def test_large_answers_about_a_ledger_leave_in_several() -> None:
