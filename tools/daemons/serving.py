@@ -53,15 +53,20 @@ class Serving(Lifetime):
         self._as_json = as_json
         self._settings = settings or Settings.beside(options)
         self._bookie: Bookie | None = None
+        self._reads_again = False  # once it serves
 
     def reload(self) -> None:
         if self._bookie is not None:
             self._bookie.reload()
+        else:  # it may have read them already
+            self._reads_again = True
 
     async def serve(self) -> None:
         bookie = self._bookie = await self._start()
         self.started = True
         settle_memory()
+        if self._reads_again:
+            bookie.reload()
         if not bookie.ended.called:
             announce(bookie, self._as_json)
         await bookie.ended

@@ -73,6 +73,7 @@ class Child:
         self._timer: Timer | None = None
         self._stopping: Deferred[None] | None = None
         self._line = ""
+        self._reads_again = False  # once it serves
 
     @property
     def pid(self) -> int | None:
@@ -86,7 +87,8 @@ class Child:
         self._process = self._reactor.spawnProcess(Pipes(self), command[0], command, env=environment())
 
     def reload(self) -> None:
-        """Has it read its files again, if it serves: before that it reads them anyway, and the signal would end it."""
+        """Has it read its files again, if it runs, once it serves: before that the signal might end it."""
+        self._reads_again = self._process is not None and self.ready is None
         if self._process is not None and self.ready is not None:
             with suppress(ProcessExitedAlready):
                 self._process.signalProcess("HUP")
@@ -116,6 +118,8 @@ class Child:
     def serves(self, line: str) -> None:
         """Its ready line."""
         self.ready = json.loads(line)
+        if self._reads_again:  # it may have read them before it was asked
+            self.reload()
         if not self.served.called:
             self.served.callback(None)
 

@@ -2,6 +2,8 @@
 
 from typing import Any, cast
 
+import pytest
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from quire.conf.bookie import BookieOptions
@@ -46,3 +48,31 @@ def test_a_stop_after_a_failed_start_has_nothing_to_do() -> None:
     serving.stop().addCallback(stopped.append)
     assert stopped == [None]
     assert serving.ending is reason
+
+
+class Started:
+    """A bookie that serves."""
+
+    def __init__(self) -> None:
+        self.ended: Deferred[None] = Deferred()
+        self.reloads = 0
+        self.ended.callback(None)
+
+    def reload(self) -> None:
+        self.reloads += 1
+
+
+def test_who_is_told_to_read_files_again_while_it_starts_does_so_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has read them by then, and may have a long journal still before it."""
+    for asked in (False, True):
+        start: Deferred[Started] = Deferred()
+        monkeypatch.setattr(Serving, "_start", lambda _serving, start=start: start)
+        monkeypatch.setattr("quire.tools.daemons.serving.settle_memory", lambda: None)
+        _reactor, serving = begun("memory://here")
+        if asked:
+            serving.reload()
+        bookie = Started()
+        start.callback(bookie)
+        assert bookie.reloads == asked
+        serving.reload()
+        assert bookie.reloads == asked + 1

@@ -103,7 +103,7 @@ def test_the_wait_doubles_until_it_has_served_for_a_while() -> None:
 
 
 def test_it_is_told_to_read_files_again_while_it_serves() -> None:
-    """Before its ready line the signal would end it, and one that has just ended needs none."""
+    """Before its ready line the signal might end it, so it comes then; one that has just ended needs none."""
     machine = Machine()
     child, _ends = child_of(machine)
     child.reload()
@@ -112,10 +112,16 @@ def test_it_is_told_to_read_files_again_while_it_serves() -> None:
     child.reload()
     assert transport.signals == []
     protocol.outReceived(READY)
-    child.reload()
     assert transport.signals == ["HUP"]
+    child.reload()
+    assert transport.signals == ["HUP", "HUP"]
     transport.reaped = True
     child.reload()
+    machine.end(1)
+    machine.advance(WAIT_S_MIN)
+    protocol, transport = machine.begun[-1]
+    protocol.outReceived(READY)
+    assert transport.signals == []
 
 
 def test_a_stop_waits_for_its_end_and_begins_nothing() -> None:
