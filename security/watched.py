@@ -56,8 +56,11 @@ class Watched:
         take()
 
     def refresh(self) -> bool:
-        """Reads the files again if they have changed and it is time to look; whether new ones are in use."""
-        if not self._every_s or self._seconds() - self._looked < self._every_s:
+        """
+        Reads the files again if they have changed and it is time to look; whether new ones are in use.  It is always
+        time while they can't be used: somebody may be writing them.
+        """
+        if not self._every_s or (self.broken is None and self._seconds() - self._looked < self._every_s):
             return False
         return self._look() != self._signature and self.reload()
 

@@ -50,6 +50,26 @@ def test_it_is_looked_at_when_it_is_time(tmp_path: Path) -> None:
     assert world.taken == 2
 
 
+def test_one_that_was_half_written_is_used_as_soon_as_it_is_whole(tmp_path: Path) -> None:
+    """It is looked at in between, and read when it has changed again; then by time as before, or never if never."""
+    world = World(tmp_path, 60)
+    world.path.write_text("TWO")
+    world.clock.advance(60)
+    assert not world.file.refresh()
+    assert not world.file.refresh()
+    assert (world.used, world.taken) == ("one", 2)
+    world.path.write_text("two words")
+    assert world.file.refresh()
+    assert (world.used, world.file.broken) == ("two words", None)
+    world.path.write_text("three")
+    assert not world.file.refresh()
+    never = World(tmp_path, 0)
+    never.path.write_text("FOUR")
+    assert not never.file.reload()
+    never.path.write_text("five words")
+    assert not never.file.refresh()
+
+
 def test_a_new_mode_is_a_change(tmp_path: Path) -> None:
     """A file that everybody may write is refused until `chmod`, which changes nothing else of it."""
     world = World(tmp_path, 1)
