@@ -54,6 +54,7 @@ class Owed:
     ) -> None:
         self._clock = clock
         self._bytes_max = options.answers_bytes_max
+        self._look_bytes = options.answers_bytes_max // LOOK_PART
         self._reads = reads  # which begin nothing for who is choked while too much is owed
         self._complaints = complaints
         self._connections = connections
@@ -70,7 +71,7 @@ class Owed:
         self._given += size
         if debtor.choked:  # perhaps by this one
             self.owes(debtor, size)
-        if self._given > self._bytes_max // LOOK_PART and self._look_soon is None:
+        if self._given > self._look_bytes and self._look_soon is None:
             self._look_soon = self._clock.callLater(0, self._look)
 
     def owes(self, debtor: Debtor, size: int) -> None:
@@ -106,7 +107,7 @@ class Owed:
         crowded = {source for source, size in of_address.items() if 2 * size > left}
         reason = f"more than {most} bytes of answers are not taken (answersSizeMB), its own for the longest time"
         for each in sorted(self._debtors, key=lambda each: each.source not in crowded):
-            if left <= most - most // LOOK_PART:
+            if left <= most - self._look_bytes:
                 return
             left -= kept[each]
             said = f"{reason} of its address, which has most of them" if each.source in crowded else reason
