@@ -45,6 +45,7 @@ WRITE_LAC = 6  # operation numbers, which StatusReply carries
 FORCE = 10
 RUN_ENTRIES_MAX = 500  # reads in one emulated batch read
 RUN_ENTRIES_FIRST = 8  # of them before the size of these is known
+RUN_GROWTH = 8  # times as many as came are asked for next, for these may be larger
 ASSUMED_ENTRY_BYTES = 8192  # until a connection has seen an entry
 ADD_ENVELOPE_BYTES = 128  # more than an add's frame has around the entry body
 
@@ -149,7 +150,7 @@ class ReadRun(PendingRequest[BatchAnswer]):
             return
         if asked <= RUN_ENTRIES_FIRST or self._size * 2 < self._bytes_max:
             room = max(0, self._bytes_max - self._size)
-            self.left = min(self._count - asked, room * asked // self._size)
+            self.left = min(self._count - asked, room * asked // self._size, RUN_GROWTH * asked)
             self._bodies += [None] * self.left
             self._ask(asked, asked + self.left)
 

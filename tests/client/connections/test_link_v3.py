@@ -5,7 +5,7 @@ that fit no frame.
 
 import pytest
 
-from quire.client.connections.link_v3 import RUN_ENTRIES_FIRST, RUN_ENTRIES_MAX, LinkV3
+from quire.client.connections.link_v3 import RUN_ENTRIES_FIRST, RUN_ENTRIES_MAX, RUN_GROWTH, LinkV3
 from quire.protocol import availability, v3
 from quire.protocol.digest import entry_id
 from quire.protocol.errors import Status
@@ -226,6 +226,21 @@ def test_a_batch_read_over_v3_with_few_large_entries_brings_all_that_fit(large):
             peer.answer(request, ReadReply(Status.EOK, 1, request.entry, found, txn=request.txn))
             requests += peer.requests()
         assert [entry_id(each) for each in result(read).bodies] == list(range(first, first + 256))
+
+
+def test_a_batch_read_over_v3_with_small_entries_first_does_not_ask_for_all_others_at_once():
+    """They may be large, and a client would take hundreds of megabytes to throw them away."""
+    net = Net()
+    pool = make_pool(net, protocol="v3")
+    read = pool.batch_read(BOOKIE, 1, 0, 0, 1 << 20)
+    peer = net.accept()
+    requests = peer.requests()
+    for request in requests:  # it grows
+        found = body(1, request.entry, bytes(10 if request.entry < RUN_ENTRIES_FIRST else 500_000))
+        peer.answer(request, ReadReply(Status.EOK, 1, request.entry, found, txn=request.txn))
+        requests += peer.requests()
+    assert len(requests) == RUN_ENTRIES_FIRST * (1 + RUN_GROWTH)
+    assert [entry_id(each) for each in result(read).bodies] == list(range(RUN_ENTRIES_FIRST + 2))
 
 
 def test_a_batch_read_over_v3_that_begins_with_a_failure_asks_for_no_more():
