@@ -128,8 +128,8 @@ class Logs(Handle):
     async def snapshots(self, name: str) -> list[Snapshot]:
         return await wait(self._thread, lambda: self._logs.snapshots(name))
 
-    def segments(self, name: str) -> AsyncIterator[Segment]:
-        return self._each(lambda: self._logs.segments(name))
+    def segments(self, name: str, index: int = 0) -> AsyncIterator[Segment]:
+        return self._each(lambda: self._logs.segments(name, index))
 
     def txns(self, name: str) -> AsyncIterator[Txn]:
         return self._each(lambda: self._logs.txns(name))

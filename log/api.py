@@ -225,9 +225,9 @@ class Logs(KnownLogs):
         async for info in self._cursors.infos(await self._kept(name)):
             yield info
 
-    async def segments(self, name: str) -> AsyncGenerator[Segment, None]:
-        """In order, from the first that the log still has.  `NoSuchLog`, `LogDamaged`."""
-        async for some in segments_of(await self._open(name)):
+    async def segments(self, name: str, index: int = 0) -> AsyncGenerator[Segment, None]:
+        """In order, from the first that the log still has and that ends behind an index.  `NoSuchLog`, `LogDamaged`."""
+        async for some in segments_of(await self._open(name), index):
             for segment in some:
                 yield segment
 

@@ -103,9 +103,9 @@ class Logs(Handle):
         """That are kept of replicas of the log, the oldest first.  `NoSuchLog`."""
         return self._thread.wait(lambda: self._logs.snapshots(name))
 
-    def segments(self, name: str) -> Iterator[Segment]:
-        """Of the log, from the first that it has.  `NoSuchLog`."""
-        return self._each(lambda: self._logs.segments(name))
+    def segments(self, name: str, index: int = 0) -> Iterator[Segment]:
+        """Of the log, from the first that it has and that ends behind an index.  `NoSuchLog`."""
+        return self._each(lambda: self._logs.segments(name, index))
 
     def txns(self, name: str) -> Iterator[Txn]:
         """What is known of each publisher.  `NoSuchLog`."""

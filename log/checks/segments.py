@@ -7,8 +7,8 @@ Does not know: ledgers.
 
 from collections.abc import AsyncGenerator
 
-from quire.log.core.manifest import above
-from quire.log.core.values import Segment
+from quire.log.core.manifest import to_index
+from quire.log.core.values import Line, Segment
 from quire.log.store.editing import LogRecords
 from quire.metadata.records import NoRecord
 from quire.protocol.log_errors import LogDamaged
@@ -16,15 +16,23 @@ from quire.protocol.log_errors import LogDamaged
 # SPDX-License-Identifier: Apache-2.0
 
 
-async def segments_of(log: LogRecords) -> AsyncGenerator[list[Segment], None]:
-    """In lists, from the first that the log still has.  `NoSuchLog`; `LogDamaged` when a chunk is missing."""
+async def segments_of(log: LogRecords, index: int = 0) -> AsyncGenerator[list[Segment], None]:
+    """
+    In lists, from the first that the log still has and that ends behind an index.  `NoSuchLog`; `LogDamaged` when a
+    chunk is missing.
+    """
     found = await log.read()
     number = -1  # of the last that was given out
+    behind = to_index(index)
+
+    def wanted(part: Segment | Line) -> bool:
+        return part.last > number and behind(part)
+
     while True:
         number = max(number, found.value.begin.n - 1)
-        part = found.value.first(above(number))
+        part = found.value.first(wanted)
         if part is None or isinstance(part, Segment):
-            rest = [segment for segment in found.value.segments if segment.n > number]
+            rest = [segment for segment in found.value.segments if wanted(segment)]
             if rest:
                 yield rest
             return
@@ -37,5 +45,5 @@ async def segments_of(log: LogRecords) -> AsyncGenerator[list[Segment], None]:
                 raise LogDamaged(f"the chunk {part.c} that the log {found.value.name!r} names is gone") from None
             found = newer
             continue
-        yield [segment for segment in chunk.segments if segment.n > number]
+        yield [segment for segment in chunk.segments if wanted(segment)]
         number = part.last

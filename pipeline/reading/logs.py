@@ -11,15 +11,15 @@ are lost.
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
 from quire.conf.pipeline import LogReading
-from quire.log.api import LogBatch, Logs
+from quire.log.api import LogBatch, Logs, Start
 from quire.pipeline import columns
 from quire.pipeline.clients import Cluster
-from quire.pipeline.core.offsets import within_bytes
+from quire.pipeline.core.offsets import position_of, within_bytes
 from quire.pipeline.core.ranges import Extent, Range, grouped
 from quire.protocol.log_errors import LogDamaged, LogTrimmed, NoSuchLog
 
@@ -46,7 +46,7 @@ NOWHERE = -1  # in the place of a segment's number
 NEWS_S = 10.0  # a task may learn that late of records that the plan knew to be readable
 
 
-def place(text: str, option: str) -> int | datetime | Literal["begin", "end"]:
+def place(text: str, option: str) -> Start:
     """An index, a time, `begin` or `end`; `ValueError` names the option."""
     if text in ("begin", "end"):
         return "begin" if text == "begin" else "end"
@@ -60,34 +60,44 @@ def place(text: str, option: str) -> int | datetime | Literal["begin", "end"]:
         ) from None
 
 
-async def named(logs: Logs, name: str, id_: str | None) -> tuple[str, int]:
-    """The id of the log that has the name now, and its first index.  `NoSuchLog` when it is another one than `id_`."""
-    found = await logs.info(name)
-    if id_ not in (None, found.id):
-        raise NoSuchLog(
-            f"the log {name!r} is another one than that of the checkpoint, which was renamed or deleted: give the "
-            "log's new name, or begin with a new checkpoint"
-        )
-    return found.id, found.begin
+class Located(NamedTuple):
+    """An index, in the log of which id, and the first index which that has."""
+
+    index: int  # type: ignore[assignment]  # tuple has a method of that name, which nobody needs here
+    log: str
+    begin: int
 
 
-async def index_of(logs: Logs, name: str, where: int | datetime | Literal["begin", "end"]) -> int:
-    """The index that is meant.  `NoSuchLog`; `ValueError` for a time without a zone."""
+async def located(logs: Logs, name: str, where: Start, id_: str | None = None) -> Located:
+    """
+    The place that is meant, in the log that has the name now.  `NoSuchLog`, also when that is another one than `id_`;
+    `ValueError` for a time without a zone.
+    """
     reader = await logs.read(name, where)
     try:
-        return reader.index
+        if id_ not in (None, reader.log):
+            raise NoSuchLog(
+                f"the log {name!r} is another one than that of the checkpoint, which was renamed or deleted: give the "
+                "log's new name, or begin with a new checkpoint"
+            )
+        return Located(reader.index, reader.log, reader.begin)
     finally:
         await reader.close()
 
 
-async def marks(logs: Logs, name: str, end: int) -> list[tuple[int, int]]:
-    """(index, byte position) at borders of segments and at the end of what can be read, up to `end` at least."""
+async def marks(logs: Logs, name: str, first: int, end: int, bytes_max: int = BYTE_MAX) -> list[tuple[int, int]]:
+    """
+    (index, byte position) at borders of segments and at the end of what can be read, around `first` and on, up to `end`
+    at least, or until more than `bytes_max` follow.
+    """
     found: list[tuple[int, int]] = []
-    async for segment in logs.segments(name):
-        if not found:
-            found.append((segment.first, segment.at))
-        if not segment.is_open:
-            found.append((segment.end, segment.end_at))
+    async with aclosing(logs.segments(name, first)) as segments:
+        async for segment in segments:
+            found = found or [(segment.first, segment.at)]
+            if not segment.is_open:
+                found.append((segment.end, segment.end_at))
+            if segment.end >= end or segment.end_at - position_of(first, found) > bytes_max:
+                return found
     found = found or [(0, 0)]
     if found[-1][0] < end and (here := await logs.find(name, BYTE_MAX)).index > found[-1][0]:  # an open segment
         found.append(here)
@@ -100,7 +110,7 @@ async def marks(logs: Logs, name: str, end: int) -> list[tuple[int, int]]:
 
 async def limited(logs: Logs, name: str, first: int, end: int, bytes_max: int) -> int:
     """The index up to which about so many bytes follow `first`."""
-    return within_bytes(first, end, await marks(logs, name, end), bytes_max)
+    return within_bytes(first, end, await marks(logs, name, first, end, bytes_max), bytes_max)
 
 
 def divided(extents: Iterable[Extent], options: LogReading) -> list[list[Range]]:
@@ -124,15 +134,18 @@ async def planned(logs: Logs, options: LogReading, first: int, end: int) -> list
         error.begin = begin
         raise error
     following = first = max(first, begin)
-    async for segment in logs.segments(options.log):
-        last = end - 1 if segment.is_open else segment.end - 1
-        if last < segment.first:
-            continue
-        size = segment.bytes if segment.bytes is not None else last - segment.first + 1
-        part = Extent(segment.n, segment.first, last, size).narrowed(first, end - 1)
-        if part is not None:
-            found += [*unknown(following, part.first), part]
+    async with aclosing(logs.segments(options.log, first)) as segments:
+        async for segment in segments:
+            if segment.first >= end:
+                break
+            last = (end if segment.is_open else segment.end) - 1
+            size = segment.bytes if segment.bytes is not None else last + 1 - segment.first
+            part = Extent(segment.n, segment.first, last, size).narrowed(first, end - 1)
+            if part is None:
+                continue
+            found += unknown(following, part.first)
             following = part.last + 1
+            found.append(part)
     return found + unknown(following, end)
 
 

@@ -93,13 +93,9 @@ class Planning:
     def __init__(self, options: LogReading) -> None:
         self.options = options
 
-    def log(self, id_: str | None = None) -> tuple[str, int]:
-        ours = cluster(self.options.metadata)
-        return ours.wait(lambda: reading.named(ours.logs, self.options.log, id_))
-
-    def index(self, text: str, option: str) -> int:
+    def at(self, text: str, option: str = "", id_: str | None = None) -> reading.Located:
         ours, where = cluster(self.options.metadata), reading.place(text, option)
-        return ours.wait(lambda: reading.index_of(ours.logs, self.options.log, where))
+        return ours.wait(lambda: reading.located(ours.logs, self.options.log, where, id_))
 
     def tasks(self, log: str, first: int, end: int) -> list[LogTask]:
         ours, options = cluster(self.options.metadata), self.options
@@ -125,11 +121,11 @@ class LogReader(DataSourceReader):
         self._bounds = all_of(COLUMNS)
 
     def partitions(self) -> list[LogTask]:
-        (log, _begin), options = self._planning.log(), self._planning.options
-        low, high = self._bounds["index"].span
-        first = max(self._planning.index(options.start, "start"), low)
-        end = min(self._planning.index(options.end, "end"), self._planning.index("end", "end"), high + 1)
-        return (self._planning.tasks(log, first, end) if first < end else []) or [LogTask(log, [])]
+        planning, (low, high) = self._planning, self._bounds["index"].span
+        start = planning.at(planning.options.start, "start")
+        ends = [planning.at(text, "end").index for text in {planning.options.end, "end"}]
+        first, end = max(start.index, low), min(*ends, high + 1)
+        return (planning.tasks(start.log, first, end) if first < end else []) or [LogTask(start.log, [])]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self._planning.read(partition, self._names)
@@ -143,20 +139,21 @@ class PushedLogReader(LogReader):
         return filters
 
 
+def offset(at: reading.Located) -> dict[str, Any]:
+    """Of a stream: the next index, and of which log, by its id (not in offsets of older versions)."""
+    return {"index": at.index, "log": at.log}
+
+
 class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream: its offset is the next index, and of which log, by its id (not in offsets of older versions)."""
+    """A stream."""
 
     def __init__(self, options: LogReading, names: Sequence[str]) -> None:
         self._planning = Planning(options)
         self._names = names
         self._frozen: int | None = None
 
-    def _end(self) -> int:
-        return self._planning.index("end", "end")
-
     def initialOffset(self) -> dict[str, Any]:
-        log, _begin = self._planning.log()
-        return {"index": self._planning.index(self._planning.options.start, "start"), "log": log}
+        return offset(self._planning.at(self._planning.options.start, "start"))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         options = self._planning.options
@@ -167,26 +164,26 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._frozen = self._end()
+        self._frozen = self._planning.at("end").index
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        (log, begin), options = self._planning.log(start.get("log")), self._planning.options
-        first = start["index"] if options.fail_on_data_loss else max(start["index"], begin)
-        end = max(self._end() if self._frozen is None else self._frozen, first)
+        now, options, first = self._planning.at("end", id_=start.get("log")), self._planning.options, start["index"]
+        if not options.fail_on_data_loss:
+            first = max(first, now.begin)
+        end = max(now.index if self._frozen is None else self._frozen, first)
         bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         if isinstance(limit, ReadMaxRows):  # Spark has no limit of both, so the other one is not in it
             end = min(end, first + limit.max_rows)
             bytes_max = options.max_bytes_per_trigger
         if bytes_max is not None and end > first:
             end = self._planning.limited(first, end, bytes_max)
-        return {"index": end, "log": log}
+        return offset(now._replace(index=end))
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        log, _begin = self._planning.log()
-        return {"index": self._end(), "log": log}
+        return offset(self._planning.at("end"))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[LogTask]:
-        log, _begin = self._planning.log(end.get("log"))
+        log = self._planning.at("begin", id_=end.get("log")).log
         return self._planning.tasks(log, start["index"], end["index"]) if start["index"] < end["index"] else []
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -18,7 +18,7 @@ async def numbers(lists):
 
 
 def test_all_of_them():
-    """Over chunks and the manifest, each once, in order."""
+    """Over chunks and the manifest, each once, in order; also from the one that holds an index on."""
 
     async def story():
         world = World()
@@ -28,6 +28,11 @@ def test_all_of_them():
         await published(handle, range(4000, 4400))
         assert len((await handle.read()).value.chunks) == 3
         assert await numbers(segments_of(world.handle())) == list(range(2900))
+        every = [segment async for some in segments_of(world.handle()) for segment in some]
+        for number in (0, 1, 999, 1000, 2850):
+            for index in (every[number].first, every[number].end - 1):
+                assert await numbers(segments_of(world.handle(), index)) == list(range(number, 2900))
+        assert await numbers(segments_of(world.handle(), every[-1].end)) == []
 
     run(story)
 

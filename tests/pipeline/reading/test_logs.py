@@ -9,7 +9,15 @@ from quire.conf.pipeline import LogReading
 from quire.log.api import Segment
 from quire.pipeline.clients import Cluster
 from quire.pipeline.core.ranges import Range, grouped
-from quire.pipeline.reading.logs import SCHEMA, batches, index_of, limited, marks, place, planned
+from quire.pipeline.reading.logs import (
+    SCHEMA,
+    batches,
+    limited,
+    located,
+    marks,
+    place,
+    planned,
+)
 from quire.protocol.log_errors import LogDamaged, LogTrimmed
 from tests.client.fakes.cluster import FakeCluster
 from tests.pipeline.reading.virtual import only_first_learns, process
@@ -28,6 +36,19 @@ def reading(ours: Cluster, name: str, **options: Any) -> LogReading:
 def rows(ours: Cluster, ranges: list[Range], options: LogReading, names: list[str]) -> list[dict[str, Any]]:
     id_ = ours.wait(lambda: ours.logs.info(options.log)).id
     return [row for batch in batches(ours, id_, ranges, names, options) for row in batch.to_pylist()]
+
+
+def still_written(appends: int) -> Cluster:
+    """Its log `a` has an open segment, with ten records of 1,000 bytes of each append."""
+    fake = FakeCluster()
+    fake.spin(5)
+    ours = process(fake)
+    fake.succeed(ours.logs.create("a"))
+    owner = fake.succeed(ours.logs.own("a"))
+    for _each in range(appends):
+        fake.succeed(owner.append_many([b"x" * 1000] * 10))
+    fake.spin(5)
+    return ours
 
 
 def test_every_column(ours: Cluster) -> None:
@@ -59,7 +80,8 @@ def test_places(ours: Cluster) -> None:
     """An index, the begin, the end, a time."""
     name = log(ours, VALUES)
     for text, index in (("begin", 0), ("end", 42), ("7", 7), ("2000-01-01T00:00:00+00:00", 0)):
-        assert ours.wait(lambda text=text: index_of(ours.logs, name, place(text, "start"))) == index  # type: ignore[misc]
+        found = ours.wait(lambda text=text: located(ours.logs, name, place(text, "start")))  # type: ignore[misc]
+        assert found == (index, ours.wait(lambda: ours.logs.info(name)).id, 0)
     with pytest.raises(ValueError, match=r"option 'start': 'soon' is no index"):
         place("soon", "start")
 
@@ -68,23 +90,37 @@ def test_marks_lie_around_every_index(ours: Cluster) -> None:
     """Also around one that is past the closed segments."""
     name = log(ours, VALUES)
     size = sum(map(len, VALUES))
-    found = ours.wait(lambda: marks(ours.logs, name, 42))
+    found = ours.wait(lambda: marks(ours.logs, name, 0, 42))
     assert (found[0], found[-1]) == ((0, 0), (42, size))
-    assert ours.wait(lambda: marks(ours.logs, name, 50))[-1][0] == 50
+    assert ours.wait(lambda: marks(ours.logs, name, 0, 50))[-1][0] == 50
 
 
 def test_bytes_of_an_open_segment() -> None:
     """Are those that it has, also of a log's first one: its records counted as a byte each."""
-    fake = FakeCluster()
-    fake.spin(5)
-    ours = process(fake)
-    fake.succeed(ours.logs.create("a"))
-    owner = fake.succeed(ours.logs.own("a"))
-    for _each in range(10):
-        fake.succeed(owner.append_many([b"x" * 1000] * 10))
-    fake.spin(5)
-    assert ours.wait(lambda: marks(ours.logs, "a", 90)) == [(0, 0), (100, 100_000)]
+    ours = still_written(10)
+    assert ours.wait(lambda: marks(ours.logs, "a", 0, 90)) == [(0, 0), (100, 100_000)]
     assert ours.wait(lambda: limited(ours.logs, "a", 20, 90, 5_000)) == 25
+
+
+def test_segments_that_are_looked_at(ours: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Are those of the batch and the one behind: a log may have a hundred thousand others."""
+    name = log(ours, [b"x" * 10] * 100)
+    segments, looked = ours.logs.segments, list[int]()
+
+    async def noted(name: str, index: int = 0) -> AsyncGenerator[Segment, None]:
+        async for segment in segments(name, index):
+            looked.append(segment.n)
+            yield segment
+
+    monkeypatch.setattr(ours.logs, "segments", noted)
+    extents = ours.wait(lambda: planned(ours.logs, reading(ours, name), 35, 52))
+    assert [(each.first, each.last) for each in extents] == [(35, 39), (40, 49), (50, 51)]
+    assert looked == [3, 4, 5, 6]
+    looked.clear()
+    assert [ours.wait(lambda most=most: limited(ours.logs, name, 35, 90, most)) for most in (1, 50, 120, 9999)] == [
+        *(36, 40, 47, 90)  # type: ignore[misc]  # binds this turn's
+    ]
+    assert looked == [*(3,), *(3, 4), *(3, 4), *range(3, 9)]
 
 
 def test_trimmed_records(ours: Cluster) -> None:
@@ -114,9 +150,9 @@ def test_a_plan_leaves_out_no_record(fails: str, monkeypatch: pytest.MonkeyPatch
     fake.succeed(owner.close())
     segments = ours.logs.segments
 
-    async def trimmed(name: str) -> AsyncGenerator[Segment, None]:
+    async def trimmed(name: str, index: int) -> AsyncGenerator[Segment, None]:
         await ours.logs.trim(name, 20)
-        async for segment in segments(name):
+        async for segment in segments(name, index):
             yield segment
 
     monkeypatch.setattr(ours.logs, "segments", trimmed)
@@ -155,7 +191,7 @@ def test_records_that_a_task_does_not_see_yet(fails: str, its_end: str) -> None:
     fake.spin(0.1)
     options = reading(driver, "a", failOnDataLoss=fails)
     fake.slow = {other: 0.05}
-    end = driver.wait(lambda: index_of(driver.logs, "a", "end"))
+    end = driver.wait(lambda: located(driver.logs, "a", "end")).index
     assert end == 2
     extents = driver.wait(lambda: planned(driver.logs, options, 0, end))
     fake.slow = {knows: 0.05}
