@@ -3,9 +3,9 @@ Named logs: what a plan finds out about them, and their records as Arrow batches
 
 Knows: segments, ends, records.  Does not know: Spark, how records are divided among tasks (`core.ranges`).
 
-Safety: only what the log's readers give is given, so published batches are there whole or not at all.  A plan leaves
-out no record, and those that were planned are passed over only where the log's reader says that they were trimmed or
-are lost.
+Safety: only what the log's readers give is given, so published batches are there whole or not at all.  Records are
+passed over only where the log, or its reader in a task, says that they were trimmed or are lost: a plan leaves out no
+other.
 """
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ from quire.pipeline import columns
 from quire.pipeline.clients import Cluster
 from quire.pipeline.core.offsets import position_of, within_bytes
 from quire.pipeline.core.ranges import Extent, Range, grouped
-from quire.protocol.log_errors import LogDamaged, LogTrimmed, NoSuchLog
+from quire.protocol.log_errors import LogDamaged, LogTrimmed, NoSuchLog, SegmentLost
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -85,6 +85,16 @@ async def located(logs: Logs, name: str, where: Start, id_: str | None = None) -
         await reader.close()
 
 
+async def behind_lost(logs: Logs, name: str, index: int) -> int:
+    """That index, or where the lost segments end that it lies in."""
+    async with aclosing(logs.segments(name, index)) as segments:
+        async for segment in segments:
+            if not segment.lost:
+                break
+            index = segment.end
+    return index
+
+
 async def marks(logs: Logs, name: str, first: int, end: int, bytes_max: int = BYTE_MAX) -> list[tuple[int, int]]:
     """
     (index, byte position) at borders of segments and at the end of what can be read, around `first` and on, up to `end`
@@ -122,7 +132,7 @@ async def planned(logs: Logs, options: LogReading, first: int, end: int) -> list
     """
     The records from `first` to before `end`, by segments, all of them: those of no segment, for they are trimmed just
     now or this store's server is behind, are for a task to find out about.  An extent's ledger is its segment's number.
-    `LogTrimmed` for those that are gone, unless that is passed over.
+    `LogTrimmed` and `SegmentLost` for those that are gone, unless that is passed over.
     """
     found: list[Extent] = []
     begin = (await logs.info(options.log)).begin
@@ -145,7 +155,13 @@ async def planned(logs: Logs, options: LogReading, first: int, end: int) -> list
                 continue
             found += unknown(following, part.first)
             following = part.last + 1
-            found.append(part)
+            if not segment.lost:
+                found.append(part)
+            elif options.fail_on_data_loss:
+                raise SegmentLost(
+                    f"the log {options.log!r}: segment {segment.n} is lost, and with it the records {part.first} to "
+                    f"{part.last}; failOnDataLoss=false passes over them"
+                )
     return found + unknown(following, end)
 
 

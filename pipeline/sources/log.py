@@ -97,6 +97,10 @@ class Planning:
         ours, where = cluster(self.options.metadata), reading.place(text, option)
         return ours.wait(lambda: reading.located(ours.logs, self.options.log, where, id_))
 
+    def behind_lost(self, index: int) -> int:
+        ours = cluster(self.options.metadata)
+        return ours.wait(lambda: reading.behind_lost(ours.logs, self.options.log, index))
+
     def tasks(self, log: str, first: int, end: int) -> list[LogTask]:
         ours, options = cluster(self.options.metadata), self.options
         extents = ours.wait(lambda: reading.planned(ours.logs, options, first, end))
@@ -169,7 +173,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         now, options, first = self._planning.at("end", id_=start.get("log")), self._planning.options, start["index"]
         if not options.fail_on_data_loss:
-            first = max(first, now.begin)
+            first = self._planning.behind_lost(max(first, now.begin))
         end = max(now.index if self._frozen is None else self._frozen, first)
         bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         if isinstance(limit, ReadMaxRows):  # Spark has no limit of both, so the other one is not in it

@@ -12,13 +12,15 @@ from quire.pipeline.core.ranges import Range, grouped
 from quire.pipeline.reading.logs import (
     SCHEMA,
     batches,
+    behind_lost,
+    divided,
     limited,
     located,
     marks,
     place,
     planned,
 )
-from quire.protocol.log_errors import LogDamaged, LogTrimmed
+from quire.protocol.log_errors import LogDamaged, LogTrimmed, SegmentLost
 from tests.client.fakes.cluster import FakeCluster
 from tests.pipeline.reading.virtual import only_first_learns, process
 from tests.pipeline.written import log
@@ -121,6 +123,23 @@ def test_segments_that_are_looked_at(ours: Cluster, monkeypatch: pytest.MonkeyPa
         *(36, 40, 47, 90)  # type: ignore[misc]  # binds this turn's
     ]
     assert looked == [*(3,), *(3, 4), *(3, 4), *range(3, 9)]
+
+
+def test_lost_segments(ours: Cluster) -> None:
+    """Fail the plan, or are not in it: one may name four billion records, and each limit gave a batch without any."""
+    name = log(ours, VALUES)
+    third = list(ours.each(lambda: ours.logs.segments(name)))[2]
+    ours.wait(lambda: ours.client.delete_ledger(third.ledger))
+    ours.wait(lambda: ours.logs.give_up(name, third.n))
+    with pytest.raises(SegmentLost, match=r"lost, and with it the records 20 to 24; failOnDataLoss=false passes over"):
+        ours.wait(lambda: planned(ours.logs, reading(ours, name), 5, 25))
+    options = reading(ours, name, failOnDataLoss="false")
+    extents = ours.wait(lambda: planned(ours.logs, options, 5, 42))
+    assert [(each.first, each.last) for each in extents] == [(5, 9), (10, 19), (30, 39), (40, 41)]
+    given = [row["value"] for group in divided(extents, options) for row in rows(ours, group, options, ["value"])]
+    assert given == VALUES[5:20] + VALUES[30:]
+    for index, behind in ((19, 19), (20, 30), (29, 30), (30, 30), (42, 42)):
+        assert ours.wait(lambda index=index: behind_lost(ours.logs, name, index)) == behind  # type: ignore[misc]
 
 
 def test_trimmed_records(ours: Cluster) -> None:

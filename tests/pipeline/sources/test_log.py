@@ -118,6 +118,18 @@ def test_limits_count_what_is_there(ours: Cluster) -> None:
         assert rows(stream, stream.partitions({"index": 3}, end)) == VALUES[20:25]
 
 
+def test_limits_count_no_lost_records(ours: Cluster) -> None:
+    """A stream that may pass over them had as many batches without rows as they filled."""
+    name = log(ours, VALUES)
+    lost = list(ours.each(lambda: ours.logs.segments(name)))[1]
+    ours.wait(lambda: ours.client.delete_ledger(lost.ledger))
+    ours.wait(lambda: ours.logs.give_up(name, lost.n))
+    for limit in ({"maxRecordsPerTrigger": 5}, {"maxBytesPerTrigger": 40}):
+        stream = source(ours, name, failOnDataLoss="false", **limit).streamReader(SOME)
+        end = stream.latestOffset({"index": 13}, stream.getDefaultReadLimit())
+        assert rows(stream, stream.partitions({"index": 13}, end)) == VALUES[20:25]
+
+
 def test_a_stream_of_another_log(ours: Cluster) -> None:
     """Which has the name by now: its first records were passed over.  A renamed log goes on under its new name."""
     name, new = log(ours, VALUES), next(NAMES)
