@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import pyarrow as pa
 
 from quire.conf.pipeline import LogReading
-from quire.log.api import LogBatch, Logs, Start
+from quire.log.api import LogBatch, Logs, Segment, Start
 from quire.pipeline import columns
 from quire.pipeline.clients import Cluster
 from quire.pipeline.core.offsets import position_of, within_bytes
@@ -43,6 +43,7 @@ TYPES = {
 }
 BYTE_MAX = (1 << 63) - 1
 NOWHERE = -1  # in the place of a segment's number
+FEW = 1000  # records of a segment that is still written: one task reads so many, whatever their size
 NEWS_S = 10.0  # a task may learn that late of records that the plan knew to be readable
 
 
@@ -149,7 +150,7 @@ async def planned(logs: Logs, options: LogReading, first: int, end: int) -> list
             if segment.first >= end:
                 break
             last = (end if segment.is_open else segment.end) - 1
-            size = segment.bytes if segment.bytes is not None else last + 1 - segment.first
+            size = await bytes_of(logs, options.log, segment, last)
             part = Extent(segment.n, segment.first, last, size).narrowed(first, end - 1)
             if part is None:
                 continue
@@ -163,6 +164,15 @@ async def planned(logs: Logs, options: LogReading, first: int, end: int) -> list
                     f"{part.last}; failOnDataLoss=false passes over them"
                 )
     return found + unknown(following, end)
+
+
+async def bytes_of(logs: Logs, name: str, segment: Segment, last: int) -> int:
+    """Of a segment, about, or of its records up to `last` while it is written."""
+    count = last + 1 - segment.first
+    if segment.bytes is not None or count <= FEW:
+        return segment.bytes or count
+    here = await logs.find(name, BYTE_MAX)
+    return (here.position - segment.at) * count // max(1, here.index - segment.first)
 
 
 def unknown(first: int, end: int) -> list[Extent]:

@@ -10,6 +10,7 @@ from quire.log.api import Segment
 from quire.pipeline.clients import Cluster
 from quire.pipeline.core.ranges import Range, grouped
 from quire.pipeline.reading.logs import (
+    FEW,
     SCHEMA,
     batches,
     behind_lost,
@@ -102,6 +103,16 @@ def test_bytes_of_an_open_segment() -> None:
     ours = still_written(10)
     assert ours.wait(lambda: marks(ours.logs, "a", 0, 90)) == [(0, 0), (100, 100_000)]
     assert ours.wait(lambda: limited(ours.logs, "a", 20, 90, 5_000)) == 25
+
+
+def test_an_open_segment_is_divided() -> None:
+    """By its bytes, as a closed one is: however large it was, one task read it."""
+    ours = still_written(1 + FEW // 10)
+    options = reading(ours, "a", splitBytes=300_000)
+    extents = ours.wait(lambda: planned(ours.logs, options, 5, FEW + 8))
+    groups = divided(extents, options)
+    assert [len(group) for group in groups] == [1, 1, 1, 1]
+    assert [row["index"] for group in groups for row in rows(ours, group, options, ["index"])] == [*range(5, FEW + 8)]
 
 
 def test_segments_that_are_looked_at(ours: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
