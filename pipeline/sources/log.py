@@ -216,7 +216,7 @@ class LogWriter(DataSourceArrowWriter):
     """A batch query: a txn of one batch.  Spark gives this very object to tasks and commit."""
 
     def __init__(self, options: LogWriting) -> None:
-        self._options = options
+        self._options = options.model_copy(update={"first_batch": 0})
         ours = cluster(options.metadata)
         self._txn = ours.new_id()
         writing.prepare(ours, options)
@@ -225,15 +225,13 @@ class LogWriter(DataSourceArrowWriter):
         context = TaskContext.get()
         part, attempt = (0, 0) if context is None else (context.partitionId(), int(context.taskAttemptId()))
         work = writing.Work(self._txn, self._txn, 0, part, attempt)
-        options = self._options.model_copy(update={"first_batch": 0})
-        return LogWritten(writing.write(cluster(options.metadata), options, work, iterator))
+        return LogWritten(writing.write(cluster(self._options.metadata), self._options, work, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         writing.publish(cluster(self._options.metadata), self._options, 0, written(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        options = self._options.model_copy(update={"first_batch": 0})
-        writing.withdraw(cluster(options.metadata), options, self._txn, self._txn, 0)
+        writing.withdraw(cluster(self._options.metadata), self._options, self._txn, self._txn, 0)
 
 
 class LogStreamWriter(DataSourceStreamArrowWriter):
