@@ -183,8 +183,7 @@ class LedgerWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[Any]) -> LedgerWritten:
         context = TaskContext.get()
         if context is not None and context.partitionId() > 0:
-            first = next(iter(iterator), None)
-            if first is not None and first.num_rows:
+            if any(batch.num_rows for batch in iterator):
                 raise ValueError('a ledger has one writer: put .coalesce(1) before .write, or use format("log")')
             return LedgerWritten(writing.Written(None, 0))
         return LedgerWritten(writing.write(cluster(self._options.metadata), self._options, self._job, iterator))

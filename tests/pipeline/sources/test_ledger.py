@@ -1,6 +1,7 @@
 """`format("ledger")` as Spark calls it, without Spark."""
 
 import pickle
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -8,6 +9,7 @@ import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
 
 from quire.pipeline.clients import Cluster
+from quire.pipeline.sources import ledger as module
 from quire.pipeline.sources.ledger import LedgerSource, LedgerTask, LedgerWritten, PushedLedgerReader
 from quire.pipeline.sources.schema import ddl
 from quire.pipeline.spark import InputPartition, ReadAllAvailable, ReadMaxRows
@@ -119,6 +121,18 @@ def test_rows_become_a_ledger(ours: Cluster) -> None:
     assert twice not in ours.wait(lambda: ours.client.ledger_ids(-1, 10_000))
     writer.abort([message, None])
     assert message.written.ledger not in ours.wait(lambda: ours.client.ledger_ids(-1, 10_000))
+
+
+def test_a_ledger_has_one_writer(ours: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of another task are refused, also behind a batch without any: they were passed over."""
+    writer = source(ours).writer(structure(payload="binary"), overwrite=False)
+    empty, some = (
+        pa.RecordBatch.from_arrays([pa.array(each, pa.binary())], names=["payload"]) for each in ([], [b"a"])
+    )
+    monkeypatch.setattr(module.TaskContext, "get", lambda: SimpleNamespace(partitionId=lambda: 1))
+    assert writer.write(iter([empty])).written.ledger is None
+    with pytest.raises(ValueError, match="a ledger has one writer"):
+        writer.write(iter([empty, some]))
 
 
 def test_what_can_not_be_written(ours: Cluster) -> None:
