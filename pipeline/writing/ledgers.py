@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from quire.client.api import LEDGER_IDS_PER_PAGE, Client, Writer
 from quire.conf.pipeline import LedgerWriting
 from quire.pipeline.clients import Cluster, password
+from quire.pipeline.core.selection import LEDGER_MAX
 from quire.pipeline.writing.rows import LEDGER_COLUMNS, check, rows
 from quire.protocol.errors import LedgerError, NoSuchLedger
 
@@ -23,30 +24,34 @@ TAG = "quire/job"  # custom metadata: which write made it
 
 
 class Job(NamedTuple):
-    """One write of a frame; its ledgers have ids from `first` on, unless the user chose one."""
+    """One write of a frame; its ledgers have ids from `first` to `last`, which are one where the user chose it."""
 
     id: str
     first: int
+    last: int = LEDGER_MAX
 
 
 def begin(cluster: Cluster, options: LedgerWriting) -> Job:
     """In the driver, before any task."""
-    progress = cluster.wait(cluster.client.store.progress)
-    return Job(cluster.new_id(), progress.next_ledger if options.ledger_id is None else options.ledger_id)
+    if options.ledger_id is not None:
+        return Job(cluster.new_id(), options.ledger_id, options.ledger_id)
+    return Job(cluster.new_id(), cluster.wait(cluster.client.store.progress).next_ledger)
 
 
 def withdraw(cluster: Cluster, job: Job, kept: int | None = None) -> None:
     """Deletes what its tasks wrote, also what they could not tell, but for the ledger `kept`."""
 
     async def delete() -> None:
-        after = job.first - 1
-        while page := await cluster.client.ledger_ids(after, LEDGER_IDS_PER_PAGE):
+        client, after = cluster.client, job.first - 1
+        while after < job.last:
+            page = await client.ledger_ids(after, min(LEDGER_IDS_PER_PAGE, job.last - after))
+            if not page:
+                break
             after = page[-1]
-            for ledger in page:
-                if ledger != kept:
+            for ledger, found in zip(page, await client.store.read_ledgers(page), strict=True):
+                if ledger != kept and found is not None and found.value.custom.get(TAG) == job.id.encode():
                     with suppress(NoSuchLedger):
-                        if (await cluster.client.metadata(ledger)).custom.get(TAG) == job.id.encode():
-                            await discard(cluster, ledger)
+                        await discard(cluster, ledger)
 
     cluster.wait(delete)
 

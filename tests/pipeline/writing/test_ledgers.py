@@ -114,5 +114,28 @@ def test_what_a_job_wrote_is_found_again(ours: Cluster) -> None:
     left = ours.wait(lambda: ours.client.ledger_ids(-1, 10_000))
     assert mine not in left
     assert theirs in left
-    chosen = begin(ours, LedgerWriting.of({"metadata": ours.uri, "ledgerId": "77777"}))
-    assert chosen.first == 77_777
+    options = LedgerWriting.of({"metadata": ours.uri, "ledgerId": "77777"})
+    chosen = begin(ours, options)
+    assert write(ours, options, chosen, [arrow(b"a")]).ledger == 77_777
+    withdraw(ours, chosen)
+    assert 77_777 not in ours.wait(lambda: ours.client.ledger_ids(-1, 10_000))
+
+
+def test_how_a_jobs_ledgers_are_looked_for(ours: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many in one question, for a commit looks at all that others made meanwhile; one that was chosen alone."""
+    read_ledgers, asked = ours.client.store.read_ledgers, list[list[int]]()
+
+    def noted(ledgers: list[int]) -> Any:
+        asked.append(list(ledgers))
+        return read_ledgers(ledgers)
+
+    options = LedgerWriting.of({"metadata": ours.uri})
+    job = begin(ours, options)
+    some = [ledger(ours, [b"x"]), write(ours, options, job, [arrow(b"a")]).ledger, ledger(ours, [b"x"])]
+    monkeypatch.setattr(ours.client.store, "read_ledgers", noted)
+    monkeypatch.setattr(ours.client, "metadata", None)
+    withdraw(ours, Job(job.id, job.first))
+    assert asked == [some]
+    withdraw(ours, begin(ours, LedgerWriting.of({"metadata": ours.uri, "ledgerId": str(some[0])})))
+    assert asked == [some, some[:1]]
+    assert ours.wait(lambda: ours.client.ledger_ids(job.first - 1)) == [some[0], some[2]]
