@@ -12,7 +12,6 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 # SPDX-License-Identifier: Apache-2.0
@@ -51,21 +50,23 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
     write to, for the script is run.
     """
     base = environment.get("XDG_CACHE_HOME") or os.path.join(environment.get("HOME") or "", ".cache")
-    place = Path(base, "quire")
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        if os.access(place, os.W_OK):
+    for place in (Path(base, "quire"), Path(tempfile.gettempdir(), f"quire-{os.getuid()}")):
+        if is_private(place):
             return place
-    except OSError:
-        pass
-    place = Path(tempfile.gettempdir(), f"quire-{os.getuid()}")
-    with suppress(FileExistsError):
-        place.mkdir(mode=stat.S_IRWXU)
-    found = place.lstat()
-    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-    if is_ours and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return place
     return Path(tempfile.mkdtemp(prefix="quire-"))
+
+
+def is_private(place: Path) -> bool:
+    """Whether it is a directory that this user alone can write to; one that is not there is made, if that goes."""
+    if not place.is_absolute():  # as without HOME: wherever this process happens to be
+        return False
+    try:
+        place.mkdir(stat.S_IRWXU, parents=True, exist_ok=True)
+        found = place.lstat()
+    except OSError:
+        return False
+    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    return is_ours and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and os.access(place, os.W_OK)
 
 
 def made(java: Path, cache: Path) -> Path:

@@ -74,3 +74,17 @@ def test_where_the_script_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     place.rmdir()
     place.symlink_to(tmp_path)
     assert java.cache_directory(none).stat().st_mode & 0o777 == 0o700
+
+
+def test_a_cache_that_others_can_write_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Is not used; nor is what lies in whatever directory this process is in, where no home is known."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(java.tempfile, "tempdir", str(tmp_path))
+    ours = tmp_path / f"quire-{os.getuid()}"
+    for nowhere in ({}, {"HOME": ""}, {"XDG_CACHE_HOME": "cache"}):
+        assert java.cache_directory(nowhere) == ours
+    assert list(tmp_path.iterdir()) == [ours]
+    theirs = tmp_path / "home" / ".cache" / "quire"
+    theirs.mkdir(parents=True)
+    theirs.chmod(0o777)
+    assert java.cache_directory({"HOME": str(tmp_path / "home")}) == ours
