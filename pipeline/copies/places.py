@@ -4,8 +4,8 @@ A directory of any filesystem that PyArrow opens: where copies lie.
 Knows: URIs, how a file comes to be there whole or not at all.  Does not know: what is in files.
 
 Safety: a file of this machine is on the disk before it gets its name, and its name, with the folders that it is in,
-before the call returns.  A name that was written is not written again, except a manifest's, in one step; until then
-each who writes has a file of their own.
+before the call returns.  A name that was written is not written again, except a manifest's, of a ledger that bookies
+still have: in one step, but HDFS deletes the old one first, and Azure empties it.
 """
 
 import os
@@ -139,7 +139,11 @@ class Place:
             return
         if self._is_local:
             synced(now)
-        self._files.move(now, path)
+        if self._moves:
+            self._files.move(now, path)
+        else:  # what others do themselves; Azure has no other way but in accounts with folders
+            self._files.copy_file(now, path)
+            self._files.delete_file(now)
         while self._is_local and path != self._path:  # also folders that another process has just made
             path = path.rpartition("/")[0]
             synced(path or "/")

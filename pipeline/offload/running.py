@@ -61,11 +61,14 @@ def offload(ours: Cluster, wish: Wish, spread: Spread, now: Callable[[], float],
 
 
 def claim(place: Place, cluster: str, wish: Wish) -> None:
-    """The place is this cluster's from now on.  `WrongPlace`."""
+    """
+    The place is this cluster's from now on; an empty file is of a run that was killed, where files show before they are
+    whole.  `WrongPlace`.
+    """
     found = place.read(CLUSTER)
-    if found is None and not wish.dry_run:
+    if not found and not wish.dry_run:
         place.put(CLUSTER, cluster.encode(), nothing)
-    if found not in (None, cluster.encode()):
+    if found and found != cluster.encode():
         raise WrongPlace(f"{wish.to} has copies of another cluster: give each cluster a place of its own")
 
 

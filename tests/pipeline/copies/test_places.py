@@ -2,10 +2,14 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from crc32c import crc32c
+from pyarrow import fs
 
+from quire.pipeline.copies import places
 from quire.pipeline.copies.places import COMING, Place
 
 # SPDX-License-Identifier: Apache-2.0
@@ -68,6 +72,39 @@ def test_two_that_write_a_manifest(tmp_path: Path) -> None:
     two.end()
     two.name()
     assert place.read("7/m") == b"second"
+
+
+class Objects:
+    """A store without folders that shows a file from its first byte on and renames none, as Azure's may be."""
+
+    type_name = "abfs"
+
+    def __init__(self) -> None:
+        self._files = fs.LocalFileSystem()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+    def open_output_stream(self, path: str) -> Any:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        return self._files.open_output_stream(path)
+
+    def move(self, _path: str, _to: str) -> None:
+        raise NotImplementedError("FileSystem::Move() is not implemented for Azure Storage accounts without folders")
+
+
+def test_a_place_that_renames_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A damaged manifest is moved aside there, too: each run failed until somebody had removed it."""
+    opened = SimpleNamespace(from_uri=lambda _uri: (Objects(), str(tmp_path)))
+    monkeypatch.setattr(places, "filesystems", lambda: SimpleNamespace(FileSystem=opened, FileSelector=fs.FileSelector))
+    place = Place("abfs://container@account/x")
+    place.begin("7/m")
+    assert place.read("7/m") == b""
+    for _ in range(2):
+        place.move("7/m", "7/damaged")
+    place.put("7/m", b"whole", lambda _step: None)
+    assert {found.name for found in place.files("7")} == {"damaged", "m"}
+    assert (place.read("7/damaged"), place.read("7/m")) == (b"", b"whole")
 
 
 def test_keys_do_not_belong_in_a_uri() -> None:
