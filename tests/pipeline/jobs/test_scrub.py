@@ -45,9 +45,9 @@ def test_every_fault_is_found(ours: Cluster) -> None:
     """As what it is, on the bookie where it is; whatever the lanes and the rate."""
     names = sorted(ours.wait(ours.client.store.bookies).writable)
     one, expected = faulty(ours, names)
-    for how in (Scrubbing(), Scrubbing(lanes=1, bytes_per_second=50e6)):
+    for how in (Scrubbing(settle_s=0), Scrubbing(settle_s=0, lanes=1, bytes_per_second=50e6)):
         assert rows(scrub(here, ours.uri, str(one), how).findings) == expected
-    listed = scrub(here, ours.uri, str(one), Scrubbing("presence"))
+    listed = scrub(here, ours.uri, str(one), Scrubbing("presence", settle_s=0))
     assert rows(listed.findings) == [row for row in expected if row[0] == "missing"]
 
 
@@ -89,7 +89,7 @@ def test_a_log_that_is_cut_off_or_altered(bookies: LocalCluster) -> None:
     half = data.index(b"entry 002000")
     logs[-1].write_bytes(data[: half + 3])
     bookies.restart(victim)
-    found = scrub(here, bookies.uri, str(one), Scrubbing()).findings
+    found = scrub(here, bookies.uri, str(one), Scrubbing(settle_s=0)).findings
     assert {each.bookie for each in found} == {victim}
     bad = {entry for each in found for entry in range(each.first, each.last + 1)}
     assert bad == {100, 200, 201, *range(2000, 3000)}
