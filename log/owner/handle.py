@@ -412,7 +412,7 @@ class Owner:
         """They are not acknowledged."""
         for item in items:
             assert isinstance(item, Batch)
-            self._settle(item, error)
+            self._settle(item.refused_among(self._driver.machine.items), error)
         self._flush_more(len(items))
 
     def _settle(self, batch: Batch, error: BaseException | None) -> None:

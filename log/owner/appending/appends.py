@@ -63,7 +63,7 @@ class Call:
         self.count = count
         self.one = one
         self.left = count  # records that are not acknowledged
-        self.is_under_way = False  # some of it may come to be in the log though another entry of it was refused
+        self.is_under_way = False  # some of it may come to be in the log though another entry of it fails
         self._entries: tuple[tuple[range, list[int]], ...] = ()  # of each its indexes and positions
 
     def stored(self, indexes: range, positions: list[int]) -> None:
@@ -109,8 +109,8 @@ class Batch(Item):
         self.barrier = barrier
 
     def refused_among(self, items: Iterable[Item]) -> "Batch":
-        """It was refused; its calls learn whether other entries of theirs are sent already."""
-        cut = [call for call, count in self.calls if count < call.count]
+        """It fails; its calls learn whether other entries of theirs are sent already."""
+        cut = [call for call, count in self.calls if count < call.count and not call.done.called]
         if cut:
             sent = {call for item in items if isinstance(item, Batch) and item.last != UNSENT for call, _ in item.calls}
             for call in cut:

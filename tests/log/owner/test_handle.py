@@ -5,6 +5,8 @@ import traceback
 from twisted.internet.defer import Deferred, fail, gatherResults
 
 from quire.client.api import Writer
+from quire.conf.log import LogOptions
+from quire.log.api import Logs
 from quire.log.core.batch import RECORDS_MAX
 from quire.log.owner.appending.appends import Position
 from quire.log.owner.appending.encoder import Prepared
@@ -12,7 +14,8 @@ from quire.log.owner.handle import ENTRIES_UNDER_WAY_MAX, SENT_BYTES
 from quire.log.store.paths import log_path
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import MetaStore, TooManyRequests
-from quire.protocol.log_errors import BacklogQuota, NotOwner
+from quire.protocol.log_errors import AppendUnknown, BacklogQuota, LogFenced, NotOwner
+from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.cluster import cluster, values
 from tests.metadata.stories import failing
 from tests.reactor import run
@@ -429,3 +432,22 @@ def test_a_refusal_that_many_appends_meet(tmp_path):
             assert depths[-1] == depths[9]
 
     run(story)
+
+
+def test_a_call_that_is_sent_in_part_when_the_log_is_lost():
+    """What is sent of it is not denied: it may be in the log, and here it is."""
+    world = FakeCluster()
+    logs, other = (Logs(world.client(placement="random"), LogOptions(batch_bytes=1)) for _ in range(2))
+    world.succeed(logs.create("a"))
+    owner = world.succeed(logs.own("a"))
+    assert world.succeed(owner.append(b"0")).index == 0
+    world.judge = lambda request: "mute" if request.op == "add" else "pass"
+    cut = owner.append_many([b"x"] * (ENTRIES_UNDER_WAY_MAX + 6))
+    owner.roll()
+    behind = owner.append(b"x")
+    barrier = owner.barrier()  # the rest of the call waits for the end of the segment
+    next_owner = world.outcome(other.own("a", force=True))
+    assert [type(world.fails(each)) for each in (cut, behind, barrier)] == [AppendUnknown, LogFenced, LogFenced]
+    world.judge = lambda _request: "pass"
+    world.spin(10)
+    assert next_owner.value.end.index == 1 + ENTRIES_UNDER_WAY_MAX
