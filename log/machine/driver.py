@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, isgeneratorfunction
 from typing import Any, cast
 
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError, succeed
@@ -203,6 +203,9 @@ class ReplicaDriver:
             if iscoroutinefunction(method):
                 self._end(f"{name}() of its machine is an async function, and nobody would await what it gives")
                 return None
+            if name != "save" and isgeneratorfunction(method):
+                self._end(f"{name}() of its machine is a generator function, and nobody would run what it gives")
+                return None
         return machine
 
     def _begin(self, machine: Machine, index: int) -> None:
@@ -281,7 +284,7 @@ class ReplicaDriver:
 
         try:
             saved: object = machine.save()
-            if isinstance(saved, bytes | str):
+            if isinstance(saved, bytes | str) or is_awaited(type(saved)):  # a Deferred that has fired has no pieces
                 raise TypeError(f"save() gives pieces of bytes, in a list say, not {type(saved).__name__} by itself")
             data = iter(cast(Iterable[bytes], saved))
         except Exception as error:

@@ -1,7 +1,7 @@
 """What makes a replica's machine: what is wrong with it is told as such, and is no fault of a snapshot or of quire."""
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 
 from quire.protocol.log_errors import LogError
 from tests.log.fakes.cluster import cluster
@@ -22,6 +22,11 @@ class Awaited(Unloadable):
     async def apply(self, record): ...
 
     def load(self, data): ...
+
+
+class Yielding(Unloadable):
+    def load(self, data):
+        yield data
 
 
 def broken():
@@ -45,6 +50,7 @@ async def with_a_record(logs, snapshots):
         (broken, r"what makes its machine raised OSError: no disk"),
         (Unloadable, r"what makes its machine gave <.*Unloadable object at .*>, which has no load\(\)"),
         (Awaited, r"apply\(\) of its machine is an async function"),  # no record would be applied
+        (Yielding, r"load\(\) of its machine is a generator function"),
     ],
 )
 @pytest.mark.parametrize("snapshots", [0, 1])
@@ -93,7 +99,7 @@ def test_a_machine_in_place_of_what_makes_it(tmp_path):
     run(story)
 
 
-@pytest.mark.parametrize("saved", [b"all of it", "text"])
+@pytest.mark.parametrize("saved", [b"all of it", "text", succeed([b"pieces"])])  # of the last nothing was stored
 def test_a_machine_that_saves_no_pieces(tmp_path, saved):
     """Who asks for a snapshot hears what `save` has to give; the replica goes on."""
 
