@@ -37,9 +37,10 @@ def item_of(
     sequence: int | None = None,
 ) -> Item:
     """One record, looked at by who appends it: `TypeError`, `ValueError`."""
-    size = check(Records([value], None if key is None else [key], [time_ms], None if headers is None else [headers]))
+    records = Records([value], None if key is None else [key], [time_ms], None if headers is None else [headers])
+    size = check(records)
     check_producer(producer, sequence)
-    return value, key, time_ms, headers, producer, sequence or 0, size
+    return value, key, time_ms, records.headers and records.headers[0], producer, sequence or 0, size
 
 
 def size_of(item: Item) -> int:

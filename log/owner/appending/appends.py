@@ -136,7 +136,9 @@ def copied(column: Iterable[T] | None) -> list[T] | None:
 
 
 def check(records: Records) -> int:
-    """What it takes of a window; `TypeError`, `ValueError` for what can't be appended."""
+    """
+    What it takes of a window; `TypeError`, `ValueError` for what can't be appended.  Headers become tuples of its own.
+    """
     longest = max(records.lengths, default=0)
     if longest > VALUE_BYTES_MAX:
         raise ValueError(f"a value of {longest} bytes is larger than the {VALUE_BYTES_MAX} that one may have")
@@ -152,17 +154,17 @@ def check(records: Records) -> int:
     for time in records.times or ():
         if time is not None and not NO_TIME < operator.index(time) < -NO_TIME:
             raise ValueError(f"a time of {time} ms has more than 64 bits")
-    for headers in records.headers or ():
-        check_headers(headers)
+    if records.headers is not None:
+        records.headers = list(map(checked_headers, records.headers))
     return records.weight
 
 
-def check_headers(headers: Headers) -> None:
+def checked_headers(headers: Headers) -> Headers:
     """`TypeError`, `ValueError`."""
     if isinstance(headers, Mapping):
         raise TypeError("headers are pairs of a name and bytes, not a mapping: give tuple(headers.items())")
-    size = 0
-    for name, value in headers:
+    size, found = 0, tuple(headers)
+    for name, value in found:
         if not isinstance(name, str) or not isinstance(value, bytes):
             raise TypeError("a header is a str and bytes")
         length = len(name.encode())
@@ -171,6 +173,7 @@ def check_headers(headers: Headers) -> None:
         size += length + len(value)
     if size > HEADERS_BYTES_MAX:
         raise ValueError(f"headers of {size} bytes are larger than the {HEADERS_BYTES_MAX} that a record may have")
+    return found
 
 
 def cut(records: Records, batch_bytes: int) -> "list[Records]":

@@ -161,3 +161,5 @@ def test_who_appends_what_can_t_be_is_told_at_once():
             item_of(*wrong)
     with pytest.raises(ValueError, match="key"):
         item_of(b"x", b"k" * 70_000, None, None)
+    headers = item_of(b"x", None, None, iter([("n", b"v")]))[3]
+    assert headers == (("n", b"v"),), "what can be read once is stored"

@@ -401,9 +401,9 @@ def test_lists_that_are_used_again(tmp_path):
             logs = await world.logs()
             await logs.create("a")
             owner = await logs.own("a")
-            values, keys, times, headers = [b"one"], [b"k1"], [1], [(("n", b"1"),)]
+            values, keys, times, headers = [b"one"], [b"k1"], [1], [[("n", b"1")]]
             first = owner.append_many(values, keys=keys, times_ms=times, headers=headers)
-            values[0], keys[0], times[0], headers[0] = b"two", b"k2", 2, (("n", b"2"),)
+            values[0], keys[0], times[0], headers[0][0] = b"two", b"k2", 2, ("n", b"2")
             await gatherResults([first, owner.append_many(values, keys=keys, times_ms=times, headers=headers)])
             reader = await logs.read("a")
             found = []

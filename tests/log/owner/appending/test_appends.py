@@ -55,6 +55,15 @@ def test_what_may_be_appended():
     assert check(Records([b"ab", b""], [None, b"k"], [None, 7], [(), (("n", b"v"),)])) == 3 + 8
 
 
+def test_headers_that_can_be_read_once():
+    """Are stored, and are a record's own: what it takes of a window stays what it was."""
+    given = [("n", b"v")]
+    records = Records([b"", b""], headers=[iter(given), given])
+    assert check(records) == 2 * 8
+    given.append(("more", b""))
+    assert records.headers == [(("n", b"v"),)] * 2
+
+
 def test_a_long_list_is_cut():
     """By bytes, of keys and headers as well, and by count; a large value stays whole; all columns go with records."""
     values = [b"%04d" % number for number in range(100)]
