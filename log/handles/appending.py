@@ -10,6 +10,7 @@ entries share an answer.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 
 from twisted.internet.defer import Deferred, succeed
@@ -21,6 +22,7 @@ from quire.log.api import Owner
 from quire.log.core.batch import Headers, ProducerRun, Records
 from quire.log.core.streams.producers import check_producer
 from quire.log.owner.appending.appends import Appended, Position, check, copied, cut_places
+from quire.protocol.errors import TooManyRequests
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -40,7 +42,8 @@ def item_of(
     records = Records([value], None if key is None else [key], [time_ms], None if headers is None else [headers])
     size = check(records)
     check_producer(producer, sequence)
-    return value, key, time_ms, records.headers and records.headers[0], producer, sequence or 0, size
+    own = None if records.headers is None else records.headers[0]
+    return value, key, time_ms, own, producer, sequence or 0, size
 
 
 def size_of(item: Item) -> int:
@@ -93,16 +96,18 @@ class WaitingAppends:
 
     async def append_records(self, records: Records, size: int, atomic: bool) -> Appended:
         """Those of one call, which take so much of the window, however many entries they become."""
-        await self._owner.ready(len(records.values), size)
-        return await self._owner.append_many(
-            records.values,
-            keys=records.keys,
-            times_ms=records.times,
-            headers=records.headers,
-            producer=records.producers[0].producer if records.producers else None,
-            first_sequence=records.producers[0].sequence if records.producers else None,
-            atomic=atomic,
-        )
+        while True:
+            await self._owner.ready(len(records.values), size)
+            with suppress(TooManyRequests):  # others were quicker; nothing was appended
+                return await self._owner.append_many(
+                    records.values,
+                    keys=records.keys,
+                    times_ms=records.times,
+                    headers=records.headers,
+                    producer=records.producers[0].producer if records.producers else None,
+                    first_sequence=records.producers[0].sequence if records.producers else None,
+                    atomic=atomic,
+                )
 
     async def barrier(self) -> Position:
         """Behind those that wait for room."""

@@ -1,13 +1,15 @@
 """Appends of other threads: which travel together, in which order, and what each is answered."""
 
 import pytest
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, fail, gatherResults, succeed
 from twisted.python.failure import Failure
 
 from quire.client.background import ReactorThread
 from quire.conf.log import LogOptions
+from quire.log.core.batch import Records
 from quire.log.handles.appending import WaitingAppends, gathering, item_of, records_of
-from quire.log.owner.appending.appends import RECORDS_PER_ENTRY_MAX
+from quire.log.owner.appending.appends import RECORDS_PER_ENTRY_MAX, Appended
+from quire.protocol.errors import TooManyRequests
 from quire.protocol.log_errors import NotOwner
 from tests.log.fakes.cluster import cluster, values
 from tests.reactor import reactor, run
@@ -163,3 +165,24 @@ def test_who_appends_what_can_t_be_is_told_at_once():
         item_of(b"x", b"k" * 70_000, None, None)
     headers = item_of(b"x", None, None, iter([("n", b"v")]))[3]
     assert headers == (("n", b"v"),), "what can be read once is stored"
+
+
+def test_a_list_that_finds_no_room_waits_for_it_again():
+    """Others, or another log of the process, may be quicker, or it waited until its producer's log was read."""
+    asked, rooms, refuses = [], [], [TooManyRequests("no room")]
+
+    class Quicker:
+        def ready(self, count, size):
+            asked.append((count, size))
+            rooms.append(Deferred())
+            return rooms[-1]
+
+        def append_many(self, values, **_columns):
+            return fail(refuses.pop()) if refuses else succeed(Appended(range(len(values)), []))
+
+    done = Deferred.fromCoroutine(WaitingAppends(Quicker()).append_records(Records([b"x", b"y"]), 2, False))
+    rooms[0].callback(None)
+    assert asked == [(2, 2)] * 2
+    assert not done.called
+    rooms[1].callback(None)
+    assert done.result.indexes == range(2)
