@@ -36,7 +36,7 @@ from quire.log.store.leases import Leases
 from quire.log.store.ledgers import LogLedgers
 from quire.metadata.clock import Boottime
 from quire.metadata.uri import boottime
-from quire.protocol.errors import LedgerError, TooManyRequests
+from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import NotOwner
 
 # SPDX-License-Identifier: Apache-2.0
@@ -103,9 +103,11 @@ class Owner:
             reached=reached,
         )
         frame_max, shared = client.options.frame_bytes_max, together or Together(options.process_bytes)
-        self._producing = Producing(records, self._take, self._flush_or_later, self.roll, load, self._clock, frame_max)
         self.window = Window(
             options, self._clock, client.random, lambda: self._driver.rolling.settings, shared, self._flush
+        )
+        self._producing = Producing(
+            records, self.window, self._take, self._flush_or_later, self.roll, load, self._clock, frame_max
         )
 
     # -- what a user does ------------------------------------------------------------------------------------------
@@ -198,16 +200,9 @@ class Owner:
     def _take(self, records: Records, atomic: bool, one: bool = False) -> Call:
         """Into the window, from where it is flushed; raises what it fails with at once."""
         if self._over or not self.epoch:
-            raise (self._error or self._not_owner()).with_traceback(None)
-        if self.window.refusal is not None:
-            raise self.window.refusal.with_traceback(None)  # else each append that is refused makes it longer
+            raise (self._error or self._not_owner()).with_traceback(None)  # else each that is refused makes it longer
         count = len(records.values)
-        weight = records.weight
-        if not self.window.fits(count, weight):
-            under_way = "{} records of {} bytes are under way".format(*self.under_way)
-            of_all = f"{self.window.together.bytes} bytes of all logs"
-            raise TooManyRequests(f"{under_way} in the log {self.name!r}, {of_all}: `ready()` tells when there is room")
-        self.window.take(count, weight)
+        self.window.admit(self.name, count, records.weight)
         call = Call(count, one, self._clock.seconds() + self._append_s)
         for part in [records] if atomic else cut(records, self._options.batch_bytes):
             self._gathered.append((part, call))

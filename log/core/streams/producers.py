@@ -27,6 +27,7 @@ FORGET_MS = 1000  # at least between two looks for who is idle
 NAME_BYTES_MAX = 200
 SEQUENCE_MAX = (1 << 64) - 1
 NOWHERE = -1
+NONE = range(0)
 
 
 def check_producer(producer: str | None, sequence: int | None) -> None:
@@ -44,16 +45,37 @@ def check_producer(producer: str | None, sequence: int | None) -> None:
 class Producer:
     """
     `stored`: the highest sequence that is in the log, -1: none, and `record` its place; `pushed`: the highest that was
-    taken.
+    taken.  `failed`: those that may come again, `passed`: those that can't any more, for a higher one was taken.
     """
 
-    __slots__ = ("_recent", "pushed", "record", "stamp", "stored")
+    __slots__ = ("_recent", "failed", "passed", "pushed", "record", "stamp", "stored")
 
     def __init__(self, stored: int = -1, record: int = NOWHERE, stamp: int = 0) -> None:
         self.stored = self.pushed = stored
         self.record = record
         self.stamp = stamp
+        self.failed = self.passed = NONE
         self._recent: array[int] | None = None  # sequence, index, sequence, ...; where more than one is known
+
+    def push(self, first: int, last: int) -> None:
+        """These are taken, which are above all that were."""
+        low, high = max(self.failed.start, self.pushed + 1), min(self.failed.stop, first)
+        if low < high:
+            self.passed = range(low, high)
+        self.pushed = last
+
+    def fail(self, first: int, last: int, pushed: int) -> None:
+        """These were refused, or failed, which leaves those up to `pushed` as taken."""
+        self.pushed = min(self.pushed, pushed)
+        if self.passed.stop > self.pushed + 1:  # they can come again
+            self.passed = NONE
+        low = max(self.failed.start, self.pushed + 1)
+        end = max(self.failed.stop, last + 1)
+        self.failed = range(min(low, first), end) if low < self.failed.stop else range(first, last + 1)
+
+    def has_passed(self, first: int, end: int) -> bool:
+        """Whether one of them failed, and can't come to be in the log any more."""
+        return max(first, self.passed.start) < min(end, self.passed.stop)
 
     def store(self, run: ProducerRun, index: int, stamp: int) -> None:
         """The records of a run are in the log, from that index on."""
@@ -163,7 +185,9 @@ class Producers:
         """What was read from closed ledgers of these producers, of which nothing is under way."""
         for name in names:
             before, each = self.of(name), read.of(name)
-            self.by_name[name] = each if each.stored >= before.stored else before
+            if each.stored >= before.stored:
+                each.failed, each.passed = before.failed, before.passed
+                self.by_name[name] = each
             self.by_name[name].pushed = self.by_name[name].stored
 
 

@@ -11,7 +11,7 @@ fail, too, so that none overtakes it.
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, fail, gatherResults, maybeDeferred, succeed
 from twisted.python.failure import Failure
@@ -33,6 +33,17 @@ ENTRY_ROOM = 1 << 10  # more than a frame has beside a table
 
 Take = Callable[[Records, bool], Call]
 Load = Callable[[], Awaitable[Producers]]
+T = TypeVar("T")
+
+
+class Room(Protocol):
+    """What an owner may have under way (`window.Window` is one)."""
+
+    def admit(self, log: str, count: int, size: int) -> None: ...
+
+    def take(self, count: int, size: int) -> None: ...
+
+    def over(self) -> None: ...
 
 
 async def nobody() -> Producers:
@@ -41,7 +52,7 @@ async def nobody() -> Producers:
 
 
 class Asked(NamedTuple):
-    """An append that waits until it is known what is stored of its producer."""
+    """An append that waits, with its room, until it is known what is stored of its producer."""
 
     first: int
     records: Records
@@ -49,12 +60,17 @@ class Asked(NamedTuple):
     atomic: bool
     answer: Deferred[Any]
 
+    @property
+    def last(self) -> int:
+        """Its highest sequence."""
+        return self.first + len(self.records.values) - 1
+
 
 class Refused(NamedTuple):
     """Appends that were refused before they were taken: up to which sequence, and why."""
 
     last: int
-    error: BaseException
+    error: LedgerError
 
 
 class Pushed:
@@ -72,13 +88,14 @@ class Pushed:
 
 class Producing:
     """
-    Of one owner.  `take` puts records into its window, or raises, and `flush` lets them go; `roll` ends the segment;
-    `load` reads what closed segments say.
+    Of one owner.  `take` puts records into its window (`room`), or raises, and `flush` lets them go; `roll` ends the
+    segment; `load` reads what closed segments say.
     """
 
     def __init__(
         self,
         records: LogRecords,
+        room: Room,
         take: Take,
         flush: Callable[[], object],
         roll: Callable[[], object],
@@ -87,6 +104,7 @@ class Producing:
         frame_bytes_max: int = 1 << 30,
     ) -> None:
         self._records = records
+        self._room = room
         self._take = take
         self._flush = flush
         self._roll = roll
@@ -141,18 +159,25 @@ class Producing:
                 f"the table of producers of the log {self._records.name!r} has no room for {name!r}: let fewer "
                 "names append, each for longer; who is idle for six hours is forgotten; this was not sent"
             )
-            self._refuse(name, first + count - 1, error)
+            self._refuse(name, first, first + count - 1, error)
             return fail(error)
         producer = self._known.of(name)
         old = max(0, min(count, producer.stored + 1 - first))
         due = max(old, min(count, producer.pushed + 1 - first))
+        if due and producer.has_passed(first, first + due):
+            return fail(
+                ValueError(
+                    f"of sequences {first} to {first + due - 1} of the producer {name!r} some failed, and higher ones "
+                    "were taken since, so they are not in the log, nor is this sent: send them with higher numbers"
+                )
+            )
         self._records.counters.duplicates += due
         parts: list[Deferred[Appended]] = []
         if due < count:
             fresh = part(records, due, count)
             fresh.producers = (ProducerRun(name, 0, count - due, first + due),)
             try:
-                call = self._take_next(name, fresh, atomic)
+                call = self._next(name, first + due, first + count - 1, lambda: self._take(fresh, atomic))
             except LedgerError as refused:
                 return fail(refused)
         if old:
@@ -169,43 +194,58 @@ class Producing:
     def _after_settling(self, name: str, first: int, records: Records, one: bool, atomic: bool) -> Deferred[Any]:
         """
         What became of an earlier append is read first, once its segment is closed; all that come meanwhile wait for it,
-        in order.
+        in order, and have their room.
         """
         asked = Asked(first, records, one, atomic, Deferred())
-        if name in self._waiting:
-            self._waiting[name].append(asked)
-            return asked.answer
         known = self._records.known
         assert known is not None
         found = known.value.open_segment
-        if name in self._pushed or (found is not None and found.n <= self._unknown_in):
+        is_first = name not in self._waiting
+        if is_first and (name in self._pushed or (found is not None and found.n <= self._unknown_in)):
+            self._has_failed(name, first, asked.last)
             return fail(self._unknown[name])
-        self._waiting[name] = deque([asked])
-        Deferred.fromCoroutine(self.settle()).addCallbacks(
-            lambda _none: self._go_on(name, self._unknown.get(name)),  # it became unknown once more
-            lambda failure: self._go_on(name, failure.value),
-        )
+        size = len(records.values), records.weight
+        try:
+            self._next(name, first, asked.last, lambda: self._room.admit(self._records.name, *size))
+        except LedgerError as refused:
+            return fail(refused)
+        self._waiting.setdefault(name, deque()).append(asked)
+        if is_first:
+            Deferred.fromCoroutine(self.settle()).addCallbacks(
+                lambda _none: self._go_on(name, self._unknown.get(name)),  # it became unknown once more
+                lambda failure: self._go_on(name, failure.value),
+            )
         return asked.answer
 
     def _go_on(self, name: str, error: BaseException | None) -> None:
         """Those that waited are appended, until one fails, with which those behind it do."""
-        waiting = self._waiting[name]
-        while waiting and error is None:
-            first, records, one, atomic, answer = waiting.popleft()
-            found: Deferred[Any] = maybeDeferred(self._append, name, first, records, one, atomic)
-            failure = getattr(found, "result", None)
-            if isinstance(failure, Failure):
+        waiting, failed = self._waiting[name], list[Asked]()
+        while waiting:
+            asked = waiting.popleft()
+            self._room.take(-len(asked.records.values), -asked.records.weight)  # and takes what is new again
+            if error is None:
+                found: Deferred[Any] = maybeDeferred(
+                    self._append, name, asked.first, asked.records, asked.one, asked.atomic
+                )
+                failure = getattr(found, "result", None)
+                if not isinstance(failure, Failure):
+                    found.chainDeferred(asked.answer)
+                    continue
                 error = failure.value
-                waiting.appendleft(Asked(first, records, one, atomic, answer))
                 found.addErrback(lambda _failure: None)
-            else:
-                found.chainDeferred(answer)
+            failed.append(asked)
         del self._waiting[name]  # before they are answered: what is appended in an answer comes behind all of them
-        for each in waiting:
+        for each in failed:
+            if isinstance(error, LedgerError):
+                self._refuse(name, each.first, each.last, error)
+            else:
+                self._has_failed(name, each.first, each.last)
+        for each in failed:
             assert error is not None
-            self._refuse(name, each.first + len(each.records.values) - 1, error)
-        for each in waiting:
             each.answer.errback(error)
+        if name in self._refused:
+            self._clock.callLater(0, self._may_go_on, name)
+        self._room.over()
 
     def _joined(self, name: str, first: int, count: int) -> list[Deferred[Appended]]:
         """The answers of the appends that are under way; a sequence of none of them goes with the one behind it."""
@@ -220,37 +260,45 @@ class Producing:
                 first = last
         return found
 
-    def _take_next(self, name: str, records: Records, atomic: bool) -> Call:
-        """Those behind one that was refused are, too, until it was sent again; each once, for then its sender knows."""
-        (run,) = records.producers
-        last, refused = run.sequence + run.records - 1, self._refused.get(name)
+    def _next(self, name: str, first: int, last: int, take: Callable[[], T]) -> T:
+        """
+        What `take` gives.  Those behind one that was refused are, too, until it was sent again; each once, for then its
+        sender knows.
+        """
+        refused = self._refused.get(name)
         try:
-            if refused is not None and run.sequence > refused.last:
+            if refused is not None and first > refused.last:
                 raise refused.error.with_traceback(None)  # else each try makes it longer
-            call = self._take(records, atomic)
+            taken = take()
         except LedgerError as error:
-            self._refuse(name, last, error)
+            self._refuse(name, first, last, error)
             raise
         if refused is not None and last >= refused.last:
             del self._refused[name]
-        return call
+        return taken
 
-    def _refuse(self, name: str, last: int, error: BaseException) -> None:
+    def _refuse(self, name: str, first: int, last: int, error: LedgerError) -> None:
+        self._has_failed(name, first, last)
         before = self._refused.get(name)
         self._refused[name] = Refused(last if before is None else max(last, before.last), error)
         if before is None:
             self._clock.callLater(0, self._may_go_on, name)
 
+    def _has_failed(self, name: str, first: int, last: int) -> None:
+        producer = self._known.by_name.get(name)
+        if producer is not None:
+            producer.fail(first, last, producer.pushed)
+
     def _may_go_on(self, name: str) -> None:
         """Who sends nothing again is not kept from going on once it has all its answers."""
-        if name not in self._pushed:
+        if name not in self._pushed and name not in self._waiting:
             self._refused.pop(name, None)
 
     def _push(self, name: str, records: Records, call: Call) -> Deferred[Appended]:
         (run,) = records.producers
         pushed = Pushed(run.sequence, run.records, call)
         self._pushed.setdefault(name, deque()).append(pushed)
-        self._known.of(name).pushed = run.sequence + run.records - 1
+        self._known.of(name).push(run.sequence, run.sequence + run.records - 1)
         answer: Deferred[Appended] = Deferred()
         pushed.others.append((run.sequence, run.records, answer))
         pushed.call.done.addCallbacks(
@@ -293,7 +341,7 @@ class Producing:
             self._roll()  # for only of a closed segment it can be read what became of it
         producer = self._known.of(name)
         last = waiting[-1].first + waiting[-1].count - 1 if waiting else producer.stored
-        producer.pushed = min(producer.pushed, last)
+        producer.fail(failed[0].first, failed[-1].first + failed[-1].count - 1, last)
         for each in failed[1:]:
             each.has_failed = True
             each.call.fail(error)

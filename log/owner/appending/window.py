@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred
 from quire.conf.log import LogOptions, LogSettings
 from quire.log.core.streams.rates import Rate, Together
 from quire.metadata.clock import Clock, Timer
-from quire.protocol.errors import LedgerError
+from quire.protocol.errors import LedgerError, TooManyRequests
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -69,6 +69,16 @@ class Window:
     def _has_room(self, count: int, size: int) -> bool:
         records, most = self._options.window_records, self._options.window_bytes
         return self.records + count <= records and self.bytes + size <= most
+
+    def admit(self, log: str, count: int, size: int) -> None:
+        """So much is taken, or not: what a quota refuses with, `TooManyRequests`."""
+        if self.refusal is not None:
+            raise self.refusal.with_traceback(None)  # else each append that is refused makes it longer
+        if not self.fits(count, size):
+            under_way = f"{self.records} records of {self.bytes} bytes are under way in the log {log!r}"
+            of_all = f"{self.together.bytes} bytes of all logs"
+            raise TooManyRequests(f"{under_way}, {of_all}: `ready()` tells when there is room")
+        self.take(count, size)
 
     def take(self, count: int, size: int) -> None:
         """So much was taken; below 0: is over."""

@@ -9,6 +9,7 @@ from quire.log.core.streams.producers import (
     PRODUCERS_KEPT,
     ROW_BYTES,
     TABLE_BYTES_MAX,
+    Producer,
     Producers,
     check_producer,
 )
@@ -120,3 +121,24 @@ def test_names_and_sequences():
     for wrong in (("", 0), ("é" * 101, 0), ("p", -1), ("p", 1 << 64)):
         with pytest.raises(ValueError, match=r"a producer's name has|a sequence is"):
             check_producer(*wrong)
+
+
+def test_what_failed_and_was_passed():
+    """By a higher one that was taken; when that fails, too, all of them may come again, in order."""
+    known = Producer()
+    known.push(0, 0)
+    known.fail(1, 3, 0)
+    assert not known.has_passed(0, 9)
+    known.push(2, 2)
+    assert known.has_passed(1, 2)
+    known.push(7, 9)
+    assert known.has_passed(3, 4)
+    assert not known.has_passed(4, 10), "what was only left out counts as a duplicate"
+    known.fail(7, 9, 2)
+    assert (known.pushed, known.has_passed(0, 10)) == (2, False)
+    for number in range(3, 10):
+        known.push(number, number)
+    assert not known.has_passed(0, 10)
+    known.fail(20, 20, 9)
+    known.push(30, 30)
+    assert [known.has_passed(each, each + 1) for each in (19, 20, 21)] == [False, True, False]

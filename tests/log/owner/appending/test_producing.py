@@ -7,13 +7,15 @@ import pytest
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import Clock
 
-from quire.conf.log import LogOptions
+from quire.conf.log import LogOptions, LogSettings
 from quire.log.api import Logs
-from quire.log.core.batch import RECORDS_MAX, Records
+from quire.log.core.batch import RECORDS_MAX, ProducerRun, Records
 from quire.log.core.streams.producers import Producers
+from quire.log.core.streams.rates import Together
 from quire.log.owner.appending import producing
 from quire.log.owner.appending.appends import Appended, Call, Position
 from quire.log.owner.appending.producing import Producing
+from quire.log.owner.appending.window import Window
 from quire.metadata.clock import pause
 from quire.protocol.errors import ClientClosed, MetaStore, TooManyRequests
 from quire.protocol.log_errors import AppendUnknown, LogFenced, LogFull, NotOwner
@@ -377,20 +379,26 @@ def test_none_overtakes_one_that_waited_for_a_rate(tmp_path):
 
 
 class Taken:
-    """Producers of an owner whose window takes all, or refuses, and whose log is read when a test says so."""
+    """Producers of an owner whose log is read when a test says so; values longer than `refuses` have no room."""
 
-    def __init__(self):
-        self.loads, self.calls, self.refuses = [], [], None
+    def __init__(self, **options):
+        self.loads, self.calls, self.runs, self.refuses = [], [], [], None
         self.clock = Clock()
+        self.room = Window(LogOptions(**options), self.clock, Random(1), LogSettings, Together(1 << 40), lambda: None)
         self.manifest = Namespace(settings={"dedup": True}, open_segment=Namespace(n=4))
         known = Namespace(value=self.manifest)
         records = Namespace(known=known, name="a", counters=Namespace(duplicates=0), now_ms=lambda: 0)
-        self.producing = Producing(records, self.take, lambda: None, lambda: None, self.load, self.clock)
+        doing = self.take, lambda: None, lambda: None, self.load
+        self.producing = Producing(records, self.room, *doing, self.clock)
 
     def take(self, records, _atomic):
         if self.refuses is not None and len(records.values[0]) > self.refuses:
             raise TooManyRequests("no room")
-        self.calls.append(Call(len(records.values), False, 0.0))
+        count, size = len(records.values), records.weight
+        self.room.admit("a", count, size)
+        self.calls.append(Call(count, False, 0.0))
+        self.runs.append(records.producers)
+        self.calls[-1].done.addBoth(lambda answer: (self.room.take(-count, -size), answer)[1])
         return self.calls[-1]
 
     def load(self):
@@ -406,6 +414,7 @@ class Taken:
         done.addErrback(lambda failure: failure.trap(AppendUnknown))
 
     def stored(self, number, index):
+        self.producing.stored(self.runs[number], index, 0)
         self.calls[number].stored(range(index, index + 1), [index])
         self.calls[number].done.callback(self.calls[number].answer)
 
@@ -492,6 +501,83 @@ def test_one_that_waited_and_fails_fails_those_behind_it(what):
     for number in (1, 2):
         owner.stored(number, number - 1)
     assert [each.result for each in again] == [Appended(range(0, 1), [0]), Appended(range(1, 2), [1])]
+
+
+def stored_of(first, count):
+    """What a log says of which so many sequences of `p` are its first records."""
+    found = Producers()
+    found.stored([ProducerRun("p", 0, count, first)], 0, 0)
+    return found
+
+
+def test_those_that_wait_until_the_log_is_read_have_their_room():
+    """Of the window, which takes no more of them than of others; what was stored, or fails, gives it back."""
+    owner = Taken(window_bytes=10)
+    owner.becomes_unknown("p", 5)
+    owner.manifest.open_segment = None
+    waiting = [owner.append("p", number) for number in (5, 6, 7)]
+    assert owner.room.bytes == 3
+    refused = [owner.append("p", 8, bytes(8))]
+    owner.clock.advance(0)
+    refused.append(owner.append("p", 9))  # behind it
+    assert [type(each) for each in errors(refused)] == [TooManyRequests] * 2
+    room = owner.room.ready(1, 8)
+    assert not room.called
+    owner.loads[0].callback(stored_of(5, 2))
+    assert room.called
+    assert owner.room.bytes == 1
+    owner.stored(-1, 2)
+    assert [list(each.result.indexes) for each in waiting] == [[0], [1], [2]]
+    owner.becomes_unknown("p", 8)
+    waiting = [owner.append("p", number) for number in (8, 9)]
+    assert owner.room.bytes == 2
+    owner.loads[-1].errback(MetaStore("no answer"))
+    assert [type(each) for each in errors(waiting)] == [MetaStore] * 2
+    assert owner.room.bytes == 0
+
+
+def test_who_gives_up_what_was_refused_while_others_waited():
+    """Goes on once those have their answers, also where nothing of them had to be stored."""
+    owner = Taken(window_bytes=10)
+    owner.becomes_unknown("p", 5)
+    owner.manifest.open_segment = None
+    waiting = owner.append("p", 5)
+    assert [type(each) for each in errors([owner.append("p", 6, bytes(10))])] == [TooManyRequests]
+    owner.clock.advance(0)
+    owner.loads[0].callback(stored_of(5, 1))
+    assert waiting.result.duplicates == 1
+    owner.clock.advance(0)
+    assert errors([owner.append("p", 7)]) == [None]
+
+
+@pytest.mark.parametrize("how", ["refused", "failed", "unknown"])
+def test_what_failed_and_was_passed_by_a_higher_one(how):
+    """Is no duplicate when it comes again: it is not in the log, and never will be."""
+    owner = Taken()
+    if how == "unknown":
+        owner.becomes_unknown("p", 1)
+        failed = [owner.append("p", 2)]
+        owner.manifest.open_segment = None
+    else:
+        owner.append("p", 1)
+        owner.stored(0, 0)
+        owner.refuses = 0 if how == "refused" else None
+        failed = [owner.append("p", 2)]
+        owner.refuses = None
+        owner.calls[-1].fail(LogFenced("another has it"))
+        owner.clock.advance(0)
+    assert errors(failed) != [None]
+    higher = owner.append("p", 3)
+    if how == "unknown":
+        owner.loads[0].callback(stored_of(1, 1))
+    for _ in range(2):  # while that is under way, and when it is stored
+        refused = errors([owner.append("p", 2)])[0]
+        assert type(refused) is ValueError
+        assert "of sequences 2 to 2 of the producer 'p' some failed" in str(refused)
+        if not higher.called:
+            owner.stored(-1, 1)
+    assert list(higher.result.indexes) == [1]
+    assert owner.append("p", 1).result == Appended([0], [-1], 1)
 
 
 def test_those_behind_one_that_was_refused():
