@@ -126,7 +126,7 @@ class Producers:
         more = row_bytes(name)
         if self._bytes + more > bytes_max and abs(now_ms - self._looked_ms) >= FORGET_MS:
             self._looked_ms = now_ms
-            self.table(now_ms)
+            self.table(now_ms, min(PRODUCERS_KEPT, len(self.by_name) // 2))
         return self._bytes + more <= bytes_max
 
     def _forget(self, name: str) -> None:
@@ -157,8 +157,10 @@ class Producers:
                 each.rest()
         self._written.clear()
 
-    def table(self, now_ms: int) -> dict[str, TableRow]:
-        """What a table says now; of very many those that were idle longest are forgotten, and who stored nothing."""
+    def table(self, now_ms: int, kept: int = PRODUCERS_KEPT) -> dict[str, TableRow]:
+        """
+        What a table says now; of more than `kept` those that were idle longest are forgotten, and who stored nothing.
+        """
         for name in [name for name, each in self.by_name.items() if each.pushed < 0]:
             self._forget(name)
         rows = {
@@ -167,9 +169,9 @@ class Producers:
             if each.stored >= 0
         }
         rows |= self._written
-        if len(rows) > PRODUCERS_KEPT:
+        if len(rows) > kept:
             idle = sorted((row.stamp, name) for name, row in rows.items() if row.stamp < now_ms - IDLE_MS)
-            for _stamp, name in idle[: len(rows) - PRODUCERS_KEPT]:
+            for _stamp, name in idle[: len(rows) - kept]:
                 del rows[name]
                 self._written.pop(name, None)
                 self._forget(name)

@@ -111,6 +111,16 @@ def test_a_table_fits_into_an_entry():
     assert known.has_room("n" * 200, IDLE_MS * 3)
 
 
+def test_a_small_table():
+    """Of fewer than are kept otherwise, too, those that are idle give their room to a new one."""
+    known = Producers()
+    known.load({f"p{number}": TableRow(1, number, number * IDLE_MS) for number in range(4)})
+    most = 4 * (2 + ROW_BYTES)
+    assert not known.has_room("p4", IDLE_MS, most)
+    assert known.has_room("p4", 3 * IDLE_MS, most)
+    assert sorted(known.by_name) == ["p2", "p3"]
+
+
 def test_names_and_sequences():
     """Both or neither, within their limits."""
     check_producer(None, None)
