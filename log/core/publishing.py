@@ -236,8 +236,11 @@ def aborting(txn: Txn, run: str, batch: int, now_ms: int, edit: str) -> Txn | No
 
 
 def is_dead(txn: Txn, batch: int, claim: int) -> bool:
-    """Whether an intent is not published and never will be; the txn was read before it."""
-    return batch <= txn.last or is_over(txn, batch, claim)
+    """
+    Whether an intent is not published and never will be.  The txn was read before it; of a later claim, whose run may
+    have said that the txn begins at a lower batch, it can't tell.
+    """
+    return (claim == txn.claim and batch <= txn.last) or is_over(txn, batch, claim)
 
 
 def is_over(txn: Txn, batch: int, claim: int) -> bool:

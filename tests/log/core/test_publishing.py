@@ -139,6 +139,7 @@ def test_dead_intents():
     for batch, claim in product(range(3, 8), (1, 2)):
         if is_dead(marked, batch, claim):
             assert all(is_dead(each, batch, claim) for each in later)
+    assert not is_dead(new_txn("t", "one", 1, "e", first_batch=170), 17, 2), "the run of claim 2 may begin there"
 
 
 def part(number=0, ledger=50, **changes):

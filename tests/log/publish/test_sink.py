@@ -7,6 +7,7 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import deferLater
 
+from quire.log.publish.txns import Txns
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import MetaStore, NoSuchLedger
 from quire.protocol.log_errors import BatchGap, LogFenced, LogTerminated, PublishRefused
@@ -123,6 +124,32 @@ def test_a_new_run_takes_over(tmp_path):
             await new.janitor()
             await failing(story_of(zombie.append_many([b"more"])), LogFenced)
             assert await values(await logs.read("a")) == [b"zero", b"one"]
+
+    run(story)
+
+
+def test_a_janitor_that_has_not_heard_of_a_new_run(tmp_path, monkeypatch):
+    """Which begins at a lower batch than the one before said: it takes nothing of that run's."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a")
+            mistyped = await logs.sink("a", "facts", "old", first_batch=170)
+            await written(mistyped, 17, 0, [b"stale"])
+            new, parts, names = await logs.sink("a", "facts", "new", first_batch=17), [], Txns.names
+
+            async def late(txns):
+                """The new run claims the txn after it was read."""
+                monkeypatch.undo()
+                parts.append(await written(new, 17, 0, [b"seventeen"]))
+                return await names(txns)
+
+            monkeypatch.setattr(Txns, "names", late)
+            assert await mistyped.janitor() == 1
+            await new.commit(17, parts)
+            assert await values(await logs.read("a")) == [b"seventeen"]
+            assert await left_over(logs) == ([], set())
 
     run(story)
 
