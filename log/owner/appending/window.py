@@ -100,6 +100,7 @@ class Window:
     def wake(self) -> None:
         """Those for whom there is room now, or all where nothing more is taken."""
         while self._ready and (self._ended or self.fits(*self._ready[0][:2])):
+            self.together.waiting.pop(self.wake, None)  # the next one waits behind those of others
             self._ready.popleft()[2].callback(None)
         self._wait_for_others()
 

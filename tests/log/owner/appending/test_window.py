@@ -155,6 +155,28 @@ def test_a_log_that_is_held_stops_no_other():
     assert (process.bytes, process.waiting) == (100, {})
 
 
+def test_a_log_with_many_that_wait_does_not_come_first_each_time():
+    """What it has under way comes back, and then another one's turn is first."""
+    process, order = Together(100), []
+    one, two, full = (Sender(Clock(), process).window for _ in range(3))
+    for window in (one, two):
+        window.take(1, 1)
+    full.take(1, 98)
+
+    def go_on(_none, window):
+        order.append(window)
+        window.take(1, 90)
+
+    for window in (one, one, one, two):
+        window.ready(1, 90).addCallback(go_on, window)
+    full.take(-1, -98)
+    full.over()
+    for _ in range(2):
+        order[-1].take(-1, -90)
+        order[-1].over()
+    assert order == [one, two, one]
+
+
 def test_who_waits_for_room_of_its_own_log_is_not_among_those_who_wait_for_others():
     """So it is not asked each time that bytes of others come back."""
     process = Together(100)
