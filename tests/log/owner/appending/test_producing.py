@@ -388,7 +388,8 @@ class Taken:
         self.manifest = Namespace(settings={"dedup": True}, open_segment=Namespace(n=4))
         known = Namespace(value=self.manifest)
         records = Namespace(known=known, name="a", counters=Namespace(duplicates=0), now_ms=lambda: 0)
-        doing = self.take, lambda: None, lambda: None, self.load
+        self.refusal = None  # of a hook, for what is sent
+        doing = self.take, self.flush, lambda: None, self.load
         self.producing = Producing(records, self.room, *doing, self.clock)
 
     def take(self, records, _atomic):
@@ -400,6 +401,10 @@ class Taken:
         self.runs.append(records.producers)
         self.calls[-1].done.addBoth(lambda answer: (self.room.take(-count, -size), answer)[1])
         return self.calls[-1]
+
+    def flush(self):
+        if self.refusal is not None:
+            self.calls[-1].fail(self.refusal)
 
     def load(self):
         self.loads.append(Deferred())
@@ -534,6 +539,19 @@ def test_those_that_wait_until_the_log_is_read_have_their_room():
     owner.loads[-1].errback(MetaStore("no answer"))
     assert [type(each) for each in errors(waiting)] == [MetaStore] * 2
     assert owner.room.bytes == 0
+
+
+def test_one_that_waited_and_that_a_hook_refuses():
+    """With whatever error: those behind it fail so, and the next append is no concern of it."""
+    owner = Taken()
+    owner.becomes_unknown("p")
+    owner.manifest.open_segment = None
+    answers = [owner.append("p", 0), owner.append("p", 1)]
+    owner.refusal = KeyError("not now")
+    owner.loads[0].callback(Producers())
+    assert [type(each) for each in errors(answers)] == [KeyError] * 2
+    owner.refusal = None
+    assert errors([owner.append("p", 2)]) == [None]
 
 
 def test_who_gives_up_what_was_refused_while_others_waited():
