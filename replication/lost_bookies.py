@@ -63,8 +63,7 @@ def recover_bookies(
     so that readers are told so.
 
     `IllegalOp` when one of them is registered, unless `even_if_registered`; `NoSuchLedger` for a `ledger` that isn't
-    there; `MetaStore` when the store goes while the ledgers are looked at.  What could not be done is in the result's
-    `failed`.
+    there; `MetaStore` when the store goes away.  What could not be done is in the result's `failed`.
     """
     pace = Pace(client.reactor, None) if pace is None else pace
     run = Run(client, frozenset(lost), frozenset(lost), dry_run, verify, fence, progress, wrong, lock, pace=pace)

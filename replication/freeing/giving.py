@@ -16,7 +16,7 @@ from quire.protocol.errors import LedgerError, NoSuchLedgerExistsOnMetadataServe
 from quire.replication.concurrently import Pace, Share
 from quire.replication.core.balance import Move, may_replace
 from quire.replication.core.fragments import HeldFragment
-from quire.replication.freeing.lock import repair_lock
+from quire.replication.freeing.lock import about_one, repair_lock
 from quire.replication.freeing.moving import move
 from quire.replication.freeing.taking import Rules
 
@@ -36,12 +36,13 @@ class Giving:
     pace: Pace
 
     async def give(self, ledger: int, moves: Sequence[Move]) -> None:
-        """Carries the moves of one ledger out, as far as they can be; a failure is noted."""
+        """Carries the moves of one ledger out, as far as they can be; a failure is noted.  `MetaStore`."""
         try:
             await self._give(ledger, moves)
         except NoSuchLedgerExistsOnMetadataServer:
             pass  # deleted meanwhile
         except LedgerError as error:
+            await about_one(self.rules.client, error)
             self.fail(ledger, str(error))
             self.count(ledgers_failed=1)
         self.count(ledgers_done=1)

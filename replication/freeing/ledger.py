@@ -32,7 +32,7 @@ from quire.replication.core.fragments import (
 )
 from quire.replication.freeing.copies import copies
 from quire.replication.freeing.filling import fill
-from quire.replication.freeing.lock import repair_lock
+from quire.replication.freeing.lock import about_one, repair_lock
 from quire.replication.freeing.naming import Moved, keep, name
 from quire.replication.freeing.run import Named, Run, Stored
 
@@ -51,7 +51,7 @@ class Locked(Replication):
 
 
 async def free(run: Run, named: Named) -> None:
-    """Frees a ledger that names lost bookies; a failure is noted, or that it has to wait."""
+    """Frees a ledger that names lost bookies; a failure is noted, or that it has to wait.  `MetaStore`."""
     try:
         await _free(run, named)
     except NoSuchLedgerExistsOnMetadataServer:
@@ -60,6 +60,7 @@ async def free(run: Run, named: Named) -> None:
         if run.waits and isinstance(error, Locked):
             run.locked.append(named._replace(stored=None))
             return
+        await about_one(run.client, error)
         run.fail(named.ledger, str(error), isinstance(error, NoCopy), isinstance(error, StillWritten))
     run.count(ledgers_done=1)
 

@@ -13,8 +13,9 @@ from collections.abc import AsyncIterator, Callable, Iterable
 
 from quire.client.api import Client
 from quire.metadata.ledger import LedgerMetadata
-from quire.protocol.errors import LedgerError, MetaStore, NoSuchLedgerExistsOnMetadataServer
+from quire.protocol.errors import LedgerError, NoSuchLedgerExistsOnMetadataServer
 from quire.replication.core.fragments import copies_of, entry_bytes, fragments_naming, writer_depends_on
+from quire.replication.freeing.lock import about_one
 from quire.replication.freeing.run import OPERATIONS_MAX, Named, Run, Stored
 
 # SPDX-License-Identifier: Apache-2.0
@@ -53,8 +54,6 @@ async def read_each(client: Client, ledgers: list[int], fail: Callable[[int, str
     """What is stored of each; None of one that is not there, or can't be read: `fail` hears why.  `MetaStore`."""
     try:
         return await client.store.read_ledgers(ledgers)
-    except MetaStore:
-        raise
     except LedgerError:
         return [await _read_one(client, ledger, fail) for ledger in ledgers]
 
@@ -64,9 +63,8 @@ async def _read_one(client: Client, ledger: int, fail: Callable[[int, str], None
         return await client.store.read_ledger(ledger)
     except NoSuchLedgerExistsOnMetadataServer:
         return None
-    except MetaStore:
-        raise
     except LedgerError as error:
+        await about_one(client, error)
         fail(ledger, str(error))
         return None
 

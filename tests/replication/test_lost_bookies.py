@@ -8,7 +8,14 @@ import pytest
 
 from quire.metadata.memory.cluster import Fault
 from quire.metadata.memory.store import MemoryStore
-from quire.protocol.errors import BookieHandleNotAvailable, IllegalOp, LedgerFenced, MetaStore, NoSuchLedger
+from quire.protocol.errors import (
+    BookieHandleNotAvailable,
+    IllegalOp,
+    LedgerFenced,
+    MetaStore,
+    MetaStoreRefused,
+    NoSuchLedger,
+)
 from quire.replication.checker import check_ledger
 from quire.replication.freeing.run import OPERATIONS_MAX, Progress
 from quire.replication.lost_bookies import check_known, recover_bookies
@@ -392,23 +399,38 @@ def test_a_store_that_is_down_is_an_error_not_an_empty_cluster():
     assert isinstance(cluster.fails(recover_bookies(cluster.client(), ["b1"])), MetaStore)
 
 
-def test_a_store_that_goes_while_ledgers_are_looked_at_is_asked_no_more():
+@pytest.mark.parametrize("goes_with", ["read_ledger", "lock_repair", "write_ledger"])
+def test_a_store_that_goes_is_asked_no_more(goes_with):
     """Each question takes its time to fail: a failure for each of very many ledgers would come after days."""
     cluster = FakeCluster(4)
-    for _ in range(200):
+    for _ in range(500):
         closed(cluster, {0: THREE}, 5)
     lose(cluster, "b1")
     asked = []
 
     def trouble(name, _arguments):
-        if name != "read_ledger":
-            return None
-        asked.append(name)
-        return Fault(before=10.0, error=MetaStore("it is down"))
+        if name == goes_with or asked:
+            asked.append(name)
+            return Fault(before=10.0, error=MetaStore("it is down"))
+        return None
 
     cluster.store_fault = trouble
+    begun = cluster.clock.seconds()
     assert isinstance(cluster.fails(recover_bookies(cluster.client(), ["b1"])), MetaStore)
-    assert len(asked) <= OPERATIONS_MAX
+    assert cluster.clock.seconds() - begun < 60
+
+
+@pytest.mark.parametrize("refused", ["read_ledger", "lock_repair"])
+def test_a_ledger_that_the_store_refuses_keeps_no_other(refused):
+    """As where its access list names another user: the store is there, so it is a failure of that ledger alone."""
+    cluster = FakeCluster(4)
+    ledgers = [closed(cluster, {0: THREE}, 5) for _ in range(3)]
+    lose(cluster, "b1")
+    fault = Fault(error=MetaStoreRefused("its access list"))
+    cluster.store_fault = lambda name, arguments: fault if (name, *arguments) == (refused, ledgers[1]) else None
+    done = cluster.succeed(recover_bookies(cluster.client(), ["b1"]))
+    assert [(each.ledger, each.reason) for each in done.failed] == [(ledgers[1], "its access list")]
+    assert naming(cluster, "b1") == [ledgers[1]]
 
 
 def test_a_mistyped_bookie_is_found_out_soon():

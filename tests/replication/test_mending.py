@@ -6,6 +6,8 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from quire.client.api import Client
+from quire.metadata.memory.cluster import Fault
+from quire.protocol.errors import MetaStore
 from quire.replication.mending import Mended, Mending, mend
 from tests.client.fakes.cluster import FakeBookie, FakeCluster, Request
 from tests.replication.scrub.scrubbing import changing, rewrite, scrub, scrubbed
@@ -351,6 +353,16 @@ def test_what_nobody_can_decide_is_left():
     assert "no survivor has entry 7" in done[lost].left[0]
     assert "no answer" in done[silent].left[0]
     assert sum(each.entries for each in done.values()) == 0
+
+
+def test_a_store_that_is_away_is_no_ledgers_fault():
+    """It is raised: whoever mends many ledgers would have to wait for each."""
+    cluster = FakeCluster(5)
+    (ledger, _striped) = faulty(cluster)
+    client = cluster.client()
+    found = [each for each in cluster.succeed(scrub(client)) if each.ledger == ledger]
+    cluster.store_fault = lambda _name, _arguments: Fault(error=MetaStore("the store is away"))
+    assert isinstance(cluster.fails(mend(client, ledger, found)), MetaStore)
 
 
 def test_a_ledger_that_another_process_repairs_is_left():

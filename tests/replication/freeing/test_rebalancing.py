@@ -8,8 +8,9 @@ import pytest
 from twisted.internet.defer import CancelledError
 
 from quire.client.api import Client
+from quire.metadata.memory.cluster import Fault
 from quire.metadata.store import HOST_PROPERTY, ServiceInfo
-from quire.protocol.errors import BookieHandleNotAvailable
+from quire.protocol.errors import BookieHandleNotAvailable, MetaStore
 from quire.replication.core.levels import bytes_on
 from quire.replication.freeing.rebalancing import Manner, Rebalanced, rebalance
 from quire.replication.freeing.run import Progress
@@ -219,6 +220,19 @@ def test_one_that_can_not_be_moved_delays_no_other() -> None:
     assert {each.ledger for each in done.failed} <= held
     assert all("another process" in each.reason for each in done.failed)
     assert done.moved
+
+
+def test_a_store_that_goes_ends_it() -> None:
+    """Each further ledger would wait for the store and fail as well."""
+    uneven = Uneven()
+    asked: list[str] = []
+
+    def away(name: str, _arguments: tuple[object, ...]) -> Fault | None:
+        asked.extend([name] if asked or name == "lock_repair" else [])
+        return Fault(error=MetaStore("the store is away")) if asked else None
+
+    uneven.cluster.store_fault = away
+    assert isinstance(uneven.cluster.fails(rebalance(uneven.cluster.client())), MetaStore)
 
 
 def test_a_plan_after_the_plan() -> None:
