@@ -7,15 +7,14 @@ Knows: votes, and that an auditor ends with its vote.  Does not know: what an au
 from collections.abc import Callable
 from typing import Protocol
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from quire.client.api import Client
 from quire.metadata.auditing import Election
 from quire.metadata.store import Watch
 from quire.protocol.errors import LedgerError
-from quire.replication.concurrently import Bell
+from quire.replication.concurrently import Bell, kept_up
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -39,6 +38,7 @@ class Candidate:
         self.vote: int | None = None
         self.auditor: Audits | None = None
         self._store = client.store
+        self._clock = client.reactor
         self._bookie = bookie
         self._made = made
         self._bell = Bell(client.reactor)
@@ -52,8 +52,8 @@ class Candidate:
         """Once."""
         self._store.on_session_lost(self._session_lost)
         self._watch = self._store.auditing.watch_election(self._seen)
-        self._working = Deferred.fromCoroutine(self._work())
-        self._working.addErrback(self._ended)
+        self._working = Deferred.fromCoroutine(kept_up(self._clock, self._work, "the candidate for auditor"))
+        self._working.addErrback(lambda _failure: None)  # cancelled
 
     async def stop(self) -> None:
         """Gives the vote back."""
@@ -111,7 +111,3 @@ class Candidate:
             self.log.info("{bookie} is the auditor no more", bookie=self._bookie)
             auditor, self.auditor = self.auditor, None
             auditor.stop()
-
-    def _ended(self, failure: Failure) -> None:
-        if not isinstance(failure.value, CancelledError):
-            self.log.failure("the candidate for auditor failed", failure)

@@ -34,7 +34,7 @@ class Switch:
 
     def start(self) -> None:
         """Once."""
-        self._working = Deferred.fromCoroutine(self._work())
+        self._working = Deferred.fromCoroutine(kept_up(self._clock, self._work, "the look at the switch"))
         self._working.addErrback(lambda _failure: None)  # cancelled
 
     def stop(self) -> None:

@@ -3,6 +3,7 @@
 from quire.metadata.memory.cluster import Fault
 from quire.metadata.memory.store import MemoryStore
 from quire.replication.autorecovery.election import Candidate
+from quire.replication.concurrently import BEGIN_AGAIN_S
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.autorecovery.processes import AWAY, faulty, joined, store_of
 
@@ -112,6 +113,25 @@ def test_a_store_that_is_away_is_waited_for() -> None:
     asked.clear()
     cluster.spin(600)
     assert asked == []
+
+
+def test_what_nobody_foresaw_ends_no_candidate() -> None:
+    """It votes again a minute later."""
+    cluster = FakeCluster(3)
+    only = Standing(cluster, "a:1")
+    cluster.spin(1)
+    faults = iter([KeyError("a fault of ours")])
+
+    def fault(name: str, _arguments: object) -> None:
+        for each in faults if name == "audit_vote" else ():
+            raise each
+
+    faulty(only.client, fault)
+    only.store.expire_session()
+    cluster.spin(BEGIN_AGAIN_S - 1)
+    assert only.audits == 0
+    cluster.spin(5)
+    assert only.audits == 1
 
 
 def test_who_stopped_votes_no_more() -> None:

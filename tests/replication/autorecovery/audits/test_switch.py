@@ -3,6 +3,7 @@
 from twisted.internet.defer import CancelledError, Deferred
 
 from quire.replication.autorecovery.audits.switch import Switch
+from quire.replication.concurrently import BEGIN_AGAIN_S
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.autorecovery.processes import AWAY
 
@@ -44,6 +45,26 @@ def test_no_answer_changes_nothing_and_is_told() -> None:
     cluster.spin(10)
     assert switch.on
     assert len(told) >= 8
+    switch.stop()
+    assert cluster.clock.getDelayedCalls() == []
+
+
+def test_what_nobody_foresaw_ends_no_look() -> None:
+    """Else it would be taken for what it was for the rest of the term."""
+    cluster = FakeCluster(3)
+    faults = iter([KeyError("a fault of ours")])
+
+    def fault(_name: str, _arguments: object) -> None:
+        for each in faults:
+            raise each
+
+    cluster.store_fault = fault
+    switch = Switch(cluster.client(), lambda: None)
+    switch.start()
+    cluster.spin(BEGIN_AGAIN_S - 1)
+    assert not switch.on
+    cluster.spin(5)
+    assert switch.on
     switch.stop()
     assert cluster.clock.getDelayedCalls() == []
 
