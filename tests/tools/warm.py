@@ -27,7 +27,17 @@ def load() -> None:
     cast(dict[str, Any], sys.modules).setdefault("OpenSSL", None)  # as in a command (`quire.tools.terminal.running`)
     from quire.tools.main import COMMANDS
 
-    ours = ("quire.client.api", "quire.metadata.sqlite.store", "quire.tools.failures")
+    ours = (
+        "quire.bookie.lifecycle.bookie",
+        "quire.bookie.offline.verify",
+        "quire.client.api",
+        "quire.log.api",
+        "quire.metadata.sqlite.store",
+        "quire.pipeline.copies.reading",
+        "quire.replication.decommission",
+        "quire.replication.mending",
+        "quire.tools.failures",
+    )
     theirs = ("twisted.internet.epollreactor", "twisted.logger")
     for name in (*(command.module for command in COMMANDS.values()), *ours, *theirs):
         import_module(name)
