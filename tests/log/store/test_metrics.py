@@ -189,6 +189,28 @@ def test_logs_beyond_the_first_share_a_label():
     assert ("quire_log_segments", "2") in found
 
 
+class Changing(dict):
+    """A mapping that another thread changes whenever it is gone through."""
+
+    def looked_at(self):
+        raise RuntimeError("dictionary changed size during iteration")
+
+    keys = values = items = looked_at
+
+
+def test_a_scrape_in_another_thread_goes_through_copies():
+    """Whatever the reactor counts meanwhile; a copy is made in one step."""
+    metrics = LogMetrics()
+    counters = metrics.of("a")
+    counters.cursor_backlogs = Changing(slow=(5, 50), fast=(1, 10))
+    counters.rolls, counters.reads = Changing({("size",): 2}), Changing({("lease", "answered"): 3})
+    counters.edits, counters.publishes = Changing(), Changing()
+    found = scraped(metrics)
+    assert (found["quire_log_cursor_backlog_records", "a"], found["quire_log_backlog_bytes", "a"]) == (5, 50)
+    assert found["quire_log_rolls_total", "a", "size"] == 2
+    assert found["quire_log_reads_total", "a", "lease", "answered"] == 3
+
+
 def test_docs_name_every_metric():
     """docs/logs.md lists what is served."""
     text = Path(__file__).parents[3].joinpath("docs/logs.md").read_text()
