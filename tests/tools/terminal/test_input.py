@@ -1,4 +1,4 @@
-"""Payloads from files and pipes."""
+"""Payloads from files and pipes, and the answers of who is asked."""
 
 import os
 import random
@@ -117,10 +117,17 @@ except KeyboardInterrupt:
 """
 
 
-def asks() -> "subprocess.Popen[bytes]":
+AT_A_TERMINAL = """
+import fcntl, os, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+"""
+
+
+def asks(program: str = ASKS, stdin: int = subprocess.PIPE) -> "subprocess.Popen[bytes]":
     """A process that has just asked."""
     pipe = subprocess.PIPE
-    process = subprocess.Popen([sys.executable, "-c", ASKS], stdin=pipe, stdout=pipe, stderr=pipe)
+    process = subprocess.Popen([sys.executable, "-c", program], stdin=stdin, stdout=pipe, stderr=pipe)
     assert process.stderr is not None
     assert process.stderr.read(7) == b"Which: "
     return process
@@ -141,3 +148,16 @@ def test_who_is_asked_may_interrupt() -> None:
         process.send_signal(signal.SIGINT)
         assert process.stdout is not None
         assert process.stdout.read() == b"interrupted\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"), [(b"this one\n", b"this one\n"), (b"half\x03", b"interrupted\n"), (b"\x04", b"\n")]
+)
+def test_a_question_at_a_terminal(typed: bytes, said: bytes) -> None:
+    """A line is the answer, Ctrl-C an interrupt, Ctrl-D no answer."""
+    ours, theirs = os.openpty()
+    with asks(AT_A_TERMINAL + ASKS, theirs) as process:
+        os.write(ours, typed)
+        assert process.communicate(timeout=60) == (said, b"")
+    os.close(ours)
+    os.close(theirs)
