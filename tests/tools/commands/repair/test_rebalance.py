@@ -16,7 +16,7 @@ from tests.tools.conftest import SMALL
 # SPDX-License-Identifier: Apache-2.0
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def uneven(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalCluster, LocalCluster, Client, list[int]]]:
     """Four bookies with sixty ledgers of several shapes, and two that came after these were written."""
     with LocalCluster(tmp_path_factory.mktemp("cluster"), 4, options=SMALL) as old, connect(old.uri) as bk:
@@ -31,7 +31,7 @@ def uneven(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalClus
 
 
 def text(number: int) -> list[bytes]:
-    return [b"ledger %d, line %d " % (number, line) + b"." * (number % 50) for line in range(100 + 17 * number)]
+    return [b"ledger %d, line %d " % (number, line) + b"." * (number % 50) for line in range(20 + 3 * number)]
 
 
 def held(bk: Client, bookies: list[str], ledgers: list[int]) -> dict[str, int]:
@@ -41,6 +41,23 @@ def held(bk: Client, bookies: list[str], ledgers: list[int]) -> dict[str, int]:
         for bookie, size in bytes_on(bk.metadata(ledger)).items():
             found[bookie] += size
     return found
+
+
+def test_a_bookie_that_takes_nothing(uneven: tuple[LocalCluster, LocalCluster, Client, list[int]]) -> None:
+    """
+    A read-only one gets nothing, so that there is still something to do after it; the levels are printed; a mistyped
+    capacity is refused.
+    """
+    old, new, bk, ledgers = uneven
+    ok("bookie", "readonly", new.ids[0], "on", metadata=old.uri)
+    done = ok("rebalance", "--rate", "20M", "--under-way", "1M", metadata=old.uri)
+    ok("bookie", "readonly", new.ids[0], "off", metadata=old.uri)
+    after = held(bk, [*old.ids, *new.ids], ledgers)
+    assert after[new.ids[0]] == 0 < after[new.ids[1]]
+    assert f"{new.ids[1]}: " in done.out
+    assert "moved; 60 were looked at" in done.out
+    assert "127.0.0.1:1" in refused(1, "rebalance", "--capacity", "127.0.0.1:1=5G", metadata=old.uri)
+    assert quire("rebalance", "--within", "0", metadata=old.uri).code == 2
 
 
 def test_levels_are_even_after_it(uneven: tuple[LocalCluster, LocalCluster, Client, list[int]]) -> None:
@@ -80,19 +97,6 @@ def test_levels_are_even_after_it(uneven: tuple[LocalCluster, LocalCluster, Clie
 
     again = ok("rebalance", metadata=old.uri)
     assert "0 B of 0 ledgers moved" in again.out
-
-
-def test_a_bookie_that_takes_nothing(uneven: tuple[LocalCluster, LocalCluster, Client, list[int]]) -> None:
-    """A read-only one gets nothing; the levels are printed; a mistyped capacity is refused."""
-    old, new, bk, ledgers = uneven
-    ok("bookie", "readonly", new.ids[0], "on", metadata=old.uri)
-    done = ok("rebalance", "--rate", "20M", "--under-way", "1M", metadata=old.uri)
-    after = held(bk, [*old.ids, *new.ids], ledgers)
-    assert after[new.ids[0]] == 0 < after[new.ids[1]]
-    assert f"{new.ids[1]}: " in done.out
-    assert "moved; 60 were looked at" in done.out
-    assert "127.0.0.1:1" in refused(1, "rebalance", "--capacity", "127.0.0.1:1=5G", metadata=old.uri)
-    assert quire("rebalance", "--within", "0", metadata=old.uri).code == 2
 
 
 def test_bytes_on_the_command_line() -> None:
