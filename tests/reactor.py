@@ -13,10 +13,12 @@ from typing import TypeVar
 
 from twisted.internet import reactor as _global
 from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 from twisted.internet.threads import blockingCallFromThread
 
 T = TypeVar("T")
 TIMEOUT_S = 60.0  # on a busy machine, too: it ends what hangs
+LOOK_S = 0.05
 reactor = _global
 _started = threading.Lock()
 _thread: threading.Thread | None = None
@@ -49,3 +51,11 @@ def run(story: Callable[[], Awaitable[T]], timeout: float = TIMEOUT_S) -> T:
         return deferred.addTimeout(timeout, reactor)
 
     return blockingCallFromThread(reactor, begin)
+
+
+def between_looks() -> None:
+    """
+    Between two looks from outside at what is waited for: one look after the other would take the processor from those
+    who bring it about.
+    """
+    run(lambda: deferLater(reactor, LOOK_S))

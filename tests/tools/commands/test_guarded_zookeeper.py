@@ -14,6 +14,7 @@ from quire.conf.options import key_of
 from quire.tools.local_cluster.cluster import LocalBookie, LocalRecovery, free_ports
 from quire.tools.local_cluster.process import NotStarted
 from tests.metadata.zk.guarded import OPEN, Guarded, acls
+from tests.reactor import between_looks
 from tests.tools.command import Done, environment, warm
 
 # SPDX-License-Identifier: Apache-2.0
@@ -107,7 +108,7 @@ def test_a_cluster_of_one_user(guarded: Guarded, tmp_path: Path, way: str) -> No
         held = ours.ok("ledger", "show", closed, "--json").document["fragments"][0]["bookies"]
         next(bookie for bookie in bookies.running if bookie.id == held[0]).end_now()
         while held[0] in ours.ok("ledger", "show", closed, "--json").document["fragments"][0]["bookies"]:
-            pass
+            between_looks()
         ours.ok("ledger", "check", closed)
         if way != "certificate":
             lists = acls(guarded, root)

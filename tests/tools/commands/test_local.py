@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from quire.client import connect
+from tests.reactor import between_looks
 from tests.tools.command import COMMAND, environment, ok, refused
 
 # SPDX-License-Identifier: Apache-2.0
@@ -68,9 +69,9 @@ def test_a_lost_bookie_is_made_good(tmp_path: Path) -> None:
             lost = min(bk.metadata(writer.id).bookies())
             os.kill(local.pids[local.report["bookies"].index(lost)], signal.SIGKILL)
             while lost in bk.metadata(writer.id).bookies():
-                pass
+                between_looks()
         while ok("autorecovery", "status", "--json", metadata=uri).document["queued"]:
-            pass
+            between_looks()
         assert ok("autorecovery", "status", "--json", metadata=uri).document["auditor"] == "autorecovery"
         assert ok("underreplicated", "list", metadata=uri).err == "the repair queue is empty\n"
         assert local.process.stderr is not None

@@ -20,7 +20,7 @@ from quire.client import connect
 from quire.client.api import connect as connect_api
 from quire.protocol.errors import OK
 from quire.tools.local_cluster.cluster import LocalCluster
-from tests.reactor import reactor, run
+from tests.reactor import between_looks, reactor, run
 from tests.tools.command import ok, quire, refused
 from tests.tools.conftest import SMALL
 from tests.tools.http import get
@@ -167,10 +167,11 @@ def counts(found: dict[str, Any]) -> list[int | None]:
 
 
 def until(look: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
-    """Looks until it is as wanted: each look is a process, so this needs no pause."""
+    """Looks until it is as wanted."""
     deadline = time.monotonic() + 12 * LOOK_S
     while not wanted(found := look()):
         assert time.monotonic() < deadline, found
+        between_looks()
     return found
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from quire.security.tokens import make_token_file
+from tests.reactor import between_looks
 from tests.tools.bookie_process import WAIT_S, Cluster
 from tests.tools.command import environment
 from tests.tools.http import get
@@ -69,7 +70,7 @@ def test_it_serves_and_stops(cluster: Cluster) -> None:
     assert b"quire_autorecovery_auditor" in get(f"{found[1]}/metrics", token)
     assert get(f"{found[1]}/healthz") == b"OK\n"
     while json.loads(cluster.quire("autorecovery", "status", "--json"))["auditor"] is None:
-        pass
+        between_looks()
     assert get(f"{found[1]}/api/v1/autorecovery/who_is_auditor", token) == b"Auditor: one"
     with pytest.raises(urllib.error.HTTPError, match="404"):
         get(f"{found[1]}/api/v1/bookie/state", token)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.bookie.fakes.wires import adds, read
+from tests.reactor import between_looks
 from tests.tools.bookie_process import WAIT_S, Cluster
 
 # SPDX-License-Identifier: Apache-2.0
@@ -80,9 +81,9 @@ def test_autorecovery_inside_a_bookie(cluster: Cluster) -> None:
     bookie = cluster.start()
     bookie.ready()
     while "here" not in json.loads(bookie.get("/api/v1/autorecovery/status")):
-        pass
+        between_looks()
     while json.loads(bookie.get("/api/v1/autorecovery/status"))["here"]["auditor"] is not True:
-        pass
+        between_looks()
     assert bookie.get("/api/v1/autorecovery/who_is_auditor") == b"Auditor: one"
     assert b"\nquire_autorecovery_auditor 1.0\n" in bookie.get("/metrics")
     status, log = bookie.end()

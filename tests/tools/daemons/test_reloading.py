@@ -14,6 +14,7 @@ from quire.conf.properties import options, read
 from quire.protocol.errors import Security, UnauthorizedAccess
 from quire.security.jaas import MODULE
 from quire.tools.local_cluster.cluster import LocalBookie, LocalCluster
+from tests.reactor import between_looks
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -25,7 +26,7 @@ def until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + WAIT_S
     while not holds():
         assert time.monotonic() < deadline, "it did not come"
-        os.sched_yield()
+        between_looks()
 
 
 def log(bookie: LocalBookie) -> str:

@@ -1,7 +1,6 @@
 """A host's process over a store, for tests: its directory, its configuration, what it said."""
 
 import json
-import os
 import selectors
 import signal
 import subprocess
@@ -115,8 +114,3 @@ def is_gone(pid: int) -> bool:
         return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return True
-
-
-def yields() -> None:
-    """A turn for others while a condition is waited for."""
-    os.sched_yield()

@@ -3,6 +3,7 @@
 import signal
 import subprocess
 
+from tests.reactor import between_looks
 from tests.tools.command import COMMAND, environment, ok, quire, refused
 
 # SPDX-License-Identifier: Apache-2.0
@@ -32,7 +33,7 @@ def test_what_a_killed_owner_left_is_closed(uri: str) -> None:
         appending.stdin.write(b"a\nb\n")
         appending.stdin.flush()
         while ok("log", "read", "left", "--values", metadata=uri).raw != b"a\nb\n":
-            pass
+            between_looks()
         appending.kill()
     assert ok("log", "show", "left", "--json", metadata=uri).document["ledger"] is not None
     done = ok("log", "own", "left", "--force", "--json", metadata=uri).document
