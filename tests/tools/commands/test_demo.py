@@ -25,7 +25,7 @@ def check(done: dict[str, object], data: bytes, entries: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [[], ["--protocol", "v3"], ["--metadata", "zookeeper"]], ids=["sqlite", "v3", "zookeeper"]
+    "options", [[], ["--protocol", "v3", "--metadata", "zookeeper"]], ids=["as it comes", "v3 zookeeper"]
 )
 def test_a_small_demo(tmp_path: Path, options: list[str]) -> None:
     """A real file of this project: equal digests, a bookie killed in the middle, an ensemble change; exit status 0."""
