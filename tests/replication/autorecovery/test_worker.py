@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 
 from quire.metadata.memory.cluster import Fault
 from quire.metadata.repairs import RepairLock
@@ -12,7 +12,7 @@ from quire.replication.autorecovery.found import queued
 from quire.replication.autorecovery.ledger import Repairer
 from quire.replication.autorecovery.notes import FOUND, Note, Notes
 from quire.replication.autorecovery.waiting import Waiting
-from quire.replication.autorecovery.worker import Worker
+from quire.replication.autorecovery.worker import LOOK_S, Worker
 from quire.replication.concurrently import BEGIN_AGAIN_S
 from quire.replication.core.outlook import Outlook
 from quire.replication.scrub.judge import Finding
@@ -332,10 +332,17 @@ def test_a_take_that_fails_after_the_stop_is_its_end(fault: Exception, monkeypat
     cluster = FakeCluster(5)
     client = joined(cluster)
     taken: Deferred[RepairLock | None] = Deferred()
-    monkeypatch.setattr(client.store.repairs, "take", lambda _skipped: taken)
+    asked: list[object] = []
+
+    def take(skipped: object) -> "Deferred[RepairLock | None]":
+        asked.append(skipped)
+        return taken if len(asked) == 4 else succeed(None)
+
+    monkeypatch.setattr(client.store.repairs, "take", take)
     worker = Worker(client, options())
     worker.start()
-    cluster.spin(0.5)
+    cluster.spin(4 * LOOK_S)  # what woke it at its start is heeded by then
+    assert len(asked) == 4
     stopped = cluster.outcome(worker.stop())
     taken.errback(fault)
     cluster.spin(0.1)
