@@ -176,6 +176,8 @@ class Connection(Protocol):
             cast(Transport, self.transport).bufferSize = RECEIVE_BYTES if is_large(self) else STRANGERS_RECEIVE_BYTES
         if partial_bytes != self.partial_bytes:
             self._listener.crowd.keeps(self, partial_bytes)
+            if self._service.parking.is_full:
+                self._flow()
 
     @property
     def frame_bytes(self) -> int:
@@ -248,9 +250,8 @@ class Connection(Protocol):
         """
         Reads from the peer unless it is choked or has too much that waits; after a stop, only below half the bound.
         """
-        options = self._listener.options
-        most = options.connection_pending_bytes_max
-        crowded = self.pending_bytes > 0 and self._service.parking.bytes >= options.pending_bytes_max
+        most, parking = self._listener.options.connection_pending_bytes_max, self._service.parking
+        crowded = parking.is_full and (self.pending_bytes > 0 or (is_large(self) and parking.shuts_out(self)))
         wanted = not self.choked and not crowded and self.pending_bytes < (most if self._reading else most // 2 + 1)
         if wanted == self._reading or not self.alive:
             return

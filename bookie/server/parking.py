@@ -5,11 +5,14 @@ what waits.
 A bookie that cannot keep up does not refuse them, for a writer takes a refusal for a dead bookie: it keeps them here,
 per connection and in order, while fences, reads and recovery of the same connection pass (protocol-rules.md 6.4).
 
-Knows: whose turn it is.  Does not know: why there was no room, what is written; the bound per connection is the
-connection's own, which stops reading from its peer there.
+Knows: whose turn it is, and from whom nothing is read because all together have too much that waits.
+Does not know: why there was no room, what is written; the bound per connection is the connection's own, which stops
+reading from its peer there.
 The account has what is parked, and the fences and forces that wait for the journal: those find room always, and wait as
 long as it does.
 Safety: adds of one connection get in in the order they came; no connection starves another (one run each, in turn).
+At the bound nothing is read from those of which something waits, so recovery gets through on the others; at twice the
+bound no large frame is read further, so that it holds however many send one.
 """
 
 from collections.abc import Callable
@@ -34,12 +37,14 @@ def size_of(run: WriteRequest) -> int:
 class Parking:
     """
     All connections with parked runs, in the order in which they get their turn.  `admit` takes a run or says False: no
-    room.
+    room; about `bytes_max` may wait.
     """
 
-    def __init__(self, admit: Callable[[Peer, WriteRequest], bool]) -> None:
+    def __init__(self, admit: Callable[[Peer, WriteRequest], bool], bytes_max: int) -> None:
         self._admit = admit
+        self._bytes_max = bytes_max
         self._waiting: dict[Peer, None] = {}  # an ordered set
+        self._shut_out: dict[Peer, None] = {}  # likewise
         self.runs = 0
         self.bytes = 0  # that wait, of all connections
         self._admitting = False
@@ -55,6 +60,24 @@ class Parking:
         if peer.alive:
             self.bytes += size
             peer.pend(size)
+            self._let_in()
+
+    @property
+    def is_full(self) -> bool:
+        return self.bytes >= self._bytes_max
+
+    def shuts_out(self, peer: Peer) -> bool:
+        """Whether a large frame is not to be read further; its connection is told to look again when it is."""
+        if self.bytes < 2 * self._bytes_max:
+            return False
+        self._shut_out[peer] = None
+        return True
+
+    def _let_in(self) -> None:
+        while self._shut_out and self.bytes < 2 * self._bytes_max:
+            peer = next(iter(self._shut_out))
+            del self._shut_out[peer]
+            peer.pend(0)
 
     def relieved(self) -> None:
         """The storage has room again: one run of each connection in turn, until it has none."""
@@ -84,7 +107,9 @@ class Parking:
         without their sender.
         """
         self._waiting.pop(peer, None)
+        self._shut_out.pop(peer, None)
         self.runs -= len(peer.parked)
         self.bytes -= peer.pending_bytes
         peer.parked.clear()
         peer.pending_bytes = 0
+        self._let_in()

@@ -82,7 +82,7 @@ class Service:
         self.complaints = Complaints(clock, self.log)
         self.reads = Reads(clock, options, storage, self.tally, self.complaints)
         self.long_polls = LongPolls(clock, options, self.reads)
-        self.parking = Parking(self._admit)
+        self.parking = Parking(self._admit, options.pending_bytes_max)
         self.giving_way = GivingWay(clock, self._take_add, self.parking.pend)
         self._operations: dict[type, Callable[[Any, Any], None]] = {
             AddRun: self._add,

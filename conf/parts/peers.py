@@ -36,7 +36,8 @@ class PeerOptions(BaseModel):
         unit="MiB",
         scale=MIB,
         description=(
-            "the same of all connections; beyond it no connection of which something waits is read from (our own key)"
+            "the same of all connections; beyond it no connection of which something waits is read from, and at twice "
+            "as much no large frame (our own key)"
         ),
     )
     answers_bytes_max: int = option(

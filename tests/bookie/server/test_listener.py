@@ -212,6 +212,39 @@ def test_all_connections_together_park_so_much_and_no_more() -> None:
     assert scene.service.parking.bytes == 0
 
 
+def test_of_those_who_send_their_first_large_entry_no_more_than_twice_the_bound_waits() -> None:
+    """
+    Beyond it a frame is read no further, with its deadline put off, until less waits; what is small passes, on the
+    same connections, too, before they send such a frame.
+    """
+    scene = Scene(pending_bytes_max=1 << 20, partial_frame_ms_max=10_000)
+    scene.storage.room = 0
+    frames = [adds(bytes(400_000), ledger=number) for number in range(40)]
+    clients = [scene.connect() for _ in frames]
+    for client, frame in zip(clients, frames, strict=True):
+        assert client.ask(read(0)).status is S.ENOLEDGER
+        for start in range(0, len(frame), 100_000):
+            if not client.wire.paused:
+                client.send(frame[start : start + 100_000])
+    assert [client.wire.paused for client in clients] == [False] * 2 + [True] * 38
+    assert 2 << 20 <= scene.service.parking.bytes < (2 << 20) + 500_000
+    assert scene.service.parking.runs == 6
+    scene.clock.pump([1.0] * 20)
+    assert len(scene.listener.connections) == 40
+    clients.pop().lose()
+    assert all(client.wire.paused for client in clients[6:])
+    clients.pop(5).lose()
+    assert not any(client.wire.paused for client in clients[5:])
+    scene.clock.pump([1.0] * 5)
+    scene.storage.room = 99
+    scene.service.relieved()
+    assert not any(client.wire.paused for client in clients)
+    for client, frame in zip(clients[5:], frames[6:39], strict=True):
+        client.send(frame[100_000:])
+    assert [ledger for ledger, _first, _count in scene.storage.taken] == [*range(5), *range(6, 39)]
+    assert scene.service.parking.bytes == 0
+
+
 def test_a_long_pause_is_reported_once() -> None:
     """Peers give up at five seconds."""
     scene = Scene(connection_pending_bytes_max=1 << 20)
