@@ -18,7 +18,7 @@ from quire.bookie.directory.records import EntryDamaged
 from quire.bookie.files import StorageError
 from quire.bookie.index import ledger_table
 from quire.bookie.index.rocks_check import first_bad
-from quire.bookie.index.run import Run, Tally, encode_run
+from quire.bookie.index.run import RUN_ENTRIES_MAX, Run, Tally, encode_run
 from quire.bookie.index.sequences import Sequences
 from quire.bookie.journal import format as journal
 from quire.bookie.journal import mark
@@ -224,7 +224,8 @@ def recorded(data: bytes) -> None:
     they are the same, and none that was hit.
     """
     place, harm = int.from_bytes(data[:2], "big"), data[2:4]
-    bodies = [logs.IDS.pack(1, number) + body for number, body in enumerate(lengths(data[4:]), 1)]
+    some = lengths(data[4:])[:RUN_ENTRIES_MAX]
+    bodies = [logs.IDS.pack(1, number) + body for number, body in enumerate(some, 1)]
     if not bodies:
         return
     written, sizes = records.records_of(bodies)
