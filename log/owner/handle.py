@@ -191,18 +191,18 @@ class Owner:
             check_producer(producer, sequence)
             if producer is not None and sequence is not None and self.epoch and not self._over:
                 return self._producing.append(producer, sequence, records, one, atomic)
-            call = self._take(records, atomic, one)
+            call = self._take(records, atomic, one=one)
             self._flush_or_later()
             return call.done
         except (TypeError, ValueError, LedgerError) as error:
             return fail(error)
 
-    def _take(self, records: Records, atomic: bool, one: bool = False) -> Call:
+    def _take(self, records: Records, atomic: bool, has_room: bool = False, one: bool = False) -> Call:
         """Into the window, from where it is flushed; raises what it fails with at once."""
         if self._over or not self.epoch:
             raise (self._error or self._not_owner()).with_traceback(None)  # else each that is refused makes it longer
         count = len(records.values)
-        self.window.admit(self.name, count, records.weight)
+        self.window.admit(self.name, count, records.weight, has_room)
         call = Call(count, one, self._clock.seconds() + self._append_s)
         for part in [records] if atomic else cut(records, self._options.batch_bytes):
             self._gathered.append((part, call))

@@ -31,7 +31,7 @@ TABLE_RECORDS = 50_000  # after which a table is written again
 TABLE_S = 60.0
 ENTRY_ROOM = 1 << 10  # more than a frame has beside a table
 
-Take = Callable[[Records, bool], Call]
+Take = Callable[[Records, bool, bool], Call]
 Load = Callable[[], Awaitable[Producers]]
 T = TypeVar("T")
 
@@ -88,8 +88,8 @@ class Pushed:
 
 class Producing:
     """
-    Of one owner.  `take` puts records into its window (`room`), or raises, and `flush` lets them go; `roll` ends the
-    segment; `load` reads what closed segments say.
+    Of one owner.  `take` puts records into its window (`room`), also those that have their room there already, or
+    raises, and `flush` lets them go; `roll` ends the segment; `load` reads what closed segments say.
     """
 
     def __init__(
@@ -152,7 +152,9 @@ class Producing:
             return self._after_settling(name, first, records, one, atomic)
         return self._append(name, first, records, one, atomic)
 
-    def _append(self, name: str, first: int, records: Records, one: bool, atomic: bool) -> Deferred[Any]:
+    def _append(
+        self, name: str, first: int, records: Records, one: bool, atomic: bool, has_room: bool = False
+    ) -> Deferred[Any]:
         count = len(records.values)
         if not self._known.has_room(name, self._records.now_ms(), self._table_bytes_max):
             error = LogFull(
@@ -177,7 +179,7 @@ class Producing:
             fresh = part(records, due, count)
             fresh.producers = (ProducerRun(name, 0, count - due, first + due),)
             try:
-                call = self._next(name, first + due, first + count - 1, lambda: self._take(fresh, atomic))
+                call = self._next(name, first + due, first + count - 1, lambda: self._take(fresh, atomic, has_room))
             except LedgerError as refused:
                 return fail(refused)
         if old:
@@ -222,10 +224,10 @@ class Producing:
         waiting, failed = self._waiting[name], list[Asked]()
         while waiting:
             asked = waiting.popleft()
-            self._room.take(-len(asked.records.values), -asked.records.weight)  # and takes what is new again
+            self._room.take(-len(asked.records.values), -asked.records.weight)  # what is new is taken again
             if error is None:
                 found: Deferred[Any] = maybeDeferred(
-                    self._append, name, asked.first, asked.records, asked.one, asked.atomic
+                    self._append, name, asked.first, asked.records, asked.one, asked.atomic, has_room=True
                 )
                 failure = getattr(found, "result", None)
                 if not isinstance(failure, Failure):

@@ -70,11 +70,11 @@ class Window:
         records, most = self._options.window_records, self._options.window_bytes
         return self.records + count <= records and self.bytes + size <= most
 
-    def admit(self, log: str, count: int, size: int) -> None:
-        """So much is taken, or not: what a quota refuses with, `TooManyRequests`."""
-        if self.refusal is not None:
+    def admit(self, log: str, count: int, size: int, has_room: bool = False) -> None:
+        """So much is taken, or not: what a quota refuses with, `TooManyRequests`.  `has_room`: it was before."""
+        if self.refusal is not None and not has_room:
             raise self.refusal.with_traceback(None)  # else each append that is refused makes it longer
-        if not self.fits(count, size):
+        if not has_room and not self.fits(count, size):
             under_way = f"{self.records} records of {self.bytes} bytes are under way in the log {log!r}"
             of_all = f"{self.together.bytes} bytes of all logs"
             raise TooManyRequests(f"{under_way}, {of_all}: `ready()` tells when there is room")

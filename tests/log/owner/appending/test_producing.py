@@ -18,7 +18,7 @@ from quire.log.owner.appending.producing import Producing
 from quire.log.owner.appending.window import Window
 from quire.metadata.clock import pause
 from quire.protocol.errors import ClientClosed, MetaStore, TooManyRequests
-from quire.protocol.log_errors import AppendUnknown, LogFenced, LogFull, NotOwner
+from quire.protocol.log_errors import AppendUnknown, BacklogQuota, LogFenced, LogFull, NotOwner
 from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.cluster import cluster, values
 from tests.log.fakes.killed import kill
@@ -381,10 +381,11 @@ def test_none_overtakes_one_that_waited_for_a_rate(tmp_path):
 class Taken:
     """Producers of an owner whose log is read when a test says so; values longer than `refuses` have no room."""
 
-    def __init__(self, **options):
+    def __init__(self, bytes_max=None, **options):
         self.loads, self.calls, self.runs, self.refuses = [], [], [], None
         self.clock = Clock()
-        self.room = Window(LogOptions(**options), self.clock, Random(1), LogSettings, Together(1 << 40), lambda: None)
+        self.together = Together(1 << 40 if bytes_max is None else bytes_max)
+        self.room = Window(LogOptions(**options), self.clock, Random(1), LogSettings, self.together, lambda: None)
         self.manifest = Namespace(settings={"dedup": True}, open_segment=Namespace(n=4))
         known = Namespace(value=self.manifest)
         records = Namespace(known=known, name="a", counters=Namespace(duplicates=0), now_ms=lambda: 0)
@@ -392,11 +393,11 @@ class Taken:
         doing = self.take, self.flush, lambda: None, self.load
         self.producing = Producing(records, self.room, *doing, self.clock)
 
-    def take(self, records, _atomic):
+    def take(self, records, _atomic, has_room):
         if self.refuses is not None and len(records.values[0]) > self.refuses:
             raise TooManyRequests("no room")
         count, size = len(records.values), records.weight
-        self.room.admit("a", count, size)
+        self.room.admit("a", count, size, has_room)
         self.calls.append(Call(count, False, 0.0))
         self.runs.append(records.producers)
         self.calls[-1].done.addBoth(lambda answer: (self.room.take(-count, -size), answer)[1])
@@ -552,6 +553,21 @@ def test_one_that_waited_and_that_a_hook_refuses():
     assert [type(each) for each in errors(answers)] == [KeyError] * 2
     owner.refusal = None
     assert errors([owner.append("p", 2)]) == [None]
+
+
+def test_none_of_those_that_have_their_room_is_refused_for_lack_of_it():
+    """Though other logs have taken more than all may have meanwhile: those that waited for room would pass it."""
+    owner = Taken(bytes_max=10)
+    owner.becomes_unknown("p", 5)
+    owner.manifest.open_segment = None
+    waiting = [owner.append("p", number) for number in (5, 6)]
+    owner.together.bytes += 20
+    owner.room.refusal = BacklogQuota("too much is kept")
+    owner.loads[0].callback(Producers())
+    for number in (1, 2):
+        owner.stored(number, number)
+    assert [list(each.result.indexes) for each in waiting] == [[1], [2]]
+    assert (owner.room.bytes, owner.together.bytes) == (0, 20)
 
 
 def test_who_gives_up_what_was_refused_while_others_waited():
