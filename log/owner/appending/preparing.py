@@ -15,6 +15,8 @@ from quire.log.core.counters import LogCounters
 from quire.log.owner.appending.appends import Batch, joined, part
 from quire.log.owner.appending.encoder import Encoder, Hook, Prepared
 from quire.metadata.clock import Clock
+from quire.protocol.errors import TooManyRequests
+from quire.protocol.log_errors import LogError
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -76,7 +78,10 @@ def prepare(hook: Hook, batch: Batch, encoder: Encoder, now_ms: int) -> tuple[Re
 
 
 def _asked(hook: Hook, records: Records, index: int, at: int, stamp: int) -> Records:
-    found = hook(index, at, stamp, list(records.values))
+    try:
+        found = hook(index, at, stamp, list(records.values))
+    except TooManyRequests as error:  # taken for a window that is full, it would be appended again for ever
+        raise LogError(f"before_append raised {error!r}") from error
     values, skips = (found.values, found.skips) if isinstance(found, Prepared) else (found, None)
     count = len(records.values)
     if len(values) != count or (skips is not None and len(skips) != count):

@@ -9,6 +9,8 @@ from quire.log.core.values import Segment
 from quire.log.owner.appending.appends import Batch, Call
 from quire.log.owner.appending.encoder import Encoder, Prepared
 from quire.log.owner.appending.preparing import SLOW_S, prepare, timed
+from quire.protocol.errors import TooManyRequests
+from quire.protocol.log_errors import LogError
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -64,6 +66,18 @@ def test_an_entry_of_which_nothing_is_left():
             assert not stored.values
             assert not batch.calls
             assert [each.batch.records.values for each in refused] == [[value] for value in values]
+
+
+def test_a_hook_that_refuses_as_a_full_window_does():
+    """Is no full window: who waits for room would append the same again for ever, an empty entry each time."""
+
+    def hook(*_asked):
+        raise TooManyRequests("not so fast")
+
+    batch, encoder = made(b"a", b"b")
+    errors = [each.error for each in prepare(hook, batch, encoder, 0)[1]]
+    assert [type(error) for error in errors] == [LogError] * 2
+    assert "TooManyRequests('not so fast')" in str(errors[0])
 
 
 def test_slow_calls_are_counted():
