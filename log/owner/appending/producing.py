@@ -167,6 +167,8 @@ class Producing:
         old = max(0, min(count, producer.stored + 1 - first))
         due = max(old, min(count, producer.pushed + 1 - first))
         if due and producer.has_passed(first, first + due):
+            if due < count:
+                self._has_failed(name, first + due, first + count - 1)
             return fail(
                 ValueError(
                     f"of sequences {first} to {first + due - 1} of the producer {name!r} some failed, and higher ones "

@@ -614,6 +614,20 @@ def test_what_failed_and_was_passed_by_a_higher_one(how):
     assert owner.append("p", 1).result == Appended([0], [-1], 1)
 
 
+def test_what_was_not_sent_for_one_that_was_passed():
+    """It failed, too: when it comes again behind a higher one it is no duplicate."""
+    owner = Taken()
+    owner.refuses = 0
+    assert errors([owner.append("p", 1)]) != [None]
+    owner.refuses = None
+    owner.clock.advance(0)
+    owner.append("p", 2)
+    some = owner.producing.append("p", 1, Records([b"x"] * 3), False, False)
+    assert [type(each) for each in errors([some])] == [ValueError]
+    assert errors([owner.append("p", 4)]) == [None]
+    assert [type(each) for each in errors([owner.append("p", 3)])] == [ValueError]
+
+
 def test_those_behind_one_that_was_refused():
     """Are refused, too, though there is room for them, until all are sent again: none is a duplicate of nothing."""
     owner = Taken()
