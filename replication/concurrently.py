@@ -2,7 +2,8 @@
 Several coroutines at the same time.
 
 Knows: waiting for all of them, feeding a few workers from one source, waking one that waits, keeping a pace, giving way
-to what else the bookies do, sharing what there is only so much of, beginning again after a fault of ours.
+to what else the bookies do, sharing what there is only so much of, beginning again after a fault of ours, whether one
+that fails says anything of the others.
 Does not know: what they do.
 """
 
@@ -16,6 +17,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from quire.metadata.clock import Clock, pause
+from quire.metadata.store import MetadataStore
+from quire.protocol.errors import LedgerError, MetaStore
 from quire.replication.core.window import REQUEST_BYTES, Window
 
 # SPDX-License-Identifier: Apache-2.0
@@ -50,6 +53,15 @@ async def kept_up(
             return
         LOG.failure("{what} failed, and begins again in {seconds:.0f} s", failed[0], what=what, seconds=BEGIN_AGAIN_S)
         await pause(clock, BEGIN_AGAIN_S)
+
+
+async def about_one(store: MetadataStore, error: LedgerError) -> None:
+    """
+    Returns when a failure may be about one ledger alone; `MetaStore` when the store gives nobody an answer: each
+    further ledger would wait for its time-out and fail as well.
+    """
+    if isinstance(error, MetaStore):
+        await store.cluster()
 
 
 async def all_of(stories: "list[Coroutine[Deferred[Any], Any, T]]") -> list[T]:

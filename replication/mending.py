@@ -26,10 +26,10 @@ from quire.metadata.clock import Clock, pause
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.repairs import RepairLock
 from quire.protocol.errors import LedgerError, NoSuchEntry, NoSuchLedgerExistsOnMetadataServer, Read, Replication
-from quire.replication.concurrently import Pace, all_of
+from quire.replication.concurrently import Pace, about_one, all_of
 from quire.replication.copier import Copied, FragmentCopier, TargetFailed, Wrong
 from quire.replication.core.fragments import HeldFragment, fragments_naming, writer_depends_on
-from quire.replication.freeing.lock import about_one, repair_lock
+from quire.replication.freeing.lock import repair_lock
 from quire.replication.lost_bookies import recover_bookies
 from quire.replication.scrub.examine import DIFFERS, STALE, UNDECIDED, WRONG_HEAD, Manner
 from quire.replication.scrub.judge import MENDED_BY_COPIES, WRONG_THERE, Finding, Suspicion
@@ -190,7 +190,7 @@ async def _mend(client: Client, ledger: int, findings: Sequence[Finding], how: M
     except NoSuchLedgerExistsOnMetadataServer:
         pass  # deleted meanwhile
     except LedgerError as error:
-        await about_one(client, error)
+        await about_one(client.store, error)
         done.left.append(str(error))
     return done
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.protocol.errors import LedgerError, NoSuchLedgerExistsOnMetadataServer, Replication
-from quire.replication.concurrently import Pace, Share
+from quire.replication.concurrently import Pace, Share, about_one
 from quire.replication.core.balance import Move, may_replace
 from quire.replication.core.fragments import HeldFragment
-from quire.replication.freeing.lock import about_one, repair_lock
+from quire.replication.freeing.lock import repair_lock
 from quire.replication.freeing.moving import move
 from quire.replication.freeing.taking import Rules
 
@@ -42,7 +42,7 @@ class Giving:
         except NoSuchLedgerExistsOnMetadataServer:
             pass  # deleted meanwhile
         except LedgerError as error:
-            await about_one(self.rules.client, error)
+            await about_one(self.rules.client.store, error)
             self.fail(ledger, str(error))
             self.count(ledgers_failed=1)
         self.count(ledgers_done=1)

@@ -21,6 +21,7 @@ from quire.protocol.errors import (
     NotEnoughBookies,
     Replication,
 )
+from quire.replication.concurrently import about_one
 from quire.replication.copier import NoCopy
 from quire.replication.core.fragments import (
     HeldFragment,
@@ -32,7 +33,7 @@ from quire.replication.core.fragments import (
 )
 from quire.replication.freeing.copies import copies
 from quire.replication.freeing.filling import fill
-from quire.replication.freeing.lock import about_one, repair_lock
+from quire.replication.freeing.lock import repair_lock
 from quire.replication.freeing.naming import Moved, keep, name
 from quire.replication.freeing.run import Named, Run, Stored
 
@@ -60,7 +61,7 @@ async def free(run: Run, named: Named) -> None:
         if run.waits and isinstance(error, Locked):
             run.locked.append(named._replace(stored=None))
             return
-        await about_one(run.client, error)
+        await about_one(run.client.store, error)
         run.fail(named.ledger, str(error), isinstance(error, NoCopy), isinstance(error, StillWritten))
     run.count(ledgers_done=1)
 

@@ -1,8 +1,7 @@
 """
 The lock under which one process at a time repairs a ledger, for as long as a block runs.
 
-Knows: that it is given back however the block ends, also when its story is cancelled before the lock came; whether what
-failed is this ledger's trouble alone.
+Knows: that it is given back however the block ends, also when its story is cancelled before the lock came.
 Does not know: what is done under it.
 """
 
@@ -12,9 +11,8 @@ from contextlib import asynccontextmanager, suppress
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from quire.client.api import Client
 from quire.metadata.repairs import RepairLock, Repairs
-from quire.protocol.errors import LedgerError, MetaStore
+from quire.protocol.errors import MetaStore
 from quire.replication.concurrently import Share
 
 # SPDX-License-Identifier: Apache-2.0
@@ -41,15 +39,6 @@ async def repair_lock(
         if lock is not None:
             with suppress(MetaStore):  # then it goes with the session
                 await repairs.release(lock)
-
-
-async def about_one(client: Client, error: LedgerError) -> None:
-    """
-    Returns when a failure may be about one ledger alone; `MetaStore` when the store gives nobody an answer: each
-    further ledger would wait for its time-out and fail as well.
-    """
-    if isinstance(error, MetaStore):
-        await client.store.cluster()
 
 
 def _asked_for(repairs: Repairs, ledger: int) -> "Deferred[RepairLock | None]":

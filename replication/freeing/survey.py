@@ -14,8 +14,8 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from quire.client.api import Client
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import LedgerError, NoSuchLedgerExistsOnMetadataServer
+from quire.replication.concurrently import about_one
 from quire.replication.core.fragments import copies_of, entry_bytes, fragments_naming, writer_depends_on
-from quire.replication.freeing.lock import about_one
 from quire.replication.freeing.run import OPERATIONS_MAX, Named, Run, Stored
 
 # SPDX-License-Identifier: Apache-2.0
@@ -64,7 +64,7 @@ async def _read_one(client: Client, ledger: int, fail: Callable[[int, str], None
     except NoSuchLedgerExistsOnMetadataServer:
         return None
     except LedgerError as error:
-        await about_one(client, error)
+        await about_one(client.store, error)
         fail(ledger, str(error))
         return None
 

@@ -15,14 +15,14 @@ from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import (
     LedgerError,
     MetadataSerialization,
-    MetaStore,
+    MetaStoreRefused,
     NoSuchLedger,
     Read,
     Security,
     Timeout,
     UnauthorizedAccess,
 )
-from quire.replication.concurrently import all_of
+from quire.replication.concurrently import about_one, all_of
 from quire.replication.core.fragments import entry_bytes
 from quire.replication.scrub.judge import Finding, about_ledger
 
@@ -66,10 +66,9 @@ async def copies_bytes(client: Client, ledgers: Sequence[int]) -> list[int]:
     """Bytes of all copies of each; 0 of one that is not closed, is gone or can't be read.  `MetaStore`."""
     try:
         found = [stored and stored.value for stored in await client.store.read_ledgers(ledgers)]
-    except MetaStore:
-        raise
-    except LedgerError:
+    except LedgerError as error:
         if len(ledgers) == 1:
+            await about_one(client.store, error)
             return [0]  # `planned` has a finding for it
         return [size for ledger in ledgers for size in await copies_bytes(client, [ledger])]
     return [
@@ -125,7 +124,8 @@ async def _planned(client: Client, ledger: int) -> Planned | Finding | None:
         last, metadata = await end_of(client, ledger, await client.metadata(ledger))
     except NoSuchLedger:
         return None
-    except MetadataSerialization as error:
+    except (MetadataSerialization, MetaStoreRefused) as error:
+        await about_one(client.store, error)
         return about_ledger(ledger, "metadata", str(error))
     except Read as error:
         return about_ledger(ledger, "unreachable", f"its last add confirmed can't be read: {error}")

@@ -14,8 +14,13 @@ from twisted.logger import Logger
 from quire.client.api import Client
 from quire.metadata.clock import Clock, pause
 from quire.metadata.ledger import LedgerMetadata
-from quire.protocol.errors import MetadataSerialization, MetaStore, NoSuchLedgerExistsOnMetadataServer
-from quire.replication.concurrently import Pace
+from quire.protocol.errors import (
+    MetadataSerialization,
+    MetaStore,
+    MetaStoreRefused,
+    NoSuchLedgerExistsOnMetadataServer,
+)
+from quire.replication.concurrently import Pace, about_one
 from quire.replication.core.outlook import short_of
 
 # SPDX-License-Identifier: Apache-2.0
@@ -102,7 +107,7 @@ class Walk:
     async def _read(self, ledgers: list[int]) -> list[tuple[int, LedgerMetadata]]:
         try:
             found = await self._client.store.read_ledgers(ledgers)
-        except MetadataSerialization:
+        except (MetadataSerialization, MetaStoreRefused):
             return [(ledger, metadata) for ledger in ledgers if (metadata := await self._readable(ledger)) is not None]
         return [(ledger, each.value) for ledger, each in zip(ledgers, found, strict=True) if each is not None]
 
@@ -111,7 +116,8 @@ class Walk:
             return (await self._client.store.read_ledger(ledger)).value
         except NoSuchLedgerExistsOnMetadataServer:
             return None
-        except MetadataSerialization as error:
+        except (MetadataSerialization, MetaStoreRefused) as error:
+            await about_one(self._client.store, error)
             LOG.error(
                 "ledger {ledger} is left out, its metadata can't be read: {reason}; `quire inspect` shows its bytes",
                 ledger=ledger,

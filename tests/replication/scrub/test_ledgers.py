@@ -6,8 +6,9 @@ import pytest
 
 from quire.client.core.quorum import Domains
 from quire.metadata.ledger import Fragment, LedgerMetadata
-from quire.protocol.errors import MetadataSerialization
-from quire.replication.scrub.ledgers import Known, known, planned, wrong_metadata
+from quire.metadata.memory.cluster import Fault
+from quire.protocol.errors import LedgerError, MetadataSerialization, MetaStoreRefused
+from quire.replication.scrub.ledgers import Known, copies_bytes, known, planned, wrong_metadata
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.scrub.scrubbing import scrubbed
 from tests.replication.stories import closed, cookie, left_open
@@ -81,23 +82,24 @@ def test_open_and_unreadable_ledgers(lost: str) -> None:
     assert (plan.ledger, plan.last, found) == (ledger, 19, [])
 
 
-def test_metadata_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is a finding, and the other ledgers are looked at."""
+@pytest.mark.parametrize("error", [MetadataSerialization("fragments overlap"), MetaStoreRefused("its access list")])
+def test_metadata_that_cannot_be_read(error: LedgerError) -> None:
+    """It is a finding, and the other ledgers are looked at; but a store that gives nobody an answer is none."""
     cluster = FakeCluster(3)
     broken, whole = (closed(cluster, {0: ["b0", "b1", "b2"]}, 5) for _ in range(2))
     client = cluster.client()
-    read = client.metadata
+    fault = Fault(error=error)
+    cluster.store_fault = lambda name, arguments: fault if (name, *arguments) == ("read_ledger", broken) else None
+    sizes = cluster.succeed(copies_bytes(client, [broken, whole]))
+    assert (sizes[0], sizes[1] > 0) == (0, True)
 
-    def metadata_of(ledger: int) -> Any:
-        if ledger == broken:
-            raise MetadataSerialization("fragments overlap")
-        return read(ledger)
+    async def story(about: Known) -> Any:
+        return await planned(client, [broken, whole], about)
 
-    monkeypatch.setattr(client, "metadata", metadata_of)
-
-    async def story() -> Any:
-        return await planned(client, [broken, whole], await known(client))
-
-    plans, (found,) = cluster.succeed(story())
+    about = cluster.succeed(known(client))
+    plans, (found,) = cluster.succeed(story(about))
     assert [plan.ledger for plan in plans] == [whole]
-    assert (found.kind, found.detail) == ("metadata", "fragments overlap")
+    assert (found.kind, found.detail) == ("metadata", str(error))
+    cluster.store_fault = lambda _name, _arguments: Fault(error=MetaStoreRefused("who are you?"))
+    assert isinstance(cluster.fails(story(about)), MetaStoreRefused)
+    assert isinstance(cluster.fails(copies_bytes(client, [broken, whole])), MetaStoreRefused)

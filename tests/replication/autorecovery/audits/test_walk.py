@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import pytest
 from twisted.internet.defer import Deferred, succeed
 
 from quire.metadata.memory.cluster import Fault
-from quire.protocol.errors import MetadataSerialization
+from quire.protocol.errors import LedgerError, MetadataSerialization, MetaStoreRefused
 from quire.replication.autorecovery.audits.walk import PAGE, Walk, until_answered
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.autorecovery.processes import AWAY, THREE
@@ -35,14 +36,15 @@ def test_each_ledger_comes_once_at_the_rate() -> None:
     assert cluster.succeed(seen(Walk(cluster.client(), 1e6, allowed), made[9], made[19])) == made[10:20]
 
 
-def test_what_is_gone_or_unreadable_is_left_out() -> None:
+@pytest.mark.parametrize("error", [MetadataSerialization("it can't be read"), MetaStoreRefused("its access list")])
+def test_what_is_gone_or_unreadable_is_left_out(error: LedgerError) -> None:
     """The others of its page are seen all the same."""
     cluster = FakeCluster(3)
     made = ledgers(cluster, 10)
 
     def fault(name: str, arguments: tuple[Any, ...]) -> Fault | None:
         if name == "read_ledger" and arguments[0] == made[3]:
-            return Fault(error=MetadataSerialization("it can't be read"))
+            return Fault(error=error)
         return None
 
     cluster.store_fault = fault
