@@ -51,11 +51,13 @@ class Weights:
         """Asks those of whom nothing is known, or nothing new; one that does not answer waits for `RETRY_SECONDS`."""
         now = self._seconds()
         due = [bookie for bookie in sorted(bookies) if self._due.get(bookie, now) <= now]
-        asked = [self._info(bookie) for bookie in due]
-        for bookie, one in zip(due, asked, strict=True):
-            answer = await one
-            if answer.code == OK:
-                self._free[bookie] = answer.free_bytes or 0
-                self._due[bookie] = now + self._interval
-            else:
-                self._due[bookie] = now + min(self._interval, RETRY_SECONDS)
+        for one in [self._info(bookie).addCallback(self._heard, bookie, now) for bookie in due]:
+            await one
+
+    def _heard(self, answer: InfoAnswer, bookie: str, asked: float) -> None:
+        """At once: who chooses may not wait for all others."""
+        if answer.code == OK:
+            self._free[bookie] = answer.free_bytes or 0
+            self._due[bookie] = asked + self._interval
+        else:
+            self._due[bookie] = asked + min(self._interval, RETRY_SECONDS)

@@ -101,3 +101,14 @@ def test_weights_have_the_cap_of_the_options():
     weights = Weights(Clock().seconds, disks.info, 3, 60_000)
     learn(weights, "a", "b", "c")
     assert weights.weigh(["a", "b", "c"]) == [10.0, 20.0, 60.0]
+
+
+def test_what_others_answer_weighs_while_one_hangs():
+    """Who replaces a bookie waits for a moment only, and the one that hangs may be that bookie."""
+    clock, disks, hung = Clock(), Disks(b=10, c=20), Deferred()
+    weights = Weights(clock.seconds, lambda bookie: hung if bookie == "a" else disks.info(bookie), 0, 3_600_000)
+    learning = Deferred.fromCoroutine(weights.learn(["a", "b", "c"]))
+    assert not learning.called
+    assert weights.weigh(["a", "b", "c"]) == [10.0, 10.0, 20.0]
+    hung.callback(InfoAnswer(-8))
+    assert learning.called
