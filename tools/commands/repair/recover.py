@@ -9,7 +9,6 @@ fenced under its writer.  An open ledger is fenced only if its last ensemble nam
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +16,7 @@ import typer
 
 from quire.metadata.ledger import check_bookie_id
 from quire.metadata.store import WrongCluster
-from quire.protocol.errors import MetadataSerialization, NoSuchLedger
+from quire.protocol.errors import MetadataSerialization, MetaStoreRefused, NoSuchLedger
 from quire.tools.commands.repair.progress import TOLD_MAX, Shown
 from quire.tools.terminal import output
 from quire.tools.terminal.input import answer_to
@@ -209,13 +208,17 @@ async def accepted_losses(
     Lists the entries without a copy of the ledgers that could not be freed, and returns them by ledger once the cluster
     was named.  `WrongCluster` when another one was.
     """
+    from quire.replication.concurrently import about_one
     from quire.replication.freeing.gone import gone_of
 
     lost = []
     for one in failed:
-        with suppress(NoSuchLedger, MetadataSerialization):  # it stays with the reason for which it failed
+        try:
             gone = await gone_of(client, one.ledger, bookies)
-            lost += [gone] if gone.ranges else []
+        except (NoSuchLedger, MetadataSerialization, MetaStoreRefused) as error:
+            await about_one(client.store, error)  # it stays with the reason for which it failed
+            continue
+        lost += [gone] if gone.ranges else []
     if not lost:
         return {}
     for each in lost:

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from quire.client import Client, LedgerFenced, connect
-from quire.protocol.errors import NoSuchEntry, NoSuchLedgerExists
+from quire.metadata.memory.cluster import Fault
+from quire.protocol.errors import MetaStoreRefused, NoSuchEntry, NoSuchLedgerExists
 from quire.replication.freeing.run import Failed
 from quire.tools.commands.repair.recover import accepted_losses
 from quire.tools.local_cluster.cluster import LocalCluster
@@ -191,17 +192,19 @@ def test_a_drain_from_the_command_line(cluster: LocalCluster, bk: Client) -> Non
 
 
 def test_a_ledger_that_cant_be_looked_at_keeps_no_loss_from_being_accepted() -> None:
-    """One that names no digest, and one that was deleted meanwhile: the third is let go."""
+    """One that names no digest, one that was deleted meanwhile, one that the store refuses: the other is let go."""
     cluster = FakeCluster(6)
     lost = closed(cluster, {0: ["b2"]}, 5, write=1)
-    old, away = closed(cluster, {0: ["b0", "b1", "b2"]}, 5), 77
+    old, foreign, away = (*(closed(cluster, {0: ["b0", "b1", "b2"]}, 5) for _ in range(2)), 77)
     stored = cluster.shared.ledgers[old]
     value = replace(stored.value, digest=None, password=None, format_version=1)
     cluster.shared.ledgers[old] = stored._replace(value=value)
     cluster.kill("b2")
     client = cluster.client()
     here = cluster.succeed(client.store.cluster()).instance_id
-    failed = [Failed(ledger, "no copy") for ledger in (away, old, lost)]
+    fault = Fault(error=MetaStoreRefused("its access list"))
+    cluster.store_fault = lambda name, arguments: fault if (name, *arguments) == ("read_ledger", foreign) else None
+    failed = [Failed(ledger, "no copy") for ledger in (away, old, foreign, lost)]
     assert cluster.succeed(accepted_losses(reactor, client, ["b2"], here, failed)) == {lost: ((0, 5),)}
 
 
