@@ -314,7 +314,7 @@ class MetadataStore(ABC):
                 (found,) = await self.read_ledgers([ledger])
                 if found is not None and found.value.ctoken == metadata.ctoken != 0:
                     return ledger, found
-        raise LedgerExist(f"{ID_TRIES_MAX} ids that {self.uri} gave out were all taken")
+        raise LedgerExist(f"{ID_TRIES_MAX} ids that {self.uri} gave out were all taken: try again, which goes on")
 
     @abstractmethod
     def read_ledger(self, ledger: int) -> Deferred[Versioned[LedgerMetadata]]:

@@ -29,7 +29,6 @@ NEXT_STEP: tuple[tuple[type[errors.LedgerError], str], ...] = (
     (errors.Security, "docs/security.md says how TLS is turned on, and what each refusal means"),
     (errors.NoSuchLedger, "`quire ledger list` shows those there are"),
     (errors.LedgerFenced, "another client recovered this ledger and closed it; write to a new one"),
-    (errors.LedgerExist, "choose another id, or none"),
     (errors.LedgerRecovery, "`quire ledger recover` may be run again when more of its bookies are up"),
     (errors.DigestMatch, "`quire ledger check` shows which copies are damaged"),
     (errors.MetaStoreRefused, "docs/security.md says how ZooKeeper is told who we are"),

@@ -51,6 +51,11 @@ def test_what_a_store_answers_does_not_blame_it() -> None:
     assert "`quire bookie list`" in (explained(CookieNotFound("foo has no cookie")) or (0, ""))[1]
 
 
+def test_who_gave_no_id_is_told_to_give_none_by_nobody() -> None:
+    """What raises it says what to do, and knows whether an id was given."""
+    assert (explained(errors.LedgerExist("ids were taken: try again")) or (0, ""))[1].endswith("try again (code -20)")
+
+
 def test_a_file_error_names_the_file() -> None:
     """As the operating system says it."""
     assert explained(FileNotFoundError(2, "No such file or directory", "/no/such")) == (
