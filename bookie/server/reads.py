@@ -13,7 +13,8 @@ An answer leaves in the reactor's next turn, with others that come in this one; 
 connection waits for.
 
 Large answers take time to be put together: those beyond `TURN_BYTES_MAX` wait for the reactor's next turn, in one line,
-which recovery overtakes as well, and what was found for them beyond `PUT_OFF_BYTES_MAX` is dropped and read again then.
+which recovery overtakes as well, and what was found for them beyond `PUT_OFF_BYTES_MAX` is dropped and read again then,
+once and a turn's worth at a time.
 
 Safety: a disk that fails is EIO, never "no such entry"; nor is a bookie that has no descriptor left for a file.  A
 connection that does not take its answers is owed no more than `OWED_BYTES_MAX` and one answer, and one answer where all
@@ -25,7 +26,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.python.failure import Failure
 
 from quire.bookie.files import StorageError, status_of
@@ -33,7 +34,7 @@ from quire.bookie.server.complaints import Complaints
 from quire.bookie.server.contract import LedgerStorage, Peer, ReadRequest
 from quire.bookie.server.counters import ServiceCounters
 from quire.conf.bookie import BookieOptions
-from quire.metadata.clock import Clock
+from quire.metadata.clock import Clock, Timer
 from quire.protocol import wire
 from quire.protocol.errors import Status
 from quire.protocol.messages import (
@@ -83,8 +84,11 @@ class Reads:
         self.storage = storage
         self._clock = clock
         self._turn_bytes = 0  # of large answers, in this turn of the reactor
+        self._turn_over: Timer | None = None
         self._put_off: deque[Deferred[None]] = deque()  # what it has no room for
         self._put_off_bytes = 0  # found for these, and kept
+        self._again: set[int] = set()  # the ids of requests whose turn has come, and which are read again for it
+        self._again_bytes = 0  # of these
         self.waiting = 0  # under way or in line, all connections
         self.owed_bytes = 0  # of answers that are not taken, all connections; the listener counts them
         self._tally = tally
@@ -164,30 +168,35 @@ class Reads:
 
     def count(self, size: int) -> None:
         """So much was put together in this turn of the reactor."""
-        if not self._turn_bytes:
-            self._clock.callLater(0, self._next_turn)
         self._turn_bytes += size
+        self._go_on()
 
     def send(self, peer: Peer, data: bytes) -> None:
         """At once, when it is all that the connection waits for: others that come in this turn would be one write."""
         lone, peer.lone = peer.lone and peer.reads_under_way <= 1, False
         (peer.send_at_once if lone else peer.send)(data)
 
+    def _go_on(self) -> None:
+        if self._turn_over is None:
+            self._turn_over = self._clock.callLater(0, self._next_turn)
+
     def _next_turn(self) -> None:
-        self._turn_bytes = 0
-        while self._put_off and not self.turn_is_full:
+        self._turn_over, self._turn_bytes = None, 0
+        while self._put_off and not self.turn_is_full and self._again_bytes < TURN_BYTES_MAX:
             self._put_off.popleft().callback(None)
 
-    def _waits(self, size: int) -> bool:
-        """Whether an answer with so many bytes has to wait for another turn: a small one never does."""
-        return size > LARGE_BYTES and self.turn_is_full
+    def _waits(self, request: ReadRequest, size: int) -> bool:
+        """
+        Whether an answer with so many bytes has to wait for another turn: a small one never does, nor one that waited.
+        """
+        return size > LARGE_BYTES and self.turn_is_full and id(request) not in self._again
 
     def _later(
         self, peer: Peer, request: ReadRequest, size: int, use: Callable[[], Deferred[None] | None]
     ) -> Deferred[None]:
         """
         Uses the bytes that were found when this turn, which has answered as much as one may, is over, and there is
-        room.  Where too many are kept for that already, they are read again then, within what a turn may have.
+        room.  Where too many are kept for that already, they are read again then.
         """
         turn: Deferred[None] = Deferred()
         (self._put_off.appendleft if request.priority else self._put_off.append)(turn)
@@ -199,10 +208,16 @@ class Reads:
         def again(_over: None) -> Deferred[None] | None:
             if not peer.alive:
                 return None
-            found = self._start[type(request)](peer, request)
-            if found is not None:
-                self.count(size)
-            return found
+            self._again.add(id(request))
+            self._again_bytes += size
+            found = cast("Deferred[None]", maybeDeferred(self._start[type(request)], peer, request))
+            return found.addBoth(answered)
+
+        def answered(result: Failure | None) -> Failure | None:
+            self._again.discard(id(request))
+            self._again_bytes -= size
+            self._go_on()
+            return result
 
         if self._put_off_bytes < PUT_OFF_BYTES_MAX:
             self._put_off_bytes += size
@@ -250,7 +265,7 @@ class Reads:
         if isinstance(found, Status):
             self.refuse(peer, request, found)
             return None
-        if self._waits(len(found)):
+        if self._waits(request, len(found)):
             return self._later(peer, request, len(found), lambda: self._found(peer, request, found))
 
         def with_lac(lac: int | None) -> None:
@@ -276,7 +291,7 @@ class Reads:
         if isinstance(found, Status):
             self.refuse(peer, request, found)
             return None
-        if self.turn_is_full and self._waits(size := sum(map(len, found))):
+        if self.turn_is_full and self._waits(request, size := sum(map(len, found))):
             return self._later(peer, request, size, lambda: self._found_batch(peer, request, found))
         size = self.answer(
             peer, request, BatchReply(Status.EOK, request.ledger, request.first, request.request_id, found)
@@ -293,7 +308,7 @@ class Reads:
         """
         Each part that is there.  A ledger that may have lost entries, or can't be read, never says that there are none.
         """
-        if isinstance(last, bytes) and self._waits(len(last)):
+        if isinstance(last, bytes) and self._waits(request, len(last)):
             return self._later(peer, request, len(last), lambda: self._found_lac(peer, request, last))
         lac_body = self.storage.explicit_lac(request.ledger)
         if isinstance(last, bytes):
@@ -312,7 +327,7 @@ class Reads:
         if isinstance(found, Status):
             self.refuse(peer, request, found)
             return None
-        if self._waits(len(found)):
+        if self._waits(request, len(found)):
             return self._later(peer, request, len(found), lambda: self._found_list(peer, request, found))
         self.answer(peer, request, ListReply(Status.EOK, request.ledger, request.txn, found))
         return None
