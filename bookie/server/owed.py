@@ -33,7 +33,7 @@ class Debtor(Protocol):
     source: str  # the address that it is counted for
     choked: bool  # it does not take its answers, so nothing is read for it
     given_bytes: int  # of answers
-    owed_bytes: int  # of these, since it is choked
+    owed_bytes: int  # of these, since it is choked, less what was seen to be taken
 
     @property
     def transport(self) -> Any: ...
@@ -75,7 +75,7 @@ class Owed:
             self._look_soon = self._clock.callLater(0, self._look)
 
     def owes(self, debtor: Debtor, size: int) -> None:
-        """So much more is owed to who is choked."""
+        """So much more, or less, is owed to who is choked."""
         debtor.owed_bytes += size
         self._reads.owed_bytes += size
 
@@ -93,8 +93,10 @@ class Owed:
             for each, given in self._debtors.items()
             if each in kept and each.given_bytes - kept[each] < given
         }
-        for each in kept:
+        for each, size in kept.items():
             self._debtors.setdefault(each, each.given_bytes)
+            if size < each.owed_bytes:  # it took a part
+                self.owes(each, size - each.owed_bytes)
         if sum(kept.values()) > self._bytes_max:
             self._end_longest(kept)
 

@@ -346,6 +346,23 @@ def test_answers_of_all_connections() -> None:
     assert not fine.closed
 
 
+def test_who_takes_all_but_the_last_bytes_is_owed_no_more_than_those() -> None:
+    """Or a few such would have every other reader that is choked read for one answer at a time."""
+    scene = Scene(answers_bytes_max=4 * MIB)
+    large(scene)
+    for _ in range(6):
+        wire = choking(scene).send(read(0)).wire
+        left = wire.value()[-1000:]
+        wire.clear()
+        wire.io.write(left)
+        scene.clock.advance(0)
+    assert scene.service.reads.owed_bytes == 6 * 1000
+    scene.storage.slow = True
+    client = choking(scene).send(read(0) * 2)
+    scene.storage.answer_reads()
+    assert (frames(client.take()), scene.service.tally.reads_again) == (2, 0)
+
+
 def kept(scene: Scene, clients: list[Client]) -> int:
     """What their transports hold after a turn, and another one for those that were closed."""
     scene.clock.advance(0)
