@@ -55,6 +55,8 @@ class Durable:
         if not self.missing:
             self.all.callback(None)
 
+    def refused(self, token: object, error: object) -> None: ...
+
     def relieved(self) -> None: ...
 
     def failed(self, reason: str) -> None:
