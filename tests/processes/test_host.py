@@ -12,9 +12,9 @@ from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import NotEnoughBookies
 from quire.replication.lost_bookies import recover_bookies
 from quire.tools.local_cluster.zookeeper import ZooKeeper
-from tests.reactor import reactor, run
+from tests.reactor import between_looks, reactor, run
 from tests.tools.command import ok
-from tests.tools.host.process import HostProcess, yields
+from tests.tools.host.process import HostProcess
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -81,7 +81,7 @@ def test_a_bookie_is_killed_while_entries_come(hosts: list[HostProcess], size: i
 
     run(story)
     while any(host.get("/healthz")[0] != 200 for host in hosts):
-        yields()
+        between_looks()
 
 
 def children(host: HostProcess) -> list[dict[str, str]]:
