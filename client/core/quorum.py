@@ -190,3 +190,9 @@ def merge(current: int, code: int) -> int:
     if current == BookieHandleNotAvailable.code and code not in NEGATIVE:
         return code
     return current
+
+
+def near(one: int, other: int, size: int, write: int) -> bool:
+    """True if some write set has both of these indexes."""
+    distance = (one - other) % size
+    return min(distance, size - distance) < write

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import combinations
 
+from quire.client.core.quorum import near
 from quire.client.placement.policy import Draw, Placement, Wish
 from quire.client.placement.topology import host_of
 from quire.metadata.store import HOST_PROPERTY, BookieList, ServiceInfo
@@ -87,12 +88,6 @@ def apart(ensemble: Sequence[str], write: int, of: HostOf) -> bool:
     )
 
 
-def near(one: int, other: int, size: int, write: int) -> bool:
-    """Whether some write set has both of these indexes."""
-    distance = (one - other) % size
-    return min(distance, size - distance) < write
-
-
 class HostsApart:
     """A policy that asks another one, of bookies on different machines.  `strict`: rather fail than less."""
 
@@ -110,7 +105,12 @@ class HostsApart:
         if all(len(bookies) == 1 for bookies in hosts.values()):
             return anywhere
         units = self._members(self._hosts.unit_of, available, exclude)
-        for members in (hosts, units):
+        for of, members in ((self._hosts.host_of, hosts), (self._hosts.unit_of, units)):
+            # By bookies first, so that a machine counts as much as its bookies do; by machines where that finds none.
+            for _ in range(TRIES):
+                if apart(anywhere, wish.write, of):
+                    return anywhere
+                anywhere = self._policy.new_ensemble(available, size, exclude, wish=wish)
             ensemble = self._new_apart(members, size, wish)
             if ensemble is not None:
                 return ensemble

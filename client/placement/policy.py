@@ -53,17 +53,21 @@ class Draw:
     """The choice among equals."""
 
     def __init__(self, random: Random, weigh: Weigh = lambda _bookies: None) -> None:
-        self._random = random
+        self.random = random
         self._weigh = weigh
+
+    def weights(self, bookies: Sequence[str]) -> Sequence[float] | None:
+        """One for each bookie; None: all the same."""
+        return self._weigh(bookies)
 
     def one(self, usable: Sequence[str]) -> str:
         weights = self._weigh(usable)
-        return self._random.choice(usable) if weights is None else self._random.choices(usable, weights)[0]
+        return self.random.choice(usable) if weights is None else self.random.choices(usable, weights)[0]
 
     def some(self, usable: Sequence[str], size: int) -> list[str]:
         """Different ones, in random order."""
         if self._weigh(usable) is None:
-            return self._random.sample(usable, size)
+            return self.random.sample(usable, size)
         left, taken = list(usable), []
         for _ in range(size):
             bookie = self.one(left)
@@ -72,7 +76,7 @@ class Draw:
         return taken
 
     def shuffled(self, values: Sequence[str]) -> list[str]:
-        return self._random.sample(values, len(values))
+        return self.random.sample(values, len(values))
 
 
 class RandomPlacement:

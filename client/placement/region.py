@@ -6,10 +6,12 @@ quorum along.
 Does not know: how a bookie's place is found out (`topology`).
 """
 
+from collections import Counter
 from collections.abc import Sequence
-from itertools import combinations
 from random import Random
 
+from quire.client.core.quorum import near
+from quire.client.placement.greedy import Members, Places
 from quire.client.placement.policy import Draw, PlaceOf, Weigh, Wish, usable_for_all, usable_for_one
 from quire.client.placement.rack import windows
 from quire.client.placement.topology import region_of
@@ -45,13 +47,15 @@ class RegionAware:
     def _region(self, bookie: str) -> str:
         return region_of(self._place_of(bookie))
 
-    def adheres(self, ensemble: Sequence[str], wish: Wish) -> bool:
-        """Whether no `regions_min` - 1 regions hold an ack quorum of a write set."""
-        regions = sorted(set(map(self._region, ensemble)))
-        for few in combinations(regions, min(self._regions_min - 1, len(regions))):
-            for window in windows(len(ensemble), wish.write):
-                if sum(self._region(ensemble[index]) in few for index in window) >= wish.ack:
-                    return False
+    def adheres(self, regions: Places, wish: Wish, at: int | None = None) -> bool:
+        """
+        True if no `regions_min` - 1 regions hold an ack quorum of a write set (with `at`: of one that holds this
+        index).  None: not chosen yet.
+        """
+        for window in windows(len(regions), wish.write, at):
+            held = Counter(region for index in window if (region := regions[index]) is not None)
+            if sum(count for _region, count in held.most_common(self._regions_min - 1)) >= wish.ack:
+                return False
         return True
 
     def _allowed(self, usable: list[str]) -> list[str]:
@@ -60,32 +64,43 @@ class RegionAware:
     def new_ensemble(
         self, available: Sequence[str], size: int, exclude: Sequence[str] = (), wish: Wish = Wish()
     ) -> list[str]:
+        """
+        Regions evenly, ours first, those of neighbours different; in each region racks that are not used yet.
+        `NotEnoughBookies` if too few regions would hold an ack quorum, and that is enforced.
+        """
         usable = self._allowed(usable_for_all(available, size, exclude))
-        members: dict[str, list[str]] = {}
-        for bookie in usable:
-            members.setdefault(self._region(bookie), []).append(bookie)
-        order = self._draw.shuffled(sorted(members))
-        order.sort(key=lambda region: region != self._local)
-        ensemble: list[str] = []
-        while len(ensemble) < size and members:
-            for region in order:  # round robin, so that neighbours are apart; a region that has no more is passed over
-                if len(ensemble) < size and region in members:
-                    bookie = self._other_rack(members[region], ensemble)
-                    ensemble.append(bookie)
-                    members[region].remove(bookie)
-                    if not members[region]:
-                        del members[region]
-        if len(ensemble) < size:
+        if len(usable) < size:
             raise NotEnoughBookies(
                 f"{size} bookies are needed; {len(usable)} are in the regions that may be written to"
             )
-        if self._enforce and len(order) > 1 and not self.adheres(ensemble, wish):
+        members = Members(usable, self._region, self._draw)
+        regions = self._spread(members, size, wish, self._enforce and len(members.at) > 1)
+        if regions is None:
             raise NotEnoughBookies(
-                f"with {len(order)} regions ({', '.join(sorted(order))}), write quorum {wish.write} and ack "
+                f"with {len(members.at)} regions ({', '.join(sorted(members.at))}), write quorum {wish.write} and ack "
                 f"quorum {wish.ack}, "
                 f"fewer than {self._regions_min} regions would hold an ack quorum (reppMinimumRegionsForDurability)"
             )
+        ensemble: list[str] = []
+        for region in regions:
+            bookie = self._other_rack(members.at[region], ensemble)
+            ensemble.append(bookie)
+            members.at[region].remove(bookie)
         return ensemble
+
+    def _spread(self, members: Members, size: int, wish: Wish, enforce: bool) -> list[str] | None:
+        """Returns the region of each position, or None."""
+
+        def allows(regions: Places, index: int) -> bool:
+            return not enforce or self.adheres(regions, wish, index)
+
+        def rank(chosen: list[str], region: str) -> tuple[int, ...]:
+            beside = sum(
+                other == region and near(index, len(chosen), size, wish.write) for index, other in enumerate(chosen)
+            )
+            return (beside, chosen.count(region), region != self._local)
+
+        return members.places(size, wish.write, allows, rank)
 
     def _other_rack(self, members: Sequence[str], ensemble: Sequence[str]) -> str:
         racks = set(map(self._place_of, ensemble))
@@ -101,16 +116,17 @@ class RegionAware:
     ) -> str:
         usable = self._allowed(usable_for_one(available, ensemble, excluded))
         if index is not None:
-            survivors = [bookie for at, bookie in enumerate(ensemble) if at != index]
-            same = [bookie for bookie in usable if self._region(bookie) == self._region(ensemble[index])]
+            regions = list(map(self._region, ensemble))
+            same = [bookie for bookie in usable if self._region(bookie) == regions[index]]
             if same:
-                return self._other_rack(same, survivors)
-            if self._enforce and self.adheres(ensemble, wish):  # what it had it keeps
-                usable = [
-                    bookie
-                    for bookie in usable
-                    if self.adheres([*ensemble[:index], bookie, *ensemble[index + 1 :]], wish)
-                ]
+                return self._other_rack(same, [bookie for at, bookie in enumerate(ensemble) if at != index])
+            if self._enforce and self.adheres(regions, wish):  # what it had it keeps
+                fitting = {
+                    region
+                    for region in set(map(self._region, usable))
+                    if self.adheres([*regions[:index], region, *regions[index + 1 :]], wish, index)
+                }
+                usable = [bookie for bookie in usable if self._region(bookie) in fitting]
         if not usable:
             raise NotEnoughBookies(
                 f"no bookie that can be used is in a region where an ack quorum still needs {self._regions_min} regions"

@@ -9,8 +9,9 @@ Does not know: how a bookie's place is found out (`topology`).
 from collections.abc import Sequence
 from random import Random
 
+from quire.client.placement.greedy import Members, Places
 from quire.client.placement.policy import Draw, PlaceOf, Weigh, Wish, usable_for_all, usable_for_one
-from quire.client.placement.rack import TRIES, spans, windows
+from quire.client.placement.rack import spans, windows
 from quire.client.placement.topology import is_default, region_of
 from quire.protocol.errors import NotEnoughBookies
 
@@ -42,22 +43,20 @@ class ZoneAware:
     def _zone(self, bookie: str) -> str:
         return region_of(self._place_of(bookie))
 
-    def adheres(self, ensemble: Sequence[str | None], write: int, zones: int, at: int | None = None) -> bool:
+    def adheres(self, places: Places, write: int, zones: int, at: int | None = None) -> bool:
         """
-        Whether each write set (with `at`: each that holds this index) has, or can still get, the zones, and two upgrade
-        domains in a zone used twice.
+        True if each write set (with `at`: each that holds this index) has, or can still get, the zones, and two upgrade
+        domains in a zone used twice.  None: not chosen yet.
         """
-        if not spans(ensemble, write, self._zone, zones, at):
+        if not spans(places, write, region_of, zones, at):
             return False
-        for window in windows(len(ensemble), write):
-            if at is not None and at not in window:
-                continue
-            members: dict[str, list[str]] = {}
+        for window in windows(len(places), write, at):
+            domains: dict[str, list[str]] = {}
             for index in window:
-                bookie = ensemble[index]
-                if bookie is not None:
-                    members.setdefault(self._zone(bookie), []).append(self._place_of(bookie))
-            if any(len(places) > 1 and len(set(places)) == 1 for places in members.values()):
+                place = places[index]
+                if place is not None:
+                    domains.setdefault(region_of(place), []).append(place)
+            if any(len(each) > 1 and len(set(each)) == 1 for each in domains.values()):
                 return False
         return True
 
@@ -76,13 +75,13 @@ class ZoneAware:
             )
         usable = self._known(usable_for_all(available, size, exclude))
         if len(usable) >= size:
+            members = Members(usable, self._place_of, self._draw)
             for zones in dict.fromkeys((self._zones_desired, self._zones_min)):
-                for _ in range(TRIES):
-                    ensemble = self._choose(usable, size, wish.write, zones)
-                    if ensemble is not None:
-                        return ensemble
+                ensemble = self._choose(members, size, wish.write, zones)
+                if ensemble is not None:
+                    return ensemble
             if not self._strict:
-                return self._draw.some(usable, size)
+                return self._choose(members, size, wish.write, self._zones_min, False) or self._draw.some(usable, size)
         seen = sorted(set(map(self._zone, usable)))
         raise NotEnoughBookies(
             f"{size} bookies are needed with {self._zones_min} zones in each write set of {wish.write}; "
@@ -90,30 +89,17 @@ class ZoneAware:
             f"({', '.join(seen)}) can be used (enforceStrictZoneawarePlacement)"
         )
 
-    def _choose(self, usable: Sequence[str], size: int, write: int, zones: int) -> list[str] | None:
-        """One greedy attempt: zones that the ensemble uses least come first."""
-        ensemble: list[str | None] = [None] * size
-        chosen: list[str] = []
-        for index in range(size):
-            fitting = [
-                bookie
-                for bookie in usable
-                if bookie not in chosen and self._fits(ensemble, index, bookie, write, zones)
-            ]
-            if not fitting:
-                return None
-            used = list(map(self._zone, chosen))
-            least = min(used.count(self._zone(bookie)) for bookie in fitting)
-            ensemble[index] = bookie = self._draw.one(
-                [bookie for bookie in fitting if used.count(self._zone(bookie)) == least]
-            )
-            chosen.append(bookie)
-        return chosen
+    def _choose(self, members: Members, size: int, write: int, zones: int, must: bool = True) -> list[str] | None:
+        """Zones that the ensemble uses least come first."""
 
-    def _fits(self, ensemble: Sequence[str | None], index: int, bookie: str, write: int, zones: int) -> bool:
-        trial = list(ensemble)
-        trial[index] = bookie
-        return self.adheres(trial, write, zones, index)
+        def allows(places: Places, index: int) -> bool:
+            return self.adheres(places, write, zones, index)
+
+        def rank(chosen: list[str], place: str) -> tuple[int, ...]:
+            zone = region_of(place)
+            return (sum(region_of(other) == zone for other in chosen),)
+
+        return members.ensemble(size, write, allows, rank, must)
 
     def replacement(
         self,
@@ -126,11 +112,17 @@ class ZoneAware:
         usable = self._known(usable_for_one(available, ensemble, excluded))
         if index is None:
             return self._draw.one(usable_for_one(usable, ensemble, excluded))
+        places = list(map(self._place_of, ensemble))
         for zones in dict.fromkeys((self._zones_desired, self._zones_min)):
-            fitting = [bookie for bookie in usable if self._fits(ensemble, index, bookie, wish.write, zones)]
+            fits = {
+                place
+                for place in set(map(self._place_of, usable))
+                if self.adheres([*places[:index], place, *places[index + 1 :]], wish.write, zones, index)
+            }
+            fitting = [bookie for bookie in usable if self._place_of(bookie) in fits]
             if fitting:
                 return self._draw.one(
-                    [bookie for bookie in fitting if self._zone(bookie) == self._zone(ensemble[index])] or fitting
+                    [bookie for bookie in fitting if self._zone(bookie) == region_of(places[index])] or fitting
                 )
         if usable and not self._strict:
             return self._draw.one(usable)

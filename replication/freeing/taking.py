@@ -12,9 +12,8 @@ from typing import NamedTuple
 from twisted.internet.defer import gatherResults
 
 from quire.client.api import Client
-from quire.client.core.quorum import Domains, Quorums
+from quire.client.core.quorum import Domains, Quorums, near
 from quire.client.placement.choice import wish_of
-from quire.client.placement.hosts import near
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import OK, BookieHandleNotAvailable, NotEnoughBookies
 from quire.replication.core.levels import Disk

@@ -187,3 +187,12 @@ def test_apart_looks_at_write_sets_only() -> None:
     assert apart(["a1", "b1", "a2", "b2"], 2, lambda bookie: ("unit", bookie[0]))
     assert not apart(["a1", "b1", "c1", "a2"], 2, lambda bookie: ("unit", bookie[0]))
     assert not apart(["a1", "a2"], 2, lambda bookie: ("unit", bookie[0]))
+
+
+def test_a_machine_counts_as_much_as_its_bookies_do() -> None:
+    """Six bookies on one machine and one on each of three: the three are not in every second ledger."""
+    infos = units(6, 1, 1, 1)
+    chosen = choosing(infos)
+    ledgers = 3000
+    taken = [chosen.new_ensemble(sorted(infos), 2, wish=Wish(2)) for _ in range(ledgers)]
+    assert sum("b-0" in ensemble for ensemble in taken) / ledgers < 0.42
