@@ -48,8 +48,10 @@ from quire.log.api import (
     Segment,
     Snapshot,
     Start,
+    Tended,
     TidyReport,
     Txn,
+    Unpublished,
 )
 from quire.log.api import Logs as CoreLogs
 from quire.log.api import Owner as CoreOwner
@@ -133,6 +135,12 @@ class Logs(Handle):
 
     def txns(self, name: str) -> AsyncIterator[Txn]:
         return self._each(lambda: self._logs.txns(name))
+
+    def unpublished(self, name: str) -> AsyncIterator[Unpublished]:
+        return self._each(lambda: self._logs.unpublished(name))
+
+    async def janitor(self, name: str, abandon: bool = False) -> Tended:
+        return await wait(self._thread, lambda: self._logs.janitor(name, abandon))
 
     def candidates(self, name: str) -> AsyncIterator[Candidate]:
         return self._each(lambda: self._logs.candidates(name))

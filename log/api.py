@@ -32,6 +32,7 @@ from quire.log.owner.appending.encoder import Hook, Prepared
 from quire.log.owner.claims import Candidate, check_candidate
 from quire.log.owner.patience import told
 from quire.log.publish.adopting import Adopting
+from quire.log.publish.forgetting import Tended, Unpublished
 from quire.log.publish.parts import PartWriter
 from quire.log.publish.plain_ledgers import PlainLedgers
 from quire.log.publish.settling import Receipt, Settling
@@ -91,8 +92,10 @@ __all__ = [
     "Sink",
     "Snapshot",
     "Start",
+    "Tended",
     "TidyReport",
     "Txn",
+    "Unpublished",
     "connect",
 ]
 

@@ -39,8 +39,10 @@ from quire.log.api import (
     Segment,
     Snapshot,
     Start,
+    Tended,
     TidyReport,
     Txn,
+    Unpublished,
 )
 from quire.log.api import Logs as CoreLogs
 from quire.log.api import Owner as CoreOwner
@@ -110,6 +112,17 @@ class Logs(Handle):
     def txns(self, name: str) -> Iterator[Txn]:
         """What is known of each publisher.  `NoSuchLog`."""
         return self._each(lambda: self._logs.txns(name))
+
+    def unpublished(self, name: str) -> Iterator[Unpublished]:
+        """What publishers have written and not published, by publisher.  `NoSuchLog`, `LogDamaged`."""
+        return self._each(lambda: self._logs.unpublished(name))
+
+    def janitor(self, name: str, abandon: bool = False) -> Tended:
+        """
+        The part of `tidy` that looks after publishers: what can't be published any more goes, what was silent for too
+        long is aborted and forgotten.  `abandon`: ledgers whose bookies can't be asked go, too.  `NoSuchLog`.
+        """
+        return self._thread.wait(lambda: self._logs.janitor(name, abandon))
 
     def candidates(self, name: str) -> Iterator[Candidate]:
         """Who owns the log or waits for it.  `NoSuchLog`."""

@@ -235,6 +235,21 @@ def aborting(txn: Txn, run: str, batch: int, now_ms: int, edit: str) -> Txn | No
     return replace(txn, aborted=Aborted(low, txn.claim), at=now_ms, edit=edit)
 
 
+def given_up(txn: Txn, edit: str) -> Txn | None:
+    """
+    The txn with all that it has not published aborted, as old as before; None: it is aborted already.  The same run
+    can't publish any of it any more, another one can.
+    """
+    if is_aborted(txn, txn.last + 1):
+        return None
+    return replace(txn, aborted=Aborted(txn.last + 1, txn.claim), edit=edit)
+
+
+def is_single(txn: Txn) -> bool:
+    """Whether it has a single run, whose name it bears: nobody comes back for it, as for that of a batch query."""
+    return txn.run == txn.txn
+
+
 def is_dead(txn: Txn, batch: int, claim: int) -> bool:
     """
     Whether an intent is not published and never will be.  The txn was read before it; of a later claim, whose run may

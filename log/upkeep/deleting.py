@@ -18,7 +18,7 @@ from quire.log.store.kept import TRIES_MAX, Kept
 from quire.log.store.ledgers import Deleted
 from quire.log.upkeep.doomed import delete_ledgers, forget_adopted
 from quire.metadata.records import NoRecord, RecordChanged, RecordHasChildren
-from quire.protocol.log_errors import NoSuchLog
+from quire.protocol.log_errors import LogError, NoSuchLog
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -26,7 +26,10 @@ NAMING = frozenset({"cursor", "intents"})  # folders of records that name ledger
 
 
 async def remove_log(kept: Kept, abandon: bool = False) -> Deleted:
-    """Removes a log that is being deleted.  Ledgers whose bookies can't be asked stay, and the records with them."""
+    """
+    Removes a log that is being deleted.  Ledgers whose bookies can't be asked stay, and the records with them.
+    `LogError` when records came as fast as they went.
+    """
     found = Deleted(set(), {})
     for _ in range(TRIES_MAX):
         try:
@@ -48,6 +51,10 @@ async def remove_log(kept: Kept, abandon: bool = False) -> Deleted:
             kept.reached("delete.children")
             await kept.log.remove(kept.log.path, version)
             kept.reached("delete.done")
+    else:
+        raise LogError(
+            f"what is left of the log {kept.log.log} got new records {TRIES_MAX} times while it was removed: tidy again"
+        )
     return found
 
 

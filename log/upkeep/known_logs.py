@@ -18,6 +18,7 @@ from quire.log.core.streams.rates import Together
 from quire.log.core.values import Compacted, Snapshot
 from quire.log.owner.appending.appends import Position
 from quire.log.owner.claims import Candidate, candidates_of
+from quire.log.publish.forgetting import Tended, Unpublished, tend, unpublished
 from quire.log.publish.txns import txns_of
 from quire.log.reader.views import Views
 from quire.log.store import paths
@@ -196,6 +197,20 @@ class KnownLogs:
         """What is known of each publisher.  `NoSuchLog`."""
         async for txn in txns_of(await self._open(name)):
             yield txn
+
+    async def unpublished(self, name: str) -> AsyncGenerator[Unpublished, None]:
+        """What publishers have written and not published, by publisher.  `NoSuchLog`, `LogDamaged`."""
+        async for each in unpublished(await self._open(name)):
+            yield each
+
+    async def janitor(self, name: str, abandon: bool = False) -> Tended:
+        """
+        The part of `tidy` that looks after publishers: what can't be published any more goes, what was silent for too
+        long is aborted and forgotten.  `abandon`: ledgers whose bookies can't be asked go, too.  `NoSuchLog`.
+        """
+        kept = await self._kept(name)
+        manifest = (await kept.log.read()).value
+        return await tend(kept, await self._ages.now_ms(self._records, manifest.last_stamp), abandon)
 
     async def candidates(self, name: str) -> AsyncGenerator[Candidate, None]:
         """Who owns the log or waits for it.  `NoSuchLog`."""

@@ -4,8 +4,7 @@ A round of upkeep: of one log, or of all.
 Knows: the steps, and that each is idempotent and may be done by any number of processes at once.
 Does not know: how often, and who asks.
 
-Safety: a chunk that no line names goes in a step that checks the manifest, so that it is not named meanwhile; a
-publisher's state is forgotten only with its empty folder of intents.
+Safety: a chunk that no line names goes in a step that checks the manifest, so that it is not named meanwhile.
 """
 
 from collections.abc import AsyncGenerator
@@ -14,12 +13,11 @@ from dataclasses import dataclass, field
 
 from quire.log.core.manifest import DELETING, Chunk, Manifest
 from quire.log.core.streams.compaction import is_due
-from quire.log.publish.sink import Sink
-from quire.log.publish.txns import Txns
+from quire.log.publish.forgetting import Tended, tend
 from quire.log.store.holds import cursors
 from quire.log.store.kept import Kept
 from quire.log.store.ledgers import Deleted
-from quire.log.store.paths import chunk_path, decoded
+from quire.log.store.paths import chunk_path
 from quire.log.streams import leftovers
 from quire.log.streams.compaction.compacting import Compaction
 from quire.log.streams.expiring import begin_of
@@ -27,7 +25,7 @@ from quire.log.streams.marks import expire
 from quire.log.upkeep.deleting import remove_log
 from quire.log.upkeep.doomed import clear_doomed
 from quire.log.upkeep.trims import trim, trim_to
-from quire.metadata.records import Check, Delete, NoRecord, RecordError, Records
+from quire.metadata.records import Check, Delete, NoRecord, RecordChanged, Records
 from quire.metadata.store import ANY
 from quire.protocol.errors import LedgerError, MetaStore
 from quire.protocol.log_errors import LogTrimmed, NoSuchLog
@@ -35,9 +33,6 @@ from quire.protocol.log_errors import LogTrimmed, NoSuchLog
 # SPDX-License-Identifier: Apache-2.0
 
 HOUR_MS = 3600_000
-DAY_MS = 24 * HOUR_MS
-TXN_DAYS = 90  # after which a publisher is forgotten; a day when there are very many
-TXNS_MAX = 10_000
 COMPACTION_RESTS = 6.0  # as long as it works
 
 
@@ -66,6 +61,12 @@ class TidyReport:
         self.deleted += sorted(done.gone)
         self.stayed |= done.stayed
         return done
+
+    def tended(self, done: Tended) -> None:
+        """What became of publishers."""
+        self.parts += done.parts
+        self.txns += done.forgotten
+        self.stayed |= done.stayed
 
 
 async def tidy_log(
@@ -98,7 +99,7 @@ async def tidy_log(
             await _tidy_cursors(kept, report, abandon)
             now_ms = await kept.ages.now_ms(kept.log.records, manifest.last_stamp)
             await _tidy_chunks(kept, report, now_ms)
-            await _tidy_txns(kept, report, now_ms, abandon)
+            report.tended(await tend(kept, now_ms, abandon))
         if is_due(manifest):
             await _compact(kept, report)
     except NoSuchLog:  # it went meanwhile
@@ -163,30 +164,8 @@ async def _tidy_chunks(kept: Kept, report: TidyReport, now_ms: int | None) -> No
     manifest, version = await log.read()
     for name in sorted(set(names) - {line.c for line in manifest.chunks}):
         path = chunk_path(log.log, name)
-        with suppress(RecordError):  # it is gone; or the manifest changed, and may name it: the next round
+        with suppress(NoRecord, RecordChanged):  # it is gone; or the manifest changed, and may name it: the next round
             chunk = Chunk.decode((await log.records.read(path)).value)
             if chunk.at + HOUR_MS < now_ms:
                 await log.records.multi([Check(log.path, version), Delete(path, ANY)])
                 report.chunks += 1
-
-
-async def _tidy_txns(kept: Kept, report: TidyReport, now_ms: int | None, abandon: bool) -> None:
-    """What can't be published any more; publishers that have not published for long."""
-    log = kept.log
-    names = await log.names(f"{log.path}/txn")
-    age_ms = DAY_MS if len(names) > TXNS_MAX else TXN_DAYS * DAY_MS
-    for part in names:
-        name = decoded(part)
-        txns = Txns(log, name)
-        if await txns.names():
-            sink = Sink(kept.client, log, kept.ledgers, kept.options, name, "", 0, kept.reached)
-            cleaned = await sink.clean(abandon)
-            report.parts += cleaned.parts
-            report.stayed |= cleaned.stayed
-        if now_ms is None:
-            continue
-        with suppress(RecordError):  # it goes on, or another one was faster
-            txn, version = await txns.read()
-            if txn.at + age_ms < now_ms:
-                await log.records.multi([Delete(txns.path, version), Delete(txns.intents, ANY)])
-                report.txns += 1

@@ -244,3 +244,22 @@ def test_a_log_that_is_made_again_and_again(tmp_path, times):
             return set()
 
     run(story)
+
+
+def test_records_that_never_end(tmp_path):
+    """A deleted log under which something stays is not told as removed, and the other logs are tidied."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            records = await filled(logs)
+            for path in ("later", "later/a", "later/a/b"):
+                await records.records.create(f"{records.path}/{path}", b"")
+            await logs.create("other")
+            await logs.delete("a")
+            report = await logs.tidy()
+            assert (report.removed, report.logs, list(report.failed)) == ([], 2, [records.log])
+            await records.records.delete(f"{records.path}/later/a/b", -1)
+            assert (await logs.tidy()).removed == [records.log]
+
+    run(story)

@@ -19,7 +19,7 @@ from quire.tools.terminal import output
 from quire.tools.terminal.options import Json, Metadata, Usage, refused
 
 if TYPE_CHECKING:
-    from quire.log.api import LogInfo, Logs, Segment
+    from quire.log.api import LogInfo, Logs, Segment, Unpublished
     from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
@@ -151,8 +151,8 @@ def show(
     json_wanted: Json = False,
 ) -> None:
     """
-    Shows a log: state, owner, epoch, first and end index, sizes, settings, and what holds it, so that it can't be
-    trimmed. Never fences.
+    Shows a log: state, owner, epoch, first and end index, sizes, settings, what holds it, so that it can't be trimmed,
+    and what publishers wrote and have not published. Never fences.
 
     The end is that of the closed segments; `quire log read` reads what is behind it in an open one, too.
 
@@ -171,6 +171,7 @@ def show(
             return {}, (await logs.manifest(log)).decode(errors="replace")
         found = as_document(await logs.info(log))
         found["holds"] = [hold._asdict() for hold in await logs.holds(log)]
+        found["unpublished"] = [as_waiting(each) async for each in logs.unpublished(log)]
         if segments:
             found["segments"] = [as_segment(segment) async for segment in logs.segments(log)]
         return found, ""
@@ -181,7 +182,12 @@ def show(
         return
     listed = found["segments"] if segments else []
     holds = "; ".join(f"{hold['what']} needs it from index {hold['needs']} on" for hold in found["holds"])
+    waiting = "; ".join(
+        f"{each['parts']} parts, {each['ledgers']} ledgers of the txn {each['txn']} since {each['since']}"
+        for each in found["unpublished"]
+    )
     plain = found | {"segments": len(listed) if segments else found["segments"], "holds": holds or "none"}
+    plain["unpublished"] = waiting or "none"
     output.document(json_wanted, found if json_wanted else plain)
     if segments and not json_wanted:
         table = output.Table(False, SEGMENT_COLUMNS)
@@ -225,6 +231,12 @@ def show_one(info: "LogInfo", json_wanted: bool) -> None:
     """A log that was made or changed."""
     text = f"{info.name}: {', '.join(f'{key}={value}' for key, value in info.settings.items())}"
     output.document(json_wanted, as_document(info), text)
+
+
+def as_waiting(each: "Unpublished") -> dict[str, Any]:
+    """The parts of one publisher that are not published."""
+    since = output.iso_time(each.since_ms)
+    return {"txn": each.txn, "run": each.run, "parts": each.parts, "ledgers": each.ledgers, "since": since}
 
 
 def as_segment(segment: "Segment") -> dict[str, Any]:

@@ -16,7 +16,7 @@ from quire.tools.terminal import output
 from quire.tools.terminal.options import Json, Metadata
 
 if TYPE_CHECKING:
-    from quire.log.api import Logs, Receipt
+    from quire.log.api import Logs, Receipt, Tended
     from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
@@ -77,8 +77,9 @@ def adopt(
 
 def janitor(name: Name, metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
-    Deletes what tasks of publishers wrote and what can't be published any more. May be run at any time, beside them.
-    Exit status 1 when a ledger could not be deleted: `quire log tidy --abandon` deletes it nevertheless.
+    Deletes what tasks of publishers wrote and what can't be published any more, or was left by a publisher that is
+    silent for too long: 90 days, a day for a batch query of Spark. May be run at any time, beside them. `quire log
+    tidy` does it, too. Exit status 1 when a ledger could not be deleted: `quire log tidy --abandon` deletes it nevertheless.
 
     \b
     Example:
@@ -86,14 +87,14 @@ def janitor(name: Name, metadata: Metadata = None, json_wanted: Json = False) ->
     """
     log = name_of(name)
 
-    async def work(_reactor: "ProcessReactor", logs: "Logs") -> dict[str, Any]:
-        cleaned = [await (await logs.sink(log, txn.txn, txn.run)).clean() async for txn in logs.txns(log)]
-        stayed = {ledger: why for each in cleaned for ledger, why in each.stayed.items()}
-        return {"log": log, "txns": len(cleaned), "parts": sum(each.parts for each in cleaned), "stayed": stayed}
+    async def work(_reactor: "ProcessReactor", logs: "Logs") -> "Tended":
+        return await logs.janitor(log)
 
-    found = with_logs(metadata, work)
-    output.document(json_wanted, found, f"{log}: {found['parts']} parts of {found['txns']} publishers were deleted")
-    for ledger, why in found["stayed"].items():
+    done = with_logs(metadata, work)
+    found = {"log": log, "txns": done.publishers, "parts": done.parts, "forgotten": done.forgotten}
+    text = f"{log}: {done.parts} parts of {done.publishers} publishers were deleted, {done.forgotten} forgotten"
+    output.document(json_wanted, found | {"stayed": done.stayed}, text)
+    for ledger, why in done.stayed.items():
         output.note(f"quire: ledger {ledger} stays: {why}")
-    if found["stayed"]:
+    if done.stayed:
         raise typer.Exit(1)

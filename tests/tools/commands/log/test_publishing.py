@@ -40,13 +40,18 @@ def test_what_publishers_did_and_left(uri: str) -> None:
     publish(uri, "one", 4, 5)
     (row,) = ok("log", "txns", "facts", "--json", metadata=uri).rows
     assert (row["txn"], row["run"], row["last"], row["first"], row["end"]) == ("stream", "one", 4, 0, 2)
+    (waiting,) = ok("log", "show", "facts", "--json", metadata=uri).document["unpublished"]
+    assert (waiting["txn"], waiting["run"], waiting["parts"], waiting["ledgers"]) == ("stream", "one", 1, 1)
+    assert "1 parts, 1 ledgers of the txn stream since 20" in ok("log", "show", "facts", metadata=uri).out
     ledgers = len(ok("ledger", "list", "--json", metadata=uri).rows)
     assert ok("log", "janitor", "facts", "--json", metadata=uri).document["parts"] == 0
     publish(uri, "two", 5, 6)
     assert "stream" in ok("log", "txns", "facts", metadata=uri).out
     publish(uri, "three", 6, 6)
     done = ok("log", "janitor", "facts", "--json", metadata=uri).document
-    assert (done["txns"], done["parts"]) == (1, 1)
+    assert (done["txns"], done["parts"], done["forgotten"]) == (1, 1, 0)
+    (waiting,) = ok("log", "show", "facts", "--json", metadata=uri).document["unpublished"]
+    assert (waiting["run"], waiting["parts"]) == ("three", 1)
     assert ok("log", "read", "facts", "--values", metadata=uri).raw == b"a\nb\na\nb\n"
     assert len(ok("ledger", "list", "--json", metadata=uri).rows) == ledgers + 1
 
