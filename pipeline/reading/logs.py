@@ -10,13 +10,14 @@ other.
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
 from quire.conf.pipeline import LogReading
 from quire.log.api import LogBatch, Logs, Segment, Start
+from quire.metadata.clock import pause
 from quire.pipeline import columns
 from quire.pipeline.clients import Cluster
 from quire.pipeline.core.offsets import position_of, within_bytes
@@ -45,6 +46,9 @@ BYTE_MAX = (1 << 63) - 1
 NOWHERE = -1  # in the place of a segment's number
 FEW = 1000  # records of a segment that is still written: one task reads so many, whatever their size
 NEWS_S = 10.0  # a task may learn that late of records that the plan knew to be readable
+LOOKS_S = 0.5  # between two looks for them
+MILLISECONDS = range(10**11, 10**13)  # 1973 to 2286
+EXAMPLE_S = 1_769_846_400
 
 
 def place(text: str, option: str) -> Start:
@@ -84,6 +88,27 @@ async def located(logs: Logs, name: str, where: Start, id_: str | None = None) -
         return Located(reader.index, reader.log, reader.begin)
     finally:
         await reader.close()
+
+
+async def check_reached(logs: Logs, name: str, index: int, option: str) -> None:
+    """
+    `ValueError` names the option when the log does not reach that index, which may be one of milliseconds.  As for
+    tasks, what the log has may be news to the bookies that are asked.
+    """
+    clock = logs.bk.reactor
+    until = clock.seconds() + NEWS_S
+    while (end := (await located(logs, name, "end")).index) < index:
+        if clock.seconds() >= until:
+            raise ValueError(
+                f"option {option!r}: {index} is above the end of the log {name!r}, {end}: give an index up to that, a "
+                f"time as {option}={time_of(index)}, or failOnDataLoss=false, which takes it as it is"
+            )
+        await pause(clock, LOOKS_S)
+
+
+def time_of(number: int) -> str:
+    """What milliseconds since 1970 are as a time, where that is in one of these centuries; else an example."""
+    return datetime.fromtimestamp(number / 1000 if number in MILLISECONDS else EXAMPLE_S, UTC).isoformat()
 
 
 async def behind_lost(logs: Logs, name: str, index: int) -> int:

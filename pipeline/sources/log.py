@@ -94,8 +94,10 @@ class Planning:
         self.options = options
 
     def at(self, text: str, option: str = "", id_: str | None = None) -> reading.Located:
-        ours, where = cluster(self.options.metadata), reading.place(text, option)
-        return ours.wait(lambda: reading.located(ours.logs, self.options.log, where, id_))
+        ours, where, options = cluster(self.options.metadata), reading.place(text, option), self.options
+        if isinstance(where, int) and options.fail_on_data_loss:
+            ours.wait(lambda: reading.check_reached(ours.logs, options.log, where, option))
+        return ours.wait(lambda: reading.located(ours.logs, options.log, where, id_))
 
     def behind_lost(self, index: int) -> int:
         ours = cluster(self.options.metadata)

@@ -1,6 +1,7 @@
 """`format("log")` as Spark calls it, without Spark."""
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any
 
@@ -66,12 +67,50 @@ def test_a_batch_query(ours: Cluster) -> None:
         ({"splitBytes": 4500}, VALUES),
         ({"start": 5, "end": 40}, VALUES[5:40]),
         ({"start": "end"}, []),
-        ({"end": 1000}, VALUES),
+        ({"end": 42}, VALUES),
+        ({"start": 42}, []),
+        ({"end": 1000, "failOnDataLoss": "false"}, VALUES),
         ({"start": "2000-01-01T00:00:00+00:00"}, VALUES),
     ):
         reader = source(ours, name, **options).reader(SOME)
         assert rows(pickle.loads(pickle.dumps(reader)), pickle.loads(pickle.dumps(reader.partitions()))) == values
     assert list(reader.read(InputPartition(None))) == []
+
+
+@pytest.mark.parametrize("option", ["start", "end"])
+def test_an_index_that_the_log_does_not_reach(ours: Cluster, monkeypatch: pytest.MonkeyPatch, option: str) -> None:
+    """It is an error that shows the time which milliseconds may have meant; nothing came of it, for ever."""
+    monkeypatch.setattr(module.reading, "NEWS_S", 0.0)
+    name = log(ours, VALUES)
+    wrong = source(ours, name, **{option: 1795875664123})
+    with pytest.raises(ValueError, match=rf"option '{option}': .*, 42: .* {option}=2026-11-28T14:21:04.123000\+00:00,"):
+        wrong.reader(SOME).partitions()
+    if option == "start":
+        with pytest.raises(
+            ValueError, match=r"option 'start': 43 is above .*, 42: .* start=2026-01-31T08:00:00\+00:00,"
+        ):
+            source(ours, name, start=43).streamReader(SOME).initialOffset()
+        later = source(ours, name, start=43, failOnDataLoss="false").streamReader(SOME)
+        assert later.latestOffset(later.initialOffset(), ReadAllAvailable())["index"] == 43
+
+
+def test_an_index_that_is_news_to_bookies(ours: Cluster) -> None:
+    """What was appended a moment ago is waited for, and then read from there on."""
+    name = log(ours, VALUES)
+    stream = source(ours, name, start=43).streamReader(SOME)
+
+    async def append() -> None:
+        owner = await ours.logs.own(name)
+        await owner.append_many([b"42", b"43"])
+        await owner.close()
+
+    with ThreadPoolExecutor() as pool:
+        begun = pool.submit(stream.initialOffset)
+        ours.wait(append)
+        assert begun.result()["index"] == 43
+    assert rows(stream, stream.partitions({"index": 43}, stream.latestOffset({"index": 43}, ReadAllAvailable()))) == [
+        b"43"
+    ]
 
 
 def test_conditions_reach_the_plan(ours: Cluster) -> None:

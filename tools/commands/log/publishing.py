@@ -79,7 +79,8 @@ def janitor(name: Name, metadata: Metadata = None, json_wanted: Json = False) ->
     """
     Deletes what tasks of publishers wrote and what can't be published any more, or was left by a publisher that is
     silent for too long: 90 days, a day for a batch query of Spark. May be run at any time, beside them. `quire log
-    tidy` does it, too. Exit status 1 when a ledger could not be deleted: `quire log tidy --abandon` deletes it nevertheless.
+    tidy` does it, too. Exit status 1 when a ledger could not be deleted: `quire log tidy --abandon` deletes it
+    nevertheless.
 
     \b
     Example:
