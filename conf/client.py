@@ -22,7 +22,7 @@ from quire.conf.parts.authentication import ClientAuthenticationOptions
 from quire.conf.parts.tls import ClientTlsOptions
 from quire.conf.parts.zookeeper import ZooKeeperOptions
 from quire.conf.placement import PlacementOptions
-from quire.conf.properties import URI, Property, options, read
+from quire.conf.properties import URI, ConfigurationError, Property, options, read
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -350,5 +350,15 @@ def from_conf_file(over: Sequence[Property] = ()) -> tuple[ClientOptions, list[s
     """
     path = conf_file()
     passed_over = {URI, *(item.key for item in over)}
-    found = [] if path is None else [item for item in read(str(path)) if item.key not in passed_over]
+    found = [] if path is None else [item for item in _read(path) if item.key not in passed_over]
     return options(ClientOptions, [*found, *over])
+
+
+def _read(path: Path) -> list[Property]:
+    try:
+        return read(str(path))
+    except ConfigurationError as failure:
+        if isinstance(failure.__cause__, OSError):
+            text = f"{failure}; run this as a user who may read it, or without it: {CONF_VARIABLE}=/dev/null"
+            raise ConfigurationError(text) from failure.__cause__
+        raise

@@ -6,7 +6,9 @@ Knows: which ids are allowed (metadata-rules.md 5.3).  Does not know: directorie
 Safety: an id becomes part of paths and keys, so it is checked before anything is named after it.
 """
 
+import re
 from collections.abc import Callable
+from ipaddress import ip_address
 
 from quire.conf.addresses import interface_address, own_address, own_name
 from quire.conf.parts.identity import IdentityOptions
@@ -17,6 +19,7 @@ from quire.metadata.ledger import BOOKIE_ID
 RESERVED_IDS = ("readonly", ".", "..")
 ANY_ADDRESS = ("0.0.0.0", "::")
 LOOPBACK = ("127.", "::1", "localhost")
+HOST_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 class IdentityError(Exception):
@@ -40,25 +43,47 @@ def listening_address(options: IdentityOptions, interface: Callable[[str], str |
 
 
 def own_host(options: IdentityOptions, interface: Callable[[str], str | None] = interface_address) -> str:
-    """The host that clients connect to; `IdentityError` for a loopback one without `allowLoopback`."""
+    """
+    The host that clients connect to; `IdentityError` for a loopback one without `allowLoopback`, and for an advertised
+    one that is no host.
+    """
     if options.advertised_address is not None:
-        return options.advertised_address
-    address = listening_address(options, interface)
-    if options.use_host_name:
-        host = own_name(options.use_short_host_name)
-    elif address in ANY_ADDRESS:
-        try:
-            host = own_address()
-        except OSError as failure:
-            raise IdentityError(f"this machine's name has no address ({failure}): set advertisedAddress") from failure
-    else:
-        host = address
+        return check_host(options.advertised_address)
+    host = any_host(options, interface)
     if host.startswith(LOOPBACK) and not options.allow_loopback:
         raise IdentityError(
             f"the bookie would be known as {host}, which only this machine can reach: set advertisedAddress or "
             "listeningInterface, or allowLoopback=true"
         )
     return host
+
+
+def check_host(host: str) -> str:
+    """Returns the host; `IdentityError` unless it is a name or an IP address, and nothing more."""
+    try:
+        ip_address(host)
+    except ValueError:
+        if not HOST_NAME.fullmatch(host):
+            raise IdentityError(
+                f"advertisedAddress={host} can't be connected to: give a host name or an IP address, without brackets "
+                "and without a port (bookiePort has it)"
+            ) from None
+    return host
+
+
+def any_host(options: IdentityOptions, interface: Callable[[str], str | None] = interface_address) -> str:
+    """The host that this machine is known by, a loopback one too: enough for a process that nobody connects to."""
+    if options.advertised_address is not None:
+        return check_host(options.advertised_address)
+    address = listening_address(options, interface)
+    if options.use_host_name:
+        return own_name(options.use_short_host_name)
+    if address not in ANY_ADDRESS:
+        return address
+    try:
+        return own_address()
+    except OSError as failure:
+        raise IdentityError(f"this machine's name has no address ({failure}): set advertisedAddress") from failure
 
 
 def derive_id(options: IdentityOptions, host: str, port: int) -> str:

@@ -108,11 +108,21 @@ class SQLiteFile:
                 connection.execute("ROLLBACK")
             raise
 
+    def _make_directory(self, directory: str) -> None:
+        """Makes the last part of a path only: where more is missing, the path is mistyped, rather."""
+        above = os.path.dirname(directory)
+        if not os.path.isdir(above):
+            raise FileNotFoundError(
+                f"there is no directory {above}: see whether the path is right, then make it with `mkdir -p {above}`"
+            )
+        with suppress(FileExistsError):
+            os.mkdir(directory)
+
     def _open(self, create: bool) -> sqlite3.Connection:
         if self._connection is not None:
             return self._connection
         if create:
-            os.makedirs(os.path.dirname(self._path), exist_ok=True)
+            self._make_directory(os.path.dirname(self._path))
             # SQLite gives the files beside it the same mode; passwords of ledgers are in them.  One that is there stays
             # closed: the locks that this process has on it would go with the close.
             with suppress(FileExistsError):

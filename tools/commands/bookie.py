@@ -209,10 +209,13 @@ def info(
 
 
 def ask_admin(row: dict[str, Any], token_file: Path | None) -> None:
-    """Adds what the bookie's admin address says; `gc` is its registration before, the answer afterwards."""
+    """Adds what its admin address answers, or notes why it does not; `gc` is its registration before, then the answer."""
     address = row["gc"]
-    row["gc"] = said_by(row["bookie"], address, GC_PATH, token_file)
-    own = said_by(row["bookie"], address, STATE_PATH, token_file) or {}
+    row["gc"], own = (said_by(row["bookie"], address, path, token_file) for path in (GC_PATH, STATE_PATH))
+    if isinstance(row["gc"], str):
+        output.note(f"{row['bookie']} does not say what its logs, limbo and store are: {row['gc']}")
+        row["gc"] = None
+    own = {} if isinstance(own, str) else own
     row["limbo"], row["lost"] = own.get("ledgersInLimbo"), own.get("directoriesLost")
     row["store"], row["read_only_reasons"] = own.get("metadataStore"), own.get("readOnlyReasons")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.bookie.lifecycle.ids import ANY_ADDRESS, IdentityError, derive_id, own_host
+from quire.bookie.lifecycle.ids import ANY_ADDRESS, IdentityError, any_host, derive_id
 from quire.protocol.errors import LedgerError
 from quire.tools.daemons.front import Front
 from quire.tools.daemons.lifetime import Lifetime
@@ -41,7 +41,7 @@ class Standalone(Lifetime):
 
     async def serve(self) -> None:
         options = self._options
-        host = own_host(options)
+        host = any_host(options)  # a label here: nobody connects to it
         bookie = derive_id(options, host, options.port)
         front = Front(self._reactor, self._recovering, options, host)
         port = front.listen(options.metrics_host, options.metrics_port)

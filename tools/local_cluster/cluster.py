@@ -212,7 +212,12 @@ class LocalCluster:
             self._certify()
 
     def _authority(self) -> "LocalAuthority":
-        from quire.tools.local_cluster.authority import LocalAuthority
+        try:
+            from quire.tools.local_cluster.authority import LocalAuthority
+        except ImportError as missing:
+            raise Usage(
+                f"--tls needs a library that is missing ({missing.name}): pip install 'quire[tls]', or start without"
+            ) from None
 
         return LocalAuthority(self.directory / "tls", HOST)
 

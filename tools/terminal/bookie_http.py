@@ -124,15 +124,18 @@ def document_of(
     )
 
 
-def said_by(bookie: str, found: ServiceInfo | None, path: str, token_file: Path | None = None) -> dict[str, Any] | None:
-    """What a bookie says of itself under a path of its admin address; None when that can't be had from here."""
+def said_by(bookie: str, found: ServiceInfo | None, path: str, token_file: Path | None = None) -> dict[str, Any] | str:
+    """Returns the JSON object under a path of a bookie's admin address, or why it can't be had from here."""
     if found is None or found.http is None:
-        return None
+        return "it announced no HTTP address"
+    shown = token_of(found, token_file)
     try:
-        status = parse_json(fetched(bookie, found.http, path, token_of(found, token_file).token))
-    except (OSError, ValueError):
-        return None
-    return status if isinstance(status, dict) else None
+        status = parse_json(fetched(bookie, found.http, path, shown.token))
+    except urllib.error.HTTPError as failure:
+        return f"it refused: {reason_in(failure)}{f' ({shown.why_not})' if shown.why_not else ''}"
+    except (OSError, ValueError) as failure:
+        return f"{url_of(found.http, path)} gave no answer ({failure})"
+    return status if isinstance(status, dict) else f"{url_of(found.http, path)} gave something else than an object"
 
 
 def metrics_texts(bookies: BookieList) -> list[Callable[[], str]]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 # SPDX-License-Identifier: Apache-2.0
 
 T = TypeVar("T")
+SQLITE = "sqlite:"
 # Why a bookie refuses this client, which errors leave to the log, and whose secrets everybody can read.
 WARNERS = ("quire.client.connections.on_demand_link", "quire.security.watched")
 CLEANUP_S = 10.0  # how long an interrupted command may take to put things away
@@ -122,7 +123,10 @@ def with_store(uri: str, work: "Callable[[RecordStore], Awaitable[T]]", options:
     Runs `work(store)` with the metadata store at `uri`, which may hold no cluster yet.  `options`: a bookie's, where
     the command has them, else they are the client's.
     """
-    chosen = options or client_options()
+    from quire.conf.client import ClientOptions
+
+    # A file is opened with none of the client's options, so none are read, which might fail.
+    chosen = options or (ClientOptions() if uri.startswith(SQLITE) else client_options())
     timeout = chosen.session_timeout_ms
 
     async def whole(reactor: "ProcessReactor") -> T:

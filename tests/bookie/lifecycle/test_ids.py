@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.bookie.lifecycle.ids import IdentityError, check_id, derive_id, own_host
+from quire.bookie.lifecycle.ids import IdentityError, any_host, check_id, derive_id, own_host
 from tests.bookie.fakes.home import made
 
 # SPDX-License-Identifier: Apache-2.0
@@ -55,3 +55,18 @@ def test_host_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.getfqdn", lambda: "b1.example.org")
     assert own_host(made(use_host_name=True), no_interface) == "b1.example.org"
     assert own_host(made(use_host_name=True, use_short_host_name=True), no_interface) == "b1"
+
+
+@pytest.mark.parametrize("bad", ["[::1]", "10.0.0.5:3181", "http://b1", "b 1", ""])
+def test_an_advertised_address_that_nobody_could_connect_to(bad: str) -> None:
+    """The error names the value and what is right; addresses of both kinds and names pass."""
+    with pytest.raises(IdentityError, match="host name or an IP address, without brackets and without a port"):
+        own_host(made(advertised_address=bad, bookie_id="one"), no_interface)
+    for good in ("::1", "2001:db8::5", "10.0.0.5", "b_1.example.org"):
+        assert own_host(made(advertised_address=good, bookie_id="one"), no_interface) == good
+
+
+def test_a_process_that_nobody_connects_to_may_be_known_by_a_loopback_address() -> None:
+    """AutoRecovery's address is a label."""
+    assert any_host(made(listen="127.0.0.1"), no_interface) == "127.0.0.1"
+    assert any_host(made(advertised_address="h"), no_interface) == "h"

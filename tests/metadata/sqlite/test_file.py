@@ -13,6 +13,7 @@ from twisted.internet.threads import deferToThread
 
 from quire.metadata.sqlite import schema, tables
 from quire.metadata.store import ClusterExists, NoCluster
+from quire.metadata.uri import open_store
 from quire.protocol.errors import LedgerExist, MetaStore
 from tests.metadata.made import ledger
 from tests.metadata.sqlite.places import path_of
@@ -51,6 +52,25 @@ def test_nobody_else_reads_passwords(sqlite_place):
         assert {each.stat().st_mode & 0o777 for each in files} == {0o660}
 
     run(story)
+
+
+def test_a_mistyped_path_makes_no_directories(tmp_path):
+    """Only the last directory of a path is made; the error names what is missing and the command that makes it."""
+    near, far = tmp_path / "quire" / "metadata.db", tmp_path / "lb" / "quire" / "metadata.db"
+
+    async def story():
+        made = await open_store(reactor, f"sqlite://{near}")
+        await made.init_cluster()
+        await made.close()
+        store = await open_store(reactor, f"sqlite://{far}")
+        error = await failing(store.init_cluster(), MetaStore)
+        assert f"there is no directory {tmp_path}/lb" in str(error)
+        assert f"`mkdir -p {tmp_path}/lb`" in str(error)
+        await store.close()
+
+    run(story)
+    assert near.exists()
+    assert not (tmp_path / "lb").exists()
 
 
 def test_who_would_make_a_cluster_that_is_there_takes_no_lock_away(sqlite_place):

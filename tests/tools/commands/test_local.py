@@ -5,6 +5,7 @@ import os
 import select
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -178,3 +179,13 @@ def test_zookeeper(tmp_path: Path) -> None:
             assert [entry.data for entry in reader] == [b"in zookeeper"]
         second.process.terminate()
         assert second.process.wait(WAIT_S) == 0
+
+
+def test_certificates_without_the_library_are_refused(tmp_path: Path) -> None:
+    """One line names the extra that brings it; nothing is started."""
+    program = "import sys; sys.modules['cryptography'] = None; from quire.tools.main import main; main()"
+    words = [sys.executable, "-c", program, "local", "--tls", "--dir", str(tmp_path / "q")]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment(), timeout=WAIT_S, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "--tls needs a library that is missing (cryptography): pip install 'quire[tls]'" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -109,7 +109,7 @@ def test_an_answer_that_is_no_document_is_printed(capsys: pytest.CaptureFixture[
             document_of("b:1", found, "/x")
         assert "which is not a JSON object:" in capsys.readouterr().err
         with serving(200, body) as (found, _asked):
-            assert said_by("b:1", found, "/x") is None
+            assert isinstance(said_by("b:1", found, "/x"), str)
 
 
 @contextmanager
@@ -153,7 +153,7 @@ def test_what_is_no_whole_answer_is_printed(answer: bytes, capsys: pytest.Captur
         document_of("b:1", found, "/x")
     assert "b:1" in capsys.readouterr().err
     with saying(answer) as found:
-        assert said_by("b:1", found, "/x") is None
+        assert isinstance(said_by("b:1", found, "/x"), str)
 
 
 def test_an_answer_without_end_is_not_kept(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,7 +165,7 @@ def test_an_answer_without_end_is_not_kept(monkeypatch: pytest.MonkeyPatch, caps
         with pytest.raises(typer.Exit):
             answer_of("b:1", found, "/x")
         assert "it answers with more than 1 MiB" in capsys.readouterr().err
-        assert said_by("b:1", found, "/x") is None
+        assert isinstance(said_by("b:1", found, "/x"), str)
 
 
 def test_a_bookie_that_is_down_or_has_no_address_is_named() -> None:
@@ -195,7 +195,7 @@ def test_an_address_that_does_not_answer_is_printed(capsys: pytest.CaptureFixtur
 def test_an_address_that_names_no_host(host: str, capsys: pytest.CaptureFixture[str]) -> None:
     """As one that does not answer, and no token is looked for."""
     found = announced(8080, "/no/such/file", host)
-    assert said_by("b:1", found, "/x") is None
+    assert isinstance(said_by("b:1", found, "/x"), str)
     with pytest.raises(OSError, match="names no host"):
         metrics_texts(BookieList({"b:1": found}, {}))[0]()
     with pytest.raises(typer.Exit):
@@ -203,14 +203,14 @@ def test_an_address_that_names_no_host(host: str, capsys: pytest.CaptureFixture[
     assert "names no host" in capsys.readouterr().err
 
 
-def test_a_status_that_can_not_be_read_is_none() -> None:
+def test_a_status_that_can_not_be_read_is_a_reason() -> None:
     """No bookie, no address, nothing that listens, or no JSON."""
-    assert said_by("b:1", None, "/x") is None
-    assert said_by("b:1", ServiceInfo.of("127.0.0.1", 3181), "/x") is None
+    assert isinstance(said_by("b:1", None, "/x"), str)
+    assert isinstance(said_by("b:1", ServiceInfo.of("127.0.0.1", 3181), "/x"), str)
     with refusing() as found:
-        assert said_by("b:1", found, "/x") is None
+        assert isinstance(said_by("b:1", found, "/x"), str)
     with serving(200, b"no document") as (found, _asked):
-        assert said_by("b:1", found, "/x") is None
+        assert isinstance(said_by("b:1", found, "/x"), str)
 
 
 def test_a_token_that_was_given_is_shown_to_any_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,3 +350,13 @@ def test_who_is_revoked_is_no_bookie_over_https(tmp_path: Path, monkeypatch: pyt
                 shaken(bookie_http.tls_context(), server)
         else:
             assert shaken(bookie_http.tls_context(), server) == "TLSv1.2"
+
+
+def test_why_a_bookie_says_nothing() -> None:
+    """It refused, and no token was found; or it announced nothing; or nothing answers."""
+    with serving(401, b'{"error": "no token", "next": "give --token-file"}') as (found, _asked):
+        why = said_by("b:1", found, "/x")
+    assert why == "it refused: no token; give --token-file (it announces no file of a token)"
+    assert said_by("b:1", None, "/x") == "it announced no HTTP address"
+    with refusing() as found:
+        assert "gave no answer" in said_by("b:1", found, "/x")

@@ -136,3 +136,16 @@ def test_secrets_that_everybody_can_read_are_warned_of(tmp_path: Path) -> None:
         told = [path for path in secrets if f"can read the secrets in {path}: chmod o-r {path}\n" in done.err]
         assert told == warned, done.err
         assert "NoSuchLedger" in done.err
+
+
+def test_a_configuration_that_can_not_be_read_ends_no_command_that_does_without(tmp_path: Path) -> None:
+    """A store in a file is looked at without it; what needs its options says how to go on."""
+    uri = f"sqlite://{tmp_path}/metadata.db"
+    ok("metadata", "init", metadata=uri)
+    closed = {**environment(uri), "QUIRE_CONF": str(tmp_path)}  # root could read a file of any mode
+    done = warm().run(["metadata", "show"], b"", closed)
+    assert done.code == 0, done.err
+    done = warm().run(["ledger", "read", "7"], b"", closed)
+    assert f"{tmp_path}: Is a directory; run this as a user who may read it" in done.err
+    assert "QUIRE_CONF=/dev/null" in done.err
+    assert "NoSuchLedger" in warm().run(["ledger", "read", "7"], b"", {**closed, "QUIRE_CONF": "/dev/null"}).err
