@@ -209,7 +209,7 @@ def info(
 
 
 def ask_admin(row: dict[str, Any], token_file: Path | None) -> None:
-    """Adds what its admin address answers, or notes why it does not; `gc` is its registration before, then the answer."""
+    """Adds what its admin address answers, or notes why not; `gc` is its registration before, then the answer."""
     address = row["gc"]
     row["gc"], own = (said_by(row["bookie"], address, path, token_file) for path in (GC_PATH, STATE_PATH))
     if isinstance(row["gc"], str):
