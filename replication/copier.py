@@ -22,10 +22,10 @@ from twisted.internet.defer import Deferred
 
 from quire.client.core.quorum import NEGATIVE, merge
 from quire.client.handles.ledger_record import LedgerRecord, digest_of
-from quire.protocol.errors import OK, DataUnknown, DigestMatch, NoSuchEntry, Replication, UnclosedFragment
+from quire.protocol.errors import OK, DigestMatch, NoSuchEntry, Replication, UnclosedFragment
 from quire.replication.concurrently import Pace, Portion, Share, all_of
 from quire.replication.core.fragments import HeldFragment, count_on, entry_bytes, runs_on, runs_without
-from quire.replication.replicas import PASSING, Piece, ReadPool, ReplicaReader, why
+from quire.replication.replicas import PASSING, UNHEARD, Piece, ReadPool, ReplicaReader, why
 from quire.replication.target import Target, WritePool
 
 # SPDX-License-Identifier: Apache-2.0
@@ -145,7 +145,8 @@ class FragmentCopier:
         self._others = [bookie for bookie in others if bookie]
         self._wrong = wrong
         self._edges = sorted({edge for each in wrong for edge in (each.first, each.last + 1)})
-        self._sum = 0  # of what the last copy was made of
+        self._sums: dict[int, int] = {}  # by ensemble index, of what the last copy was made of
+        self._carried_by: dict[int, int | None] = {}  # by ensemble index, the connection that took the last copy
         self._quorums = record.quorums
         self._digest = digest_of(record.ledger, record.metadata)
         self._reader = ReplicaReader(pool, record.ledger, self._digest)
@@ -157,11 +158,13 @@ class FragmentCopier:
         Copies what ensemble index `index` has to hold to `bookie`.  `TargetFailed`; `Replication` names an entry that
         no survivor gives, `NoCopy` where none has it.  The next entries are read while some are being stored.
         """
-        await self.copy_to(Target(self._pool, bookie, self._record.ledger, self._digest.master_key), index, bookie)
+        target = Target(self._pool, bookie, self._record.ledger, self._digest.master_key)
+        await self.copy_to(target, index, bookie)
+        self._carried_by[index] = target.connection
 
     async def copy_to(self, target: Storing, index: int, bookie: str) -> None:
         """The same into a target that is given, which is closed at the end."""
-        self._sum = 0
+        self._sums[index] = 0
         memory = Portion(None if self._pace is None else self._pace.stores(bookie).ahead, self._memory)
         left = self._count(index)
         under_way: tuple[Deferred[int], Copied] | None = None
@@ -179,7 +182,7 @@ class FragmentCopier:
                 if under_way is not None:
                     await self._stored(bookie, *under_way)
                 for _first, bodies in pieces:
-                    self._sum = crc32c(b"".join(bodies), self._sum)
+                    self._sums[index] = crc32c(b"".join(bodies), self._sums[index])
                 self._entry_bytes = max(1, size // entries)
                 answer = Deferred.fromCoroutine(self._store(target, bookie, pieces, size))
                 under_way = answer.addBoth(_giving_back(memory, size)), Copied(entries, size)
@@ -257,40 +260,32 @@ class FragmentCopier:
                     raise TargetFailed(bookie, piece.code)
                 found = crc32c(b"".join(piece.bodies), found)
                 at += len(piece.bodies)
-        if found != self._sum:
+        if found != self._sums[index]:
             raise TargetFailed(bookie, DigestMatch.code)
 
     async def keep(self, index: int, bookie: str) -> None:
         """
-        Once the metadata names the bookie: copies again what it lost, with its disk, before that.  It did not know then
-        that it lacks anything; from now on it will, and its ledgers are in limbo when it comes back without its disk.
-        The newest entry shows whether it lost any.  `Replication` when that can't be read.
+        Once the metadata names the bookie: makes sure that it still has what was copied to it, and copies again if not.
+        A bookie loses copies only by a restart, and one that restarts from now on knows what it lacks.  So an answer on
+        the connection that took the copies is the proof (protocol-rules.md 5.1); else all of them are read back.
+        `Replication` when it gives no answer; `TargetFailed`.
         """
-        newest = self._newest(index)
-        if newest is None:
+        if not self._count(index):
             return
-        piece = await self._piece(bookie, newest, 1)
-        if piece.code in NEGATIVE:
-            await self.copy(index, bookie)
-        elif piece.code not in (OK, DataUnknown.code):
+        code = await self._reader.answers(bookie)
+        connection = self._pool.connection_of(bookie)
+        if connection is None or code in UNHEARD:
             raise Replication(
                 f"ledger {self._record.ledger}: the metadata names {bookie} now, which has copies but can't be asked "
-                f"for them ({why(piece.code)}): "
+                f"for them ({why(code)}): "
                 f"`quire ledger check {self._record.ledger}` shows whether it kept them"
             )
-
-    def _newest(self, index: int) -> int | None:
-        """The newest entry that the index has to hold and that is not gone."""
-        entry = self._last
-        while entry >= self._fragment.first:
-            gone = next((first for first, last in self._gone if first <= entry <= last), None)
-            if gone is not None:
-                entry = gone - 1
-            elif self._quorums.has(entry, index):
-                return entry
-            else:
-                entry -= 1
-        return None
+        if connection == self._carried_by.get(index):
+            return
+        try:
+            await self.verify(index, bookie)
+        except TargetFailed:
+            await self.copy(index, bookie)
 
     async def _piece(self, bookie: str, first: int, count: int) -> Piece:
         """As much of these as the bookie may be asked for at once."""

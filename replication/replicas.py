@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred
 
-from quire.client.connections.answers import BatchAnswer, ListAnswer
+from quire.client.connections.answers import BatchAnswer, LacAnswer, ListAnswer
 from quire.client.core.quorum import NEGATIVE
 from quire.protocol.digest import Digest
 from quire.protocol.errors import (
@@ -34,6 +34,7 @@ BYTES_MAX = 4 << 20  # asked for at a time
 
 ABOUT_ONE_ENTRY = frozenset((NoSuchEntry.code, DigestMatch.code, Read.code))  # the next entry may yet be fine
 PASSING = frozenset((Timeout.code, TooManyRequests.code))  # worth asking again
+UNHEARD = PASSING | {BookieHandleNotAvailable.code}  # nothing is known of the bookie
 
 
 class ReadPool(Protocol):
@@ -48,6 +49,10 @@ class ReadPool(Protocol):
     ) -> Deferred[BatchAnswer]: ...
 
     def list_entries(self, bookie: str, ledger: int) -> Deferred[ListAnswer]: ...
+
+    def read_lac(self, bookie: str, ledger: int) -> Deferred[LacAnswer]: ...
+
+    def connection_of(self, bookie: str) -> int | None: ...
 
 
 class Piece(NamedTuple):
@@ -91,6 +96,18 @@ class ReplicaReader:
         if not good:
             return Piece(DigestMatch.code, [])
         return Piece(OK, bodies[:good])
+
+    async def answers(self, bookie: str) -> int:
+        """
+        Asks the bookie about the ledger over the connection that adds of copies take; the code, of which all but those
+        in `UNHEARD` came from it.
+        """
+        code = Timeout.code
+        for _ in range(TRIES_MAX):
+            code = (await self._pool.read_lac(bookie, self.ledger)).code
+            if code not in PASSING:
+                break
+        return code
 
     def _good(self, first: int, bodies: list[bytes]) -> int:
         """How many of the bodies, from the first on, are what they should be."""

@@ -26,6 +26,8 @@ class WritePool(Protocol):
 
     def add_channel(self, bookie: str, ledger: int, sink: AddSink, secure: bool = False) -> AddChannel: ...
 
+    def connection_of(self, bookie: str) -> int | None: ...
+
 
 class Sealed(Digest):
     """In place of a batch's digest: the payloads are whole entry bodies already, and go out untouched."""
@@ -48,11 +50,16 @@ class Sealed(Digest):
 
 
 class Target:
-    """One ledger's copies on their way to one bookie."""
+    """
+    One ledger's copies on their way to one bookie.  `connection`: the token of the connection that took all that is
+    stored so far (`BookiePool.connection_of`); None before the first batch.
+    """
 
     def __init__(self, pool: WritePool, bookie: str, ledger: int, master_key: bytes) -> None:
         self.bookie = bookie
         self.ledger = ledger
+        self.connection: int | None = None
+        self._pool = pool
         self._digest = Sealed(master_key)
         self._left = 0
         self._code = OK
@@ -84,6 +91,7 @@ class Target:
         else:
             self._left -= count
             if not self._left:
+                self.connection = self._pool.connection_of(self.bookie)  # a channel ends with its connection
                 self._settle()
 
     def failed(self, channel: AddChannel, code: int, reason: str, /) -> None:

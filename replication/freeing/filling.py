@@ -54,9 +54,9 @@ async def fill(run: Run, lock: RepairLock, record: LedgerRecord, first: int) -> 
         for fragment in fragments_naming(record.metadata, unable):
             if fragment.last is not None and fragment.last >= first:
                 moved = await copies(run, record, fragment)
-                for each in (await name(run.client.store, lock, record, [moved])).moved:
-                    run.count(fragments=1)
-                    await keep(each, record.ledger)
+                named = (await name(run.client.store, lock, record, [moved])).moved
+                run.count(fragments=len(named))
+                await keep(run.client.store, named, record.ledger)
     except (Replication, NotEnoughBookies):
         short = sorted({found.bookie for found in lacking})
         await run.client.store.repairs.mark(record.ledger, short, None, afresh=True)

@@ -166,11 +166,5 @@ class _Freed:
         named, ended = await run.store(lambda: name(run.client.store, self._lock, record, moves, freed_of))
         run.count(fragments=len(named) - (cut and moves[-1] in named))
         run.ended = run.ended or ended
-        for each in named:
-            try:
-                await keep(each, self._ledger)
-            except Replication:
-                if ended and self._lock.shortage is not None:  # it left the queue too early
-                    await run.client.store.repairs.mark(self._ledger, list(each.bookies.values()), None)
-                raise
+        await keep(run.client.store, named, self._ledger)
         return [each.fragment.first for each in named]

@@ -40,4 +40,4 @@ async def move(
     moved = Moved(part, {index: bookie}, copier)
     if not (await name(client.store, lock, record, [moved])).moved:
         raise Replication(f"{where}: the ensemble was changed meanwhile")
-    await keep(moved, record.ledger)
+    await keep(client.store, [moved], record.ledger)

@@ -82,17 +82,29 @@ async def name(
     return Names([each for each in moves if after.ensemble_at(each.fragment.first) == each.ensemble()], ended)
 
 
-async def keep(moved: Moved, ledger: int) -> None:
+async def keep(store: RecordStore, named: Sequence[Moved], ledger: int) -> None:
     """
-    Sees to it that the bookies that the metadata names now did not lose their copies before that.  `Replication`.
+    Makes sure that the bookies that the metadata names now did not lose their copies before that.  `Replication` when
+    that is not known of one, after all were asked; then the ledger is in the repair queue for it, since the metadata
+    does not name the bookie any more in whose place it is, and no second run looks at it.
     """
-    for index, bookie in moved.bookies.items():
-        try:
-            await moved.copier.keep(index, bookie)
-        except TargetFailed as error:
-            raise Replication(
-                f"ledger {ledger}, entries from {moved.fragment.first} on: {error}, though the metadata names it now"
-            ) from error
+    unknown: list[str] = []
+    errors: list[Replication] = []
+    for moved in named:
+        for index, bookie in moved.bookies.items():
+            try:
+                await moved.copier.keep(index, bookie)
+            except TargetFailed as error:
+                where = f"ledger {ledger}, entries from {moved.fragment.first} on"
+                errors.append(Replication(f"{where}: {error}, though the metadata names it now"))
+            except Replication as error:
+                errors.append(error)
+            else:
+                continue
+            unknown.append(bookie)
+    if errors:
+        await store.repairs.mark(ledger, sorted(set(unknown)), None, afresh=True)
+        raise errors[0]
 
 
 def _with(metadata: LedgerMetadata, moved: Moved) -> LedgerMetadata:

@@ -495,11 +495,20 @@ def test_the_lock_of_a_process_that_was_killed_is_waited_for():
     assert all(is_whole(cluster, client, ledger) for ledger in ledgers)
 
 
-@pytest.mark.parametrize(("write", "after"), [(3, "comes back"), (2, "comes back"), (3, "in limbo"), (3, "stays away")])
-def test_a_new_bookie_that_lost_its_disk_before_it_was_named_gets_its_copies_again(write, after):
+def restarts_without(cluster, bookie, ledger, gone):
+    """A bookie restarts and lacks these entries; it does not know that anything is missing."""
+    cluster.kill(bookie, registered=True)
+    for entry in gone:
+        del cluster.bookies[bookie].ledgers[ledger].entries[entry]
+    cluster.restart(bookie, registered=True)
+
+
+@pytest.mark.parametrize("write", [3, 2])
+@pytest.mark.parametrize("kept", ["nothing", "the newest", "all but the first", "everything"])
+def test_a_new_bookie_that_lost_copies_before_it_was_named_gets_them_again(write, kept):
     """
-    It came back and could not know that anything was to be there; one that knows, or that can't be asked, is left to
-    others.
+    It restarted between the last copy and the edit of the metadata; what it kept, from earlier days or on another disk,
+    says nothing about the rest.
     """
     cluster = FakeCluster(4)
     ledger = closed(cluster, {0: THREE}, 10, write)
@@ -508,18 +517,75 @@ def test_a_new_bookie_that_lost_its_disk_before_it_was_named_gets_its_copies_aga
 
     def named(name, _given):
         if name == "write_ledger":
-            cluster.bookies["b3"].ledgers.clear()
-            cluster.bookies["b3"].limbo = after == "in limbo"
-            if after == "stays away":
-                cluster.kill("b3")
+            has = sorted(bodies(cluster, "b3", ledger))
+            gone = {"nothing": has, "the newest": has[:-1], "all but the first": has[:1], "everything": []}[kept]
+            restarts_without(cluster, "b3", ledger, gone)
 
     cluster.store_fault = named
+    assert cluster.succeed(recover_bookies(client, ["b1"])).complete
+    assert "b3" in cluster.metadata(ledger).bookies()
+    assert is_whole(cluster, client, ledger)
+
+
+def test_a_new_bookie_that_lost_copies_in_limbo_gets_them_again():
+    """Its own look for what it lacks may have ended before the metadata named it."""
+    cluster = FakeCluster(4)
+    ledger = closed(cluster, {0: THREE}, 10)
+    lose(cluster, "b1")
+    client = cluster.client()
+
+    def named(name, _given):
+        if name == "write_ledger":
+            restarts_without(cluster, "b3", ledger, sorted(bodies(cluster, "b3", ledger)))
+            cluster.bookies["b3"].limbo = True
+
+    cluster.store_fault = named
+    assert cluster.succeed(recover_bookies(client, ["b1"])).complete
+    assert is_whole(cluster, client, ledger)
+
+
+def test_a_new_bookie_that_stays_away_is_left_to_others():
+    """It can't be asked whether it kept its copies: the ledger is in the queue for it, where nothing else names it."""
+    cluster = FakeCluster(4)
+    ledger = closed(cluster, {0: THREE}, 10)
+    lose(cluster, "b1")
+    client = cluster.client()
+    cluster.store_fault = lambda name, _given: cluster.kill("b3") if name == "write_ledger" else None
     done = cluster.succeed(recover_bookies(client, ["b1"]))
     assert "b3" in cluster.metadata(ledger).bookies()
-    assert done.complete == (after != "stays away")
-    assert is_whole(cluster, client, ledger) == (after == "comes back")
-    if after == "stays away":
-        assert f"`quire ledger check {ledger}` shows whether it kept them" in done.failed[0].reason
+    assert not done.complete
+    assert f"`quire ledger check {ledger}` shows whether it kept them" in done.failed[0].reason
+    assert cluster.succeed(cluster.store.repairs.shortage(ledger)).missing == ("b3",)
+
+
+@pytest.mark.parametrize(("away", "other"), [("b2", "b4"), ("b4", "b2")])
+def test_each_new_bookie_is_asked_though_another_one_is_away(away, other):
+    """One edit names several; what one of them lost is copied again, whatever became of the others."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: ["b0", "b1", "b3"]}, 10)
+    lose(cluster, "b1", "b3")
+    client = cluster.client()
+
+    def named(name, _given):
+        if name == "write_ledger":
+            cluster.kill(away, registered=True)
+            restarts_without(cluster, other, ledger, sorted(bodies(cluster, other, ledger)))
+
+    cluster.store_fault = named
+    assert not cluster.succeed(recover_bookies(client, ["b1", "b3"])).complete
+    assert cluster.metadata(ledger).bookies() == {"b0", "b2", "b4"}
+    assert cluster.succeed(cluster.store.repairs.shortage(ledger)).missing == (away,)
+    assert is_whole(cluster, client, ledger), "one that is away kept what it had"
+
+
+def test_a_new_bookie_that_did_not_restart_is_asked_once():
+    """An answer on the connection that took the copies is the proof that they are there: nothing is read back."""
+    cluster = FakeCluster(4)
+    closed(cluster, {0: THREE}, 10)
+    lose(cluster, "b1")
+    client = cluster.client()
+    assert cluster.succeed(recover_bookies(client, ["b1"])).complete
+    assert [each.op for each in client.pool.asked if each.bookie == "b3"] == ["lac"]
 
 
 def test_a_repair_that_lost_its_lock_names_no_bookie():

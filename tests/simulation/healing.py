@@ -13,18 +13,29 @@ The code is the product's (`replication/autorecovery`).  Beside the promises abo
 | off the queue | a ledger leaves the queue when it names no bookie of its mark that was away since its repair began |
 | marked again | nor one that went after that, if it was marked for it meanwhile |
 | healed | faults are over: every entry comes to be on its whole write quorum, and the queue is empty |
+
+Long: the steps of one kind of history and the judgement of it, which share what they remember.
 """
 
 from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from twisted.internet.defer import Deferred
+
+from quire.client.core.quorum import Quorums
+from quire.client.handles.ledger_record import LedgerRecord
 from quire.conf.autorecovery import AutoRecoveryOptions
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory.cluster import Fault
 from quire.metadata.memory.repairs import RepairQueue
 from quire.metadata.repairs import Shortage
+from quire.metadata.store import Versioned
 from quire.replication.autorecovery.running import AutoRecovery
+from quire.replication.copier import FragmentCopier
+from quire.replication.core.fragments import HeldFragment
+from tests.simulation.nodes import SimBookie
+from tests.simulation.outcome import Outcome
 from tests.simulation.truth import REPAIRER, Violation
 
 if TYPE_CHECKING:
@@ -51,8 +62,10 @@ class Process:
     def __init__(self, history: "History", name: str, options: AutoRecoveryOptions) -> None:
         self.node = history.new_client(name, history.plain_options)
         self.node.fault_rate = history.plan.fault_rate
-        faults, slow = self.node.store.faults, history.healing.slow_finish
-        self.node.store.faults = lambda *asked: slow(*asked) or faults(*asked)
+        faults, healing = self.node.store.faults, history.healing
+        self.node.store.faults = lambda *asked: (
+            healing.slow_finish(*asked) or healing.lose_target(*asked) or faults(*asked)
+        )
         self.running = AutoRecovery(self.node.client, name, options)
         self.running.worker.working = Working(history.healing, self)
         self.begun = history.world.timeline.now
@@ -120,6 +133,7 @@ class Healing:
         self._away: dict[str, list[list[float]]] = {}  # of each bookie: when it went, when it came back
         self._here: set[str] = set()
         self._awaited: str | None = None
+        self._target: tuple[int, SimBookie] | None = None  # the ledger, and which loses a directory when it is named
 
     def begin(self) -> None:
         """Once the cluster is there."""
@@ -242,6 +256,67 @@ class Healing:
         self.truth.seen["healing: a bookie restarted that is marked from before"] += self._names(bookie.id)
         bookie.start()
         self.history.let_pass(rng.choice((0.1, 1.5)))
+
+    def do_heal_part(self, rng: Random) -> None:
+        """
+        A bookie that has the newest entry of a ledger, from an earlier repair, gets a lost one's copies; it loses its
+        journal, or a ledger directory, and is back before the metadata names it.
+        """
+        self.do_heal_begin(rng)
+        line = self.history.some_line(rng)
+        if line.client.alive and not line.truth.deleted:
+            self.history.close_line(line)
+        self.history.let_pass(0.5, lambda: self._is_closed(line.truth.id))
+        metadata = self.world.metadata(line.truth.id)
+        if metadata is None or not self._is_closed(line.truth.id) or metadata.last_entry < line.truth.first:
+            return
+        bookies = {bookie.id: bookie for bookie in self.history.bookies}
+        others = [each for each in self.history.bookies if each.serving and each.id not in metadata.bookies()]
+        part = self._newest(metadata)
+        holder, target = bookies[part.bookies[part.indexes[0]]], rng.choice(others) if others else None
+        if target is None or not holder.up or not self.history.may_lose(target):
+            return
+        client = self.history.new_client(f"{REPAIRER}{len(self.history.clients)}", self.history.plain_options)
+        record = LedgerRecord(client.store, line.truth.id, Versioned(metadata, 0))
+        copier = FragmentCopier(client.client.pool, record, part, (), lambda _step: None)
+        copied = Outcome(Deferred.fromCoroutine(copier.copy(part.indexes[0], target.id)))
+        self.history.let_pass(1.0, lambda: copied.done)
+        if target.serving:
+            target.storage.flush().addErrback(lambda _failure: None)
+            self.history.let_pass(0.1)
+        self._target = line.truth.id, target
+        holder.die()
+        self.history.let_pass(3.0 + self.delay_s, lambda: self._target is None)
+        self.truth.seen["healing: it lost copies before it was named"] += self._target is None
+        self._target = None
+        self.history.let_pass(2.0)
+
+    def _is_closed(self, ledger: int) -> bool:
+        metadata = self.world.metadata(ledger)
+        return metadata is not None and metadata.is_closed
+
+    def _newest(self, metadata: LedgerMetadata) -> HeldFragment:
+        """The newest entry of a closed ledger, on the first index of its write set."""
+        last = metadata.last_entry
+        return HeldFragment(last, last, metadata.ensemble_at(last), tuple(Quorums.of(metadata).write_set(last)[:1]))
+
+    def lose_target(self, operation: str, arguments: tuple[object, ...]) -> Fault | None:
+        """What happens while the store takes its time to name the bookie that was given copies."""
+        if self._target is None or operation != "write_ledger":
+            return None
+        ledger, target = self._target
+        written, metadata = arguments[:2]
+        before = self.world.metadata(ledger)
+        if written != ledger or before is None or not isinstance(metadata, LedgerMetadata):
+            return None
+        if target.id not in metadata.bookies() - before.bookies() or not target.up:
+            return None
+        self._target = None
+        options = target.options
+        directories = self.world.random.choice((options.journal_directories, options.ledger_directories))
+        target.lose_directory(directories, ledger % len(directories))
+        self.world.timeline.at(0.01, target.start)
+        return Fault(before=0.5)
 
     def slow_finish(self, operation: str, arguments: tuple[object, ...]) -> Fault | None:
         """What the store does about the first ledger that leaves the queue with the bookie that is waited for."""

@@ -243,6 +243,8 @@ MUTANTS = (
            (f"{QUEUE}.release", "held is None or held != session", "held is None")),
     mutant("a worker names a bookie before its copies are complete", "protocol-rules.md 5.1", "healing",
            (f"{COPIER}._stored", "code = await answer", "code = 0")),
+    mutant("a bookie that restarted before it was named is not read back", "protocol-rules.md 5.1", "healing",
+           (f"{COPIER}.keep", "connection == self._carried_by.get(index)", "True")),
     mutant("a ledger is marked inside the delay", "protocol-rules.md 5.3", "healing",
            ("quire.replication.core.absences:Absences._judge", ">= self._delay_s", ">= 0.0")),
     mutant("a mark goes by a version that is not the present one", "metadata-rules.md 11.5", "healing",

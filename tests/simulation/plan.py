@@ -274,7 +274,7 @@ profile(
 )  # fmt: skip
 HEALING = {
     "heal_begin": 6, "heal_crash": 4, "heal_pause": 4, "heal_expire": 4, "heal_stop": 2, "heal_ask": 1,
-    "heal_switch": 2, "heal_break": 10,
+    "heal_switch": 2, "heal_break": 10, "heal_part": 4,
 }  # fmt: skip
 profile(
     "healing",

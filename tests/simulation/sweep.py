@@ -85,8 +85,8 @@ OF_LOGS = (
 OF_HEALING = (
     "a cluster was whole again", "a ledger left the queue", "a ledger was marked", "a process crashed",
     "a session was lost", "a session was lost in a repair", "broken in a repair", "it stays, for it was marked again",
-    "a bookie restarted that is marked from before", "it went as its ledger left the queue",
-    "marked while it is repaired", "the auditor crashed",
+    "a bookie restarted that is marked from before", "it lost copies before it was named",
+    "it went as its ledger left the queue", "marked while it is repaired", "the auditor crashed",
 )  # fmt: skip
 OF_DRAINS = (
     "a bookie was emptied", "a ledger was read meanwhile", "a writer was waited for", "begun", "crashed",
