@@ -26,6 +26,7 @@ from quire.log.core.values import (
     Doomed,
     Extra,
     Line,
+    LostRecords,
     Owner,
     Segment,
     Snapshot,
@@ -109,6 +110,12 @@ class Manifest(Value):
         """The stamp of the last record of a closed segment, or of the last that was trimmed."""
         last = self.last_closed
         return last.t[1] if last is not None and last.t is not None else self.begin.stamp
+
+    @property
+    def standing(self) -> Compacted | None:
+        """The last compaction; None without one, and once records behind its horizon were trimmed, which it lacks."""
+        done = self.compacted
+        return None if done is None or done.horizon + 1 < self.begin.index else done
 
     @property
     def segment_count(self) -> int:
@@ -291,6 +298,15 @@ def lost(manifest: Manifest, segment: Segment) -> SegmentLost:
         f"segment {segment.n} of the log {manifest.name!r}, ledger {segment.ledger}, is gone, and with it its records "
         f"{which}: `quire log read --on-loss skip` passes over them, `quire log give-up {manifest.name} {segment.n}` "
         "goes on without them"
+    )
+
+
+def uncompacted(manifest: Manifest, part: LostRecords) -> SegmentLost:
+    """The error of records that a compaction lacks, for they were gone."""
+    return SegmentLost(
+        f"segment {part.n} of the log {manifest.name!r} was given up, and with it its records {part.first} to "
+        f"{part.end - 1}: what a compaction left may have older values of keys, and keys that were removed; "
+        f"`quire log read {manifest.name} --compacted --on-loss skip` reads it as it is"
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from quire.log.core.edits import check_exists, closed
 from quire.log.core.manifest import DELETING, TERMINATED, Chunk, Manifest
+from quire.log.core.streams.compaction import dismissed
 from quire.log.core.values import Begin, Counts, Doomed, Line, Segment, to_json
 from quire.protocol.log_errors import LogFull, PublishRefused, SegmentLost
 
@@ -40,7 +41,8 @@ class Trim:
     Lets the log begin at `index`, in segment `n`, at the byte position `at`; when more than 500 segments are before
     that, or more than those whose chunks are given in `chunked` (by name), at the first that is left.  The segments
     before it go into `doomed`, and a chunk's line goes with the last of its segments.  The last segment stays.  The
-    caller has read the holds after the version that is replaced.  `begin` never moves back.
+    caller has read the holds after the version that is replaced.  `begin` never moves back.  What was compacted goes
+    once the log begins behind the first record that it lacks, which is possible while `compaction` is off.
     """
 
     n: int
@@ -75,13 +77,14 @@ class Trim:
         doomed = (
             Doomed(each.ledger, "trimmed", self.now_ms, each.raw) for each in out if not (each.lost or each.is_moved)
         )
-        return replace(
+        after = replace(
             manifest,
             begin=begin,
             chunks=tuple(line for line in manifest.chunks if line.n[1] >= begin.n),
             segments=tuple(each for each in segments if each.n >= begin.n),
             doomed=(*manifest.doomed, *doomed),
         )
+        return dismissed(after, self.now_ms)
 
     def _parts(self, manifest: Manifest) -> Iterator[Segment | Line]:
         """All segments, in order; for a chunk that is not known its line."""

@@ -333,12 +333,27 @@ class CompactedLedger(Value):
 
 
 @dataclass(frozen=True, slots=True)
+class LostRecords(Value):
+    """Records that a compaction could not read: those from `first` to `end` - 1, of segment `n`, which was given up."""
+
+    what = "lost part of a compaction"
+    n: int
+    first: int
+    end: int
+    extra: Extra = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Compacted(Value):
-    """What is left of the records up to index `horizon`, behind which is byte position `at`, by key."""
+    """
+    What is left of the records up to index `horizon`, behind which is byte position `at`, by key.  `lost`: those among
+    them that were gone, so that newer values of keys may be missing.
+    """
 
     what = "compaction"
-    inner: ClassVar[Mapping[str, type[Value]]] = {"ledgers": CompactedLedger}
+    inner: ClassVar[Mapping[str, type[Value]]] = {"ledgers": CompactedLedger, "lost": LostRecords}
     horizon: int
     at: int
     ledgers: tuple[CompactedLedger, ...]
+    lost: tuple[LostRecords, ...] = ()
     extra: Extra = field(default_factory=dict, hash=False)

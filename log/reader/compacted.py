@@ -5,14 +5,16 @@ Knows: the compaction that a reader began with, and that another one may take it
 Does not know: how a compaction is made.
 
 Safety: another compaction drops keys that were removed since, so a reader does not change over to it: it goes on in the
-log itself, or fails where the log does not go back that far.
+log itself, or fails where the log does not go back that far.  Nothing behind the horizon is passed over as trimmed: the
+newest value of a key, or its removal, might be there.
 """
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 
 from quire.log.core.batch import Batch
-from quire.log.core.manifest import Manifest, trimmed
+from quire.log.core.manifest import Manifest, trimmed, uncompacted
 from quire.log.core.values import Compacted, CompactedLedger, Segment
 from quire.log.reader.batches import CompactedBatch, LogBatch, Piece
 from quire.log.reader.judging import check_there
@@ -39,13 +41,17 @@ class CompactedReader(SegmentReader):
 
 
 class CompactedLogReader(LogReader):
-    """As `LogReader`; up to the horizon of `compacted` it gives the newest record of each key only."""
+    """
+    As `LogReader`; up to the horizon of `compacted` it gives the newest record of each key only.  What a compaction
+    could not read is `SegmentLost` before anything is given out, or passed over, as `on_loss` says.
+    """
 
     compacted: Compacted | None = None
 
     async def _run(
         self, manifest: Manifest, timeout: float | None, pieces: bool = False
     ) -> AsyncGenerator[LogBatch | Piece, None]:
+        self._note_lost(manifest)
         async with aclosing(self._left()) as batches:
             async for batch in batches:
                 assert isinstance(batch, LogBatch)
@@ -55,6 +61,19 @@ class CompactedLogReader(LogReader):
         async with aclosing(super()._run(manifest, timeout, pieces)) as found:
             async for each in found:
                 yield each
+
+    def _note_lost(self, manifest: Manifest) -> None:
+        """The ranges that the compaction lacks, once each.  `SegmentLost` unless they are to be passed over."""
+        done = self.compacted
+        if done is None:
+            return
+        for each in done.lost:
+            if each.end <= self.index:
+                continue
+            if self._on_loss == "raise":
+                raise uncompacted(manifest, each)
+            self.lost.append(range(max(self.index, each.first), each.end))
+        self.compacted = replace(done, lost=())
 
     async def _left(self) -> AsyncGenerator[LogBatch | Piece, None]:
         """What is left from here to the horizon."""

@@ -58,12 +58,13 @@ class Views:
 
         try:
             index = await self._index(view, start)
-            done = (await view.manifest()).compacted if compacted else None
+            done = (await view.manifest()).standing if compacted else None
         except BaseException:
             self.give_back(view)
             raise
         kind = CompactedLogReader if done is not None else LogReader
         index = 0 if done is not None and start == "begin" else index
+        on_trim = "raise" if done is not None else on_trim  # keys would be missing
         reader = kind(self._client, view, index, self._options.read_ahead_bytes, on_trim, on_loss, closed)
         if isinstance(reader, CompactedLogReader):
             reader.compacted = done

@@ -38,8 +38,8 @@ async def holds(log: LogRecords, manifest: Manifest) -> list[Hold]:
         kept = min((each.index for each in manifest.snapshots), default=0)
         found.append(Hold("the oldest kept snapshot" if kept else "the first snapshot, which is not there yet", kept))
     if settings.get("compaction"):
-        horizon = -1 if manifest.compacted is None else manifest.compacted.horizon
-        found.append(Hold("the compaction by key", horizon + 1))
+        done = manifest.standing
+        found.append(Hold("the compaction by key", 0 if done is None else done.horizon + 1))
     if settings.get("dedup") and manifest.table is not None:
         table = await segment_of(log, manifest, manifest.table)
         found.append(Hold("the table of producers", manifest.begin.index if table is None else table.first))

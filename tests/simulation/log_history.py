@@ -376,6 +376,42 @@ class LogHistory(History):
         if not process.frozen:
             process.ask(process.logs.update(NAME, **rng.choice(ROLLS)), lambda job: self.check_error(job, "update"))
 
+    def _do_switch_compaction(self, rng: Random) -> None:
+        """Off or on: while it is off nothing keeps the log from being trimmed, and records go that it has not seen."""
+        process = self.some_process(rng)
+        if process.frozen:
+            return
+        off = self.log_truth.compacts
+        self.seen["compaction turned off" if off else "compaction turned on"] += 1
+        process.ask(process.logs.update(NAME, compaction=not off), lambda job: self.check_error(job, "update"))
+        if off:
+            self._do_roll(rng)
+            self.world.timeline.at(rng.random() * 0.3, partial(self._do_trim, rng))
+
+    def _do_compact_overtaken(self, rng: Random) -> None:
+        """The next compaction that has written is named late, and meanwhile the log is trimmed behind it."""
+
+        def overtake(trapped: LogProcess, drawn: Random) -> None:
+            process = self.some_process(drawn)
+            if process is trapped or process.frozen:
+                return
+
+            async def story() -> None:
+                await process.logs.update(NAME, compaction=False)
+                before = max(self.log_truth.acked, default=-1) + 1
+                self.log_truth.trimmed = max(self.log_truth.trimmed, before)
+                await process.logs.trim(NAME, before)
+
+            process.ask(story(), self._trim_told)
+
+        def appended(trapped: LogProcess, drawn: Random) -> None:
+            self._do_append(drawn)
+            self.world.timeline.at(0.1, partial(self._do_roll, drawn))
+            self.world.timeline.at(0.3, partial(overtake, trapped, drawn))
+
+        self.set_trap("compact.written", "trim.doomed", appended, rng)
+        self._do_compact(rng)
+
     def _do_transfer(self, rng: Random) -> None:
         """To a candidate, or to nobody."""
         handle = self.some_owner(rng)
@@ -428,22 +464,29 @@ class LogHistory(History):
         if process.frozen:
             return
         before = rng.randint(0, max(self.log_truth.acked, default=0))
-        if self.plan.profile.compacts:  # what is above the horizon is held
+        if self.log_truth.compacts:  # what is above the horizon is held
             before = min(before, self.log_truth.horizon + 1)
         self.log_truth.trimmed = max(self.log_truth.trimmed, before)
+        process.ask(process.logs.trim(NAME, before), self._trim_told)
 
-        def told(job: Job) -> None:
-            if isinstance(job.error, ValueError) and "the cursor" in str(job.error):
-                self.seen["trim held by a cursor"] += 1
-            else:
-                self.check_error(job, "a trim")
-
-        process.ask(process.logs.trim(NAME, before), told)
+    def _trim_told(self, job: Job) -> None:
+        if isinstance(job.error, ValueError) and "the cursor" in str(job.error):
+            self.seen["trim held by a cursor"] += 1
+        elif isinstance(job.error, ValueError) and "the compaction by key" in str(job.error):
+            self.seen["trim held by a compaction"] += 1  # which was turned on meanwhile
+        else:
+            self.check_error(job, "a trim")
 
     def _do_compact(self, rng: Random) -> None:
+        def told(job: Job) -> None:
+            if isinstance(job.error, ValueError) and "is not to be compacted" in str(job.error):
+                self.seen["compaction refused while it is off"] += 1
+            else:
+                self.check_error(job, "a compaction")
+
         process = self.some_process(rng)
         if not process.frozen:
-            process.ask(process.logs.compact(NAME), lambda job: self.check_error(job, "a compaction"))
+            process.ask(process.logs.compact(NAME), told)
 
     def _do_tidy(self, rng: Random) -> None:
         process = self.some_process(rng)
@@ -588,6 +631,8 @@ class LogHistory(History):
         async def story() -> None:
             for again in (False, True):
                 if again:
+                    if not self.log_truth.compacts:
+                        await process.logs.update(NAME, compaction=True)
                     await process.logs.compact(NAME)
                 reader = await process.logs.read(NAME, compacted=True)
                 horizon = self.log_truth.horizon

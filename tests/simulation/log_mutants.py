@@ -144,6 +144,11 @@ LOG_MUTANTS = (
             "if False:")),
     mutant("the former compaction's ledgers are forgotten", "logs.md, compaction by key", "log compact",
            (f"{COMPACTION}:Compact.apply", "doomed=(*manifest.doomed, *doomed)", "doomed=manifest.doomed")),
+    mutant("a compaction goes on with one that lacks trimmed records", "logs.md, compaction by key", "log settings",
+           ("quire.log.core.manifest:Manifest.standing", "done is None or done.horizon + 1 < self.begin.index",
+            "done is None")),
+    mutant("a compaction is named that lacks trimmed records", "logs.md, compaction by key", "log settings",
+           (f"{COMPACTION}:Compact.apply", "if after.standing is None:", "if False:")),
     # Cursors
     mutant("a new cursor does not move the manifest", "logs.md, cursors", "log cursors",
            ("quire.log.streams.naming:make", "await log.edit(Hold(), edit, beside)",

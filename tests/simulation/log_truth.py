@@ -50,6 +50,7 @@ class LogTruth:
         self.cursors = CursorTruth(self.truth)
         self._ever: dict[int, Json] = {}  # segments by number as they were named last, trimmed ones, too
         self.trimmed = 0  # the highest index below which somebody wanted nothing any more
+        self._bases: set[int] = set()  # the indexes from which on a compaction may know the records
         self._claimed: set[str] = set()  # tokens that had the claim on the log
         self.dropped: set[int] = set()  # ledgers of parts that their task may delete
         # what callers were answered, and readers given
@@ -154,6 +155,7 @@ class LogTruth:
         self._one_sequence(new, segments)
         self._ever.update((segment["n"], segment) for segment in segments)
         if old is None:
+            self._bases = {new["begin"]["index"]}
             return []
         before = {segment["n"]: segment for segment in self.segments(old)}
         for name in ("epoch", "next"):
@@ -172,6 +174,8 @@ class LogTruth:
             self._fresh(old, new, segment)
         if new["compacted"] != old["compacted"]:
             self._compacted(old, new)
+        if not _stands(new):
+            self._bases.add(new["begin"]["index"])
         after = {segment["n"]: segment for segment in segments}
         doomed = {each["ledger"]: each for each in new["doomed"]}
         for each in {segment["ledger"] for segment in segments} & set(doomed):
@@ -287,16 +291,24 @@ class LogTruth:
             )
 
     def _compacted(self, old: Json, new: Json) -> None:
-        """A compaction is named: of what was closed up to its horizon it holds the newest record of each key."""
-        self.seen["log compacted"] += 1
+        """
+        A compaction is named: of what was closed up to its horizon it holds the newest record of each key, of the whole
+        log, or of where that began since there was none, or records were trimmed that the one before lacks.
+        """
         was, now = old["compacted"], new["compacted"]
-        if now is None or (was is not None and now["horizon"] <= was["horizon"]):
-            self.break_("never back", f"the compaction {was} became {now}")
-            return
         doomed = {each["ledger"] for each in new["doomed"]}
         gone = [each["ledger"] for each in (was or {"ledgers": ()})["ledgers"] if each["ledger"] not in doomed]
         if gone:
             self.break_("named exists", f"the ledgers {gone} left the manifest and are not doomed")
+        if now is None and not _stands({**new, "compacted": was}):
+            self.seen["compaction overtaken by a trim"] += 1
+            return
+        self.seen["log compacted"] += 1
+        if now is not None and not _stands(new):
+            self.break_("compacted", f"{now} is named, and the log begins at {new['begin']}")
+        if now is None or (was is not None and now["horizon"] <= was["horizon"]):
+            self.break_("never back", f"the compaction {was} became {now}")
+            return
         found: list[tuple[int, bytes]] = []
         for each in now["ledgers"]:
             metadata = self.metadata(each["ledger"])
@@ -305,23 +317,36 @@ class LogTruth:
                 return
             held = self.held(each)
             found += zip(held.indexes, held.values, strict=True)
-        if found != self.newest(now["horizon"]):
-            self.break_("compacted", f"{found} are left, of the whole log {self.newest(now['horizon'])}")
+        horizon = now["horizon"]
+        base = next((each for each in sorted(self._bases) if found == self._newest(each, horizon)), None)
+        if base is None:
+            wanted = [self._newest(each, horizon) for each in sorted(self._bases)]
+            self.break_("compacted", f"{found} are left, of the log from {sorted(self._bases)} on {wanted}")
+            return
+        self.seen["compacted from a later begin"] += base > 0
+        self._bases = {base}
+
+    @property
+    def compacts(self) -> bool:
+        """Whether the log is to be compacted."""
+        return self.manifest is not None and bool(self.manifest["settings"].get("compaction"))
 
     @property
     def horizon(self) -> int:
-        """The last index that was compacted; -1: none."""
-        compacted = None if self.manifest is None else self.manifest["compacted"]
-        return -1 if compacted is None else int(compacted["horizon"])
+        """The last index that was compacted; -1: none, or records behind it are missing."""
+        if self.manifest is None or not _stands(self.manifest):
+            return -1
+        return int(self.manifest["compacted"]["horizon"])
 
     def newest(self, horizon: int) -> list[tuple[int, bytes]]:
-        """What a compaction leaves: the newest record of each key, and all without one."""
-        by_key = {key_of(value): index for index, value in sorted(self.archive.items()) if index <= horizon}
-        return [
-            (index, value)
-            for index, value in sorted(self.archive.items())
-            if index <= horizon and (key_of(value) is None or by_key[key_of(value)] == index)
-        ]
+        """What the last compaction left, if that stands."""
+        return self._newest(min(self._bases), horizon)
+
+    def _newest(self, base: int, horizon: int) -> list[tuple[int, bytes]]:
+        """Of the records from `base` to `horizon` the newest of each key, and all without one."""
+        records = [each for each in sorted(self.archive.items()) if base <= each[0] <= horizon]
+        by_key = {key_of(value): index for index, value in records}
+        return [(index, value) for index, value in records if by_key[key_of(value)] == index or key_of(value) is None]
 
     def _txn(self, change: Change, named: Sequence[Json]) -> None:
         old, new = change.before, change.after
@@ -528,6 +553,12 @@ def key_of(value: bytes) -> bytes | None:
     """With which key a value is appended to a log that is compacted."""
     number = crc32(b".".join(value.split(b".")[:2])) % 6
     return b"k%d" % number if number else None
+
+
+def _stands(manifest: Json) -> bool:
+    """Whether there is a compaction, and all records behind it are there."""
+    done = manifest["compacted"]
+    return done is not None and manifest["begin"]["index"] <= done["horizon"] + 1
 
 
 def _holds(segment: Json, index: int) -> bool:

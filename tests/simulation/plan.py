@@ -395,6 +395,13 @@ log_profile(
     fault_rates=(0.0, 0.15, 0.3), points=("compact", "compact", "trim", "orphan"),
 )  # fmt: skip
 log_profile(
+    "log settings",
+    {**OWNERS, "append": 30, "switch_compaction": 12, "compact_overtaken": 8, "compact": 16, "trim": 8, "roll": 6,
+     "tidy": 5, "read": 4, "crash_at": 4},
+    compacts=True, late=0.1, chance_on=0.5, always=frozenset({"own", "append", "compact", "switch_compaction", "read"}),
+    steps=(20, 60), fault_rates=(0.0, 0.0, 0.2), points=("compact", "trim"),
+)  # fmt: skip
+log_profile(
     "log producers",
     {**OWNERS, "produce": 40, "append": 6, "force": 6, "stop_owner": 5, "crash_owner": 5, "expire": 4, "repair": 5,
     "commit": 3, "part": 4},

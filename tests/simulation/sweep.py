@@ -61,6 +61,7 @@ MIXED = (
     "log lease",
     "log cursors",
     "log compact",
+    "log settings",
 )
 ENOUGH = 10_000  # histories after which every rare case must have been met
 ENOUGH_FOR_POINTS = 100_000  # the same for a kill at each single step of a log's process

@@ -7,7 +7,8 @@ takes the keys of one range of their hashes, as wide as fits, and keeps the inde
 Knows: keys, indexes, what an empty value means, the member `compacted` of a manifest, when a compaction is worth it.
 Does not know: ledgers, who compacts, how records are read and written.
 Safety: the horizon only rises; ledgers that are not named any more are doomed in the same edit, and none is named that
-is doomed.
+is doomed.  A compaction counts only while the log still has the first record behind its horizon: otherwise a newer
+value, or the removal, of a key may be among the records that are missing in between.
 """
 
 from array import array
@@ -90,15 +91,27 @@ class Left:
         ]
 
 
+def dismissed(manifest: Manifest, now_ms: int) -> Manifest:
+    """With a compaction that does not stand any more taken out, and its ledgers among the doomed."""
+    done = manifest.compacted
+    if done is None or manifest.standing is not None:
+        return manifest
+    return replace(manifest, compacted=None, doomed=(*manifest.doomed, *_doomed(done, now_ms)))
+
+
+def _doomed(done: Compacted, now_ms: int) -> list[Doomed]:
+    return [Doomed(each.ledger, "compacted", now_ms) for each in done.ledgers]
+
+
 def has_news(manifest: Manifest) -> bool:
     """Whether records were closed since the last compaction."""
-    done = manifest.compacted
+    done = manifest.standing
     return manifest.closed_end[0] > (manifest.begin.index if done is None else done.horizon + 1)
 
 
 def is_due(manifest: Manifest) -> bool:
     """Whether a log that is to be compacted has as many new bytes as the last compaction left."""
-    done = manifest.compacted
+    done = manifest.standing
     if not manifest.settings.get("compaction") or not has_news(manifest):
         return False
     return done is None or manifest.closed_end[1] - done.at >= sum(each.bytes for each in done.ledgers)
@@ -107,8 +120,9 @@ def is_due(manifest: Manifest) -> bool:
 @dataclass(frozen=True, slots=True)
 class Compact:
     """
-    Names what a compaction left, if its horizon is higher than that of the one before, whose ledgers go.  The caller
-    found the new ledgers CLOSED after it had read the version that is replaced.
+    Names what a compaction left, if its horizon is higher than that of the one before, whose ledgers go, and if the log
+    still has what is behind it.  The caller found the new ledgers CLOSED after it had read the version that is
+    replaced.
     """
 
     done: Compacted
@@ -122,6 +136,8 @@ class Compact:
             return None
         if any(is_doomed(manifest, each.ledger) for each in self.done.ledgers):
             return None
-        former = () if before is None else before.ledgers
-        doomed = (Doomed(each.ledger, "compacted", self.now_ms) for each in former)
-        return replace(manifest, compacted=self.done, doomed=(*manifest.doomed, *doomed))
+        after = replace(manifest, compacted=self.done)
+        if after.standing is None:
+            return None
+        doomed = [] if before is None else _doomed(before, self.now_ms)
+        return replace(after, doomed=(*manifest.doomed, *doomed))

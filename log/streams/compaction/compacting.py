@@ -17,7 +17,7 @@ from quire.log.core.manifest import Manifest
 from quire.log.core.streams.compaction import Compact, Newest, has_news
 from quire.log.owner.claims import token_of
 from quire.log.store.kept import Kept
-from quire.log.streams.compaction.input import records_of
+from quire.log.streams.compaction.input import Input
 from quire.log.streams.compaction.ledgers import CompactedLedgers
 from quire.metadata.clock import pause
 from quire.metadata.records import NoRecord, RecordChanged, RecordExists
@@ -76,19 +76,20 @@ class Compaction:
 
     async def _written(self, manifest: Manifest, ledgers: CompactedLedgers) -> Compact:
         newest = Newest(self._kept.options.compaction_keys)
+        found = Input(self._kept, manifest, self._rest)
         is_whole = False
         while not is_whole:
-            async with aclosing(records_of(self._kept, manifest, self._rest)) as batches:
+            async with aclosing(found.records()) as batches:
                 async for batch in batches:
                     newest.add(batch.indexes, batch.keys, batch.values)
             is_whole = newest.end_pass()
         left = newest.left()
         keyless = manifest.settings.get("compaction_keyless") != "drop"
-        async with aclosing(records_of(self._kept, manifest, self._rest)) as batches:
+        async with aclosing(found.records()) as batches:
             async for batch in batches:
                 await ledgers.add(batch, left.picked(batch.indexes, batch.keys, keyless))
         end, at = manifest.closed_end
-        return Compact(await ledgers.close(end - 1, at), self._log.now_ms())
+        return Compact(await ledgers.close(end - 1, at, found.lost), self._log.now_ms())
 
     async def _named(self, edit: Compact, ledgers: CompactedLedgers) -> bool:
         """Whether the manifest names them; else another compaction was faster, or one of them is gone."""

@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 from quire.client.api import Writer
 from quire.conf.log import LogSettings
 from quire.log.core.batch import Headers, Records
-from quire.log.core.values import Compacted, CompactedLedger
+from quire.log.core.values import Compacted, CompactedLedger, LostRecords
 from quire.log.owner.appending.encoder import Encoder
 from quire.log.reader.batches import LogBatch
 from quire.log.store.kept import Kept
@@ -101,13 +101,13 @@ class CompactedLedgers:
         done = CompactedLedger(writer.id, self._first, self._last, counts.records, counts.bytes, counts.entries)
         self._done.append(done)
 
-    async def close(self, horizon: int, at: int) -> Compacted:
-        """All of them are closed: what a manifest says of them.  The errors of a ledger."""
+    async def close(self, horizon: int, at: int, lost: tuple[LostRecords, ...]) -> Compacted:
+        """Closes all of them; what a manifest says of them, and of what was gone.  The errors of a ledger."""
         if self._rows:
             await self._write()
         if self._writer is not None:
             await self._end_ledger()
-        return Compacted(horizon, at, tuple(self._done))
+        return Compacted(horizon, at, tuple(self._done), lost)
 
     async def discard(self) -> None:
         """Deletes what was written, as far as that is possible now; the rest is for the search for orphans."""

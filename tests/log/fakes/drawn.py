@@ -262,6 +262,9 @@ MANIFEST = """{"quire":"log","format":1,"needs":[],"name":"orders/eu","id":"6f1c
   {"index":2200000,"ledger":4702,"bytes":81920,"entries":3,"crc":123456,"machine":"kv/1","epoch":6}],
  "compacted":{"horizon":2239999,"at":229376000,"ledgers":[{"ledger":4703,"first":7,"last":2239990,"records":10,\
 "bytes":90,"entries":1}]}}"""
+WITH_LOST = MANIFEST.replace(
+    '"bytes":90,"entries":1}]}}', '"bytes":90,"entries":1}],"lost":[{"n":3,"first":70,"end":90}]}}'
+)
 NEW = """{"quire":"log","format":1,"needs":[],"name":"ö","id":"6f1c0000000000000000000000000001","state":"open",\
 "edit":"1","recent":["1"],
  "settings":{},
@@ -369,6 +372,7 @@ RECORDS: list[tuple[str, str, str, str]] = [
         "adopted/68/4712",
         ADOPTED[:-1] + ',"later":{"a":[1]}}',
     ),
+    ("a log whose compaction met a segment that was given up", "manifest", AT, WITH_LOST),
 ]
 
 

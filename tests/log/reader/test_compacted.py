@@ -6,7 +6,7 @@ import pytest
 
 from quire.protocol.log_errors import LogTrimmed
 from tests.log.fakes.cluster import cluster
-from tests.log.streams.compaction.test_compacting import appended, as_map, records
+from tests.log.streams.compaction.test_compacting import appended, as_map, put, records
 from tests.reactor import run
 
 # SPDX-License-Identifier: Apache-2.0
@@ -44,5 +44,28 @@ def test_a_reader_and_another_compaction(tmp_path):
                 await logs.trim("a", 100)
                 with pytest.raises(LogTrimmed):
                     [batch async for batch in first]
+
+    run(story)
+
+
+def test_trimmed_behind_the_horizon(tmp_path):
+    """A reader of what is compacted passes over no trimmed record: the newest value of a key might be there."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a", compaction=True)
+            await put(logs, (b"k", b"old"))
+            await logs.compact("a")
+            reader = await (await world.logs()).read("a", compacted=True, on_trim="skip")
+            batches = reader.batches()
+            assert (await anext(batches)).values == [b"old"]
+            await put(logs, (b"k", b"new"))
+            await put(logs, (b"x", b"1"))
+            await logs.compact("a")
+            await logs.trim("a", 2)
+            with pytest.raises(LogTrimmed):
+                [batch async for batch in reader.batches()]
+            await batches.aclose()
 
     run(story)

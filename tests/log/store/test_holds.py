@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from twisted.internet.defer import Deferred
 
-from quire.log.core.values import Compacted, Segment, Snapshot
+from quire.log.core.values import Begin, Compacted, Segment, Snapshot
 from quire.log.store.holds import Hold, cursors, holds
 from quire.protocol.log_errors import LogDamaged
 from tests.log.store.test_editing import World, filled
@@ -35,6 +35,7 @@ def test_of_the_manifest():
             ({"needs_snapshot": True}, {"snapshots": snapshots}, 20),
             ({"compaction": True}, {}, 0),
             ({"compaction": True}, {"compacted": Compacted(11, 0, ())}, 12),
+            ({"compaction": True}, {"compacted": Compacted(11, 0, ()), "begin": Begin(4, 40, 400)}, 0),
             ({"dedup": True}, {"table": 4}, 40),
             ({"dedup": True}, {"table": 3}, 0),
         ):

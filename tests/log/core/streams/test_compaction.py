@@ -7,7 +7,8 @@ import pytest
 
 from quire.log.core.manifest import new_manifest
 from quire.log.core.streams.compaction import Compact, Newest, has_news, is_due
-from quire.log.core.values import Compacted, CompactedLedger, Doomed, Segment
+from quire.log.core.upkeep_edits import Trim
+from quire.log.core.values import Begin, Compacted, CompactedLedger, Doomed, Segment
 from quire.protocol.log_errors import NoSuchLog
 
 # SPDX-License-Identifier: Apache-2.0
@@ -108,3 +109,22 @@ def test_the_edit():
     assert Compact(left(10, 12, 8), 19).apply(second) is None
     with pytest.raises(NoSuchLog):
         Compact(left(10, 12), 19).apply(replace(second, state="deleting"))
+
+
+def test_a_compaction_that_lacks_trimmed_records():
+    """Does not stand: it is due anew, is not named, and goes with the trim that overtakes it."""
+    manifest = made(compacted=left(4, 8, at=50, size=500))
+    manifest = replace(manifest, segments=(*manifest.segments, Segment(1, 9, 1, 10, 100)), next=2)
+    assert manifest.standing == manifest.compacted
+    assert not is_due(manifest)
+    for begin in (5, 6):
+        trimmed = Trim(0, begin, begin * 10, 17, {}).apply(manifest)
+        assert trimmed.compacted == (manifest.compacted if begin == 5 else None)
+        assert trimmed.doomed == (() if begin == 5 else (Doomed(8, "compacted", 17),))
+    behind = replace(manifest, begin=Begin(0, 6, 60))  # as an earlier version trimmed
+    assert behind.standing is None
+    assert is_due(behind)
+    assert Compact(left(4, 12), 19).apply(replace(behind, compacted=None)) is None
+    named = Compact(left(9, 12), 19).apply(behind)
+    assert named.compacted == left(9, 12)
+    assert named.doomed == (Doomed(8, "compacted", 19),)

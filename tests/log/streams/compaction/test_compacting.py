@@ -1,5 +1,6 @@
 """Compaction by key through `Logs`: what is left, with the log behind it, gives the map of a full replay."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -8,6 +9,7 @@ from twisted.internet.defer import Deferred
 from quire.log.streams.compaction.compacting import Compaction
 from quire.metadata.store import ANY
 from quire.protocol.errors import MetaStore
+from quire.protocol.log_errors import SegmentLost
 from tests.log.fakes.cluster import cluster
 from tests.log.fakes.killed import Doomed
 from tests.log.upkeep.test_trims import kept_of, records_of
@@ -406,3 +408,133 @@ def test_many_records_of_few_keys(tmp_path, count, keys):
             await owner.close()
 
     run(story, 15 if count < 100_000 else 600)
+
+
+async def put(logs, *rows):
+    """Keys and values, in a segment of their own."""
+    owner = await logs.own("a")
+    for key, value in rows:
+        await owner.append(value, key=key)
+    await owner.close()
+
+
+async def map_of(logs, **options):
+    """What a reader of what is compacted makes of an empty map."""
+    found = {each.key: each.value for each in await records(logs, **options)}
+    return {key: value for key, value in found.items() if value}
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_off_and_on_again(tmp_path, earlier):
+    """
+    Without a trim in between a compaction goes on with what the one before left; where the log was trimmed behind that,
+    by this version or an earlier one, no old value and no removed key comes back.
+    """
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a", compaction=True)
+            await put(logs, (b"k", b"old"), (b"removed", b"there"), (b"only", b"1"))
+            done = await logs.compact("a")
+            assert await logs.trim("a", 3) == 3
+            await logs.update("a", compaction=False)
+            await put(logs, (b"x", b"1"))
+            assert await map_of(logs) == {b"k": b"old", b"removed": b"there", b"only": b"1", b"x": b"1"}
+            await logs.update("a", compaction=True)
+            whole = await logs.compact("a")
+            assert await map_of(logs) == {b"k": b"old", b"removed": b"there", b"only": b"1", b"x": b"1"}
+            await logs.update("a", compaction=False)
+            await put(logs, (b"k", b"new"), (b"removed", b""))
+            await put(logs, (b"x", b"2"))
+            assert await logs.trim("a", 6) == 6
+            handle = await records_of(logs)
+            manifest, version = await handle.read()
+            assert manifest.compacted is None
+            assert await map_of(logs) == {b"x": b"2"}
+            if earlier:
+                ledgers = tuple(replace(each, ledger=done.ledgers[0].ledger) for each in whole.ledgers)
+                left = replace(manifest, compacted=replace(whole, ledgers=ledgers))
+                await handle.records.write(handle.path, left.encode(), version)
+                assert await map_of(logs) == {b"x": b"2"}
+            await logs.update("a", compaction=True)
+            await put(logs, (b"y", b"3"))
+            assert await map_of(logs) == {b"x": b"2", b"y": b"3"}
+            await logs.compact("a")
+            assert await map_of(logs) == {b"x": b"2", b"y": b"3"}
+            await logs.tidy("a")
+            compacted = (await manifest_of(logs)).compacted
+            assert set(await logs.bk.ledger_ids()) == {
+                each.ledger for each in (*(await manifest_of(logs)).segments, *compacted.ledgers)
+            }
+
+    run(story)
+
+
+def test_off_and_trimmed_while_it_is_compacted(tmp_path):
+    """What was written is not named once the log begins behind it."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            other = await world.logs()
+            logs = await world.logs()
+            await logs.create("a", compaction=True)
+            await put(logs, (b"k", b"old"), (b"x", b"1"))
+            kept = await kept_of(logs)
+
+            async def off_and_trimmed():
+                await other.update("a", compaction=False)
+                await put(other, (b"k", b"new"))
+                await put(other, (b"x", b"2"))
+                await other.trim("a", 3)
+                await other.update("a", compaction=True)
+
+            real, edits = kept.log.edit, []
+
+            async def edit(wanted, *args, **options):
+                edits.append(wanted.name)
+                if len(edits) == 1:
+                    await off_and_trimmed()
+                return await real(wanted, *args, **options)
+
+            kept.log.edit = edit
+            assert await Compaction(kept).run()
+            assert edits == ["compacted", "compacted"]
+            assert await map_of(logs) == {b"x": b"2"}
+            assert (await manifest_of(logs)).compacted.horizon == 3
+
+    run(story)
+
+
+@pytest.mark.parametrize("kind", ["closed", "open"])
+def test_a_segment_that_was_given_up(tmp_path, kind):
+    """A reader of what is compacted hears of it as any reader does, after each compaction, or passes over it."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs(takeover_ms=100)
+            await logs.create("a", compaction=True)
+            await put(logs, (b"k", b"old"))
+            owner = await logs.own("a")
+            await owner.append(b"new", key=b"k")
+            if kind == "closed":
+                await owner.close()
+            segment = (await manifest_of(logs)).segments[-1]
+            await logs.bk.delete_ledger(segment.ledger)
+            if kind == "open":
+                await logs.close()
+                logs = await world.logs()
+            gone = await logs.give_up("a", segment.n, 5 if kind == "open" else None)
+            for number in range(2):
+                await put(logs, (b"x", b"%d" % number))
+                assert await logs.compact("a")
+                assert await logs.trim("a", gone.stop + number) == gone.stop + number
+                error = await failing(Deferred.fromCoroutine(records(logs)), SegmentLost)
+                assert f"its records {gone.start} to {gone.stop - 1}" in str(error)
+                reader = await logs.read("a", compacted=True, on_loss="skip")
+                found = [each.value async for batch in reader.batches() for each in batch.records()]
+                assert found == [b"old", b"%d" % number]
+                assert reader.lost == [gone]
+                assert [each.value for each in await records(logs, start=gone.stop)] == [b"%d" % number]
+
+    run(story)
