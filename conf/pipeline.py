@@ -129,6 +129,16 @@ class LogWriting(InCluster):
         ge=0,
         description="the batch with which a stream's checkpoint begins to write to this log; by default 0",
     )
+    txn_app_id: str | None = Field(
+        default=None,
+        description="of a batch write, as in `foreachBatch`: the writer's name; with `txnVersion` a write that is "
+        "repeated is not done again",
+    )
+    txn_version: int | None = Field(
+        default=None,
+        ge=0,
+        description="the number of the write, as the id of the batch: one that is not above the last is done already",
+    )
 
 
 class LedgerWriting(InCluster, Secret):

@@ -8,10 +8,11 @@ part's ledgers before they exist.
 Knows: these values; who may claim, commit and abort; which intents are dead (docs/logs.md, "Publishing").
 Does not know: records, ledgers, Spark.
 
-Safety: batch N is published at most once, only after N - 1, only by the run that owns the txn and from parts of its
-present claim.  An intent is dead when it is not published and never will be: its batch is published already by other
-parts, its claim is an earlier one, or its batch was aborted in the present claim.  That stays true, so upkeep may sleep
-between judging and deleting; but the txn has to be read before the intent.
+Safety: batch N is published at most once, only after N - 1 (or, where the publisher says that it leaves batches out,
+after a lower one), only by the run that owns the txn and from parts of its present claim.  An intent is dead when it is
+not published and never will be: its batch or a higher one is published already, its claim is an earlier one, or its
+batch was aborted in the present claim.  That stays true, so upkeep may sleep between judging and deleting; but the txn
+has to be read before the intent.
 """
 
 from __future__ import annotations  # `Value.parse` goes by the types of fields as they are written
@@ -188,10 +189,10 @@ class Again(NamedTuple):
     receipt: Published | None
 
 
-def committing(txn: Txn, run: str, batch: int) -> Again | None:
+def committing(txn: Txn, run: str, batch: int, gaps: bool = False) -> Again | None:
     """
-    None: the batch may be published now.  `LogFenced` when another run owns the txn (a new run claims first);
-    `PublishRefused` when the batch was aborted in this claim; `BatchGap`.
+    None: the batch may be published now.  `gaps`: also one that does not follow the last.  `LogFenced` when another run
+    owns the txn (a new run claims first); `PublishRefused` when the batch was aborted in this claim; `BatchGap`.
     """
     if run != txn.run:
         raise fenced(txn, run)
@@ -201,7 +202,7 @@ def committing(txn: Txn, run: str, batch: int) -> Again | None:
         raise PublishRefused(
             f"batch {batch} of the txn {txn.txn!r} was aborted by its run {run}: only a new run may publish it"
         )
-    if batch != txn.last + 1:
+    if batch != txn.last + 1 and not (gaps and batch > txn.last):
         begin = f"; nothing was published yet, so a new run may begin at another one: with firstBatch={batch} in Spark"
         raise BatchGap(
             f"batch {batch} of the txn {txn.txn!r} can't be published: the next one is {txn.last + 1}"
@@ -216,8 +217,8 @@ def is_aborted(txn: Txn, batch: int) -> bool:
 
 
 def published(txn: Txn, batch: int, receipt: Published, now_ms: int, edit: str) -> Txn:
-    """After batch `last` + 1."""
-    assert batch == txn.last + 1, "batches are published in order"
+    """After the batch that follows the last, or one above."""
+    assert batch > txn.last, "batches are published in order"
     return replace(txn, last=batch, receipt=receipt, at=now_ms, edit=edit)
 
 

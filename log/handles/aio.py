@@ -287,10 +287,18 @@ class Sink:
     async def part(self, batch: int, part: int, attempt: int) -> "PartWriter":
         return PartWriter(self._thread, await wait(self._thread, lambda: self._sink.part(batch, part, attempt)))
 
+    async def begin(self) -> int | None:
+        return await wait(self._thread, self._sink.begin)
+
     async def commit(
-        self, batch: int, parts: Sequence[Part], *, verify: Literal["metadata", "entries"] = "metadata"
+        self,
+        batch: int,
+        parts: Sequence[Part],
+        *,
+        verify: Literal["metadata", "entries"] = "metadata",
+        gaps: bool = False,
     ) -> Receipt:
-        return await wait(self._thread, lambda: self._sink.commit(batch, parts, verify=verify))
+        return await wait(self._thread, lambda: self._sink.commit(batch, parts, verify=verify, gaps=gaps))
 
     async def abort(self, batch: int, parts: Sequence[Part] = ()) -> None:
         await wait(self._thread, lambda: self._sink.abort(batch, parts))

@@ -3,6 +3,8 @@ Handles of the blocking face: an owner, a reader, a cursor, a publisher and its 
 
 Knows: how to wait for the Twisted ones that run on the background reactor, and where an iteration was left.
 Does not know: segments, claims, intents; every decision is made below.
+
+Long: five handles of a few lines an operation, each with the errors that it raises.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -339,14 +341,27 @@ class Sink:
         """A task attempt's writer.  `LogFenced` when the run is over."""
         return PartWriter(self._thread, self._thread.wait(lambda: self._sink.part(batch, part, attempt)))
 
+    def begin(self) -> int | None:
+        """
+        Claims the txn, as the first part or commit does otherwise: the batch that was published last, None for none.
+        `LogFenced` when the run is over.
+        """
+        return self._thread.wait(self._sink.begin)
+
     def commit(
-        self, batch: int, parts: Sequence[Part], *, verify: Literal["metadata", "entries"] = "metadata"
+        self,
+        batch: int,
+        parts: Sequence[Part],
+        *,
+        verify: Literal["metadata", "entries"] = "metadata",
+        gaps: bool = False,
     ) -> Receipt:
         """
         Publishes the parts in the order given, in one step.  Called again it gives the receipt of the first time.
-        `LogFenced`, `BatchGap`, `PublishRefused`, `LogTerminated`; `MetaStore`: unknown, call it again.
+        `gaps`: the batch may be any above the last; those between count as published from then on.  `LogFenced`,
+        `BatchGap`, `PublishRefused`, `LogTerminated`; `MetaStore`: unknown, call it again.
         """
-        return self._thread.wait(lambda: self._sink.commit(batch, parts, verify=verify))
+        return self._thread.wait(lambda: self._sink.commit(batch, parts, verify=verify, gaps=gaps))
 
     def abort(self, batch: int, parts: Sequence[Part] = ()) -> None:
         """

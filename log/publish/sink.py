@@ -91,16 +91,30 @@ class Sink:
 
     # -- commit ----------------------------------------------------------------------------------------------------
 
+    async def begin(self) -> int | None:
+        """
+        Claims the txn, as the first part or commit does otherwise: the batch that was published last, None for none.
+        `LogFenced` when the run is over.
+        """
+        txn = (await self._owned()).value
+        return None if txn.receipt is None else txn.last
+
     async def commit(
-        self, batch: int, parts: Sequence[Part], *, verify: Literal["metadata", "entries"] = "metadata"
+        self,
+        batch: int,
+        parts: Sequence[Part],
+        *,
+        verify: Literal["metadata", "entries"] = "metadata",
+        gaps: bool = False,
     ) -> Receipt:
         """
         Publishes the parts in the order given, in one step.  Called again it gives the receipt of the first time.
-        `LogFenced`, `BatchGap`, `PublishRefused`, `LogTerminated`; `MetaStore`: unknown, call it again.
+        `gaps`: the batch may be any above the last; those between count as published from then on.  `LogFenced`,
+        `BatchGap`, `PublishRefused`, `LogTerminated`; `MetaStore`: unknown, call it again.
         """
         counters = self._log.counters
         try:
-            receipt = await self._commit(batch, parts, verify)
+            receipt = await self._commit(batch, parts, verify, gaps)
         except LogError:
             counters.published("refused")
             raise
@@ -119,13 +133,13 @@ class Sink:
             )
         return receipt
 
-    async def _commit(self, batch: int, parts: Sequence[Part], verify: str) -> Receipt:
+    async def _commit(self, batch: int, parts: Sequence[Part], verify: str, gaps: bool) -> Receipt:
         edit = self._log.new_id()
         verified = False
         while True:
             await self._log.records.sync()
             txn = await self._owned()
-            again = publishing.committing(txn.value, self._run, batch)
+            again = publishing.committing(txn.value, self._run, batch, gaps)
             if again is not None:
                 return _receipt(batch, again)
             manifest = (await self._log.read()).value
@@ -140,7 +154,7 @@ class Sink:
             settled = await self._settling.end(manifest)
             if settled is None and manifest.open_segment is not None:
                 continue
-            receipt = await self._publish(txn, batch, parts, settled, edit)
+            receipt = await self._publish(txn, batch, parts, settled, edit, gaps)
             if receipt is not None:
                 self._reached("publish.done")
                 return receipt
@@ -178,7 +192,13 @@ class Sink:
                 )
 
     async def _publish(
-        self, txn: Versioned[Txn], batch: int, parts: Sequence[Part], settled: tuple[int, Counts] | None, edit: str
+        self,
+        txn: Versioned[Txn],
+        batch: int,
+        parts: Sequence[Part],
+        settled: tuple[int, Counts] | None,
+        edit: str,
+        gaps: bool,
     ) -> Receipt | None:
         """None: something changed meanwhile, and it has to be looked at again."""
         log = self._log
@@ -217,7 +237,7 @@ class Sink:
                 f"task again ({error})"
             ) from None
         # as it is stored: of several tries, one whose answer was lost may be the one that took effect
-        stored = publishing.committing((await self._txns.read()).value, self._run, batch)
+        stored = publishing.committing((await self._txns.read()).value, self._run, batch, gaps)
         return None if stored is None else _receipt(batch, stored)._replace(again=False)
 
     # -- abort and upkeep ------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ A stream's writer is made anew for each batch and again for its commit, so every
 """
 
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -215,31 +216,42 @@ def written(messages: Sequence[WriterCommitMessage | None]) -> list[writing.Writ
 
 
 class LogWriter(DataSourceArrowWriter):
-    """A batch query: a txn of one batch.  Spark gives this very object to tasks and commit."""
+    """
+    A batch query: a txn of one batch, or one batch of a writer that the options name.  Spark gives this very object to
+    tasks and commit.
+    """
 
     def __init__(self, options: LogWriting) -> None:
-        self._options = options.model_copy(update={"first_batch": 0})
         ours = cluster(options.metadata)
-        self._txn = ours.new_id()
+        self._options = options.model_copy(update={"first_batch": None})
+        self._work = writing.work_of(ours, options)
         writing.prepare(ours, options)
+        self._done = writing.is_done(ours, self._options, self._work)
 
-    def write(self, iterator: Iterator[Any]) -> LogWritten:
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        if self._done:
+            deque(iterator, 0)  # Spark sends all rows
+            return WriterCommitMessage()
         context = TaskContext.get()
         part, attempt = (0, 0) if context is None else (context.partitionId(), int(context.taskAttemptId()))
-        work = writing.Work(self._txn, self._txn, 0, part, attempt)
+        work = self._work._replace(part=part, attempt=attempt)
         return LogWritten(writing.write(cluster(self._options.metadata), self._options, work, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        writing.publish(cluster(self._options.metadata), self._options, 0, written(messages))
+        if not self._done:
+            writing.publish(cluster(self._options.metadata), self._options, self._work, written(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        writing.withdraw(cluster(self._options.metadata), self._options, self._txn, self._txn, 0)
+        if not self._done:
+            writing.withdraw(cluster(self._options.metadata), self._options, self._work)
 
 
 class LogStreamWriter(DataSourceStreamArrowWriter):
     """A stream: its query is the txn, each start of it a run."""
 
     def __init__(self, options: LogWriting) -> None:
+        if options.txn_app_id is not None or options.txn_version is not None:
+            raise ValueError("txnAppId and txnVersion are for batch writes: a stream's checkpoint has its own")
         self._options = options
         writing.prepare(cluster(options.metadata), options)
 
@@ -256,8 +268,10 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
         return LogWritten(writing.write(cluster(self._options.metadata), self._options, work, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        writing.publish(cluster(self._options.metadata), self._options, batchId, written(messages))
+        found = written(messages)
+        if found:
+            writing.publish(cluster(self._options.metadata), self._options, found[0].work, found)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         for work in {each.work.run: each.work for each in written(messages)}.values():
-            writing.withdraw(cluster(self._options.metadata), self._options, work.txn, work.run, batchId)
+            writing.withdraw(cluster(self._options.metadata), self._options, work)

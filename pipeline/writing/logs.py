@@ -44,6 +44,28 @@ def check_columns(names: Sequence[str]) -> None:
     check(names, LOG_COLUMNS)
 
 
+def work_of(cluster: Cluster, options: LogWriting) -> Work:
+    """A batch write: a txn of its own, or a batch of the writer that the options name.  `ValueError`."""
+    run = cluster.new_id()
+    if options.txn_app_id is None and options.txn_version is None:
+        return Work(run, run, 0, 0, 0)
+    if options.txn_app_id is None or options.txn_version is None:
+        raise ValueError("the options txnAppId and txnVersion go together: the writer's name, and the write's number")
+    return Work(options.txn_app_id, run, options.txn_version, 0, 0)
+
+
+def is_done(cluster: Cluster, options: LogWriting, work: Work) -> bool:
+    """Whether a named writer's write is done already.  From now on earlier runs of that writer are over."""
+    if options.txn_app_id is None:
+        return False
+    last = cluster.wait(lambda: _begin(cluster, options, work))
+    return last is not None and work.batch <= last
+
+
+async def _begin(cluster: Cluster, options: LogWriting, work: Work) -> int | None:
+    return await (await cluster.logs.sink(options.log, work.txn, work.run)).begin()
+
+
 def prepare(cluster: Cluster, options: LogWriting) -> None:
     """The log is there, or is created where that is wanted.  `NoSuchLog`."""
 
@@ -89,30 +111,25 @@ def write(cluster: Cluster, options: LogWriting, work: Work, batches: Iterable[A
         raise
 
 
-def publish(cluster: Cluster, options: LogWriting, batch: int, written: Sequence[Written]) -> Receipt | None:
+def publish(cluster: Cluster, options: LogWriting, work: Work, written: Sequence[Written]) -> Receipt:
     """
-    Makes a batch visible, in the order of its parts; None when no task has told who it worked for.  Tasks without rows
-    do not count among the parts that one batch may have.
+    Makes the batch of that work visible, in the order of its parts.  Tasks without rows do not count among the parts
+    that one batch may have.
     """
-    if not written:
-        return None
-    work = written[0].work
     ordered = sorted(written, key=lambda each: each.work.part)
-    return cluster.wait(
-        lambda: _publish(cluster, options, work, batch, [each.part for each in ordered if each.part.intent])
-    )
+    return cluster.wait(lambda: _publish(cluster, options, work, [each.part for each in ordered if each.part.intent]))
 
 
-async def _publish(cluster: Cluster, options: LogWriting, work: Work, batch: int, parts: Sequence[Part]) -> Receipt:
+async def _publish(cluster: Cluster, options: LogWriting, work: Work, parts: Sequence[Part]) -> Receipt:
     sink = await cluster.logs.sink(options.log, work.txn, work.run, first_batch=options.first_batch)
-    return await sink.commit(batch, parts)
+    return await sink.commit(work.batch, parts, gaps=options.txn_app_id is not None)
 
 
-def withdraw(cluster: Cluster, options: LogWriting, txn: str, run: str, batch: int) -> None:
-    """Deletes what tasks of this run wrote for a batch, also what they could not tell, unless it was published."""
+def withdraw(cluster: Cluster, options: LogWriting, work: Work) -> None:
+    """Deletes what tasks of its run wrote for the batch, also what they could not tell, unless it was published."""
 
     async def abort() -> None:
-        sink = await cluster.logs.sink(options.log, txn, run, first_batch=options.first_batch)
-        await sink.abort(batch)
+        sink = await cluster.logs.sink(options.log, work.txn, work.run, first_batch=options.first_batch)
+        await sink.abort(work.batch)
 
     cluster.wait(abort)

@@ -110,6 +110,27 @@ def test_a_stream_from_log_to_log(spark: SparkSession, uri: str, ours: Cluster, 
     assert values_of(ours, sink) == [*VALUES, b"more"]
 
 
+def test_a_batch_of_a_function_that_is_done_again(spark: SparkSession, uri: str, ours: Cluster, tmp_path: Path) -> None:
+    """By `foreachBatch`, whose query ends between its write and its commit: the named writer's batch is there once."""
+    source, sink, dies = log(ours, VALUES, 300), next(NAMES), [1]
+
+    def write(frame: Any, number: int) -> None:
+        named = {"txnAppId": "copy", "txnVersion": number}
+        if number != 2:  # a batch may be left out
+            frame.write.format("log").options(metadata=uri, log=sink, create=True, **named).mode("append").save()
+        if number in dies:
+            dies.clear()
+            raise RuntimeError("between write and commit")
+
+    rows = spark.readStream.format("log").options(metadata=uri, log=source, maxRecordsPerTrigger=300).load()
+    started = rows.select("value").writeStream.foreachBatch(write).trigger(availableNow=True)
+    with pytest.raises(Exception, match="between write and commit"):
+        started.option("checkpointLocation", str(tmp_path)).start().awaitTermination()
+    assert values_of(ours, sink) == VALUES[:600]
+    started.option("checkpointLocation", str(tmp_path)).start().awaitTermination()
+    assert values_of(ours, sink) == [*VALUES[:600], *VALUES[900:]]
+
+
 def test_a_stream_of_a_ledger(spark: SparkSession, uri: str, ours: Cluster, tmp_path: Path) -> None:
     """Into a table in memory."""
     there = ledger(ours, VALUES)

@@ -57,6 +57,23 @@ def test_values_round_trip():
             IntentName.parse(text)
 
 
+def test_batches_may_be_left_out():
+    """Where the publisher says so: none comes twice, none that is aborted comes, and those between are published."""
+    txn = after(3)
+    assert committing(txn, "one", 9, gaps=True) is None
+    assert committing(txn, "one", 3, gaps=True) == Again(RECEIPT)
+    with pytest.raises(BatchGap):
+        committing(txn, "one", 9)
+    later = published(txn, 9, RECEIPT, 5, "e")
+    assert committing(later, "one", 7, gaps=True) == Again(None)
+    assert is_dead(later, 7, txn.claim)
+    assert not is_dead(later, 10, txn.claim)
+    with pytest.raises(PublishRefused):
+        committing(aborting(later, "one", 10, 6, "e"), "one", 12, gaps=True)
+    with pytest.raises(BatchGap):
+        committing(new_txn("t", "one", 1, "e0", 5), "one", 4, gaps=True)
+
+
 def test_claims():
     """The same run: nothing; a new one takes over; a former one is fenced, as long as it is remembered."""
     txn = after()

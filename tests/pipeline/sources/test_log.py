@@ -14,7 +14,7 @@ from quire.pipeline.sources import log as module
 from quire.pipeline.sources.log import LogSource, LogTask, PushedLogReader
 from quire.pipeline.sources.schema import ddl
 from quire.pipeline.spark import InputPartition, ReadAllAvailable, ReadMaxBytes, ReadMaxRows
-from quire.protocol.log_errors import BatchGap, NoSuchLog
+from quire.protocol.log_errors import BatchGap, LogFenced, NoSuchLog
 from tests.pipeline.sources.test_schema import structure
 from tests.pipeline.written import NAMES, log, values_of
 
@@ -206,6 +206,64 @@ def test_a_batch_query_writes_one_batch(ours: Cluster) -> None:
     writer.commit([*messages, None])
     writer.abort([*messages, None])
     assert values_of(ours, name) == [b"a", b"b"]
+
+
+def test_a_named_writer_writes_each_batch_once(ours: Cluster) -> None:
+    """
+    As in `foreachBatch` by a driver that dies before its commit or behind it, and does its last batch again; batches
+    may be left out.  What the dead driver's tasks still do comes to nothing.
+    """
+    name = next(NAMES)
+
+    def begun(version: int) -> Any:
+        return source(ours, name, create="true", txnAppId="billing", txnVersion=version).writer(SOME, overwrite=False)
+
+    def write(version: int, *values: bytes) -> None:
+        writer = begun(version)
+        writer.commit([pickle.loads(pickle.dumps(writer)).write(iter([batch(*values)]))])
+
+    before = len(ours.wait(lambda: ours.client.ledger_ids(-1, 10_000)))
+    write(0, b"0")
+    dead = begun(3)
+    parts = [dead.write(iter([batch(b"dead")]))]
+    write(3, b"3a", b"3b")
+    with pytest.raises(LogFenced):
+        dead.write(iter([batch(b"late")]))
+    with pytest.raises(LogFenced):
+        dead.commit(parts)
+    for version in (3, 2, 0):
+        write(version, b"again")
+    writer = begun(3)
+    writer.abort([None])
+    empty = begun(4)
+    empty.commit([])
+    write(4, b"again")
+    write(17, b"17")
+    assert values_of(ours, name) == [b"0", b"3a", b"3b", b"17"]
+    assert len(ours.wait(lambda: ours.client.ledger_ids(-1, 10_000))) == before + 3
+    unpublished = list(ours.each(lambda: ours.logs.unpublished(name)))
+    assert unpublished == []
+
+
+def test_a_named_writer_that_is_aborted(ours: Cluster) -> None:
+    """Its batch is written by the next one; an abort of a run that has written nothing is no error."""
+    name = log(ours, [])
+    for rows in ([b"a"], []):
+        writer = source(ours, name, txnAppId="billing", txnVersion=0).writer(SOME, overwrite=False)
+        writer.abort([writer.write(iter([batch(each)])) for each in rows])
+    writer = source(ours, name, txnAppId="billing", txnVersion=0).writer(SOME, overwrite=False)
+    writer.commit([writer.write(iter([batch(b"b")]))])
+    assert values_of(ours, name) == [b"b"]
+
+
+def test_names_of_writers_that_can_not_be(ours: Cluster) -> None:
+    """Half of the two options; a stream, which has its own."""
+    name = log(ours, [])
+    for options in ({"txnAppId": "billing"}, {"txnVersion": 1}):
+        with pytest.raises(ValueError, match="txnAppId and txnVersion go together"):
+            source(ours, name, **options).writer(SOME, overwrite=False)
+        with pytest.raises(ValueError, match="are for batch writes"):
+            source(ours, name, **options).streamWriter(SOME, overwrite=False)
 
 
 def test_a_stream_writes_each_batch_once(ours: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

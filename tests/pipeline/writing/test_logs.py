@@ -28,9 +28,13 @@ def arrow(*values: bytes) -> Any:
     return pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], names=["value"])
 
 
+def work(batch: int, run: str = "run") -> Work:
+    return Work("txn", run, batch, 0, 0)
+
+
 def task(ours: Cluster, options: LogWriting, batch: int, part: int, *values: bytes, run: str = "run") -> Written:
-    work = Work("txn", run, batch, part, next(ATTEMPTS))
-    return write(ours, options, work, [arrow(value) for value in values])
+    mine = Work("txn", run, batch, part, next(ATTEMPTS))
+    return write(ours, options, mine, [arrow(value) for value in values])
 
 
 def test_parts_are_published_in_their_order(ours: Cluster) -> None:
@@ -39,11 +43,10 @@ def test_parts_are_published_in_their_order(ours: Cluster) -> None:
     parts = [task(ours, options, 0, 1, b"c"), task(ours, options, 0, 2), task(ours, options, 0, 0, b"a", b"b")]
     assert values_of(ours, options.log) == [b"before"]
     for again in (False, True):
-        receipt = publish(ours, options, 0, parts)
-        assert receipt is not None
+        receipt = publish(ours, options, work(0), parts)
         assert (receipt.first, receipt.end, receipt.again) == (1, 4, again)
     assert values_of(ours, options.log) == [b"before", b"a", b"b", b"c"]
-    assert publish(ours, options, 1, []) is None
+    assert publish(ours, options, work(1), []).end == 4
 
 
 def test_most_tasks_have_no_rows(ours: Cluster) -> None:
@@ -55,10 +58,9 @@ def test_most_tasks_have_no_rows(ours: Cluster) -> None:
         task(ours, options, 0, 9_999, b"b"),
     ]
     many = [nothing._replace(part=nothing.part._replace(part=part)) for part in range(5_000)]
-    receipt = publish(ours, options, 0, [*many, *some])
-    assert receipt is not None
+    receipt = publish(ours, options, work(0), [*many, *some])
     assert (receipt.first, receipt.end) == (0, 2)
-    publish(ours, options, 1, [nothing])
+    publish(ours, options, work(1), [nothing])
     assert values_of(ours, options.log) == [b"a", b"b"]
 
 
@@ -66,15 +68,15 @@ def test_what_is_withdrawn_is_gone(ours: Cluster) -> None:
     """Unless it was published: an abort after a commit whose answer was lost touches nothing."""
     options = writing(ours, log(ours, []))
     first = [task(ours, options, 0, 0, b"a")]
-    publish(ours, options, 0, first)
-    withdraw(ours, options, "txn", "run", 0)
+    publish(ours, options, work(0), first)
+    withdraw(ours, options, work(0))
     task(ours, options, 1, 0, b"b")
-    withdraw(ours, options, "txn", "run", 1)
+    withdraw(ours, options, work(1))
     with pytest.raises(LogFenced):
         task(ours, options, 1, 1, b"late")
     assert values_of(ours, options.log) == [b"a"]
     third = [task(ours, options, 1, 0, b"c", run="next run")]
-    publish(ours, options, 1, third)
+    publish(ours, options, work(1, "next run"), third)
     assert values_of(ours, options.log) == [b"a", b"c"]
     with pytest.raises(LogFenced):
         task(ours, options, 2, 0, b"d")
