@@ -139,11 +139,19 @@ class DiskWatch:
             self._looping.stop()
 
     def look(self) -> None:
+        """Looks once; the next look comes, whatever this one meets."""
         try:
-            report = check_disks(self._files, self._options)
+            self._look()
         except NotBegun as failure:
             self.log.warn("the disks could not be looked at: {reason}", reason=str(failure))
-            return
+        except Exception as error:
+            self._missed(error)
+
+    def _missed(self, error: Exception) -> None:
+        self.log.failure("the disks could not be looked at, and are looked at again: {error!r}", error=error)
+
+    def _look(self) -> None:
+        report = check_disks(self._files, self._options)
         nearly_full = frozenset(directory for directory, _ in report.nearly_full)
         for directory, used in report.nearly_full:
             if directory not in self._nearly_full:

@@ -128,7 +128,7 @@ class Registration:
                 wanted, losses = self._wanted, self._losses
                 try:
                     await self._store.register_bookie(self.bookie, self._info, wanted is Listed.READ_ONLY)
-                except LedgerError as failure:
+                except Exception as failure:  # whatever it is, a bookie that is on no list does not linger
                     if losses == self._losses:
                         self._failed(f"{self.bookie} can't be registered as {name_of(wanted)}: {failure}")
                         return

@@ -72,8 +72,13 @@ class SQLiteFile:
                     self._transaction(connection, group)
                 else:
                     self._attempt(connection, group[0])
-            except (DatabaseError, OSError, LedgerError) as error:
-                broken = error if isinstance(error, LedgerError) else MetaStore(f"{self._uri}: {error}")
+            except Exception as error:  # the thread goes on, whatever it was
+                foreseen = isinstance(error, DatabaseError | OSError)
+                broken = (
+                    error
+                    if isinstance(error, LedgerError)
+                    else MetaStore(f"{self._uri}: {error if foreseen else repr(error)}")
+                )
                 for job in group:
                     job.fail(broken)
                     job.changes = (EVERYTHING,) if job.writes else ()

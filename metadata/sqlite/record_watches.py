@@ -23,7 +23,6 @@ from quire.metadata.records import ChildrenWatcher, RecordWatcher, parent_of
 from quire.metadata.sqlite import tables
 from quire.metadata.sqlite.tables import VALUES_MAX, Connection
 from quire.metadata.store import Versioned, Watch, notify
-from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -146,7 +145,7 @@ class RecordWatches:
         looked: Deferred[Sight] = Deferred.fromCoroutine(
             _story(self._look(partial(self._see, [subscriptions], every, self._change)))
         )
-        looked.addCallbacks(self._saw, self._failed)
+        looked.addCallback(self._saw).addErrback(self._failed)
 
     def _see(
         self,
@@ -196,9 +195,7 @@ class RecordWatches:
                 notify(subscription.fn, found)
         self._again(self._poll_s)
 
-    def _failed(self, failure: Failure) -> Failure | None:
-        if not isinstance(failure.value, LedgerError):
-            return failure
+    def _failed(self, failure: Failure) -> None:
         self._looking = False
         self._stale.update(self._subscriptions)
         if not self._complained and not self._ended:
@@ -209,7 +206,6 @@ class RecordWatches:
                 failure=failure.getErrorMessage(),
             )
         self._again(self._poll_s * 4, slowly=True)
-        return None
 
     def _again(self, seconds: float, slowly: bool = False) -> None:
         if self._ended or self._looking:

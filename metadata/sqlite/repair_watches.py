@@ -20,7 +20,6 @@ from quire.metadata.sqlite import tables
 from quire.metadata.sqlite.session import Runner
 from quire.metadata.sqlite.tables import Connection
 from quire.metadata.store import Watch, notify
-from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -116,12 +115,9 @@ class RepairWatches:
             if dead:
                 await self._bury(dead)
                 self._stale = True
-        except LedgerError as error:
-            self._stale = True
+        except Exception as error:  # a look that fails ends no watch
+            self._missed(error)
             pause *= 4
-            if not self._complained and not self._ended:
-                self._complained = True
-                log.warn("{uri}: can't look at repairs, will go on trying: {error}", uri=self._uri, error=str(error))
         else:
             self._complained = False
             self._change = change
@@ -137,3 +133,9 @@ class RepairWatches:
         elif self._subscriptions:
             self._cancel()
             self._timer = self._clock.callLater(pause, self._begin)
+
+    def _missed(self, error: Exception) -> None:
+        self._stale = True
+        if not self._complained and not self._ended:
+            self._complained = True
+            log.warn("{uri}: can't look at repairs, will go on trying: {error!r}", uri=self._uri, error=error)

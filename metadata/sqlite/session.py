@@ -21,7 +21,6 @@ from quire.metadata.sqlite.file import DatabaseError
 from quire.metadata.sqlite.session_file import SessionFile, forget, is_alive
 from quire.metadata.sqlite.tables import Connection
 from quire.metadata.store import StoreClosed, notify
-from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -97,7 +96,7 @@ class Session:
             if self._closed:
                 session.close()  # its row is a dead session's, which the next look removes
                 raise StoreClosed
-        except LedgerError as error:
+        except Exception as error:  # the callers': none may wait for ever
             opening, self._opening = self._opening, []
             for waiting in opening:
                 waiting.errback(error)
@@ -135,8 +134,8 @@ class Session:
         expected = dict(self.registered)
         try:
             alive, registered = await self._run(beat)
-        except LedgerError as error:
-            log.warn("{uri}: heartbeat failed: {error}", uri=self._uri, error=str(error))
+        except Exception as error:  # without the next beat others would end a session that lives
+            self._missed("heartbeat failed", error)
             alive, registered = True, None  # nothing says otherwise
         if not alive:
             await self._lose(session)
@@ -144,6 +143,9 @@ class Session:
             self._beat_later()
             if registered is not None:
                 self._compare(expected, session.name, registered)
+
+    def _missed(self, what: str, error: Exception) -> None:
+        log.error("{uri}: {what}: {error!r}", uri=self._uri, what=what, error=error)
 
     def _compare(
         self, expected: Mapping[str, tuple[str, bool]], session: str, registered: set[tuple[str, bool]]
@@ -184,11 +186,11 @@ class Session:
         log.warn("{uri}: the session expired, its registrations are gone", uri=self._uri)
         self._file = None
         self.registered.clear()
-        session.close()
         try:
+            session.close()
             await self.name()
-        except LedgerError as error:
-            log.error("{uri}: no new session: {error}", uri=self._uri, error=str(error))
+        except Exception as error:  # who registers again makes one
+            self._missed("no new session", error)
         if not self._closed:
             self._tell_lost()
 

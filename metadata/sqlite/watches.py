@@ -179,7 +179,8 @@ class Watches:
         )
         if look.dead:
             self._buried = now
-        self._run(partial(self._see, look, self._change)).addCallbacks(self._saw, self._failed, callbackArgs=(look,))
+        looked = self._run(partial(self._see, look, self._change))
+        looked.addCallback(self._saw, look).addErrback(self._failed)  # also what can't be made of what was seen
 
     def _see(self, look: Look, since: int | None, connection: Connection) -> Sight:
         """On the thread."""

@@ -37,7 +37,6 @@ from quire.metadata.store import (
 )
 from quire.metadata.zk.calls.answers import NodeExists, NoNode, SessionOver, pause_after, together
 from quire.metadata.zk.calls.session import ZooKeeperSession
-from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -194,8 +193,8 @@ class BookieRegistry:
         while self._own.get(bookie) is own:
             try:
                 found = await self._session.exists(own.path, own.wake)
-            except MetaStore:
-                await pause(self._reactor, RETRY_S)
+            except Exception as error:  # mostly the connection is away
+                await pause(self._reactor, pause_after(error, RETRY_S))
                 continue
             if self._own.get(bookie) is not own:
                 return
@@ -380,12 +379,12 @@ class BookieRegistry:
                     await self.known()
                 self._stale = False
                 found = await self.known()
-            except MetaStore as error:
+            except Exception as error:  # whatever it is, who watches is told of the next change
                 if not complained and not self._ended:
                     log.warn(
-                        "{uri}: can't list the bookies, will go on trying: {error}",
+                        "{uri}: can't list the bookies, will go on trying: {error!r}",
                         uri=self._session.uri,
-                        error=str(error),
+                        error=error,
                     )
                 complained = True
                 await pause(self._reactor, pause_after(error, RETRY_S))

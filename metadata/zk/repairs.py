@@ -420,9 +420,9 @@ class QueueWatch:
             begun = self._reactor.seconds()
             try:
                 await self._arm(self._wake)
-            except MetaStore as error:  # the connection is away, or the cluster; the next round tells
-                if isinstance(error, MetaStoreRefused) and not complained:
-                    log.error("the repair queue can't be watched, will go on trying: {error}", error=str(error))
+            except Exception as error:  # the connection is away, mostly, or the cluster; the next round tells
+                if (isinstance(error, MetaStoreRefused) or not isinstance(error, MetaStore)) and not complained:
+                    log.error("the repair queue can't be watched, will go on trying: {error!r}", error=error)
                     complained = True
                 await pause(self._reactor, pause_after(error, PACE_S))
                 continue

@@ -130,9 +130,9 @@ class Watches(Generic[K, V]):
             followed.stale = followed.spent = False
             try:
                 reading = await self._read_now(followed.key, followed.fired)
-            except MetaStore as error:  # the connection is away; the watches outlive that
-                if isinstance(error, MetaStoreRefused) and not complained:
-                    log.error("what is watched can't be read, will go on trying: {error}", error=str(error))
+            except Exception as error:  # the connection is away, mostly; the watches outlive that
+                if (isinstance(error, MetaStoreRefused) or not isinstance(error, MetaStore)) and not complained:
+                    log.error("what is watched can't be read, will go on trying: {error!r}", error=error)
                     complained = True
                 followed.stale = True
                 if not self._ended:

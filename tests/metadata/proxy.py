@@ -1,5 +1,5 @@
 """
-A TCP proxy before ZooKeeper that loses what a test wants lost.
+A TCP proxy before ZooKeeper that loses what a test wants lost, and alters what it wants altered.
 
 Knows: ZooKeeper's frames just enough to recognize answers, pings and events (u32 length, i32 xid; pings are -2, events
 -1).
@@ -26,6 +26,7 @@ class Proxy:
         self.answers = 0  # what was asked for and answered, pings and events left out
         self.connections = []
         self.lose: Callable[[], bool] = lambda: False  # asked for each answer
+        self.alter: Callable[[bytes], bytes] = lambda frame: frame  # of an answer, with its length
 
     async def start(self) -> None:
         factory = Factory.forProtocol(Near)
@@ -97,6 +98,7 @@ class Near(Protocol):
                     self.transport.write(frame[: self.proxy.passed])
                     (self.transport.loseConnection if self.proxy.passed else self.transport.abortConnection)()
                     return
+                frame = self.proxy.alter(frame)
             self.transport.write(frame)
 
     def connectionLost(self, reason) -> None:

@@ -192,8 +192,7 @@ class LogProcess(SimClient):
                 before=rng.choice((0.0, 0.02)), error=MetaStore("simulated: the answer was lost"), applied=True
             )
         if kind == 1:
-            seen["metadata failed"] += 1
-            return Fault(error=MetaStore("simulated: the store is away"))
+            return self._failed()
         seen["metadata slow"] += 1
         return Fault(before=rng.choice((0.0, 0.02, 0.2)), after=rng.choice((0.0, 0.02, 0.2)))
 

@@ -53,6 +53,7 @@ from tests.simulation.truth import REPAIRER, Truth
 T = TypeVar("T")
 PORT = 3181
 FOREIGN = 1 << 40  # the one ledger of another cluster
+ODD_PART = 0.15  # of the failures of the store: an answer that nobody can read, after which the session is a new one
 KIB = 1 << 10
 
 BASE = BookieOptions(
@@ -706,6 +707,7 @@ class SimClient:
         self.store = self.store_class(world, self.process)
         self.client = Client(self.process, self.store, options, random=Random(seed), time_of_day=self.process.seconds)
         self.fault_rate = 0.0
+        self._odd = Random(f"odd answers {seed}")
         self.store.faults = self._fault
 
     def _fault(self, operation: str, _arguments: tuple[object, ...]) -> Fault | None:
@@ -723,10 +725,18 @@ class SimClient:
                 applied=True,
             )
         if kind == 1 and operation != "release_repair":  # that one is tried until the session is over
-            seen["metadata failed"] += 1
-            return Fault(error=MetaStore("simulated: the store is away"))
+            return self._failed()
         seen["metadata slow"] += 1
         return Fault(before=rng.choice([0.0, 0.02, 0.2]), after=rng.choice([0.0, 0.02, 0.2]))
+
+    def _failed(self) -> Fault:
+        """The store is away; or what it answers is no answer, and the thread that reads it begins a new session."""
+        if self._odd.random() < ODD_PART:
+            self.world.truth.seen["odd answer of the store"] += 1
+            self.world.timeline.at(0.0, self.store.expire_session)
+            return Fault(error=MetaStore("simulated: an answer that can't be read"), applied=self._odd.random() < 0.5)
+        self.world.truth.seen["metadata failed"] += 1
+        return Fault(error=MetaStore("simulated: the store is away"))
 
     @property
     def alive(self) -> bool:

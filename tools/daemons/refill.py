@@ -83,6 +83,12 @@ class Refill:
             self.log.failure("copying to {bookie} failed", failure, bookie=self._bookie.id)
         self._over(None)
 
+    def _missed(self, error: Exception) -> None:
+        self.log.failure(
+            "copying to {bookie} failed, and is tried again: {error!r}", bookie=self._bookie.id, error=error
+        )
+        self._over(None)
+
     async def _work(self) -> None:
         while self._bookie.limbo.incomplete:
             try:
@@ -90,6 +96,10 @@ class Refill:
                 self._bookie.copied()
             except (LedgerError, StorageError, OSError) as error:
                 self.log.error("copying to {bookie} has to wait: {reason}", bookie=self._bookie.id, reason=str(error))
+            except CancelledError:
+                raise
+            except Exception as error:
+                self._missed(error)
             else:
                 self._over(None)
             await deferLater(cast(IReactorTime, self._reactor), AGAIN_S, lambda: None)

@@ -51,6 +51,9 @@ class SurplusRuns:
         if failure.check(CancelledError) is None:
             self.log.failure("looking for superfluous copies failed", failure)
 
+    def _missed(self, error: Exception) -> None:
+        self.log.failure("looking for superfluous copies failed, and is tried again: {error!r}", error=error)
+
     async def _work(self) -> None:
         while True:
             await deferLater(
@@ -60,6 +63,10 @@ class SurplusRuns:
                 done = await self.run()
             except (LedgerError, StorageError, OSError) as error:
                 self.log.error("superfluous copies have to wait: {reason}", reason=str(error))
+            except CancelledError:
+                raise
+            except Exception as error:
+                self._missed(error)
             else:
                 self.log.info(
                     (

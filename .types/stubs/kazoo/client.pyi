@@ -1,4 +1,5 @@
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,10 @@ class TransactionRequest:
 class KazooClient:
     _connection: Any
     _conn_retry: Any
+    _stopped: Any
+    _pending: deque[tuple[Any, AsyncResult, int]]
+    _queue: deque[tuple[Any, AsyncResult]]
+    def _session_callback(self, state: str) -> None: ...
     last_zxid: int
     def __init__(
         self,

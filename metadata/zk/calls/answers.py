@@ -54,7 +54,7 @@ class SessionOver(NodeError):
     """The session that a call was bound to has ended, and its ephemeral znodes with it."""
 
 
-def pause_after(error: MetaStore, usual_s: float) -> float:
+def pause_after(error: Exception, usual_s: float) -> float:
     """How long who goes on trying waits, in seconds: a refusal is not taken back as soon as a connection is."""
     return REFUSED_PAUSE_S if isinstance(error, MetaStoreRefused) else usual_s
 

@@ -1,14 +1,16 @@
 """
 kazoo's client, as one session uses it.
 
-Knows: kazoo: its connection, which proves who we are before anything else is sent; its errors, as ours.
+Knows: kazoo: its connection, which proves who we are before anything else is sent; its errors, as ours; that one which
+kazoo does not foresee ends a connection, never the thread.
 Does not know: the reactor, Deferreds, what is asked.
 
 Threads: all of it runs on the thread of kazoo's connection, and so do the two functions that are told about it.
 
 Safety: nothing is sent, and nobody hears of a connection, before the server's certificate was found good and our
 password was proved, where that is asked for.  A server that refuses us, or is refused, is tried again like one that is
-away; why is told, and never with a password.
+away; why is told, and never with a password.  An answer is given to the request that it names, or the connection ends
+and each request under way has lost its answer.
 """
 
 import logging
@@ -26,6 +28,7 @@ from kazoo.exceptions import (
     ConnectionLoss,
     InvalidACLError,
     KazooException,
+    MarshallingError,
     NoAuthError,
     NoChildrenForEphemeralsError,
     NodeExistsError,
@@ -39,9 +42,10 @@ from kazoo.exceptions import (
     SessionMovedError,
 )
 from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
-from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import SASL
-from kazoo.protocol.states import Callback, KazooState, ZnodeStat
+from kazoo.protocol.connection import PING_XID, WATCH_XID, ConnectionHandler
+from kazoo.protocol.serialization import SASL, int_struct
+from kazoo.protocol.states import Callback, KazooState, KeeperState, ZnodeStat
+from kazoo.retry import ForceRetryError
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from quire.conf.properties import ConfigurationError
@@ -68,16 +72,38 @@ KINDS: tuple[tuple[type[Exception], type[NodeError]], ...] = (
     (BadVersionError, BadVersion),
     (NotEmptyError, NotEmpty),
 )
+AGAIN_S = 1.0  # from the end of kazoo's loop until it runs again
+RECONNECTING = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 # Otherwise Python prints kazoo's warnings of every reconnection on standard error.
 KAZOO_LOG = logging.getLogger("quire.metadata.kazoo")
 KAZOO_LOG.addHandler(logging.NullHandler())
 
 
 class Trouble(NamedTuple):
-    """Why there is no connection with a server; `refused`: by one of both sides, so that a next try is in vain."""
+    """
+    Why there is no connection with a server; `refused`: by one of both sides, so that a next try is in vain; `error`:
+    what a call fails with that waits for a connection until its time is over.
+    """
 
     why: str
     refused: bool
+    error: type[MetaStore] = MetaStoreRefused
+
+
+class Unsendable(KazooException):
+    """A request that was not sent, and never will be."""
+
+
+class Reply(AsyncResult):
+    """kazoo's, which fails with an error of kazoo's in any case: bytes that can't be decoded fail with anything."""
+
+    def set_exception(self, exception: BaseException) -> None:
+        """Says that the call failed."""
+        if not isinstance(exception, KazooException):
+            made = MarshallingError(f"its answer can't be read ({exception!r})")
+            made.__cause__ = exception
+            exception = made
+        super().set_exception(exception)
 
 
 class Handler(SequentialThreadingHandler):
@@ -95,6 +121,9 @@ class Handler(SequentialThreadingHandler):
         """Starts nothing: while no thread runs, kazoo itself calls who waits for an answer."""
 
     stop = start
+
+    def async_result(self) -> Reply:
+        return Reply(self)
 
     def dispatch_callback(self, callback: Callback) -> None:
         callback.func(*callback.args)
@@ -130,11 +159,61 @@ class Handler(SequentialThreadingHandler):
 class Connection(ConnectionHandler):
     """
     kazoo's, which proves who we are, and then tells its client so and how long the server lets the session live: one
-    and a half times the time-out for reading that kazoo makes of that.
+    and a half times the time-out for reading that kazoo makes of that.  What nobody foresaw is a connection that was
+    dropped, as a server that is away; a loop that ends all the same runs again, with a new session.
     """
+
+    _server = ""  # that was connected with last
+
+    def zk_loop(self) -> None:
+        while not self.client.ended:
+            why = "its loop returned"
+            try:
+                super().zk_loop()
+            except BaseException as error:  # the thread is kazoo's: nobody else would hear of it
+                why = repr(error)
+            if self.client.ended:
+                return
+            self._tell(f"the thread of its connection ended ({why}): it begins a new session", MetaStore)
+            self.client.handler.sleep_func(AGAIN_S)
+
+    def _connect_loop(self, retry: Any) -> Any:
+        try:
+            return super()._connect_loop(retry)
+        except ForceRetryError:  # the next round
+            raise
+        except Exception as error:
+            self._tell(
+                f"the connection was dropped, and is made again, for an error that is not foreseen ({error!r}): see "
+                "whether the server, and what is between, speak ZooKeeper's protocol",
+                MetaStore,
+            )
+            self.client.drop()
+            raise ForceRetryError(repr(error)) from error
+
+    def _expand_client_hosts(self) -> list[tuple[str, str, int]]:
+        found = super()._expand_client_hosts()
+        known = {(name, port) for name, _, port in found}
+        for host, port in self.client.hosts:
+            if (host.strip(), port) not in known:
+                self.client.on_troubled(
+                    f"{host}:{port}",
+                    Trouble(
+                        f"the name {host.strip()} can't be resolved: compare it with metadataServiceUri, and see "
+                        "whether this machine's name server knows it",
+                        False,
+                        MetaStore,
+                    ),
+                )
+        return found
+
+    def _tell(self, why: str, error: type[MetaStore]) -> None:
+        server = self._server or ",".join(f"{host}:{port}" for host, port in self.client.hosts)
+        self.client.on_troubled(server, Trouble(why, False, error))
 
     def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]:
         security: ZooKeeperSecurity = self.client.security
+        self._server = f"{host}:{port}"
         try:
             read_ms, connect_ms = super()._connect(host, hostip, port)
             if security.login is not None:
@@ -143,7 +222,7 @@ class Connection(ConnectionHandler):
             trouble = self._trouble(error, security)
             if trouble is None:
                 raise
-            self.client.on_troubled(f"{host}:{port}", trouble)
+            self.client.on_troubled(self._server, trouble)
             raise ConnectionDropped(trouble.why) from error
         self.client.granted_s = read_ms * 1.5 / 1000
         self.client.on_state(CONNECTED)
@@ -177,6 +256,38 @@ class Connection(ConnectionHandler):
             return Trouble(security.tls.cut_off, False)
         return None
 
+    def _read_socket(self, read_timeout: float) -> Any:
+        """
+        As kazoo's, but nothing is taken off its queue for an answer to something else: kazoo fails the request in
+        front then, as if it had not been carried out.
+        """
+        header, frame, offset = self._read_header(read_timeout)
+        if header.xid == PING_XID:
+            self.ping_outstanding.clear()
+            return None
+        if header.xid == WATCH_XID:
+            self._read_watch_event(frame, offset)
+            return None
+        if header.xid != self.client.expected:
+            raise MarshallingError("an answer came to another request than the one in front")
+        return self._read_response(header, frame, offset)
+
+    def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
+        """As kazoo's, but a request that can't be sent fails alone."""
+        try:
+            super()._send_request(read_timeout, connect_timeout)
+        except Unsendable as unsendable:
+            self._read_sock.recv(1)
+            self.client.fail_next(unsendable)
+
+    def _submit(self, request: Any, timeout: float, xid: int | None = None) -> None:
+        """As kazoo's; `Unsendable` before anything is sent."""
+        try:
+            body = b"".join(int_struct.pack(number) for number in (xid, request.type) if number) + request.serialize()
+        except Exception as error:
+            raise Unsendable(f"a request can't be written ({error!r})") from error
+        self._write(int_struct.pack(len(body)) + body, timeout)
+
 
 class Client(KazooClient):
     """
@@ -198,7 +309,7 @@ class Client(KazooClient):
             timeout=timeout_s,
             handler=Handler(security.tls),
             default_acl=CREATOR_ALL_ACL if security.with_acl else None,
-            connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0},
+            connection_retry=RECONNECTING,
             logger=KAZOO_LOG,
         )
         self.security = security
@@ -207,6 +318,25 @@ class Client(KazooClient):
         self.granted_s = timeout_s  # known with the first answer: the server makes it two of its ticks at least
         self._connection = Connection(self, self._conn_retry.copy(), logger=KAZOO_LOG)
         self.add_listener(lambda state: None if state == CONNECTED else heard(state))
+
+    @property
+    def ended(self) -> bool:
+        """Whether `stop` was called, or the client was not started."""
+        return bool(self._stopped.is_set())
+
+    @property
+    def expected(self) -> int | None:
+        """The number of the request whose answer comes next."""
+        return self._pending[0][2] if self._pending else None
+
+    def fail_next(self, error: KazooException) -> None:
+        """The request that was to be sent next fails."""
+        _, answer = self._queue.popleft()
+        answer.set_exception(error)
+
+    def drop(self) -> None:
+        """The connection was lost, and the answers with it."""
+        self._session_callback(KeeperState.CONNECTING)
 
     def error_of(self, where: str, path: str, error: BaseException, retried: bool) -> MetaStore:
         """What an operation on a znode failed with, as ours."""
@@ -226,4 +356,5 @@ class Client(KazooClient):
                 f"{where}: for {path} it wants to know who we are, and we are {self.security.who} to it; set "
                 f"zkSaslSection and saslJaasFile, and see whether SASL is on in it; {PAGE}"
             )
-        return MetaStore(f"{where}: {error!r} for {path}")
+        what = str(error) if isinstance(error, MarshallingError | Unsendable) else repr(error)
+        return MetaStore(f"{where}: {what} for {path}")

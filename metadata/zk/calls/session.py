@@ -55,6 +55,7 @@ T = TypeVar("T")
 log = Logger()
 
 RETRY_PAUSE_S = 0.02
+SAID_AGAIN_S = 60.0  # from one line about a server's trouble until the next about the same
 OPEN = ZooKeeperOptions()
 
 
@@ -82,6 +83,7 @@ class ZooKeeperSession:
         self._gathering = Gathering(self._transact_once, self._transact)
         self._servers = len(hosts)
         self._troubles: dict[str, Trouble] = {}  # with servers, since the last connection
+        self._said: dict[str, tuple[Trouble | None, float]] = {}  # with servers: what was logged last, and when
         self._client = Client(hosts, timeout_s, ZooKeeperSecurity(security), self._hop_state, self._hop_trouble)
         self._guard = threading.Lock()
         # the session that kazoo has, as its connection's thread knows: 0 from its end until the next one is there
@@ -147,8 +149,12 @@ class ZooKeeperSession:
         """At the start who waits is told at once when no server is left; later the reason may go as it came."""
         if self._closing is not None or self._troubles.get(server) == trouble:
             return
-        log.error("no connection with ZooKeeper at {server}: {why}", server=server, why=trouble.why)
         self._troubles[server] = trouble
+        now = self._reactor.seconds()
+        said, at = self._said.get(server, (None, 0.0))
+        if said != trouble or now - at >= SAID_AGAIN_S:  # it may come back with each connection
+            self._said[server] = trouble, now
+            log.error("no connection with ZooKeeper at {server}: {why}", server=server, why=trouble.why)
         refused = [each for each in self._troubles.values() if each.refused]
         if self.client_id is None and len(refused) == self._servers:
             waiting, self._waiting = self._waiting, []
@@ -181,7 +187,8 @@ class ZooKeeperSession:
             what = f"ZooKeeper at {self.uri} did not answer within {self.timeout_s:g} s"
             if self._troubles:
                 why = "; ".join(sorted({trouble.why for trouble in self._troubles.values()}))
-                raise MetaStoreRefused(f"{what}: {why}") from None
+                refused = any(trouble.error is MetaStoreRefused for trouble in self._troubles.values())
+                raise (MetaStoreRefused if refused else MetaStore)(f"{what}: {why}") from None
             raise MetaStore(f"{what}: see whether it runs and can be reached from here, then try again") from None
         finally:
             self._outstanding.discard(deferred)

@@ -54,12 +54,19 @@ def test_read_only_by_configuration_and_by_an_operator(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_makes_it_read_only_and_room_makes_it_writable(tmp_path: Path) -> None:
-    """Looked at while it runs; the operator's wish is another matter."""
+    """
+    Looked at while it runs; the operator's wish is another matter.  A look that fails for what nobody foresaw is not
+    the last one.
+    """
 
     class Filling(Files):
         free = 500
+        odd = 0
 
         def usage(self, path: str) -> Usage:
+            if self.odd:
+                self.odd -= 1
+                raise ZeroDivisionError("a file system of no size")
             return Usage(1, 1000, self.free)
 
     async def story() -> None:
@@ -71,7 +78,7 @@ def test_a_full_disk_makes_it_read_only_and_room_makes_it_writable(tmp_path: Pat
         bookie = Bookie(reactor, options, store, files)
         await bookie.start()
         for free, listed in ((50, "read_only"), (500, "writable")):
-            files.free = free
+            files.odd, files.free = 1, free
             moved: Deferred[None] = Deferred()
             watch = store.watch_bookies(
                 lambda found, listed=listed, moved=moved: (

@@ -124,6 +124,18 @@ def test_a_bookie_that_cannot_be_listed_says_so() -> None:
     assert scene.failures == ["b:1 can't be registered as read-only: memory://registration: gone"]
 
 
+def test_a_failure_that_nobody_foresaw_is_said_too() -> None:
+    """After a lost session: the bookie is on no list, and ends."""
+    scene = Scene()
+    scene.start()
+    scene.store.faults = lambda name, _: (
+        Fault(error=ZeroDivisionError("odd")) if name == "register_bookie" else None  # type: ignore[arg-type]  # no LedgerError
+    )
+    scene.store.expire_session()
+    scene.clock.advance(0)
+    assert scene.failures == ["b:1 can't be registered as writable: odd"]
+
+
 def test_another_live_process_under_the_id() -> None:
     """Waited for as long as its session may last, then an error; its end lets us in."""
     scene = Scene()

@@ -8,10 +8,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from twisted.internet.defer import DeferredList
+from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.threads import deferToThread
 
 from quire.metadata.sqlite import schema, tables
+from quire.metadata.sqlite.file import Job, SQLiteFile
 from quire.metadata.store import ClusterExists, NoCluster
 from quire.metadata.uri import open_store
 from quire.protocol.errors import LedgerExist, MetaStore
@@ -280,3 +281,11 @@ def test_a_file_that_can_have_no_log_is_refused(sqlite_place):
             await store.create_ledger(1, ledger())
 
     run(story)
+
+
+def test_an_error_that_nobody_foresaw_is_its_jobs(tmp_path):
+    """The thread goes on, and has an answer for each: a name with a zero in it is no OSError."""
+    jobs = [Job(lambda _: 1, Deferred(), creates=True)]
+    SQLiteFile(f"{tmp_path}/a\0b/m.db", "sqlite:///odd", 1.0).perform(jobs)
+    assert isinstance(jobs[0].error, MetaStore)
+    assert "sqlite:///odd: ValueError" in str(jobs[0].error)

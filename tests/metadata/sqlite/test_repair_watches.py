@@ -85,11 +85,12 @@ def test_a_dead_session_is_news(scene):
     assert heard == [None, 101]
 
 
-def test_a_look_that_fails_is_made_again(scene):
-    """Later, and nothing that changed meanwhile is missed."""
+@pytest.mark.parametrize("trouble", [MetaStore("the disk is away"), ZeroDivisionError("nobody foresaw it")])
+def test_a_look_that_fails_is_made_again(scene, trouble):
+    """Later, whatever it failed with, and nothing that changed meanwhile is missed."""
     heard = []
     scene.watches.add(scene.read, heard.append)
-    scene.trouble = MetaStore("the disk is away")
+    scene.trouble = trouble
     scene.set(scene.theirs, 1)
     scene.clock.advance(POLL_S)
     scene.trouble = None

@@ -226,3 +226,22 @@ def test_a_session_that_is_closed_beats_no_more(scene):
     assert scene.clock.getDelayedCalls() == []
     assert isinstance(scene.name()[0], MetaStore)
     assert list(scene.directory.iterdir()) == []
+
+
+def test_a_heartbeat_that_nobody_foresaw_to_fail_is_not_the_last(scene):
+    """Others would end a session whose owner lives."""
+    scene.name()
+    scene.trouble = ZeroDivisionError("odd")
+    scene.beat()
+    scene.trouble = None
+    scene.now += 50.0
+    scene.beat()
+    assert scene.session.dead(scene.db) == []
+
+
+def test_callers_hear_of_a_session_that_can_t_be_made_for_whatever_reason(scene):
+    """And the next one to ask begins again."""
+    scene.trouble = ZeroDivisionError("odd")
+    assert [type(found) for found in scene.name()] == [ZeroDivisionError]
+    scene.trouble = None
+    assert scene.name() == [scene.session.current]

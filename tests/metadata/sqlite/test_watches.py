@@ -6,6 +6,7 @@ import pytest
 from twisted.internet.defer import Deferred, fail, gatherResults, succeed
 from twisted.internet.task import Clock
 
+from quire.metadata.clock import pause
 from quire.metadata.formats import ledger_codec
 from quire.metadata.sqlite import schema, tables
 from quire.metadata.sqlite.watches import BOOKIES as LISTS
@@ -14,7 +15,8 @@ from quire.metadata.store import BookieList
 from quire.protocol.errors import MetadataSerialization, MetaStore
 from tests.metadata.made import BOOKIES, HERE, ledger
 from tests.metadata.stories import Heard, failing
-from tests.reactor import run
+from tests.metadata.zk.guarded import told
+from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -308,3 +310,26 @@ def test_a_store_that_is_away_is_looked_at_again_more_slowly(scene):
     scene.trouble = None
     scene.clock.advance(0.2 * POLL_S)
     assert versions(heard) == [0, 1]
+
+
+def test_a_registration_of_another_kind_ends_no_watch(sqlite_place):
+    """A row that nothing can be made of is told once; what comes after it is heard."""
+
+    async def story():
+        store = await sqlite_place.ready()
+        await store.register_bookie("a:1", HERE)
+        heard = Heard()
+        store.watch_bookies(heard)
+        await heard.until(lambda found: "a:1" in found.writable)
+        with told("warn") as lines:
+            await store.run(
+                lambda connection: connection.execute("UPDATE bookies SET info = 'text'") and None,
+                writes=True,
+                changes=(LISTS,),
+            )
+            while not lines:
+                await pause(reactor, 0.01)
+        await store.register_bookie("a:1", HERE, read_only=True)
+        await heard.until(lambda found: "a:1" in found.read_only)
+
+    run(story)

@@ -159,12 +159,12 @@ def acls(guarded: Guarded, path: str) -> dict[str, tuple[str, ...]]:
 
 
 @contextmanager
-def told() -> Iterator[list[str]]:
-    """What is logged as an error."""
+def told(level: str = "error") -> Iterator[list[str]]:
+    """What is logged at this level."""
     lines: list[str] = []
 
     def note(event: LogEvent) -> None:
-        if event["log_level"].name == "error":
+        if event["log_level"].name == level:
             lines.append(eventAsText(event))
 
     globalLogPublisher.addObserver(note)

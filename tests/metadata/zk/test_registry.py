@@ -18,6 +18,7 @@ from quire.tools.local_cluster.zookeeper import ZooKeeper
 from tests.metadata.made import HERE
 from tests.metadata.proxy import Proxy
 from tests.metadata.stories import Heard
+from tests.metadata.zk.guarded import told
 from tests.metadata.zk.played import PlayedSession
 from tests.metadata.zk.znodes import root_of
 from tests.reactor import reactor, run
@@ -438,3 +439,29 @@ def test_the_list_of_read_only_bookies_is_made_where_it_is_missing():
     assert isinstance(outcome(scene.registry.make_read_only_list())[0], NoCluster)
     assert isinstance(scene.register(read_only=True)[0], NoCluster)
     assert outcome(scene.registry.service_info("a:1")) == [None]
+
+
+@pytest.mark.parametrize("call", [f"children {WRITABLE}", f"get {WRITABLE}/a:1"])
+def test_a_list_that_can_t_be_read_for_whatever_reason_is_read_again(call):
+    """The log says so, and who watches hears of what comes after it."""
+    scene, heard = Scene(), []
+    scene.register()
+    with told("warn") as lines:
+        scene.session.trouble[call] = ZeroDivisionError("odd")
+        scene.registry.watch(heard.append)
+        scene.clock.advance(RETRY_S)
+    assert [list(found.writable) for found in heard] == [["a:1"]]
+    assert "ZeroDivisionError('odd')" in lines[0]
+    scene.registry.end()
+
+
+def test_an_own_registration_is_followed_beyond_an_error_that_nobody_foresaw():
+    """Its end is heard of all the same."""
+    scene = Scene()
+    scene.session.trouble[f"exists {WRITABLE}/a:1"] = None
+    scene.register()
+    scene.session.trouble = {f"exists {WRITABLE}/a:1": ZeroDivisionError("odd")}
+    scene.session.fire(f"{WRITABLE}/a:1")
+    scene.session.remove(f"{WRITABLE}/a:1")
+    scene.clock.advance(RETRY_S)
+    assert scene.lost == [1]

@@ -13,6 +13,7 @@ from quire.metadata.zk.repairs import QueueWatch, directory_of, name_of
 from quire.protocol.errors import MetaStore
 from tests.metadata.made import ledger as new_ledger
 from tests.metadata.stories import Heard, at_last, failing
+from tests.metadata.zk.guarded import told
 from tests.metadata.zk.znodes import root_of, tree
 from tests.reactor import run
 
@@ -352,3 +353,21 @@ def test_a_watch_of_a_long_queue_rests():
     watcher.watch.cancel()
     clock.pump([0.1] * 60)
     assert run.called
+
+
+def test_a_watch_outlives_an_error_that_nobody_foresaw():
+    """The log says so, once, and the queue is watched again after a moment."""
+    clock, calls, troubles = Clock(), [], [ZeroDivisionError("odd")] * 2
+
+    async def arm(_wake):
+        if troubles:
+            raise troubles.pop()
+
+    watcher = QueueWatch(clock, arm, lambda: calls.append(clock.seconds()), lambda _watcher: None)
+    with told() as lines:
+        Deferred.fromCoroutine(watcher.run())
+        clock.pump([0.1] * 20)
+    assert len(calls) == 1
+    assert len(lines) == 1
+    watcher.watch.cancel()
+    clock.pump([0.1] * 20)

@@ -186,6 +186,18 @@ def test_a_connection_that_is_away_is_waited_for():
     assert scene.clock.getDelayedCalls() == []
 
 
+def test_an_error_that_nobody_foresaw_ends_no_watch():
+    """The log says so, and the ledger is read again after a moment."""
+    scene = Scene()
+    with told() as lines:
+        heard, _ = scene.add()
+        scene.session.fail(ZeroDivisionError("odd"))
+        scene.clock.advance(RETRY_S)
+        scene.session.answer(ledger())
+    assert heard == [(ledger(), 0)]
+    assert "ZeroDivisionError('odd')" in lines[0]
+
+
 def test_what_access_lists_forbid_is_asked_for_slowly():
     """The log says so once, for each time that it begins to be so; the watch goes on once it may be read."""
     scene = Scene()

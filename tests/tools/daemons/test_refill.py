@@ -11,13 +11,15 @@ from types import SimpleNamespace
 
 import pytest
 from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 
 from quire.client.api import Client, connect
 from quire.conf.client import ClientOptions
 from quire.protocol.errors import NoSuchEntry, NoSuchLedgerExists, Read
-from quire.tools.daemons.refill import Refill
+from quire.tools.daemons.refill import AGAIN_S, Refill
 from quire.tools.local_cluster.cluster import READY_S, LocalBookie, LocalCluster
 from quire.tools.local_cluster.process import NotStarted
+from tests.metadata.zk.guarded import told
 from tests.reactor import reactor, run
 from tests.tools.command import ok
 from tests.tools.conftest import SMALL
@@ -160,3 +162,23 @@ def test_nothing_begins_after_its_stop() -> None:
     Deferred.fromCoroutine(refill.stop())
     refill.start()
     assert limbo.asked == 1
+
+
+def test_a_failure_that_nobody_foresaw_is_not_the_end() -> None:
+    """The log has it, who waits for the first round waits no longer, and the next round comes at its time."""
+    clock = Clock()
+    options = SimpleNamespace(metadata_uri=None)  # no text: what opens it fails
+    bookie = SimpleNamespace(
+        limbo=SimpleNamespace(incomplete=True), options=options, id="b:1", restoring=True, ended=Deferred()
+    )
+    with told("critical") as lines:
+        refill = Refill(clock, bookie, ClientOptions())  # type: ignore[arg-type]  # what is used of them
+        refill.start()
+        clock.advance(AGAIN_S)
+        waiting = Deferred.fromCoroutine(refill.first_round())
+        assert not waiting.called
+        clock.advance(AGAIN_S)
+        assert waiting.called
+        Deferred.fromCoroutine(refill.stop())
+    assert len(lines) == 3
+    assert clock.getDelayedCalls() == []

@@ -4,8 +4,10 @@ again.
 """
 
 from pathlib import Path
+from types import SimpleNamespace
 
 from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 
 from quire.client.api import connect
 from quire.conf.client import ClientOptions
@@ -14,6 +16,7 @@ from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import NoSuchEntry
 from quire.replication.own_copies.surplus import IDLE_S
 from quire.tools.daemons.surplus import SurplusRuns
+from tests.metadata.zk.guarded import told
 from tests.reactor import reactor, run
 from tests.real_cluster import RealCluster
 
@@ -69,3 +72,16 @@ def test_it_can_be_turned_off_and_stopped(tmp_path: Path) -> None:
             await stopped
 
         run(story)
+
+
+def test_a_failure_that_nobody_foresaw_is_not_the_end() -> None:
+    """The log has it, and the next run comes at its time."""
+    clock = Clock()
+    options = SimpleNamespace(over_replicated_interval_ms=1000, metadata_uri=None)  # no text: what opens it fails
+    with told("critical") as lines:
+        runs = SurplusRuns(clock, SimpleNamespace(options=options, id="b:1"), ClientOptions())  # type: ignore[arg-type]  # what is used of them
+        runs.start()
+        clock.pump([1.0, 1.0])
+        Deferred.fromCoroutine(runs.stop())
+    assert len(lines) == 2
+    assert clock.getDelayedCalls() == []

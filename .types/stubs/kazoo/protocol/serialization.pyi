@@ -1,4 +1,7 @@
+from struct import Struct
 from typing import NamedTuple
+
+int_struct: Struct
 
 class SASL(NamedTuple):
     challenge: bytes

@@ -5,6 +5,9 @@ class KazooState:
     CONNECTED: str
     LOST: str
 
+class KeeperState:
+    CONNECTING: str
+
 class Callback(NamedTuple):
     type: str
     func: Any

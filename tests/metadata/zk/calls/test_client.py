@@ -1,12 +1,13 @@
 """
-What kazoo is given to wait for its sockets, and to make them; and who is not let in, by a real server or by us: each is
-told at once, and why.
+What kazoo is given to wait for its sockets, and to make them; who is not let in, by a real server or by us: each is
+told at once, and why; and a server's answers that are altered on the way.
 """
 
 import socket
 import ssl
+import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,13 +26,14 @@ from twisted.internet.threads import deferToThread
 from quire.conf.parts.zookeeper import ZooKeeperOptions
 from quire.metadata.uri import open_store
 from quire.metadata.zk.calls.answers import BadVersion, NodeExists, NoNode
-from quire.metadata.zk.calls.client import Client, Handler
+from quire.metadata.zk.calls.client import RECONNECTING, Client, Handler
 from quire.metadata.zk.calls.session import ZooKeeperSession
 from quire.protocol.errors import MetaStore, MetaStoreRefused
 from quire.security.zookeeper import ZooKeeperSecurity
+from tests.metadata.made import HERE, ledger
 from tests.metadata.proxy import Proxy
 from tests.metadata.stories import failing
-from tests.metadata.zk.guarded import acls
+from tests.metadata.zk.guarded import acls, told
 from tests.reactor import reactor, run
 from tests.security.authority import Authority, Pair
 
@@ -234,6 +236,126 @@ def test_one_good_server_is_enough(guarded, tmp_path):
 
     with listening(Authority(tmp_path).issue("a")) as port:
         run(lambda: story(port))
+
+
+def framed(body: bytes) -> bytes:
+    """One frame, as ZooKeeper sends it."""
+    return struct.pack(">i", len(body)) + body
+
+
+ODD: dict[str, Callable[[bytes], bytes]] = {
+    "of another request": lambda frame: frame[:4] + struct.pack(">i", 77_777) + frame[8:],
+    "of a proof nobody asked for": lambda frame: frame[:4] + struct.pack(">i", -4) + frame[8:],
+    "that was refused": lambda frame: frame[:4] + struct.pack(">i", -4) + frame[8:16] + struct.pack(">i", -115),
+    "too short for a head": lambda _frame: framed(b"abc"),
+    "of a negative length": lambda _frame: struct.pack(">i", -5),
+    "twice": lambda frame: frame + frame,
+    "of an unknown event": lambda frame: framed(struct.pack(">iqi", -1, 1, 0) + b"\0\0\0\1") + frame,
+}
+
+
+def odd_once(proxy: Proxy, alter: Callable[[bytes], bytes], about: bytes = b"") -> None:
+    """The next answer with these bytes in it is altered."""
+    left = [alter]
+    proxy.alter = lambda frame: left.pop()(frame) if left and about in frame else frame
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_an_odd_answer_is_a_connection_that_was_dropped(lossy, kind):
+    """What was asked for is asked again, in the same session, which keeps what it made; and the log says so once."""
+    proxy, store = lossy
+
+    async def story():
+        await store.init_cluster()
+        await store.register_bookie("a:1", HERE)
+        session, (number, made) = store.session.id, await store.create_new_ledger(ledger())
+        for _ in range(2):
+            odd_once(proxy, ODD[kind])
+            for _ in range(3):
+                assert await store.read_ledger(number) == made
+        assert store.session.id == session
+        assert "a:1" in (await store.bookies()).writable
+
+    with told() as lines:
+        run(story)
+    assert len(lines) == 1
+    assert "an error that is not foreseen" in lines[0]
+
+
+@pytest.mark.parametrize("left", [16, 17, 20])
+def test_an_answer_that_can_t_be_decoded_fails_its_call_alone(lossy, left):
+    """The connection goes on: the answer's frame was whole."""
+    proxy, store = lossy
+
+    async def story():
+        await store.init_cluster()
+        number, made = await store.create_new_ledger(ledger())
+        odd_once(proxy, lambda frame: framed(frame[4 : 4 + left]), b"BookieMetadata")
+        error = await failing(store.read_ledger(number), MetaStore)
+        assert "its answer can't be read" in str(error)
+        assert await store.read_ledger(number) == made
+
+    with told() as lines:
+        run(story)
+    assert lines == []
+
+
+def test_a_thread_that_ended_runs_again(zookeeper, monkeypatch):
+    """Nobody asked it to end: a new session begins, the log says so, and calls are answered again."""
+
+    async def story():
+        proxy, expired = Proxy(reactor, zookeeper.port), []
+        await proxy.start()
+        monkeypatch.setitem(RECONNECTING, "max_tries", 1)  # kazoo ends its loop then; ours tries for ever
+        session = ZooKeeperSession(reactor, [f"127.0.0.1:{proxy.port}"], "zk://proxied", 30.0)
+        session.on_expired = lambda: expired.append(session.id)
+        await session.start()
+        before = session.id
+        odd_once(proxy, ODD["too short for a head"])
+        assert await session.exists("/zookeeper") is not None
+        assert expired == [session.id]
+        assert session.id != before
+        await session.close()
+        await proxy.stop()
+
+    with told() as lines:
+        run(story)
+    assert "the thread of its connection ended (its loop returned)" in lines[-1]
+
+
+def test_a_request_that_can_t_be_written_fails_alone(lossy):
+    """The connection goes on, and so does what was asked for beside it."""
+    _, store = lossy
+
+    async def story():
+        await store.init_cluster()
+        number, made = await store.create_new_ledger(ledger())
+        session = store.session
+        bad, good = session.set("/zookeeper", b"", 1 << 40), store.read_ledger(number)
+        assert "a request can't be written" in str(await failing(bad, MetaStore))
+        assert await good == made
+
+    with told() as lines:
+        run(story)
+    assert lines == []
+
+
+def test_a_name_that_is_unknown(zookeeper):
+    """The error of a session that does not begin says so; beside a good server it is a line of the log."""
+
+    async def story(hosts, timeout_s):
+        session = ZooKeeperSession(reactor, hosts, "zk://x", timeout_s)
+        try:
+            await session.start()
+        finally:
+            await session.close()
+
+    with told() as lines:
+        with pytest.raises(MetaStore, match=r"the name nobody\.invalid can't be resolved") as caught:
+            run(lambda: story(["nobody.invalid:2181"], 1.0))
+        assert not isinstance(caught.value, MetaStoreRefused)
+        run(lambda: story(["nobody.invalid:2181", zookeeper.address], 30.0))
+    assert len(lines) == 2
 
 
 def test_errors_are_ours():
