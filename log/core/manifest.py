@@ -118,6 +118,12 @@ class Manifest(Value):
         return None if done is None or done.horizon + 1 < self.begin.index else done
 
     @property
+    def lost_bytes(self) -> int:
+        """Of the positions that it counts, those of segments that were given up; trimmed ones of a chunk, too."""
+        lost = sum(segment.bytes or 0 for segment in self.segments if segment.lost)
+        return lost + sum(line.lost for line in self.chunks)
+
+    @property
     def segment_count(self) -> int:
         """How many segments it names; in chunks the numbers of empty ones, which were taken out, count too."""
         return len(self.segments) + sum(line.n[1] - max(line.n[0], self.begin.n) + 1 for line in self.chunks)
@@ -352,6 +358,7 @@ class Chunk(Value):
             last.end - first.first,
             last.end_at - first.at,
             (stamps[0][0], stamps[-1][1]),
+            sum(segment.bytes or 0 for segment in self.segments if segment.lost),
         )
 
 

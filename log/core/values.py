@@ -224,7 +224,10 @@ class Segment(Value):
 
 @dataclass(frozen=True, slots=True)
 class Line(Value):
-    """The line of a chunk in the manifest: `c` is its name, `n` the numbers of its first and last segment."""
+    """
+    The line of a chunk in the manifest: `c` is its name, `n` the numbers of its first and last segment, `lost` the
+    bytes of those among its segments that were given up.
+    """
 
     what = "line of a chunk"
     is_open: ClassVar[bool] = False
@@ -235,6 +238,7 @@ class Line(Value):
     records: int
     bytes: int
     t: tuple[int, int]
+    lost: int = 0
     extra: Extra = field(default_factory=dict, hash=False)
 
     @property

@@ -124,7 +124,8 @@ async def rest(client: Client, view: LogView, index: int) -> Rest:
         if not segment.lost:
             async with aclosing(await SegmentReader.opened(client, segment, READ_AHEAD_BYTES, view.openers)) as reader:
                 at, stamp = await reader.place_of(first) or (at, stamp)
-        return Rest(first, behind.index, max(0, behind.position - at), stamp)
+        gone = sum(each.bytes or 0 for each in await view.given_up(manifest) if each.at >= at)
+        return Rest(first, behind.index, max(0, behind.position - at - gone), stamp)
 
     return await _looked(client, view, to_index(index), within)
 

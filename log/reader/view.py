@@ -17,6 +17,7 @@ from quire.log.core.values import Line, Segment
 from quire.log.reader.copies import NO_OPENERS, Openers
 from quire.log.reader.shared_ledgers import SharedLedgers
 from quire.log.store.editing import LogRecords
+from quire.log.store.holds import given_up
 from quire.metadata.clock import Clock
 from quire.metadata.records import NoRecord
 from quire.metadata.store import Versioned, Watch
@@ -155,6 +156,10 @@ class LogView:
             return await self.records.chunk(name)
         except NoRecord:
             raise trimmed(await self.fresh(), -1) from None
+
+    async def given_up(self, manifest: Manifest) -> list[Segment]:
+        """The segments that were given up, in order.  `LogTrimmed` when a chunk went with what a trim took."""
+        return await given_up(manifest, lambda name: self.chunk(manifest, name))
 
     def close(self) -> None:
         """Ends the watch."""

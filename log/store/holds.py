@@ -7,11 +7,12 @@ Safety: whoever adds a hold, or moves one back, moves the manifest in the same s
 version of the manifest that a trim replaces, and none is overlooked.
 """
 
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
-from quire.log.core.manifest import Manifest
+from quire.log.core.manifest import Chunk, Manifest
 from quire.log.core.streams.cursor_value import DELETING, CursorValue
 from quire.log.core.values import Segment
 from quire.log.store.editing import LogRecords
@@ -76,6 +77,15 @@ async def segment_of(log: LogRecords, manifest: Manifest, number: int) -> Segmen
     if line is None:
         return manifest.segment(number)
     return next((each for each in (await log.chunk(line.c)).segments if each.n == number), None)
+
+
+async def given_up(manifest: Manifest, chunk: Callable[[str], Awaitable[Chunk]]) -> list[Segment]:
+    """
+    The segments that were given up, in order: they have indexes and positions, and no records.  What `chunk` fails
+    with, which is asked for chunks with such segments only.
+    """
+    chunked = [each for line in manifest.chunks if line.lost for each in (await chunk(line.c)).segments]
+    return [each for each in (*chunked, *manifest.segments) if each.lost and each.n >= manifest.begin.n]
 
 
 async def check_holds(log: LogRecords, manifest: Manifest, before: int) -> None:

@@ -7,11 +7,13 @@ Does not know: how a log is trimmed, what the limits mean (`core.streams.retenti
 Safety: the holds are read after the manifest upon which the begin is chosen; a time goes by all clocks or by none.
 """
 
-from quire.log.core.manifest import Manifest, trimmed
+from functools import partial
+
+from quire.log.core.manifest import Chunk, Manifest, trimmed
 from quire.log.core.streams.retention import Limits, Verdict, verdict
 from quire.log.core.upkeep_edits import TRIMMED_MAX
 from quire.log.core.values import Segment
-from quire.log.store.holds import holds
+from quire.log.store.holds import given_up, holds
 from quire.log.store.kept import Kept
 from quire.metadata.records import NoRecord
 
@@ -28,7 +30,9 @@ async def begin_of(kept: Kept, manifest: Manifest) -> int:
     if not manifest.segments:
         return begin
     first = manifest.chunks[0] if manifest.chunks else manifest.segments[0]
-    if not limits.may_take(first, manifest.closed_end[1], here_ms):
+    lost = await given_up(manifest, partial(_chunk, kept, manifest))
+    size = manifest.closed_end[1] - first.at - sum(each.bytes or 0 for each in lost)
+    if not limits.may_take(first, size, here_ms):
         return begin
     if await _verdict(kept, manifest, limits, here_ms) is None:
         return begin
@@ -45,13 +49,25 @@ async def _verdict(
     found: Verdict | None = None
     segments: list[Segment] = []
     last, end_at = manifest.segments[-1].n, manifest.closed_end[1]
+    lost = await given_up(manifest, partial(_chunk, kept, manifest))
+
+    def judged() -> Verdict | None:
+        size = end_at - segments[0].at - sum(each.bytes or 0 for each in lost)
+        return verdict(segments, last, size, limits, now_ms, hold)
+
     for line in manifest.chunks:
-        try:
-            chunk = await kept.log.chunk(line.c)
-        except NoRecord:
-            raise trimmed(manifest, -1) from None
+        chunk = await _chunk(kept, manifest, line.c)
         segments += [each for each in chunk.segments if each.n >= manifest.begin.n]
-        found = verdict(segments, last, end_at, limits, now_ms, hold)
+        found = judged()
         if found is None or found.begin < line.end or len(segments) > TRIMMED_MAX:
             return found
-    return verdict([*segments, *manifest.segments], last, end_at, limits, now_ms, hold)
+    segments += manifest.segments
+    return judged()
+
+
+async def _chunk(kept: Kept, manifest: Manifest, name: str) -> Chunk:
+    """`LogTrimmed` when it is gone."""
+    try:
+        return await kept.log.chunk(name)
+    except NoRecord:
+        raise trimmed(manifest, -1) from None

@@ -4,7 +4,8 @@ The marks of a log's cursors, as policy sees them: how far the slowest is behind
 Knows: how a backlog is measured, where a mark has to be by the time that records live, or by a quota.
 Does not know: what a cursor has done above its mark, when someone looks.
 
-Safety: a mark moves only over what is too old or too much, and by an edit of the cursor's own value.
+Safety: a mark moves only over what is too old or too much, or is gone, and by an edit of the cursor's own value.  What
+was given up counts as nothing.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -46,11 +47,12 @@ async def slowest_of(kept: Kept, end: tuple[int, int]) -> Slowest | None:
                 break
             else:
                 return Slowest(name, mark, Backlog(0, 0, 0))
+        gone = sum(each.bytes or 0 for each in await view.given_up(await view.manifest()) if each.at >= at)
     now_ms = await kept.ages.now_ms(kept.log.records)
     return Slowest(
         name,
         mark,
-        Backlog(end[0] - batch.index, end[1] - at, 0 if now_ms is None else max(0, now_ms - stamp)),
+        Backlog(end[0] - batch.index, max(0, end[1] - at - gone), 0 if now_ms is None else max(0, now_ms - stamp)),
     )
 
 
@@ -61,7 +63,11 @@ async def drop(kept: Kept, settings: Mapping[str, Any], mark: int, end: tuple[in
     most_bytes, most_ms = settings["quota_bytes"], settings["quota_ms"]
     index, at = mark, end[1] - most_bytes
     async with viewed(kept) as view:
-        if most_bytes != UNLIMITED and at > 0:
+        manifest = await view.manifest()
+        for each in reversed(await view.given_up(manifest)):
+            if each.end_at > at:  # what is gone takes nothing of the quota
+                at -= each.bytes or 0
+        if most_bytes != UNLIMITED and at > manifest.begin.at:
             found = await find(kept.client, view, at)
             index = max(index, found.index + (found.position < at))
         now_ms = await kept.ages.now_ms(kept.log.records) if most_ms != UNLIMITED else None

@@ -77,7 +77,7 @@ def info_of(manifest: Manifest) -> LogInfo:
         manifest.begin.index,
         None if manifest.open_segment is not None else manifest.closed_end[0],
         manifest.segment_count,
-        manifest.closed_end[1] - manifest.begin.at,
+        max(0, manifest.closed_end[1] - manifest.begin.at - manifest.lost_bytes),
         dict(manifest.settings),
         len(manifest.doomed),
         None if manifest.open_segment is None else manifest.open_segment.ledger,

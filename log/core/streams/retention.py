@@ -21,7 +21,8 @@ UNLIMITED = -1
 class Limits(NamedTuple):
     """
     In ms and bytes; -1: without limit.  A closed segment goes when its newest record is older, or when the closed
-    bytes from it on are more.  0 in either: nothing is kept that need not be.
+    bytes from it on are more, without those of segments that were given up, which are not there.  0 in either: nothing
+    is kept that need not be.
     """
 
     ms: int
@@ -37,19 +38,22 @@ class Limits(NamedTuple):
         """Whether anything can go by them."""
         return self.ms != UNLIMITED or self.bytes != UNLIMITED
 
-    def may_take(self, part: Segment | Line, end_at: int, now_ms: int) -> bool:
-        """Whether the first segment of a part may go, by what is known of the part as a whole."""
+    def may_take(self, part: Segment | Line, size: int, now_ms: int) -> bool:
+        """
+        Whether the first segment of a part may go, by what is known of the part as a whole.  `size`: of the closed
+        bytes from it on, or more.
+        """
         return (
             0 in self
-            or (self.bytes != UNLIMITED and end_at - part.at > self.bytes)
+            or (self.bytes != UNLIMITED and size > self.bytes)
             or (self.ms != UNLIMITED and part.t is not None and now_ms - part.t[0] > self.ms)
         )
 
-    def reason(self, segment: Segment, end_at: int, now_ms: int | None) -> str:
-        """Why a closed segment goes, if it does: "age", "size"; `end_at` is the position at the end of all closed."""
+    def reason(self, segment: Segment, size: int, now_ms: int | None) -> str:
+        """Why a closed segment goes, if it does: "age", "size"; `size` is that of the closed bytes from it on."""
         if 0 in self:
             return "age" if self.ms == 0 else "size"
-        if self.bytes != UNLIMITED and end_at - segment.at > self.bytes:
+        if self.bytes != UNLIMITED and size > self.bytes:
             return "size"
         if self.ms != UNLIMITED and now_ms is not None and segment.t is not None and now_ms - segment.t[1] > self.ms:
             return "age"
@@ -64,20 +68,21 @@ class Verdict(NamedTuple):
 
 
 def verdict(
-    segments: Iterable[Segment], last: int, end_at: int, limits: Limits, now_ms: int | None, hold: int | None = None
+    segments: Iterable[Segment], last: int, size: int, limits: Limits, now_ms: int | None, hold: int | None = None
 ) -> Verdict | None:
     """
     Of the segments in order from the first on; None: nothing goes.  `last`: the number of the log's last segment, which
-    stays.  `end_at`: the position at the end of all that are closed.  `now_ms` None: no age is known.  `hold`: the
-    lowest index that something needs, inside a segment, too.
+    stays.  `size`: the closed bytes from the first on, without those of segments that were given up.  `now_ms` None: no
+    age is known.  `hold`: the lowest index that something needs, inside a segment, too.
     """
     found: Verdict | None = None
     for segment in segments:
         if segment.n == last or segment.is_open or (hold is not None and hold <= segment.first):
             break
-        why = limits.reason(segment, end_at, now_ms)
+        why = limits.reason(segment, size, now_ms)
         if not why:
             break
+        size -= 0 if segment.lost else segment.bytes or 0
         found = Verdict(segment.end if hold is None else min(hold, segment.end), why)
     return found
 

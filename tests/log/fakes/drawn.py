@@ -264,7 +264,7 @@ MANIFEST = """{"quire":"log","format":1,"needs":[],"name":"orders/eu","id":"6f1c
 "bytes":90,"entries":1}]}}"""
 WITH_LOST = MANIFEST.replace(
     '"bytes":90,"entries":1}]}}', '"bytes":90,"entries":1}],"lost":[{"n":3,"first":70,"end":90}]}}'
-)
+).replace('"t":[1690,1699]}', '"t":[1690,1699],"lost":200}')
 NEW = """{"quire":"log","format":1,"needs":[],"name":"ö","id":"6f1c0000000000000000000000000001","state":"open",\
 "edit":"1","recent":["1"],
  "settings":{},

@@ -27,6 +27,17 @@ async def old_log(world, **settings):
     return await world.logs(batch_bytes=1)
 
 
+async def give_up_open(world, logs):
+    """The indexes of a segment that is lost while it is open, and given up."""
+    owner = await logs.own("a")
+    await owner.append(b"lost")
+    other = await world.logs()
+    (*_closed, segment) = [each async for each in other.segments("a")]
+    await other.bk.delete_ledger(segment.ledger)
+    await owner.close()
+    return await other.give_up("a", segment.n)
+
+
 async def put_cursor(logs, name, mark, /, **more):
     records = await records_of(logs)
     await records.records.create(f"{records.path}/cursor/{name}", cursor(mark, **more))
@@ -215,5 +226,41 @@ def test_an_owner_does_it_by_itself(tmp_path):
             while (await other.info("a")).begin < 4:
                 await pause(reactor, 0.01)
             assert await values(await other.read("a"), 5) == [b"%d" % number for number in range(4, 9)]
+
+    run(story)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_what_was_given_up_has_no_size(tmp_path, monkeypatch, chunked):
+    """Good segments before one that was open when it was lost stay, as their own size wants, in chunks, too."""
+    if chunked:
+        for name, number in (("SEGMENTS_MAX", 5), ("SEGMENTS_KEPT", 2), ("CHUNK_SEGMENTS_MAX", 4)):
+            monkeypatch.setattr(edits, name, number)
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs(batch_bytes=1, takeover_ms=100)
+            await filled(logs, retention_bytes=200)
+            await (await logs.cursor("a", "c1", start="begin")).close()
+            gone = await give_up_open(world, logs)
+            for number in range(8):
+                owner = await logs.own("a")
+                await owner.append(b"%d" % number)
+                await owner.close()
+            manifest = (await (await records_of(logs)).read()).value
+            assert sum(line.lost for line in manifest.chunks) == (upkeep_edits.LOST_BYTES if chunked else 0)
+            size = len(b"".join(WANTED)) + 8
+            assert (await logs.info("a")).bytes == size
+            (info,) = [each async for each in logs.cursors("a")]
+            assert info.backlog.bytes == size
+            assert info.backlog.records == gone.stop + 8
+            await logs.delete_cursor("a", "c1")
+            assert (await logs.tidy()).expired == {}
+            await logs.update("a", retention_bytes=size - 30)
+            assert list((await logs.tidy()).expired.values()) == [6]
+            await logs.update("a", retention_bytes=5)
+            await logs.tidy()
+            assert (await logs.info("a")).begin == gone.stop + 3
+            assert (await logs.info("a")).bytes == 5
 
     run(story)

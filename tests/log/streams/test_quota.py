@@ -15,7 +15,7 @@ from quire.protocol.errors import MetaStore, TooManyRequests
 from quire.protocol.log_errors import BacklogQuota
 from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.cluster import cluster, values
-from tests.log.streams.test_expiring import mark_of, put_cursor
+from tests.log.streams.test_expiring import give_up_open, mark_of, put_cursor
 from tests.log.upkeep.test_trims import records_of
 from tests.metadata.stories import failing
 from tests.reactor import reactor, run
@@ -129,6 +129,29 @@ def test_drop(tmp_path, settings, mark):
             await until(owner.window.may_go)
             assert (await owner.append(b"x")).index == 10
             assert await mark_of(logs, "fast") >= 9
+
+    run(story)
+
+
+@pytest.mark.parametrize("kept", [30, 15])
+def test_drop_passes_over_what_was_given_up(tmp_path, kept):
+    """What is gone takes nothing of the quota: the mark moves to where so many bytes that are there are kept."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, owner = await owned(world, quota="drop")
+            await owner.close()
+            gone = await give_up_open(world, logs)
+            await logs.update("a", quota_bytes=kept)
+            owner = await logs.own("a")
+            await owner.append_many([b"%010d" % number for number in range(2)])
+            await owner.barrier()
+            wanted = 9 if kept == 30 else gone.stop + 1
+            while (mark := await mark_of(logs, "slow")) < wanted:
+                await pause(reactor, 0.01)
+            assert mark == wanted
+            await until(owner.window.may_go)
+            await owner.append(b"x")
 
     run(story)
 

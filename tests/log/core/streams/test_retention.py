@@ -1,5 +1,7 @@
 """What may go by age and size, never above a hold; what a backlog above its quota is."""
 
+from dataclasses import replace
+
 import pytest
 
 from quire.log.core.streams.retention import Backlog, Limits, Verdict, has_quota, over_quota, verdict
@@ -137,3 +139,13 @@ def test_quota():
         assert bool(over_quota(settings, backlog)) is over
         assert has_quota(settings) is bool(settings)
     assert "11 bytes" in over_quota({"quota_bytes": 10}, Backlog(1, 11, 0))
+
+
+def test_what_was_given_up_has_no_size():
+    """Neither when it was closed nor when it was open and counts as many bytes as anybody can have been told of."""
+    given = segments()
+    lost = [replace(given[1], lost=True), replace(given[2], at=200, bytes=1 << 40, lost=True)]
+    lost.append(replace(given[3], at=200 + (1 << 40)))
+    for most, begin in ((200, None), (199, 10), (100, 10), (99, 30)):
+        found = verdict([given[0], *lost], 3, 200, limits(-1, most), NOW)
+        assert (found and found.begin) == begin
