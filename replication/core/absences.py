@@ -6,7 +6,7 @@ Does not know: how the lists are had, which ledgers name whom, what is done abou
 
 Safety: a bookie inside its delay is never lost, whoever asks and however many are away: a rolling restart, in which
 each of them leaves and comes back in its turn, loses nobody.  What could not be seen is no absence: the time in which
-the store did not answer counts for nobody.
+the store did not answer counts for nobody, and neither does the time before a look that missed a change.
 """
 
 from collections.abc import Collection, Iterable
@@ -72,8 +72,14 @@ class Absences:
             self._since.pop(bookie, None)
             self._lost.discard(bookie)
 
-    def see(self, now: float, registered: Collection[str]) -> Sight:
-        """Both lists of the bookies, as they are now: a read-only bookie is there."""
+    def see(self, now: float, registered: Collection[str], *, follows: bool = True) -> Sight:
+        """
+        Both lists of the bookies, as they are now: a read-only bookie is there.  `follows`: all changes since the last
+        look show (metadata-rules.md 5.4); if not, those that are away, and not lost yet, may have been back, so their
+        absences begin now.
+        """
+        if not follows:
+            self._begin_anew()
         self._here = frozenset(registered)
         self._known.update(registered)
         if self._was_lost:
@@ -87,8 +93,7 @@ class Absences:
         The store does not answer, or the session ended: who is away, and not lost yet, is so from the next look on.
         """
         self._looked, self._was_lost = False, True
-        for bookie in self.away:
-            del self._since[bookie]
+        self._begin_anew()
 
     def wait(self, now: float) -> Sight:
         """That time has come: who is lost by now, if nobody has come back since the last look."""
@@ -116,6 +121,11 @@ class Absences:
         if not self._looked or not self.away:
             return None
         return max(self._settled_at, min(self._since[bookie] + self._delay_s for bookie in self.away))
+
+    def _begin_anew(self) -> None:
+        """The absence of each that is away, and not lost yet, begins with the next judgement."""
+        for bookie in self.away:
+            del self._since[bookie]
 
     def _judge(self, now: float) -> Sight:
         back = tuple(sorted(self._lost & self._here))

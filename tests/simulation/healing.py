@@ -199,16 +199,23 @@ class Healing:
                 bookie.die()
 
     def do_heal_unseen(self, rng: Random) -> None:
-        """A lost bookie comes back and goes again while the auditor stands still, and others see it."""
+        """
+        A bookie that is lost, or inside its delay, comes back and goes again while the auditor stands still, and others
+        see it.
+        """
         self.do_heal_begin(rng)
         bookie, settled = self.history.some_bookie(rng), self.truth.seen["healing: a ledger left the queue"]
         if bookie is None:
             return
         bookie.die()
-        self.history.let_pass(1.5 + self.delay_s, lambda: self._names(bookie.id))
+        inside = bool(self.delay_s) and rng.random() < 0.5
+        if inside:
+            self.history.let_pass(0.4)
+        else:
+            self.history.let_pass(1.5 + self.delay_s, lambda: self._names(bookie.id))
         auditing = [each for each in self.processes if each.node.alive and each.running.auditor is not None]
         for process in auditing:
-            process.node.process.pause(3.0)
+            process.node.process.pause(0.9 if inside else 3.0)
         bookie.start()
         self.history.let_pass(2.0, lambda: not self._names(bookie.id))
         self.history.let_pass(rng.choice((0.0, 0.3)))
@@ -218,6 +225,9 @@ class Healing:
             bookie.die()
         left = self.truth.seen["healing: a ledger left the queue"] - settled
         self.truth.seen["healing: it was settled for who came and went unseen"] += bool(auditing and left)
+        self.truth.seen["healing: it came and went unseen inside its delay"] += bool(auditing and inside)
+        if inside:
+            self.history.let_pass(1.0)
 
     def do_heal_late(self, rng: Random) -> None:
         """A lost bookie comes back, and goes when its ledger is on the way off the queue, which takes a while."""

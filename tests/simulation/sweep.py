@@ -87,6 +87,7 @@ OF_HEALING = (
     "a cluster was whole again", "a ledger left the queue", "a ledger was marked", "a process crashed",
     "a session was lost", "a session was lost in a repair", "broken in a repair", "it stays, for it was marked again",
     "a bookie restarted that is marked from before", "it lost copies before it was named",
+    "it came and went unseen inside its delay",
     "it went as its ledger left the queue", "marked while it is repaired", "the auditor crashed",
 )  # fmt: skip
 OF_DRAINS = (

@@ -85,9 +85,10 @@ class Losses:
 
     def _see(self, listed: BookieList) -> None:
         before, self._listed = self._listed, listed
+        follows = before is None or listed.follows(before)
         lost, now = self._absences.lost, self._clock.seconds()
-        self._note(self._absences.see(now, {*listed.writable, *listed.read_only}))
-        if before is not None and not listed.follows(before):
+        self._note(self._absences.see(now, {*listed.writable, *listed.read_only}, follows=follows))
+        if not follows:
             self._missed = True
             if lost & self._absences.lost:  # or were they back? Then marks were taken, or ledgers came to name them
                 self._next_audit = min(self._next_audit, now + FOLLOWED_S)

@@ -176,3 +176,14 @@ def test_nobody_is_lost_right_after_the_view_came_back() -> None:
     assert absences.see(109.5, ["a", "b"]) == Sight()
     assert absences.due is None
     assert absences.see(120.0, ["a"]) == Sight(("b",))
+
+
+def test_a_look_that_missed_something_begins_the_absences_anew() -> None:
+    """Who is away may have been back; who counts as lost goes on to do so."""
+    absences = seen(10.0)
+    absences.see(0.0, ("a:1", "b:1"))
+    assert absences.see(10.0, ("a:1",)) == Sight(lost=("c:1",))
+    assert absences.see(19.0, ("a:1",), follows=False) == NOTHING
+    assert absences.lost == {"c:1"}
+    assert absences.wait(28.9) == NOTHING
+    assert absences.wait(29.0) == Sight(lost=("b:1",))

@@ -338,6 +338,23 @@ def test_lost_bookies_that_may_have_been_back_unseen_are_marked_anew() -> None:
     auditor.auditor.stop()
 
 
+def test_an_absence_of_which_a_part_was_not_seen_begins_anew() -> None:
+    """The auditor stands still while a bookie inside its delay comes back and goes again; the delay begins after."""
+    cluster = FakeCluster(5)
+    named = ledgers_of(cluster, 100)
+    auditor = Counting(cluster, lost_bookie_recovery_delay_s=60)
+    cluster.spin(5)
+    cluster.kill("b2")
+    cluster.spin(50)
+    cluster.restart("b2")
+    cluster.kill("b2")  # in one moment: the next look does not show it
+    cluster.spin(50)
+    assert queue(cluster) == [], "away for 50 s"
+    cluster.spin(20)
+    assert queue(cluster) == named
+    auditor.auditor.stop()
+
+
 def test_bookies_that_restart_unseen_while_none_is_lost_cost_no_pass() -> None:
     """Nor does one that changes between writable and read-only; each that leaves, and is back at the next look."""
     cluster = FakeCluster(5)
