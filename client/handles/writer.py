@@ -7,6 +7,8 @@ Does not know: when an entry is acknowledged or a bookie replaced; the machine d
 
 One Deferred per append_many.  Appends that come while others are under way are gathered until the reactor's next turn
 and leave as one batch.
+
+Long: what a user does and what the machine says of it meet here, and both change the same few fields.
 """
 
 import operator
@@ -102,8 +104,10 @@ def limits_of(options: ClientOptions) -> Limits:
 class Writer:
     """
     Appends to one ledger, the only writer it will ever have.  A bookie that fails is replaced; `on_ensemble_change`, if
-    set, is called with the bookies before and after.  A writer whose ledger was opened for recovery by another client
-    fails with `LedgerFenced`, and its close writes nothing.
+    set, is called with the bookies before and after.  `on_acknowledged`, if set, is called with the highest
+    acknowledged entry id each time that rises, before the appends up to it are answered, and before a bookie hears of
+    it.  A writer whose ledger was opened for recovery by another client fails with `LedgerFenced`, and its close writes
+    nothing.
     """
 
     def __init__(
@@ -122,6 +126,7 @@ class Writer:
     ) -> None:
         self.id = record.ledger
         self.on_ensemble_change: Callable[[tuple[str, ...], tuple[str, ...]], None] | None = None
+        self.on_acknowledged: Callable[[int], None] | None = None
         self._clock = clock
         self._record = record
         self._options = options
@@ -364,6 +369,8 @@ class Writer:
 
     def _release(self, effect: ReleaseAcks) -> None:
         waiters, last = self._waiters, effect.last
+        if self.on_acknowledged is not None:
+            self.on_acknowledged(last)
         while waiters and waiters[0][0] <= last:
             _last, done, result = waiters.popleft()
             done.callback(result)

@@ -333,9 +333,10 @@ class OwnerDriver:
         if self.writer is not None:
             self.writer.shut_down()
         self.forget_ledger()
-        self.writer = self.ledger_effects.writers.pop(segment.ledger).writer
-        self.events.opened(segment, manifest.last_stamp)
         number = segment.n
+        self.writer = self.ledger_effects.writers.pop(segment.ledger).writer
+        self.writer.on_acknowledged = lambda last: self._acked(number, last)
+        self.events.opened(segment, manifest.last_stamp)
         self._ledger_watch = self._client.watch_ledger(segment.ledger, lambda found: self._ledger_seen(number, found))
         self.rolling.begun()
         self.feed(m.Opened(number))
@@ -372,21 +373,21 @@ class OwnerDriver:
         self.events.send(effect.items, self.writer, self.machine.segment)
         self.rolling.filled(self.counts())
 
-    def appended(self, n: int, last: int, done: "Deferred[range]") -> None:
-        """The entries of an item are on their way, up to `last`."""
+    def appended(self, n: int, done: "Deferred[range]") -> None:
+        """Entries are on their way; what is acknowledged of them the writer says as it confirms it."""
+        done.addErrback(self._writer_failed, n)
 
-        def acked(_range: range) -> None:
-            if n == self.machine.segment:
-                self.feed(m.Acked(n, last))
-                if self.machine.sent == 0:
-                    self.timers.idle(self._write_lac)
+    def _writer_failed(self, _failure: Any, n: int) -> None:
+        if n == self.machine.segment and self.writer is not None:
+            self.writer.shut_down()
+        self.feed(m.WriterEnded(n))
 
-        def failed(_failure: Any) -> None:
-            if n == self.machine.segment and self.writer is not None:
-                self.writer.shut_down()
-            self.feed(m.WriterEnded(n))
-
-        done.addCallbacks(acked, failed)
+    def _acked(self, n: int, last: int) -> None:
+        """What a reader may be given from now on is acknowledged here first."""
+        if n == self.machine.segment:
+            self.feed(m.Acked(n, last))
+            if self.machine.sent == 0:
+                self.timers.idle(self._write_lac)
 
     def forget_ledger(self) -> None:
         """Its state is no news any more."""

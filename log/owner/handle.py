@@ -42,7 +42,7 @@ from quire.protocol.log_errors import NotOwner
 # SPDX-License-Identifier: Apache-2.0
 
 ENTRIES_UNDER_WAY_MAX = 64
-SENT_BYTES = 128 << 10  # with more than that, entries are acknowledged in several parts
+SENT_BYTES = 128 << 10  # with more than that, entries go to the ledger's writer in several calls
 
 
 class Owner:
@@ -339,7 +339,7 @@ class Owner:
         return self._encoder.counts
 
     def send(self, items: Sequence[m.Item], writer: Writer, n: int) -> None:
-        """Encodes and appends; entries that are sent at once are acknowledged at once."""
+        """Encodes and appends; each batch is acknowledged when the ledger's writer has confirmed its last entry."""
         encoder = self._encoder
         assert encoder is not None
         sent: list[bytes] = []
@@ -355,7 +355,7 @@ class Owner:
             batch.last = encoder.entries - 1
             size += batch.records.weight
             if size >= SENT_BYTES or batch is items[-1]:
-                self._driver.appended(n, batch.last, writer.append_many(sent))
+                self._driver.appended(n, writer.append_many(sent))
                 sent, size = [], 0
 
     def _encode(self, batch: Batch, encoder: Encoder, sent: list[bytes]) -> None:

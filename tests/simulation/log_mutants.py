@@ -72,6 +72,11 @@ LOG_MUTANTS = (
            ("quire.log.publish.adopting:Adopting._beside",
             "return belonging.adopted(self._log.log, self._edit, published, n, first)", "return []")),
     # Leases, and reads without an append
+    mutant("an owner hears of entries that it sent together when all are acknowledged", "logs.md, linearizable reads",
+           "log lease",
+           (f"{DRIVER}._begin_segment", "self.writer.on_acknowledged = lambda last: self._acked(number, last)", "pass"),
+           (f"{DRIVER}.appended", "done.addErrback(self._writer_failed, n)",
+            "done.addCallbacks(lambda ids: self._acked(n, ids[-1]), self._writer_failed, errbackArgs=(n,))")),
     mutant("a takeover does not wait out the lease", "logs.md, linearizable reads", "log lease",
            (f"{LEASES}.ended", "while (left := until - self.boottime()) > 0:", "while (left := 0) > 0:")),
     mutant("the lease is not freed in the step that claims the log", "logs.md, linearizable reads", "log lease",

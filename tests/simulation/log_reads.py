@@ -5,12 +5,13 @@ Each record writes one of a few registers.  A read is judged by the mode's promi
 asked is in its answer; a bounded one's before the age that it tells.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from random import Random
 from typing import Any
 
 from quire.log.machine.replica import Replica
+from quire.log.owner.handle import Owner
 from quire.log.reader.batches import Record
 from quire.protocol.log_errors import AppendUnknown
 from tests.linear import NEVER, Call, first_broken
@@ -21,6 +22,7 @@ KEYS = 2
 READS_MAX = 40  # under way
 REPLICAS_MAX = 4
 BOUND_MS = (0, 100, 1000)
+GROUPS = (1, 1, 2, 4)  # appends of one turn, and with them entries that an owner sends together
 ASKED_S = (0.0, 0.05, 0.1, 0.2, 0.4)  # after a usurper's append, or a close beside a deaf owner
 
 
@@ -39,14 +41,16 @@ def in_order(state: Hashable, what: tuple[Any, ...]) -> tuple[Hashable, Any]:
 
 
 class Registers:
-    """The newest value of each key."""
+    """The newest value of each key.  `hears` of each index that is applied."""
 
     name = "registers"
 
-    def __init__(self) -> None:
+    def __init__(self, hears: Callable[[int], None]) -> None:
         self.values: dict[int, bytes] = {}
+        self._hears = hears
 
     def apply(self, record: Record) -> None:
+        self._hears(record.index)
         self.values[key_of(record.value)] = record.value
 
     def save(self) -> list[bytes]:
@@ -123,7 +127,7 @@ class Reads:
             return
         made = Standing(process, stand)
         self.standing.append(made)
-        make = process.logs.replica("orders", Registers, stand=stand)
+        make = process.logs.replica("orders", partial(Registers, self.applied), stand=stand)
 
         def told(job: Job) -> None:
             made.replica = job.value
@@ -133,11 +137,12 @@ class Reads:
         made.asked = process.ask(make, told)
 
     def do_read_write(self, rng: Random) -> None:
-        """By a replica that leads: as an append of its own handle."""
+        """By a replica that leads: as appends of its own handle, of which several in one turn leave as a group."""
         each = self._leading(rng)
         if each is not None:
             handle = self._handle_of(each)
-            self.history.append(handle, handle.values(rng, rng.randint(1, 3), 8))
+            for _ in range(rng.choice(GROUPS)):
+                self.history.append(handle, handle.values(rng, rng.randint(1, 3), rng.choice((8, 8, 300))))
 
     def _leading(self, rng: Random) -> Standing | None:
         leading = [each for each in self.standing if each.works and each.replica and each.replica.owner is not None]
@@ -181,12 +186,25 @@ class Reads:
 
     def check_leases(self) -> None:
         """At most one process could answer by a lease, frozen ones too."""
-        owners = {each.replica.owner for each in self.standing if each.works and each.replica}
-        owners |= {handle.owner for handle in self.history.handles if handle.process.alive}
-        holders = [owner.epoch for owner in owners if owner is not None and owner.lease.holds]
+        holders = [owner.epoch for owner in self._holders()]
         self.history.seen["lease held"] += len(holders)
         if len(holders) > 1:
             self.history.truth.break_("lease", f"the owners of epochs {sorted(holders)} hold a lease at once")
+
+    def _holders(self) -> list[Owner]:
+        owners = {each.replica.owner for each in self.standing if each.works and each.replica}
+        owners |= {handle.owner for handle in self.history.handles if handle.process.alive}
+        return [owner for owner in owners if owner is not None and owner.lease.holds]
+
+    def applied(self, index: int) -> None:
+        """By some replica; whoever holds a lease knows that this is acknowledged."""
+        for owner in self._holders():
+            if owner.end.index <= index:
+                self.history.truth.break_(
+                    "lease",
+                    f"record {index} is applied; the owner of epoch {owner.epoch} holds a lease, and knows of "
+                    f"{owner.end.index}",
+                )
 
     def do_read_leases(self, rng: Random) -> None:
         """They are turned off, on, and given another time."""
@@ -237,6 +255,41 @@ class Reads:
             for mode in ("index", "lease"):
                 timeline.at(0.1 + wait_s, partial(self._ask_everywhere, mode, key_of(values[0])))
         timeline.at(rng.choice((0.2, 0.6)), lambda: history.world.network.unblock(deaf))
+
+    def do_read_group(self, rng: Random) -> None:
+        """
+        An owner sends entries together, in pieces, and the bookies hear no more of it behind a few of them.  Followers
+        are asked; then one bookie alone hears the rest, and what is confirmed; from then on it is read everywhere.
+        """
+        each = self._leading(rng)
+        if each is None:
+            return
+        history, network, timeline = self.history, self.history.world.network, self.history.world.timeline
+        handle = self._handle_of(each)
+        key = rng.randrange(KEYS)
+        links = [(each.process.name, bookie.host) for bookie in history.bookies]
+        first = rng.choice(links)
+        whole, network.fragmenting = network.fragmenting, 1.0
+        history.seen["entries sent together were cut apart"] += 1
+
+        def append() -> None:
+            if each.works and handle.owner is not None and not each.process.frozen and not history.is_quiet:
+                history.append(handle, handle.values(rng, 1, rng.choice((8, 300))))
+
+        def block() -> None:
+            network.fragmenting = whole
+            for link in links:
+                network.block(*link)
+            self._ask_everywhere("index", key)
+            timeline.at(0.005, append)
+            timeline.at(0.01, lambda: network.unblock([first]))
+            for wait_s in ASKED_S:
+                timeline.at(0.02 + wait_s, partial(self._ask_everywhere, "lease", key))
+            timeline.at(rng.choice((0.2, 0.6)), lambda: network.unblock(links))
+
+        for _ in range(5):
+            append()
+        timeline.at(network.latency + rng.random() * 2 * (network.latency + network.jitter), block)
 
     def _ask_everywhere(self, mode: str, key: int) -> None:
         if self.history.is_quiet:

@@ -342,10 +342,21 @@ BOOKIES = {
 LOG_SHAPES: tuple[Shape, ...] = ((3, 3, 2), (3, 3, 2), (3, 2, 2), (4, 3, 2), (2, 2, 2), (2, 2, 1))
 
 
+# Values are up to 300 bytes: what an owner sends together leaves in parts, or is more than the windows of its ledger's
+# writer take.
+LOG_MODES: tuple[tuple[tuple[str, Any], ...], ...] = (
+    (),
+    (),
+    (("window_bytes_max", 500), ("batch_bytes_max", 200)),
+    (("window_entries_max", 3), ("batch_entries_max", 2)),
+    (("replica_backlog_bytes_max", 400), ("batch_bytes_max", 200)),
+)
+
+
 def log_profile(name: str, weights: dict[str, float], **changes: Any) -> Profile:
     settings: dict[str, Any] = {
         "logs": True, "gap": 0.1, "shapes": LOG_SHAPES, "spares": (1, 2), "steps": (10, 50), "writers": (0,),
-        "jitter": (0.0005, 0.002, 0.01), "always": frozenset({"own", "read"}),
+        "jitter": (0.0005, 0.002, 0.01), "always": frozenset({"own", "read"}), "modes": LOG_MODES,
     }  # fmt: skip
     return profile(name, weights, **{**settings, **changes})
 
@@ -416,8 +427,8 @@ log_profile(
     "log lease",
     {"read_stand": 14, "read_watch": 5, "read_write": 60, "read_ask": 80, "own": 2, "force": 5, "roll": 3,
      "stop_owner": 6, "crash_owner": 3, "expire": 5, "repair": 6, "read_leases": 2, "jump": 3, "crash_at": 2,
-     "read_usurp": 5, "read_repair": 4, "transfer": 1, "read": 1, "stop_link": 2, "heal": 5, "slow_host": 2, "kill": 1,
-     "start": 4, "append": 10},
+     "read_usurp": 5, "read_repair": 4, "read_group": 6, "transfer": 1, "read": 1, "stop_link": 2, "heal": 5,
+     "slow_host": 2, "kill": 1, "start": 4, "append": 10},
     chance_on=0.7, always=frozenset({"read_stand", "read_watch", "read_write", "read_ask"}), steps=(40, 160),
     gap=0.05, late=0.1,
     points=("claim", "settle", "open", "roll", "fence", "move", "lease"), fault_rates=(0.0, 0.0, 0.1),

@@ -284,3 +284,24 @@ def test_a_payload_is_bytes():
     assert [Writer.payload_of(data) for data in (b"x", bytearray(b"x"), memoryview(b"x"))] == [b"x"] * 3
     with pytest.raises(TypeError, match="str"):
         Writer.payload_of("x")
+
+
+def test_who_listens_hears_of_each_rise_before_anybody_else():
+    """`on_acknowledged` is called with the highest acknowledged id, before appends are answered and bookies told."""
+    cluster = FakeCluster()
+    writer = created(cluster)
+    heard, answered = [], []
+    writer.on_acknowledged = lambda last: heard.append((last, len(answered), max(told())))
+
+    def told():
+        return [stored.lac for bookie in cluster.bookies.values() for stored in bookie.ledgers.values()] or [-1]
+
+    cluster.judge = lambda request: "hold" if request.op == "add" and request.entry > 1 else "pass"
+    writer.append_many([b"x"] * 4).addCallback(answered.append)
+    cluster.spin(0.1)
+    assert [last for last, _answered, _told in heard] == [0, 1]
+    cluster.judge = lambda _request: "pass"
+    cluster.let_go()
+    cluster.spin(0.1)
+    assert heard[-1] == (3, 0, -1)
+    assert answered == [range(4)]

@@ -392,19 +392,16 @@ def test_an_age_is_not_above_its_bound_on_a_busy_machine(tmp_path):
     run(story)
 
 
-class Repaired:
-    """
-    An owner, with `leased` one that holds a lease; a follower of another process, and an entry that every bookie stores
-    and the owner does not know to be acknowledged.
-    """
+class Apart:
+    """An owner, with `leased` one that holds a lease, and a follower of another process."""
 
-    def __init__(self, leased=True):
+    def __init__(self, leased=True, **options):
+        self._options = options
         self.cluster = FakeCluster()
         self.owners = self.cluster.store
         logs = self.logs()
         self.cluster.store = MemoryStore(self.cluster.clock, self.cluster.shared)  # of another process
         self.other = self.logs()
-        self.repair = self.cluster.client()
 
         async def begun():
             leader = await leading(logs, **(LEASED if leased else {}))
@@ -414,18 +411,34 @@ class Repaired:
         self.leader, self.follower = self.cluster.succeed(begun())
         self.cluster.spin(1.0)
         assert (self.leader.owner.lease.holds, self.follower.applied) == (leased, 1)
-        self.cluster.judge = lambda request: "mute" if request.op == "add" else "pass"
-        self.pending = self.cluster.outcome(self.leader.propose(b"two", "ack"))
-        self.cluster.spin(0.02)
 
     def logs(self):
         clock = self.cluster.clock
         return Logs(
             self.cluster.client(placement="random"),
-            LogOptions(poll_ms=50),
+            LogOptions(poll_ms=50, **self._options),
             now=lambda: 9.0,
             boottime=lambda: 100.0 + clock.seconds(),
         )
+
+    def close(self):
+        async def closed():
+            for each in (self.leader, self.follower, self.other):
+                await each.close()
+
+        self.owners.faults = None
+        self.cluster.succeed(closed())
+
+
+class Repaired(Apart):
+    """Of these two, and an entry that every bookie stores and the owner does not know to be acknowledged."""
+
+    def __init__(self, leased=True):
+        super().__init__(leased)
+        self.repair = self.cluster.client()
+        self.cluster.judge = lambda request: "mute" if request.op == "add" else "pass"
+        self.pending = self.cluster.outcome(self.leader.propose(b"two", "ack"))
+        self.cluster.spin(0.02)
 
     def until(self, condition):
         """What was read by lease knows what was readable before, at each moment."""
@@ -442,13 +455,34 @@ class Repaired:
             self.cluster.spin(0.001)
         raise AssertionError("it takes too long")
 
-    def close(self):
-        async def closed():
-            for each in (self.leader, self.follower, self.other):
-                await each.close()
 
-        self.owners.faults = None
-        self.cluster.succeed(closed())
+@pytest.mark.parametrize("mode", ["lease", "index"])
+def test_entries_that_are_sent_together_are_known_to_their_owner_before_a_follower_reads_them(mode):
+    """Its ledger's writer confirms one after the other, so the owner knows of each when it is confirmed."""
+    story = Apart(batch_bytes=1)
+    cluster, leader = story.cluster, story.leader
+    ledger = cluster.succeed(story.other.info("a")).ledger
+    held = cluster.metadata(ledger).last_fragment.bookies[1:]
+    last = max(cluster.bookies[held[0]].ledgers[ledger].entries)
+
+    def judge(request):
+        return "hold" if request.op == "add" and request.entry > last + 2 and request.bookie in held else "pass"
+
+    cluster.judge = judge
+    # the first leaves at once and the others together, of which all bookies take one, and one bookie all
+    waiting = [cluster.outcome(leader.propose(b"%d" % number)) for number in range(3)]
+    cluster.spin(0.02)
+    assert [each.done for each in waiting] == [True, True, False]
+    waiting.append(cluster.outcome(leader.propose(b"says what is confirmed")))
+    cluster.spin(0.02)
+    assert story.follower.applied == 3
+    assert cluster.succeed(leader.read(applied, mode)).value == 3
+    cluster.judge = lambda _request: "pass"
+    cluster.let_go()
+    cluster.spin(0.1)
+    assert all(each.done for each in waiting)
+    assert cluster.succeed(story.follower.read(applied)).value == 5
+    story.close()
 
 
 @pytest.mark.parametrize("by", ["its owner", "another one"])

@@ -44,7 +44,7 @@ def test_the_window_pushes_back(tmp_path):
 
 
 def test_what_comes_in_one_turn_is_one_call_to_the_writer(tmp_path, monkeypatch):
-    """Its entries are acknowledged together, in several calls only above so many bytes."""
+    """Its entries are sent together, in several calls only above so many bytes."""
 
     async def story():
         async with cluster(tmp_path) as world:
