@@ -13,7 +13,7 @@ from quire.replication.freeing import run as runs
 from quire.replication.freeing.run import Progress
 from quire.replication.lost_bookies import recover_bookies
 from tests.client.fakes.cluster import FakeCluster
-from tests.replication.stories import closed, is_whole, left_open
+from tests.replication.stories import bodies, closed, is_whole, left_open
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -155,6 +155,35 @@ def test_what_is_large_is_named_as_soon_as_it_is_copied(monkeypatch: pytest.Monk
     done = cluster.succeed(recover_bookies(cluster.client(), ["b1"]))
     assert (done.complete, done.progress.entries) == (True, left)
     assert [each.first for each in cluster.metadata(ledger).fragments] == [0, 50, 100, 102]
+
+
+def test_the_rest_of_a_fragment_that_was_changed_from_outside_is_not_copied_in_vain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its next part would not be named, either: the metadata is read first."""
+    monkeypatch.setattr(freeing, "UNNAMED_BYTES_MAX", 1000)
+    cluster = gone("b1")
+    ledger = closed(cluster, {0: THREE}, 103)
+    for entry, body in bodies(cluster, "b0", ledger).items():
+        cluster.bookies["b4"].stored(ledger).entries[entry] = body
+    cuts: list[int] = []
+
+    def changed(name: str, arguments: tuple[Any, ...]) -> Fault | None:
+        if name == "write_ledger":
+            cuts.append(arguments[1].fragments[-1].first)
+            if len(cuts) == 1:
+                stored = cluster.shared.ledgers[ledger]
+                other = stored.value.replace_bookies(0, ["b4", "b1", "b2"])
+                cluster.shared.ledgers[ledger] = stored._replace(value=other, version=stored.version + 1)
+        return None
+
+    cluster.store_fault = changed
+    done = cluster.succeed(recover_bookies(cluster.client(), ["b1"]))
+    assert done.complete
+    assert is_whole(cluster, cluster.client(), ledger)
+    assert "b4" in cluster.metadata(ledger).bookies()
+    assert 0 < cuts[0] < 50
+    assert done.progress.entries == cuts[0] + 104
 
 
 def test_what_cant_be_repaired_is_named_and_keeps_nobody() -> None:
