@@ -15,7 +15,7 @@ from copies whose digests hold and that no finding calls wrong.  A ledger that i
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from twisted.internet.defer import Deferred
@@ -66,7 +66,8 @@ class Mended:
 class Mending:
     """
     How: `fence`: whether ledgers whose writer seems gone are closed; `grace_s`: how long that is watched;
-    `lock`: that of the ledger, which the caller has; `pace` of the copying.
+    `lock`: that of the ledger, which the caller has; `pace` of the copying; `frees`: whether bookies that are not
+    listed are lost, so that their shares go to others.
     """
 
     dry_run: bool = False
@@ -74,6 +75,7 @@ class Mending:
     grace_s: float = GRACE_S
     lock: RepairLock | None = None
     pace: Pace | None = None
+    frees: bool = True
 
     @classmethod
     def at(cls, clock: Clock, bytes_per_second: float | None) -> "Mending":
@@ -98,7 +100,8 @@ async def mend_bookies(
     """
     Makes good what bookies that are there lack of what is settled, found by their lists, or with `full` by reading all;
     and whether an entry that could not be copied has no copy at all, for those that are `gone` have none.  What they
-    lack of confirmed entries in a fragment that is being written is left, once it had the time to come.
+    lack of confirmed entries in a fragment that is being written is left, once it had the time to come.  One that went
+    meanwhile is left, too: it may be restarting, and this caller does not know for how long it was away.
     """
     metadata = (await client.store.read_ledger(ledger)).value
     unread, confirmed = list[str](), -1
@@ -122,7 +125,7 @@ async def mend_bookies(
         still = await second_look(client, suspicion_of(ledger, late), Manner(how.pace), by_lists=not full)
         findings = [each for each in findings if each not in late] + still
     wrong = [each for each in findings if each.kind in MENDED_BY_COPIES]
-    done = await mend(client, ledger, wrong, how) if wrong else Mended(ledger)
+    done = await mend(client, ledger, wrong, replace(how, frees=False)) if wrong else Mended(ledger)
     done.left += [
         f"ledger {ledger}, entries {each.first} to {each.last}: {each.bookie}: {each.detail}"
         for each in findings
@@ -183,7 +186,9 @@ async def _mend(client: Client, ledger: int, findings: Sequence[Finding], how: M
         gone = sorted(bookie for bookie in named if listed.find(bookie) is None)
         # First of all what is wrong though its digest holds: nothing is to be copied from that.
         wrong = await _copy(client, ledger, [finding for finding in findings if finding.bookie not in gone], how, done)
-        if gone and done.undecided:
+        if gone and not how.frees:
+            done.left.append(f"ledger {ledger}: {', '.join(gone)} went while what it lacks was looked for")
+        elif gone and done.undecided:
             done.left.append(f"ledger {ledger}: what {', '.join(gone)} held is not copied while other copies differ")
         elif gone:
             await _free(client, ledger, gone, wrong, how, done)
@@ -274,7 +279,9 @@ async def _copy(client: Client, ledger: int, findings: Sequence[Finding], how: M
             copied = [finding for finding in copied if await _copied(client, record, finding, wrong, how, done)]
             if copied:
                 again = await second_look(client, suspicion_of(ledger, copied), Manner(how.pace))
-                leaving |= {finding.bookie for finding in again}
+                silent = {finding.bookie for finding in again if finding.kind == "unreachable"}
+                leaving |= {finding.bookie for finding in again} - silent
+                done.left += [f"ledger {ledger}: {each} went while copies were made on it" for each in sorted(silent)]
     still = misleading([finding for finding in wrong if finding not in copied or finding.bookie in leaving])
     if leaving and done.undecided:
         names = ", ".join(sorted(leaving))

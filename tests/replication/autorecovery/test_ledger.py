@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from quire.metadata.repairs import RepairLock
+from quire.replication import mending
 from quire.replication.autorecovery import ledger as repair
 from quire.replication.autorecovery.ledger import READ_AGAIN_S, Outcome, Repairer
 from quire.replication.core.outlook import Outlook
@@ -107,6 +108,36 @@ def test_a_bookie_that_goes_while_its_ledger_is_repaired_is_left(monkeypatch: py
     assert ledger in cluster.shared.repairs.shortages
     monkeypatch.undo()
     assert tried(cluster, ledger, "b1").done
+    assert is_whole(cluster, cluster.client(), ledger)
+
+
+@pytest.mark.parametrize(("looks", "registered"), [(1, False), (2, False), (2, True)])
+def test_a_bookie_that_restarts_after_a_look_at_it_keeps_its_share(
+    monkeypatch: pytest.MonkeyPatch, looks: int, registered: bool
+) -> None:
+    """It is not listed, or gives no answer, for a moment: that is no loss, and nobody waited for the delay of one."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: THREE}, 19)
+    del cluster.bookies["b1"].ledgers[ledger].entries[7]
+    looked, count = mending.second_look, 0
+
+    async def look(*asked: Any, **options: Any) -> Any:
+        nonlocal count
+        found = await looked(*asked, **options)
+        count += 1
+        if count == looks:
+            cluster.kill("b1", registered=registered)
+            cluster.clock.callLater(20.0, lambda: cluster.restart("b1", registered=registered))
+        return found
+
+    monkeypatch.setattr(mending, "second_look", look)
+    outcome = tried(cluster, ledger, "b1")
+    assert not outcome.done
+    assert any("b1 went while" in reason for reason in outcome.reasons)
+    assert cluster.metadata(ledger).bookies() == set(THREE)
+    cluster.spin(20)
+    assert tried(cluster, ledger, "b1").done
+    assert cluster.metadata(ledger).bookies() == set(THREE)
     assert is_whole(cluster, cluster.client(), ledger)
 
 
