@@ -18,6 +18,7 @@ from quire.log.core.values import Segment
 from quire.log.store.editing import LogRecords
 from quire.metadata.records import NoRecord, RecordChanged
 from quire.metadata.store import Versioned, at_once
+from quire.protocol.log_errors import PublishRefused
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -33,7 +34,16 @@ class Hold(NamedTuple):
 
 async def holds(log: LogRecords, manifest: Manifest) -> list[Hold]:
     """All of them.  `LogDamaged` for a cursor that can't be understood; `NoRecord` for a chunk that has gone."""
-    found = [Hold(f"the cursor {name!r}", mark) for name, mark in await open_marks(log)]
+    cursors = [Hold(f"the cursor {name!r}", mark) for name, mark in await open_marks(log)]
+    return [*cursors, *await own_holds(log, manifest)]
+
+
+async def own_holds(log: LogRecords, manifest: Manifest) -> list[Hold]:
+    """
+    Those without cursors: what an owner, a replica or a round of upkeep reads, wherever that runs.  `NoRecord` for a
+    chunk that has gone.
+    """
+    found: list[Hold] = []
     settings = manifest.settings
     if settings.get("needs_snapshot"):
         kept = min((each.index for each in manifest.snapshots), default=0)
@@ -95,6 +105,17 @@ async def check_holds(log: LogRecords, manifest: Manifest, before: int) -> None:
         raise ValueError(
             f"the log {manifest.name!r} can't be trimmed before index {before}: {lowest.what} needs it from index "
             f"{lowest.needs} on"
+        )
+
+
+async def check_unneeded(log: LogRecords, manifest: Manifest, number: int) -> None:
+    """`PublishRefused` when an owner, a replica or a round of upkeep may read the segment of that number."""
+    segment = await segment_of(log, manifest, number)
+    lowest = min(await own_holds(log, manifest), key=lambda hold: hold.needs, default=None)
+    if segment is not None and not segment.is_moved and lowest is not None and lowest.needs < segment.end:
+        raise PublishRefused(
+            f"the bookies keep segment {number} of the log {manifest.name!r}: {lowest.what} needs the log from index "
+            f"{lowest.needs} on; mark it once `quire log show {manifest.name}` says that this has moved on"
         )
 
 

@@ -5,7 +5,8 @@ Knows: that chunks are not rewritten, so that a segment in one gets another chun
 Does not know: who copies, and where to.
 
 Safety: the edit is made upon the version of the manifest that it was computed from; only a segment whose ledger is gone
-is given up; the bookies' copies go only when another one is complete.
+is given up; the bookies' copies go only when another one is complete, and not of what an owner, a replica or a round of
+upkeep may have to read, for these need no openers.  The holds are read after the version that the edit replaces.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from typing import Any
 from quire.log.core.manifest import Chunk
 from quire.log.core.upkeep_edits import LOST_RECORDS, Exchange, GiveUp, Mark, check_mark, present
 from quire.log.store.editing import moved
-from quire.log.store.holds import segment_of
+from quire.log.store.holds import check_unneeded, segment_of
 from quire.log.store.kept import TRIES_MAX, Kept
 from quire.log.store.paths import chunk_path
 from quire.metadata.records import Check, NoRecord
@@ -27,7 +28,8 @@ from quire.protocol.errors import NoSuchLedger
 async def mark(kept: Kept, number: int, value: Mapping[str, Any] | None, expected: Mapping[str, Any] | None) -> None:
     """
     `value`: `state` "copying" or "complete"; with "complete" `uri`, and `bookies` "kept" or "deleted", which dooms the
-    ledger.  `ValueError`; `SegmentLost` when the segment is gone; `PublishRefused` when the mark is not `expected`.
+    ledger.  `ValueError`; `SegmentLost` when the segment is gone; `PublishRefused` when the mark is not `expected`, or
+    names what needs the ledger.
     """
     check_mark(value)
     await _change(kept, number, Mark(number, value, expected, kept.log.now_ms()))
@@ -65,6 +67,12 @@ async def _change(kept: Kept, number: int, edit: Mark | GiveUp) -> None:
     for _ in range(TRIES_MAX):
         manifest, version = await log.read()
         line = manifest.line(number)
+        try:
+            if isinstance(edit, Mark) and edit.value is not None and edit.value.get("bookies") == "deleted":
+                await check_unneeded(log, manifest, number)
+        except NoRecord:  # a chunk was trimmed, or another one took its place
+            await log.records.sync()
+            continue
         if line is None:
             done = await log.edit(edit, look_up=moved, looked=version)
             if done.done or done.version == version:

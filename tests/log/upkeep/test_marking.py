@@ -1,15 +1,17 @@
 """Single segments: offloaded by a pipeline that is killed at each step, and given up when they are lost."""
 
+from dataclasses import replace
+
 import pytest
 from twisted.internet.defer import Deferred, succeed
 
 from quire.log.core import edits
-from quire.log.upkeep import tidying
+from quire.log.upkeep import marking, tidying
 from quire.protocol.errors import NoSuchLedger
 from quire.protocol.log_errors import LogError, PublishRefused, SegmentLost
 from tests.log.fakes.cluster import cluster, values
 from tests.log.fakes.killed import Doomed
-from tests.log.upkeep.test_trims import WANTED, filled, ledgers_of, records_of
+from tests.log.upkeep.test_trims import WANTED, filled, kept_of, ledgers_of, records_of
 from tests.metadata.stories import failing
 from tests.reactor import reactor, run
 
@@ -292,3 +294,67 @@ def test_a_lost_segment_is_given_up(tmp_path):
             assert await logs.trim("a", 4) == 3, "it is not looked into"
 
     run(story)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize(
+    ("settings", "held", "reason"),
+    [
+        ({"dedup": True}, 6, "the table of producers"),
+        ({"compaction": True}, 0, "the compaction by key"),
+        ({"needs_snapshot": True}, 0, "the first snapshot"),
+    ],
+)
+def test_what_the_log_itself_needs_stays_with_the_bookies(tmp_path, monkeypatch, settings, held, reason, chunked):
+    """Also where the hold comes while it is marked; a cursor is no reason, for its consumer may have openers."""
+    if chunked:
+        for name, number in (("SEGMENTS_MAX", 3), ("SEGMENTS_KEPT", 1), ("CHUNK_SEGMENTS_MAX", 2)):
+            monkeypatch.setattr(edits, name, number)
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs(batch_bytes=1)
+            await filled(logs)
+            await (await logs.cursor("a", "c", start="begin")).close()
+            mark = {"id": "r", "state": "complete", "uri": "toy:1", "bookies": "kept"}
+            deleted = {**mark, "bookies": "deleted"}
+            for number in (held - 1, held):
+                if number >= 0:
+                    await logs.mark("a", number, mark, None)
+            kept = await kept_of(logs)
+            real, asked = kept.log.edit, []
+
+            async def edit(wanted, *args, **options):
+                asked.append(wanted.name)
+                if len(asked) == 1:
+                    await logs.update("a", **settings)
+                    if "dedup" in settings:  # which the next segment has a table for
+                        await put_table(logs, held)
+                return await real(wanted, *args, **options)
+
+            kept.log.edit = edit
+            error = await failing(story_of(marking.mark(kept, held, deleted, mark)), PublishRefused)
+            assert reason in str(error)
+            assert asked == ["mark"]
+            assert (await segment_of(logs, held)).offload == mark
+            if held:
+                await logs.mark("a", held - 1, deleted, mark)
+            owner = await logs.own("a")
+            await owner.append(b"more")
+            await owner.close()
+            if "needs_snapshot" in settings:
+                return
+            if "compaction" in settings:
+                await logs.compact("a")
+            await logs.mark("a", held, deleted, mark)
+            await logs.tidy("a")
+            await (await logs.own("a")).close()
+
+    run(story)
+
+
+async def put_table(logs, number):
+    """The segment of that number has the newest table of producers, as far as the manifest says."""
+    handle = await records_of(logs)
+    manifest, version = await handle.read()
+    await handle.records.write(handle.path, replace(manifest, table=number).encode(), version)
