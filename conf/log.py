@@ -80,7 +80,17 @@ class LogSettings(BaseModel):
         try:
             return cls.model_validate(stored)
         except ValueError as error:
-            raise LogDamaged(f"the settings of the log can't be understood: {reason_of(error)}") from None
+            raise LogDamaged(
+                f"the settings of the log can't be understood: {reason_of(error)}; `quire log set` gives it others"
+            ) from None
+
+    @classmethod
+    def check(cls, stored: Mapping[str, Any]) -> None:
+        """`ValueError` names what of a manifest's settings can't be, or contradicts each other."""
+        try:
+            cls.model_validate(stored)
+        except ValueError as error:
+            raise ValueError(reason_of(error)) from None
 
     @classmethod
     def made(cls, **settings: Any) -> "LogSettings":
@@ -93,10 +103,15 @@ class LogSettings(BaseModel):
         except ValueError as error:
             raise ValueError(reason_of(error)) from None
 
-    def changed(self, **settings: Any) -> dict[str, Any]:
-        """The members that a change gives other values; `ValueError` as `made`."""
-        merged = self.made(**{name: getattr(self, name) for name in type(self).model_fields} | settings)
-        return {name: getattr(merged, name) for name in settings if getattr(merged, name) != getattr(self, name)}
+    @classmethod
+    def changed(cls, stored: Mapping[str, Any], **settings: Any) -> dict[str, Any]:
+        """
+        The members that a change gives other values than a manifest has; what that has can be wrong, if the change
+        mends it.  `ValueError` as `made`.
+        """
+        known = {name: value for name, value in stored.items() if name in cls.model_fields}
+        merged = cls.made(**known | settings)
+        return {name: getattr(merged, name) for name in settings if getattr(merged, name) != known.get(name)}
 
 
 def reason_of(error: ValueError) -> str:

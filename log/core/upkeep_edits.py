@@ -282,11 +282,19 @@ class Rename:
         return None if manifest.name == self.new else replace(manifest, name=self.new)
 
 
+def agreed(_settings: Mapping[str, Any]) -> None:
+    """Takes any settings, for a change that can contradict nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Other settings."""
+    """
+    Other settings.  `check` fails with a `ValueError` for members that contradict each other: it is given all that the
+    manifest then has, so two changes at once, of which each alone would do, can't make what no owner understands.
+    """
 
     settings: Mapping[str, Any]
+    check: Callable[[Mapping[str, Any]], object] = agreed
     name = "settings"
 
     def apply(self, manifest: Manifest) -> Manifest | None:
@@ -294,6 +302,7 @@ class Update:
         settings = {**manifest.settings, **self.settings}
         if settings == manifest.settings:
             return None
+        self.check(settings)
         return replace(manifest, settings=settings, table=manifest.table if settings.get("dedup") else None)
 
 

@@ -23,7 +23,7 @@ from quire.log.publish.txns import txns_of
 from quire.log.reader.views import Views
 from quire.log.store import paths
 from quire.log.store.ages import Ages
-from quire.log.store.editing import LogRecords, create_log
+from quire.log.store.editing import LogRecords, LookUp, create_log
 from quire.log.store.holds import Hold, holds
 from quire.log.store.kept import Kept
 from quire.log.store.ledgers import LogLedgers
@@ -172,6 +172,23 @@ class KnownLogs:
     async def _open(self, name: str) -> LogRecords:
         return self._log(await self._id_of(name), name)
 
+    def _has_name(self, log: LogRecords) -> LookUp:
+        """
+        Before an edit that takes the log's name away.  A name's record changes only in one step with the manifest of
+        the log that it points at: so one that points at this log after the manifest was read does so in the edit's
+        step.  `NoSuchLog` when it does not: another log may have the name by now, and keeps it.
+        """
+
+        async def has_name(manifest: Manifest) -> bool:
+            if await self._id_of(log.name) == log.log:
+                return True
+            raise NoSuchLog(
+                f"the log {log.name!r} was renamed to {manifest.name!r} or deleted meanwhile, and another log has its "
+                "name: nothing was changed; `quire log list` shows those that there are"
+            )
+
+        return has_name
+
     async def info(self, name: str) -> LogInfo:
         """`NoSuchLog`."""
         return info_of((await (await self._open(name)).read()).value)
@@ -225,18 +242,18 @@ class KnownLogs:
     async def update(self, name: str, **settings: Any) -> LogInfo:
         """
         Other settings; those of storage count from the next segment on, and `lease_ms` once the former lease is over.
-        `ValueError`, `NoSuchLog`.
+        `ValueError`, also when another change came at the same time and both together can't be, with nothing changed;
+        `NoSuchLog`.
         """
         log = await self._open(name)
-        current = LogSettings.of((await log.read()).value.settings)
-        changed = current.changed(**settings)
-        edit = upkeep_edits.Update(changed)
+        changed = LogSettings.changed((await log.read()).value.settings, **settings)
+        edit = upkeep_edits.Update(changed, LogSettings.check)
         done = await (self._keep(log).leases.edit(edit, log.edit) if "lease_ms" in changed else log.edit(edit))
         assert done is not None
         return info_of(done.manifest)
 
     async def rename(self, name: str, new: str) -> LogInfo:
-        """`NoSuchLog`, `LogExists`."""
+        """`NoSuchLog`, also when the name was taken from the log meanwhile; `LogExists`."""
         log = await self._open(name)
         old_path, new_path = paths.name_path(name), paths.name_path(new)
         await self._records.folder(new_path.rpartition("/")[0])
@@ -244,15 +261,21 @@ class KnownLogs:
             done = await log.edit(
                 upkeep_edits.Rename(new),
                 beside=lambda _before, _after: [Delete(old_path, ANY), Create(new_path, encode_name(log.log))],
+                look_up=self._has_name(log),
             )
         except RecordExists:
             raise exists(new) from None
         return info_of(done.manifest)
 
     async def delete(self, name: str) -> None:
-        """The name is free when this returns; upkeep does the rest.  `NoSuchLog`."""
-        log = await self._open(name)
-        await log.edit(upkeep_edits.Delete(), beside=lambda before, _after: [Delete(paths.name_path(before.name), ANY)])
+        """
+        The name is free when this returns; upkeep does the rest.  `NoSuchLog`, also when the name was taken from the
+        log meanwhile.
+        """
+        log, path = await self._open(name), paths.name_path(name)
+        await log.edit(
+            upkeep_edits.Delete(), beside=lambda _before, _after: [Delete(path, ANY)], look_up=self._has_name(log)
+        )
         self._reached("delete.unnamed")
 
     async def _kept(self, name: str) -> Kept:

@@ -36,13 +36,20 @@ def test_settings_that_can_not_be(settings, said):
 
 
 def test_a_change_names_what_it_changes():
-    """Only what is another value; it is checked together with the rest."""
-    made = LogSettings.made(ensemble=5)
-    assert made.changed(ensemble=5, ack=3) == {"ack": 3}
+    """Only what is another value; it is checked together with the rest, which it may mend."""
+    stored = {**LogSettings.made(ensemble=5).model_dump(), "later": 1}
+    assert LogSettings.changed(stored, ensemble=5, ack=3) == {"ack": 3}
     with pytest.raises(ValueError, match="quorums"):
-        made.changed(write=6)
+        LogSettings.changed(stored, write=6)
     with pytest.raises(ValueError, match="no setting"):
-        made.changed(unknown=1)
+        LogSettings.changed(stored, unknown=1)
+    LogSettings.check(stored)
+    wrong = {**stored, "write": 2, "ack": 3}
+    with pytest.raises(ValueError, match="quorums"):
+        LogSettings.check(wrong)
+    with pytest.raises(ValueError, match="quorums"):
+        LogSettings.changed(wrong, roll_bytes=9)
+    assert LogSettings.changed(wrong, ack=2, write=2) == {"ack": 2}
 
 
 def test_stored_settings():

@@ -4,18 +4,22 @@ ledger, a publish and a rollover, another publish or a takeover, an answer that 
 trim and a reader, a delete and a part, a ledger that vanishes.
 """
 
+from dataclasses import replace
+
 import pytest
 from twisted.internet.defer import Deferred, fail, gatherResults
 from twisted.internet.task import deferLater
 
 from quire.log.core.manifest import Manifest
 from quire.metadata.records import RecordChanged, Write
+from quire.metadata.store import ANY
 from quire.protocol.errors import LedgerError, MetaStore
 from quire.protocol.log_errors import LogFenced, LogTrimmed, NoSuchLog, NotOwner, SegmentLost
 from tests.log.fakes.cluster import cluster, values
 from tests.log.fakes.gate import Gate as HeldBack
 from tests.log.fakes.killed import kill
 from tests.log.publish.test_sink import written
+from tests.log.upkeep.test_trims import records_of
 from tests.metadata.stories import failing
 from tests.reactor import reactor, run
 
@@ -400,5 +404,91 @@ def test_r25_a_named_ledger_that_vanished(tmp_path, by):
                 assert (await successor.append(b"1")).index == 1
                 assert await values(await three.read("a"), 2) == [b"part", b"1"]
             await successor.close()
+
+    run(story)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["free", "taken again"])
+@pytest.mark.parametrize("call", ["rename", "delete"])
+def test_a_name_that_another_log_has_by_then(tmp_path, call, again):
+    """A rename or a delete takes away no name that its log has lost meanwhile: `NoSuchLog`, and nothing is changed."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(), await world.logs()
+            first = await other.create("a")
+            held = Gate(logs, lambda manifest: manifest.name == "c" or manifest.state == "deleting")
+            asked = Deferred.fromCoroutine(logs.rename("a", "c") if call == "rename" else logs.delete("a"))
+            await held.met
+            await other.rename("a", "b")
+            second = await other.create("a") if again else None
+            held.open()
+            await failing(asked, NoSuchLog)
+            assert {name async for name in logs.names()} == ({"a", "b"} if again else {"b"})
+            assert (await logs.info("b")).id == first.id
+            assert (await logs.info("b")).state == "open"
+            if second is not None:
+                assert await logs.info("a") == second
+
+    run(story)
+
+
+def test_a_name_that_was_taken_away_before(tmp_path):
+    """A log whose name another one has, as an earlier version could leave it, keeps that other one's name."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(), await world.logs()
+            await other.create("a")
+            records, read = logs.bk.store.records, logs.bk.store.records.read
+
+            async def then(path):
+                found = await read(path)
+                records.read = read
+                await other.bk.store.records.delete(path, ANY)
+                await other.create("a")
+                return found
+
+            records.read = lambda path: Deferred.fromCoroutine(then(path))
+            await failing(Deferred.fromCoroutine(logs.rename("a", "c")), NoSuchLog)
+            assert [name async for name in logs.names()] == ["a"]
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "mended"),
+    [({"write": 2, "ack": 2}, {"ack": 3}, {"ack": 2}), ({"publish": True}, {"lease_ms": 400}, {"publish": False})],
+)
+def test_two_changes_of_settings(tmp_path, one, two, mended):
+    """
+    Of two that contradict each other the second is refused, and the log goes on; one that an earlier version let both
+    have is mended by another change.
+    """
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(), await world.logs()
+            await other.create("a", publish=False)
+            owner = await other.own("a")
+            held = Gate(logs, lambda manifest: two.items() <= manifest.settings.items())
+            asked = Deferred.fromCoroutine(logs.update("a", **two))
+            await held.met
+            settings = (await other.update("a", **one)).settings
+            held.open()
+            await failing(asked, ValueError)
+            assert (await logs.info("a")).settings == settings
+            await owner.append(b"1")
+            await owner.close()
+            handle = await records_of(logs)
+            manifest, version = await handle.read()
+            broken = replace(manifest, settings=settings | two)
+            await handle.records.write(handle.path, broken.encode(), version)
+            await failing(Deferred.fromCoroutine(logs.update("a", roll_bytes=9)), ValueError)
+            assert (await logs.update("a", **mended)).settings == settings | two | mended
+            owner = await logs.own("a")
+            await owner.append(b"2")
+            await owner.close()
+            assert await values(await logs.read("a")) == [b"1", b"2"]
 
     run(story)

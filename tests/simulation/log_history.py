@@ -376,6 +376,22 @@ class LogHistory(History):
         if not process.frozen:
             process.ask(process.logs.update(NAME, **rng.choice(ROLLS)), lambda job: self.check_error(job, "update"))
 
+    def _do_settings_of_two(self, rng: Random) -> None:
+        """Two change settings at once, each to what would do; acknowledgements are no fewer than the history's."""
+        e, _w, a = self.plan.shape
+
+        def told(job: Job) -> None:
+            if isinstance(job.error, ValueError) and "quorums" in str(job.error):
+                self.seen["settings refused"] += 1  # beside what the other one has changed
+            else:
+                self.check_error(job, "update")
+
+        for process in [self.some_process(rng) for _ in range(2)]:
+            ack = rng.randint(a, e)
+            changed = rng.choice(({"ack": ack}, {"write": rng.randint(ack, e)}, {"ack": ack, "write": ack}))
+            if not process.frozen:
+                process.ask(process.logs.update(NAME, **changed), told)
+
     def _do_switch_compaction(self, rng: Random) -> None:
         """Off or on: while it is off nothing keeps the log from being trimmed, and records go that it has not seen."""
         process = self.some_process(rng)

@@ -154,6 +154,9 @@ LOG_MUTANTS = (
             "done is None")),
     mutant("a compaction is named that lacks trimmed records", "logs.md, compaction by key", "log settings",
            (f"{COMPACTION}:Compact.apply", "if after.standing is None:", "if False:")),
+    # Settings
+    mutant("settings are checked before the edit only", "logs.md, edits", "log settings",
+           ("quire.log.core.upkeep_edits:Update.apply", "self.check(settings)", "pass")),
     # Cursors
     mutant("a new cursor does not move the manifest", "logs.md, cursors", "log cursors",
            ("quire.log.streams.naming:make", "await log.edit(Hold(), edit, beside)",

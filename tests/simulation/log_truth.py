@@ -158,6 +158,9 @@ class LogTruth:
             self._bases = {new["begin"]["index"]}
             return []
         before = {segment["n"]: segment for segment in self.segments(old)}
+        said = new["settings"]
+        if not said["ack"] <= said["write"] <= said["ensemble"] or (said["lease_ms"] and said["publish"]):
+            self.break_("settings", f"no owner understands {said}, of the edit after {old['settings']}")
         for name in ("epoch", "next"):
             if new[name] < old[name]:
                 self.break_("never back", f"{name} went from {old[name]} to {new[name]}")

@@ -407,8 +407,8 @@ log_profile(
 )  # fmt: skip
 log_profile(
     "log settings",
-    {**OWNERS, "append": 30, "switch_compaction": 12, "compact_overtaken": 8, "compact": 16, "trim": 8, "roll": 6,
-     "tidy": 5, "read": 4, "crash_at": 4},
+    {**OWNERS, "append": 30, "switch_compaction": 12, "settings_of_two": 10, "compact_overtaken": 8, "compact": 16,
+     "trim": 8, "roll": 6, "tidy": 5, "read": 4, "crash_at": 4},
     compacts=True, late=0.1, chance_on=0.5, always=frozenset({"own", "append", "compact", "switch_compaction", "read"}),
     steps=(20, 60), fault_rates=(0.0, 0.0, 0.2), points=("compact", "trim"),
 )  # fmt: skip
