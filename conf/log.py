@@ -160,7 +160,7 @@ class LogOptions(BaseModel):
     cursor_pages_max: int = Field(
         default=1 << 20, ge=1, description="pages of 256 records in which a cursor has acknowledgements out of order"
     )
-    tidy_ms: int = Field(default=60_000, ge=100, description="how often an owner tidies its log")
+    tidy_ms: int = Field(default=60_000, ge=100, description="how often an owner, or else the publishers, tidy a log")
     snapshot_records: int = Field(default=100_000, ge=1, description="records between two snapshots of a replica")
     openers: Mapping[str, Opener] = Field(
         default={}, description="of the copies of offloaded segments, by the scheme of their URI"

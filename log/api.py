@@ -203,7 +203,9 @@ class Logs(KnownLogs):
 
     async def sink(self, name: str, txn: str, run: str, *, first_batch: int | None = None) -> Sink:
         """A publisher of closed ledgers, exactly once by (txn, batch).  `NoSuchLog`, `ValueError`."""
-        return Sink(self.bk, await self._open(name), self._ledgers, self.options, txn, run, first_batch, self._reached)
+        kept = await self._kept(name)
+        tidied = partial(self._rounds.after, kept)
+        return Sink(self.bk, kept.log, self._ledgers, self.options, txn, run, first_batch, self._reached, tidied)
 
     async def adopt(self, name: str, ledgers: Sequence[int]) -> Receipt:
         """
@@ -211,9 +213,10 @@ class Logs(KnownLogs):
         deletion is the log's from then on.  `PublishRefused` names the ledger; `LogTerminated`, `NoSuchLog`,
         `ValueError`; `MetaStore`: unknown, called again it gives the receipt of the first time.
         """
-        log = await self._open(name)
-        settling = Settling(self.bk.reactor, log, self._ledgers, self._reached)
-        return await Adopting(log, settling, PlainLedgers(self.bk, self._records, ledgers), self._reached).run()
+        kept = await self._kept(name)
+        settling = Settling(self.bk.reactor, kept.log, self._ledgers, self._reached)
+        plain = PlainLedgers(self.bk, self._records, ledgers)
+        return await Adopting(kept.log, settling, plain, self._reached, partial(self._rounds.after, kept)).run()
 
     async def cursor(self, name: str, cursor: str, *, start: Start = "end", create: bool = True) -> Cursor:
         """

@@ -14,7 +14,7 @@ from functools import partial
 from quire.log.core.edits import Publish, Published, check_open, check_publishable
 from quire.log.core.manifest import Manifest
 from quire.log.publish.plain_ledgers import PlainLedgers
-from quire.log.publish.settling import Receipt, Settling
+from quire.log.publish.settling import Receipt, Settling, Tidied
 from quire.log.store import belonging
 from quire.log.store.editing import LogRecords
 from quire.metadata.records import RecordExists, Step
@@ -27,12 +27,19 @@ class Adopting:
     """One call: the ledgers, in their order, come behind the end of the log."""
 
     def __init__(
-        self, log: LogRecords, settling: Settling, ledgers: PlainLedgers, reached: Callable[[str], None]
+        self,
+        log: LogRecords,
+        settling: Settling,
+        ledgers: PlainLedgers,
+        reached: Callable[[str], None],
+        tidied: Tidied,
     ) -> None:
         self._log = log
         self._settling = settling
         self._ledgers = ledgers
         self._reached = reached
+        self._tidied = tidied
+        self._stamps = (0, 0)  # the log's newest one before what was taken in, and with it
         self._edit = log.new_id()
         self._receipt = Receipt(-1, -1, -1, (), False)  # of the newest try
 
@@ -62,6 +69,7 @@ class Adopting:
                 return await self._taken()
             if done.done:
                 self._reached("adopt.done")
+                await self._tidied(*self._stamps)
                 return self._receipt
 
     async def _are_there(self, _manifest: Manifest) -> bool:
@@ -69,7 +77,8 @@ class Adopting:
         await self._ledgers.look_up()
         return True
 
-    def _beside(self, published: Sequence[Published], _before: Manifest, after: Manifest) -> list[Step]:
+    def _beside(self, published: Sequence[Published], before: Manifest, after: Manifest) -> list[Step]:
+        self._stamps = before.last_stamp, after.last_stamp
         end = after.closed_end[0]
         first = end - sum(each.records for each in published)
         n = after.next - len(published)

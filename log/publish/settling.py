@@ -7,7 +7,7 @@ Does not know: what is published.
 Safety: a segment is closed only with the counts of its closed ledger.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from quire.log.core.manifest import Manifest
@@ -20,6 +20,9 @@ from quire.metadata.clock import Clock, pause
 # SPDX-License-Identifier: Apache-2.0
 
 FRESH_S = 0.2  # that an owner's segment is left to carry something before a publisher fences it
+
+
+Tidied = Callable[[int, int], Awaitable[None]]  # waited for after a publication: the newest stamp before and with it
 
 
 class Receipt(NamedTuple):

@@ -24,7 +24,7 @@ from quire.log.core.manifest import Manifest
 from quire.log.core.publishing import Again, IntentName, Part, PartLedger, Txn
 from quire.log.core.values import Counts
 from quire.log.publish.parts import PartWriter
-from quire.log.publish.settling import Receipt, Settling
+from quire.log.publish.settling import Receipt, Settling, Tidied
 from quire.log.publish.txns import Txns
 from quire.log.store.editing import LogRecords
 from quire.log.store.ledgers import LogLedgers, log_of
@@ -48,7 +48,10 @@ class Cleaned(NamedTuple):
 
 
 class Sink:
-    """One run of a txn.  `first_batch`: where a txn begins that has published nothing; None: at 0, or as was said."""
+    """
+    One run of a txn.  `first_batch`: where a txn begins that has published nothing; None: at 0, or as was said.
+    `tidied` is waited for after each commit, with the log's newest stamp before it and with it.
+    """
 
     def __init__(
         self,
@@ -60,6 +63,7 @@ class Sink:
         run: str,
         first_batch: int | None,
         reached: Callable[[str], None],
+        tidied: Tidied | None = None,
     ) -> None:
         self._client = client
         self._log = log
@@ -70,6 +74,8 @@ class Sink:
         self._first_batch = first_batch
         self._reached = reached
         self._settling = Settling(client.reactor, log, ledgers, reached)
+        self._tidied = tidied
+        self._stamps = (0, 0)  # the log's newest one before what was published last, and with it
 
     async def part(self, batch: int, part: int, attempt: int) -> PartWriter:
         """A task attempt's writer.  `LogFenced` when the run is over."""
@@ -131,6 +137,8 @@ class Sink:
                 txn=self._txns.txn,
                 error=str(error),
             )
+        if self._tidied is not None and receipt.segments and not receipt.again:
+            await self._tidied(*self._stamps)
         return receipt
 
     async def _commit(self, batch: int, parts: Sequence[Part], verify: str, gaps: bool) -> Receipt:
@@ -209,7 +217,8 @@ class Sink:
         ]
         total = sum(each.records for each in ledgers)
 
-        def beside(_before: Manifest, after: Manifest) -> list[Step]:
+        def beside(before: Manifest, after: Manifest) -> list[Step]:
+            self._stamps = before.last_stamp, after.last_stamp
             end = after.closed_end[0]
             numbers = (after.next - len(ledgers), after.next - 1) if ledgers else None
             receipt = publishing.Published(end - total, end, numbers)

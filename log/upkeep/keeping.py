@@ -1,5 +1,6 @@
 """
-An owner that keeps its log: it tidies it now and then, and can trim and end it.
+An owner that keeps its log: it tidies it now and then, and can trim and end it; and publishers, which do so after what
+they publish, for a log may have no owner.
 
 Knows: how often.  Does not know: what a round does.
 """
@@ -24,6 +25,51 @@ from quire.protocol.errors import LedgerError
 log = Logger()
 
 ALL_MS = 3600_000  # between two rounds with all steps
+ROUND_S = 10.0  # that a publisher waits for its round
+
+
+class PublishersRounds:
+    """The rounds of upkeep that the publishers of a process make, of each log one at a time."""
+
+    def __init__(self) -> None:
+        self._under_way: set[str] = set()
+
+    async def after(self, kept: Kept, before_ms: int, now_ms: int) -> None:
+        """
+        A round, where the log's newest stamp has come into another period of `tidy_ms`, from `before_ms` to `now_ms`:
+        all publishers of a log together make one in each, whatever processes they are.  With all steps where it has
+        come into another hour, but without compaction, which would keep the caller for long.  Returns when the round
+        has ended, or after `ROUND_S`; the rest goes on, and is the next one's when the process ends.
+        """
+        log_id, period_ms = kept.log.log, kept.options.tidy_ms
+        if now_ms // period_ms <= before_ms // period_ms or log_id in self._under_way:
+            return
+        self._under_way.add(log_id)
+        brief = now_ms // ALL_MS <= before_ms // ALL_MS
+        waited: Deferred[None] = Deferred()
+        timer = kept.client.reactor.callLater(ROUND_S, waited.callback, None)
+
+        def ended(_result: object) -> None:
+            self._under_way.discard(log_id)
+            if timer.active():
+                timer.cancel()
+                waited.callback(None)
+
+        Deferred.fromCoroutine(one_round(kept, brief=brief, compacts=False)).addErrback(
+            lambda failure: log.failure("a bug in the upkeep of the log {name}", failure, name=kept.log.name)
+        ).addBoth(ended)
+        await waited
+
+
+async def one_round(kept: Kept, *, brief: bool, compacts: bool = True) -> None:
+    """Tidies the log; what could not be done is logged."""
+    report = TidyReport()
+    try:
+        await tidy_log(kept, report, brief=brief, compacts=compacts)
+    except LedgerError as error:
+        report.failed[kept.log.log] = str(error)
+    for reason in report.failed.values():
+        log.warn("the log {name} could not be tidied: {reason}", name=kept.log.name, reason=reason)
 
 
 class KeptOwner(Owner):
@@ -83,15 +129,11 @@ class KeptOwner(Owner):
         Deferred.fromCoroutine(self._tidy()).addErrback(failed)
 
     async def _tidy(self) -> None:
-        brief, report = self._clock.seconds() < self._all_at, TidyReport()
+        brief = self._clock.seconds() < self._all_at
         try:
-            await tidy_log(self._kept, report, brief=brief)
-        except LedgerError as error:
-            report.failed[self.name] = str(error)
+            await one_round(self._kept, brief=brief)
         finally:
             if not brief:
                 self._all_at = self._clock.seconds() + ALL_MS / 1000
             if not self._over:
                 self._tidy_later()
-        for reason in report.failed.values():
-            log.warn("the log {name} could not be tidied: {reason}", name=self.name, reason=reason)

@@ -34,6 +34,7 @@ from quire.log.streams.compaction.compacting import Compaction
 from quire.log.streams.cursors import Cursors
 from quire.log.upkeep import ending, marking, tidying, trims
 from quire.log.upkeep.keeping import KeptOwner as Owner
+from quire.log.upkeep.keeping import PublishersRounds
 from quire.log.upkeep.orphans import GRACE_S, Orphan, Orphans
 from quire.log.upkeep.tidying import TidyReport
 from quire.metadata.clock import Boottime, time_of_day
@@ -119,6 +120,7 @@ class KnownLogs:
         self._ledgers = LogLedgers(client, self.options.password)
         self._ages = Ages(now, boottime)
         self._together = Together(self.options.process_bytes)
+        self._rounds = PublishersRounds()
         self._owners: dict[Owner, None] = {}  # in the order in which they were asked for
         self._replicas: dict[Any, None] = {}  # likewise
         self._views = Views(client, self.options)

@@ -70,11 +70,18 @@ class TidyReport:
 
 
 async def tidy_log(
-    kept: Kept, report: TidyReport, *, dry_run: bool = False, abandon: bool = False, brief: bool = False
+    kept: Kept,
+    report: TidyReport,
+    *,
+    dry_run: bool = False,
+    abandon: bool = False,
+    brief: bool = False,
+    compacts: bool = True,
 ) -> None:
     """
     One round of a log.  `dry_run`: only says what would go.  `abandon`: ledgers whose bookies can't be asked go, too.
-    `brief`: without what is worth a look once an hour only.  `MetaStore` when the store is away.
+    `brief`: without what is worth a look once an hour only.  `compacts`: False without compaction.  `MetaStore` when
+    the store is away.
     """
     report.logs += 1
     try:
@@ -100,7 +107,7 @@ async def tidy_log(
             now_ms = await kept.ages.now_ms(kept.log.records, manifest.last_stamp)
             await _tidy_chunks(kept, report, now_ms)
             report.tended(await tend(kept, now_ms, abandon))
-        if is_due(manifest):
+        if compacts and is_due(manifest):
             await _compact(kept, report)
     except NoSuchLog:  # it went meanwhile
         return

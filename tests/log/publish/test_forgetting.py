@@ -168,8 +168,7 @@ def test_many_publishers(tmp_path, monkeypatch):
             old, logs = await world.logs(now=Clock(25 * HOUR_MS)), await world.logs()
             await logs.create("a")
             for txn, one in (("one", old), ("two", logs)):
-                sink = await one.sink("a", txn, "run")
-                await sink.commit(0, [await written(sink, 0, 0, [b"0"])])
+                await (await one.sink("a", txn, "run")).begin()
             assert (await logs.tidy("a")).txns == 1
             assert [each.txn async for each in logs.txns("a")] == ["two"]
 
