@@ -2,5 +2,5 @@
 What an Apache bookie left: read in place, and taken over.
 
 In reading order: `journal` (face), `index` (face), `idx_files` (face), `left_index` (face), `joined_index`, `opening`
-(face), `takeover` (face).
+(face), `doubts` (face), `takeover` (face).
 """

@@ -119,6 +119,17 @@ class Pages(ApacheIndex):
             os.path.join(self._directory, idx_path(ledger)), self._read(ledger, 0, IDX_HEADER_BYTES) or b""
         )
 
+    def cut_off(self) -> Iterator[int]:
+        """The ledgers whose files end neither with a page nor with the header.  Raises `OSError`."""
+        for ledger in idx_ledgers(self._files, self._directory):
+            handle = self._files.open(os.path.join(self._directory, idx_path(ledger)))
+            try:
+                size = self._files.size(handle)
+            finally:
+                self._files.close(handle)
+            if (size - IDX_HEADER_BYTES) % IDX_PAGE_BYTES:
+                yield ledger
+
     def _pages(self, ledger: int, first: int = 0) -> Iterator[tuple[int, tuple[int, ...]]]:
         """(entry, locations from it on) of each page from that of `first` on; 0 is none."""
         per_page = IDX_PAGE_BYTES // LOCATION.size

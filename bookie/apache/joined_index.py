@@ -76,6 +76,10 @@ class JoinedIndex(RunIndex):
                 self._latest.popitem(last=False)
         return run
 
+    def named(self, ledger: int, entry: int) -> int:
+        last = super().named(ledger, entry)
+        return last if last >= entry else entry - 1 + len(self.apache.locations(ledger, entry, AHEAD_ENTRIES))
+
     def lasts(self, ledgers: Sequence[int]) -> list[int]:
         return [max(own, self.apache.last(ledger)) for own, ledger in zip(super().lasts(ledgers), ledgers, strict=True)]
 

@@ -8,6 +8,7 @@ The journal that an Apache bookie left: files `<id, lower-case hex>.txn` of vers
              of 512
     end      i32 0 (space that was allocated and not used), or the end of the file
 
+From version 5 on a file has whole MiB, which Apache allocates before it writes to them, or its header only.
 Entry -0x1000: the ledger's key; -0x2000: fence; -0x8000: explicit LAC; both with i32 length and bytes.  Other negative
 ones are passed over.  `lastMark` (`lastMark.<i>` for journal i of several), in each ledger directory: i64 file id, i64
 offset; the highest counts.
@@ -15,7 +16,9 @@ offset; the highest counts.
 Knows: these bytes.  Does not know: what is done with them.
 Safety: there is no checksum.  From version 5 on every group that Apache acknowledged ends with padding or exactly at a
 multiple of 512, so records behind the last such place were never acknowledged: they are cut off, and a half-written one
-is never taken for an entry.  A length that can't be is damage, and so is a whole group behind what can't be read.
+is never taken for an entry.  A length that can't be is damage, and so is a whole group behind what can't be read.  A
+file without a header counts as version 1 only where a record begins it and no other file has a header: else an end that
+was found at its first byte would deny all that it held.
 """
 
 import os
@@ -33,6 +36,7 @@ MAGIC = b"BKLG"
 HEAD = struct.Struct(">4si")
 HEADER_BYTES = {1: 0, 2: 8, 3: 8, 4: 8, 5: 512, 6: 512}
 ALIGNMENT = 512
+ALLOCATED_BYTES = 1 << 20
 PADDED_SINCE = 5
 PADDING = -256
 WIDTH = struct.Struct(">i")
@@ -42,6 +46,10 @@ READ_BYTES = 4 << 20
 WALKED_PAGE = 4096
 RECORD_BYTES_MAX = 64 << 20  # a larger length can't be one
 
+WHAT_TO_DO = (
+    "Put it back as it was, or have what this bookie holds copied from other bookies with `quire decommission ID`, "
+    "then begin empty, under another bookieId"
+)
 LAST_MARK = "lastMark"
 MARK = struct.Struct(">qq")
 
@@ -56,6 +64,19 @@ class ApacheMark(NamedTuple):
 # Apache does not start when the file that its mark names is missing: so it can't serve directories that quire holds,
 # with entries that it would not find.
 GUARD = ApacheMark((1 << 63) - 1, 0)
+
+
+def lacks_newest(files: Files, directory: str, mark: ApacheMark) -> bool:
+    """
+    Whether there is no file behind the mark's though Apache began one: it does so as soon as it has replayed the
+    mark's, of which it then names the end behind the zero that it met there; each other place that it names is a
+    multiple of 512.  Raises `StorageError`, `OSError`.
+    """
+    if mark.offset % ALIGNMENT != WIDTH.size or journal_ids(files, directory)[-1:] != [mark.file]:
+        return False
+    opened = JournalFile(files, directory, mark.file)
+    opened.close()
+    return opened.version >= PADDED_SINCE
 
 
 class Block(NamedTuple):
@@ -115,7 +136,8 @@ class JournalFile:
         self._data = b""
         self._at = 0  # where _data begins in the file
         head = self._bytes(0, HEAD.size)
-        self.version = HEAD.unpack(head)[1] if head.startswith(MAGIC) and len(head) == HEAD.size else 1
+        self.has_header = head.startswith(MAGIC) and len(head) == HEAD.size
+        self.version = HEAD.unpack(head)[1] if self.has_header else 1
         if self.version not in HEADER_BYTES:
             self.close()
             raise StorageError(f"{self.path} has version {self.version}; known are 1 to 6")
@@ -188,6 +210,23 @@ class JournalFile:
                 "may be lost here.  Apache gives them up with skipReplayJournalInvalidRecord=true; else remove this "
                 "bookie's data; the others have copies"
             )
+
+    def harm(self) -> str | None:
+        """How the file differs from any that Apache leaves; None for nothing.  Raises `OSError`."""
+        if self.version >= PADDED_SINCE:
+            if self.size % ALLOCATED_BYTES and self.size != HEADER_BYTES[self.version]:
+                return f"it has {self.size} bytes, and Apache allocates whole MiB"
+            return None
+        at = HEADER_BYTES[self.version]
+        head = self._bytes(at, WIDTH.size + IDS.size).ljust(WIDTH.size + IDS.size, b"\0")
+        (length,), (ledger, _entry) = WIDTH.unpack_from(head), IDS.unpack_from(head, WIDTH.size)
+        if not self.has_header:
+            begins = IDS.size <= length <= min(RECORD_BYTES_MAX, self.size - at - WIDTH.size) and ledger >= 0
+            return None if begins else "it begins with neither a header nor a record"
+        return None if length or self._is_zeros(at) else "where its first record should be are zeros, and more behind"
+
+    def _is_zeros(self, offset: int) -> bool:
+        return not any(any(self._bytes(at, READ_BYTES)) for at in range(offset, self.size, READ_BYTES))
 
     def _later_group(self, offset: int) -> int | None:
         """
@@ -268,11 +307,12 @@ class ApacheJournal:
         self.cuts: list[str] = []
         self._files = files
         self._directory = directory
-        self._ids = [file for file in journal_ids(files, directory) if mark is None or file >= mark.file]
+        self._all = journal_ids(files, directory)
+        self._ids = [file for file in self._all if mark is None or file >= mark.file]
         if mark is not None and mark.file > 0 and self._ids[:1] != [mark.file]:
             raise StorageError(
                 f"{os.path.join(directory, journal_name(mark.file))} is missing, yet {LAST_MARK} says that entries "
-                "of it were not stored elsewhere; put it back"
+                f"of it were not stored elsewhere.  {WHAT_TO_DO}"
             )
 
     def blocks(self) -> Iterator[Block]:
@@ -281,11 +321,32 @@ class ApacheJournal:
         """
         start = self.end
         for file in self._ids:
+            offset = start.offset if file == start.file else 0
             opened = JournalFile(self._files, self._directory, file)
             try:
-                yield from blocks(opened.records(start.offset if file == start.file else 0), opened.path)
+                self._check(file, opened, offset)
+                yield from blocks(opened.records(offset), opened.path)
             finally:
                 opened.close()
             self.end = ApacheMark(file, opened.end)
             if opened.cut is not None:
                 self.cuts.append(opened.cut)
+
+    def _check(self, file: int, opened: JournalFile, offset: int) -> None:
+        """Raises `StorageError` for a file that was cut off or lost its header; it is needed from `offset` on."""
+        harm = opened.harm()
+        if harm is None and offset > opened.size:
+            harm = f"it has {opened.size} bytes, and {LAST_MARK} names offset {offset}"
+        if harm is None and not opened.has_header and any(map(self._has_header, set(self._all) - {file})):
+            harm = "it has no header, and other files in its directory have one"
+        if harm is not None:
+            new = "It had nothing only if Apache ended in the moment in which it made it.  " if not opened.size else ""
+            raise StorageError(
+                f"{opened.path}: damaged: {harm}.  Entries that were acknowledged last may have been in it.  {new}"
+                f"{WHAT_TO_DO}"
+            )
+
+    def _has_header(self, file: int) -> bool:
+        opened = JournalFile(self._files, self._directory, file)
+        opened.close()
+        return opened.has_header

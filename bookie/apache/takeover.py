@@ -6,7 +6,8 @@ Apache out while they are.
    (`joined_index`).  The `ledgers` table is one and the same; for `.idx` files it is filled from their headers (key,
    fence, explicit LAC).
 2. The journal behind `lastMark` is read once, at the first start, and stored as if it had just come; then all is
-   checkpointed.
+   checkpointed.  What the entry logs hold and the index lacks then is in doubt (`doubts`), until the metadata store was
+   asked which of it was deleted.
 3. Only then `lastMark` is replaced by the guard: it names a journal file that there is not, so Apache refuses to start
    ("recovery log missing") instead of denying what was written here.  `export` puts a true mark back and leaves
    `quire.export` beside it, a text of what it saw.
@@ -33,6 +34,8 @@ from quire.bookie.apache.journal import (
     ApacheMark,
     Block,
     journal_ids,
+    journal_name,
+    lacks_newest,
     mark_name,
     pack_mark,
     read_last_mark,
@@ -41,7 +44,7 @@ from quire.bookie.apache.left_index import check_left, has_idx, has_locations, k
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow, LedgerTable
 from quire.bookie.index.run_index import RunIndex
-from quire.bookie.layout import APACHE_KIND, EXPORT, Pair, current
+from quire.bookie.layout import APACHE_KIND, EXPORT, LEDGERS, LOCATIONS, Pair, current
 
 # SPDX-License-Identifier: Apache-2.0
 ROWS_AT_ONCE = 1000
@@ -151,6 +154,23 @@ class Moving:
             journal = ApacheJournal(self._files, directory, self.marks[number])
             yield from journal.blocks()
             self.cuts += journal.cuts
+
+    @property
+    def stores(self) -> list[str]:
+        """The directories of Apache's RocksDB, where this start is the first since Apache ran."""
+        indexes = self._indexes if self.arriving else []
+        return [os.path.join(index, name) for index in indexes for name in (LOCATIONS, LEDGERS)]
+
+    def lost_journals(self) -> list[str]:
+        """A line for each journal of which the newest file is gone.  Raises `StorageError`, `OSError`."""
+        if not self.arriving or self.open:
+            return []
+        return [
+            f"{os.path.join(directory, journal_name(mark.file))} was replayed by Apache, which then began another, "
+            "and that is gone"
+            for mark, directory in zip(self.marks, self._journals, strict=True)
+            if mark is not None and lacks_newest(self._files, directory, mark)
+        ]
 
     def finish(self) -> None:
         """Everything is stored: from now on Apache may not start here until an export."""

@@ -49,6 +49,7 @@ class Directories:
         """The parameters are those of each `LedgerDirectory`."""
         self.all: list[LedgerDirectory] = []  # in the order of the configuration; a start opens them
         self.stale: list[str] = []  # configured paths
+        self.doubted: frozenset[int] = frozenset()  # ledgers of which the index that Apache left may lack entries
         self.failed_numbers: set[int] = set()  # as `newly_failed` returned them
         self._files = files
         self._open_rows = open_rows
@@ -166,6 +167,16 @@ class Directories:
         """At a start: those of these configured paths that have not failed again lack what came since they failed."""
         self.stale = [each.configured for each in self.usable if each.configured in paths]
 
+    def doubt(self, ledgers: frozenset[int]) -> None:
+        """
+        At a start: the index that Apache left may lack entries of these, unless they were deleted.  Should this start
+        end before they are in limbo, the next finds all directories stale.  `OSError`.
+        """
+        self.doubted = ledgers
+        if ledgers:
+            paths = [directory.configured for directory in self.all]
+            notes.note_failed(self._files, paths, paths)
+
     def note(self) -> None:
         """Writes down which have failed or are stale, if that is not written yet, in all usable ones."""
         while (
@@ -176,8 +187,8 @@ class Directories:
             self._noted = failed
 
     def caught_up(self) -> None:
-        """What the stale ones missed is in limbo now, durably.  Before anything else runs; `OSError`."""
-        self.stale = []
+        """What may be missing is in limbo now, durably.  Before anything else runs; `OSError`."""
+        self.stale, self.doubted = [], frozenset()
         if self.failed:
             self.note()
         else:

@@ -20,6 +20,7 @@ after a power loss; whether that record was durable is in the numbers of `quire.
 import os
 import re
 import struct
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -33,6 +34,8 @@ NAMES = re.compile(rb"MANIFEST-\d+\n")
 BLOCK_BYTES = 32 << 10
 HEADER = struct.Struct("<IHB")
 USED_AGAIN = range(5, 9)
+SUFFIX = ".log"  # of a log of writes
+OF_USED_AGAIN = "its type is that of a log which is used again"
 WHAT_TO_DO = "put it back, or run `quire bookie rebuild-index --conf FILE` (with --ledgers if it is the ledger table's)"
 
 
@@ -61,7 +64,7 @@ def first_bad(data: bytes) -> Bad | None:
             continue
         check, size, kind = HEADER.unpack_from(data, offset)
         if kind in USED_AGAIN:
-            return Bad(offset, "its type is that of a log which is used again", offset > 0)
+            return Bad(offset, OF_USED_AGAIN, offset > 0)
         if size > room:
             return _too_long(data, offset, room, check)
         if kind == 0 and size == 0 and not any(data[offset:]):
@@ -112,7 +115,7 @@ def check(directory: str, files: Files | None = None) -> None:
             f"{manifest} at offset {bad.offset}: damaged: a record begins here, and {bad.why}; {WHAT_TO_DO}"
         )
     for name in files.names(directory):
-        if name.endswith(".log"):
+        if name.endswith(SUFFIX):
             log = os.path.join(directory, name)
             bad = first_bad(files.read_file(log) or b"")
             if bad is not None and bad.endless:
@@ -127,9 +130,25 @@ def stops(directory: str, files: Files) -> str | None:
     Raises `OSError`.
     """
     for name in files.names(directory):
-        if name.endswith(".log"):
+        if name.endswith(SUFFIX):
             log = os.path.join(directory, name)
             bad = first_bad(files.read_file(log) or b"")
-            if bad is not None:
+            if bad is not None and (bad.endless or bad.why != OF_USED_AGAIN):
                 return f"{log} at offset {bad.offset} holds a record of writes, and {bad.why}"
     return None
+
+
+def lost_writes(directories: Iterable[str], files: Files) -> list[str]:
+    """
+    A line for each of these directories in which RocksDB is about to be opened and writes may be gone: it has no log of
+    writes, or reading them `stops`.  Raises `OSError`.
+    """
+    found = []
+    for directory in directories:
+        if not files.exists(os.path.join(directory, ROCKSDB_FILE)):
+            continue
+        if not any(name.endswith(SUFFIX) for name in files.names(directory)):
+            found.append(f"{directory} has no log of writes (*{SUFFIX}): it was removed")
+        elif (where := stops(directory, files)) is not None:
+            found.append(where)
+    return found

@@ -56,6 +56,11 @@ class RunIndex:
         run = Run(ledger, first, row[1])
         return run if entry <= run.last else None
 
+    def named(self, ledger: int, entry: int) -> int:
+        """The last of the consecutive entries from this one on that one row names; less than it when none does."""
+        run = RunIndex.find(self, ledger, entry)  # no log is read for it, whatever a subclass does
+        return run.last if run is not None else entry - 1
+
     def last(self, ledger: int) -> int:
         """The highest indexed entry of the ledger; -1 when there is none."""
         return self.lasts([ledger])[0]

@@ -238,7 +238,7 @@ class Bookie:
         self.limbo.note_replayed()
         await self.guard.start()
         await self.limbo.find(lost)
-        if lost or storage.stale:
+        if lost or storage.stale or storage.doubted:
             storage.caught_up()
             restoring.end(self._files, self.options, self.id, instance_id, lost, storage.failed_directories)
         self.limbo.note_running()

@@ -46,6 +46,11 @@ class OpenableStorage(LedgerStorage, CopyStorage, GuardedStorage, Protocol):
         """
         ...
 
+    @property
+    def doubted(self) -> frozenset[int]:
+        """Ledgers that may lack entries, unless they were deleted; they must be put in limbo before `caught_up`."""
+        ...
+
     def listen(self, events: StorageEvents) -> None:
         """Once, before `start`."""
         ...

@@ -1,7 +1,8 @@
 """
 The ledgers of one bookie that may lack entries here, from the start that finds them until they were copied.
 
-A start finds them where disks were lost or are back, and where a bookie that does not sync went down with its machine;
+A start finds them where disks were lost or are back, where the index that Apache left does not have what its entry logs
+have, and where a bookie that does not sync went down with its machine;
 while a bookie serves they come from an index that is rebuilt.  The notes of the ledger directories say for the next
 start that there are some, and whether this run ended cleanly.
 
@@ -104,7 +105,7 @@ class Limbo:
         Marks what may be lacking after a start; `lost`: directories that are being restored.  `BookieFailed` where the
         metadata store can't say of which ledgers; `LedgerError`, `StorageError`, `OSError`.
         """
-        stale = self._storage.stale
+        stale, doubted = self._storage.stale, self._storage.doubted
         # first, for then it is not only what is on the lost disks
         if notes.unclean(self._files, self.living, self._files.boot_id(), stale):
             self.log.warn(
@@ -112,21 +113,23 @@ class Limbo:
                 bookie=self._bookie,
             )
             await self._mark(Lost.all_of(self._options))
-        elif lost or stale:
-            await self._mark(Lost.of(self._options, [*lost, *stale]))
+        elif lost or stale or doubted:
+            await self._mark(Lost.of(self._options, [*lost, *stale], doubted))
 
     async def _mark(self, lost: Lost) -> None:
         """Puts in limbo what the bookie may have lost, durably."""
         self._check_store_knows_all()
-        notes.note_limbo(self._files, self.living, notes.COPYING)
         marked = 0
         async for rows in self._suspects(lost):
+            here = sum(row.limbo for row in rows.values())
+            if here and not marked:
+                notes.note_limbo(self._files, self.living, notes.COPYING)
             await self._storage.mark_limbo(rows)
-            marked += sum(row.limbo for row in rows.values())
+            marked += here
         await self._guard.look()
         self._check_store_knows_all()
         await self._storage.mark_limbo({})  # writes the marks of the directories also where there was nothing to mark
-        self.log.warn(
+        (self.log.warn if marked else self.log.info)(
             "{bookie}: {count} ledgers may lack entries here; it says of them what it has, and never that there is "
             "no more",
             bookie=self._bookie,

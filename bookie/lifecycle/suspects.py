@@ -26,15 +26,19 @@ READS_AT_ONCE = 50  # of metadata
 
 
 class Lost(NamedTuple):
-    """The numbers of the journal and ledger directories that are lost, and how many there are of each."""
+    """
+    The numbers of the journal and ledger directories that are lost, and how many there are of each; `doubted`: ledgers
+    of which entries may be lost, wherever they are.
+    """
 
     journals: frozenset[int]
     ledgers: frozenset[int]
     journal_count: int
     ledger_count: int
+    doubted: frozenset[int] = frozenset()
 
     @classmethod
-    def of(cls, options: BookieOptions, directories: Sequence[str]) -> "Lost":
+    def of(cls, options: BookieOptions, directories: Sequence[str], doubted: frozenset[int] = frozenset()) -> "Lost":
         """Ledger directories whose index directory is lost count, too."""
         return cls(
             frozenset(number for number, path in enumerate(options.journal_directories) if path in directories),
@@ -45,6 +49,7 @@ class Lost(NamedTuple):
             ),
             len(options.journal_directories),
             len(options.ledger_directories),
+            doubted,
         )
 
     @classmethod
@@ -54,7 +59,9 @@ class Lost(NamedTuple):
 
     def concerns(self, ledger: int) -> bool:
         return (
-            share_of(ledger, self.ledger_count) in self.ledgers or share_of(ledger, self.journal_count) in self.journals
+            ledger in self.doubted
+            or share_of(ledger, self.ledger_count) in self.ledgers
+            or share_of(ledger, self.journal_count) in self.journals
         )
 
 

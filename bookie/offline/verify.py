@@ -3,7 +3,8 @@ Verification of every file of a stopped bookie: what a start and every read woul
 
 Journals group by group, ledger tables row by row, indexes run by run, and each entry that they name in its log against
 size, ids and CRC32C (entries that only Apache's index names have no sum of ours: size and ids).  Marks, cookies, the
-heads and ledgers maps of entry logs.
+heads and ledgers maps of entry logs.  And from the logs to the index: each record of a ledger that the table knows must
+be of an entry that an index names, unless the next replay brings it, or the ledger's limbo or drop explains it.
 
 Knows: what must fit to what.  Does not know: how to mend it; the texts name the command that does.
 Safety: nothing is changed, and no problem ends it before everything was looked at.
@@ -13,6 +14,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from quire.bookie.apache.idx_files import Pages, idx_ledgers
 from quire.bookie.apache.index import ApacheIndex, Locations, record_at
@@ -22,16 +24,29 @@ from quire.bookie.directory.records import damaged, damages
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerTable
 from quire.bookie.index.rocks import open_read_only
+from quire.bookie.index.rocks_check import lost_writes
 from quire.bookie.index.rows import OpenRows, Rows
 from quire.bookie.index.run import BEHIND_ALL, Run, run_bytes
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.sequences import Sequences
 from quire.bookie.index.slots import index_path
-from quire.bookie.journal.format import BODIES, FRAMES, blocks, split_bodies, split_frames
+from quire.bookie.index.unnamed import unnamed
+from quire.bookie.journal.format import (
+    BODIES,
+    DELETED,
+    FRAMES,
+    LIMBO,
+    UNJOURNALED,
+    blocks,
+    split_bodies,
+    split_frames,
+)
 from quire.bookie.journal.replay import Replay
 from quire.bookie.layout import COOKIE, LEDGERS, LOCATIONS, MARK, ROCKSDB_FILE, SECOND_RUNS, Pair
-from quire.bookie.logs.format import HEADER, IDS, MAGIC, SIZE, log_id, log_name, read_map
+from quire.bookie.logs.format import HEADER, HEADER_BYTES, IDS, MAGIC, SIZE, log_id, log_name, read_map
+from quire.bookie.logs.walk import RECORD_BYTES_MAX, LogWalk
 from quire.bookie.offline.stopped import Stopped
+from quire.protocol.digest import entry_id
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -80,18 +95,57 @@ class LogFiles:
             handle = self._open[log] = self._files.open(self.path(log))
         return self._files.read(handle, count, offset)
 
+    def size(self, log: int) -> int:
+        self.read(log, 0, 0)
+        return self._files.size(self._open[log])
+
     def close(self) -> None:
         for handle in self._open.values():
             self._files.close(handle)
         self._open = {}
 
 
+class Replayed:
+    """
+    What the next start replays: entries by ledger, as ranges in the order of the journals; `explained`: ledgers of
+    which entries may be missing, for they are deleted, dropped or in limbo.
+    """
+
+    def __init__(self) -> None:
+        self.explained: set[int] = set()
+        self.arriving = False  # an Apache bookie left these directories, and they were not taken over yet
+        self._ranges: dict[int, list[list[int]]] = {}
+
+    def add(self, ledger: int, first: int, count: int) -> None:
+        ranges = self._ranges.setdefault(ledger, [])
+        if ranges and ranges[-1][1] + 1 == first:
+            ranges[-1][1] += count
+        else:
+            ranges.append([first, first + count - 1])
+
+    def until(self, ledger: int, entry: int) -> int:
+        """The last of the consecutive entries from this one on that one range has; less than it for none."""
+        return next((last for first, last in self._ranges.get(ledger, ()) if first <= entry <= last), entry - 1)
+
+
+class Unnamed(NamedTuple):
+    """Entries of one ledger in one log that no index names."""
+
+    log: int
+    offset: int  # of the first record
+    newest: int  # offset of the last record
+    first: int
+    last: int
+    entries: int
+
+
 def verify(stopped: Stopped, open_rows: OpenRows = open_read_only) -> Report:
     report = Report()
     _cookies(stopped, report)
-    _journals(stopped, report)
+    replayed = Replayed()
+    _journals(stopped, replayed, report)
     for pair in stopped.pairs:
-        _directory(stopped.files, pair, open_rows, report)
+        _directory(stopped.files, pair, open_rows, replayed, report)
     return report
 
 
@@ -107,11 +161,18 @@ def _cookies(stopped: Stopped, report: Report) -> None:
             report.bad(f"{os.path.join(directory, COOKIE)} differs from the one in {next(iter(cookies))}")
 
 
-def _journals(stopped: Stopped, report: Report) -> None:
+def _journals(stopped: Stopped, replayed: Replayed, report: Report) -> None:
     try:
         moving = Moving(stopped.files, stopped.options.journal_directories, stopped.pairs)
+        replayed.arriving = moving.arriving
+        for lost in (*moving.lost_journals(), *lost_writes(moving.stores, stopped.files)):
+            report.bad(f"{lost}; the next start puts its ledgers in limbo, to be compared with other bookies")
         moving.check()
-        left = sum(len(block.bodies) for block in moving.blocks())
+        left = 0
+        for block in moving.blocks():
+            left += len(block.bodies)
+            if block.kind >= 0:
+                replayed.add(block.ledger, block.kind, len(block.bodies))
         if left:
             report.notes.append(f"{left} entries and keys are in Apache's journal only; the next start takes them over")
         report.notes += [f"cut off, and never acknowledged: {cut}" for cut in moving.cuts]
@@ -124,16 +185,20 @@ def _journals(stopped: Stopped, report: Report) -> None:
             replay = Replay(stopped.files, directory, mark)
             for data, offset, length in replay.groups():
                 report.journal_groups += 1
-                for kind, count, _ledger, begin, end in blocks(data, offset, length):
+                for kind, count, ledger, begin, end in blocks(data, offset, length):
                     if kind in (FRAMES, BODIES):
-                        (split_frames if kind == FRAMES else split_bodies)(data, begin, end, count)
+                        bodies = (split_frames if kind == FRAMES else split_bodies)(data, begin, end, count)
+                        if bodies:
+                            replayed.add(ledger, entry_id(bodies[0]), count)
+                    elif kind in (DELETED, LIMBO, UNJOURNALED):
+                        replayed.explained.add(ledger)
             if replay.torn is not None:
                 report.notes.append(f"torn, and never acknowledged: {replay.torn}")
         except (StorageError, ValueError) as failure:
             report.bad(f"journal {directory}: {failure}")
 
 
-def _directory(files: Files, pair: Pair, open_rows: OpenRows, report: Report) -> None:
+def _directory(files: Files, pair: Pair, open_rows: OpenRows, replayed: Replayed, report: Report) -> None:
     stores: list[Rows] = []
 
     def opened(path: str) -> Rows | None:
@@ -165,7 +230,7 @@ def _directory(files: Files, pair: Pair, open_rows: OpenRows, report: Report) ->
                 report.bad(str(failure))
         _logs(logs, report)
         table = LedgerTable(ledgers) if ledgers is not None else None
-        known = _table(table, paths[1], report) if table is not None else set()
+        known = _table(table, paths[1], replayed.explained, report) if table is not None else set()
         if runs is not None:
             _runs(runs, logs, known, report)
         apache: ApacheIndex | None = None
@@ -180,10 +245,12 @@ def _directory(files: Files, pair: Pair, open_rows: OpenRows, report: Report) ->
                     pages.header(ledger)
                 except (StorageError, OSError) as failure:
                     report.bad(str(failure))
+        own = RunIndex(runs) if runs is not None else None
         if apache is not None:
-            own = RunIndex(runs) if runs is not None else None
             for ledger in sorted(known):
                 _apache(apache, own, logs, ledger, report)
+        if own is not None or apache is not None:
+            _unnamed(logs, own, apache, known, replayed, report)
     except (StorageError, OSError) as failure:
         report.bad(str(failure))
     finally:
@@ -205,7 +272,8 @@ def _logs(logs: LogFiles, report: Report) -> None:
             )
 
 
-def _table(table: LedgerTable, path: str, report: Report) -> set[int]:
+def _table(table: LedgerTable, path: str, explained: set[int], report: Report) -> set[int]:
+    """The ledgers; those of which entries may be missing go to `explained`."""
     known = set()
     limbo = 0
     for ledger in table.ids():
@@ -213,6 +281,8 @@ def _table(table: LedgerTable, path: str, report: Report) -> set[int]:
         try:
             row = table.get(ledger)
             limbo += row is not None and row.limbo
+            if row is not None and (row.limbo or row.dropped):
+                explained.add(ledger)
         except StorageError as failure:
             report.bad(f"{path}: {failure}")
     report.ledgers += len(known)
@@ -290,3 +360,70 @@ def _apache(apache: ApacheIndex, own: RunIndex | None, logs: LogFiles, ledger: i
             at = apache.following(ledger, at + max(1, len(places)))
     except (StorageError, OSError) as failure:
         report.bad(f"ledger {ledger} in Apache's index: {failure}")
+
+
+def _unnamed(
+    logs: LogFiles,
+    own: RunIndex | None,
+    apache: ApacheIndex | None,
+    known: set[int],
+    replayed: Replayed,
+    report: Report,
+) -> None:
+    """From the logs to the index."""
+    strangers = set[int]()
+    found: dict[int, list[Unnamed]] = {}  # by ledger, ascending by log
+
+    def counts(ledger: int) -> bool:
+        if ledger not in known:
+            strangers.add(ledger)
+            return False
+        return ledger not in replayed.explained
+
+    def named(ledger: int, entry: int) -> int:
+        last = own.named(ledger, entry) if own is not None else -1
+        if last < entry and apache is not None:
+            last = entry - 1 + len(apache.locations(ledger, entry, APACHE_ENTRIES))
+        return last if last >= entry else replayed.until(ledger, entry)
+
+    for log in logs.ids:
+        size = logs.size(log)
+        walk = LogWalk(partial(logs.read, log), size, logs.path(log), RECORD_BYTES_MAX)
+        for ledger, entry, at in unnamed(walk, size, named, counts):
+            of_ledger = found.setdefault(ledger, [])
+            if not of_ledger or of_ledger[-1].log != log:
+                of_ledger.append(Unnamed(log, at, at, entry, entry, 1))
+            else:
+                have = of_ledger[-1]
+                low, high = min(have.first, entry), max(have.last, entry)
+                of_ledger[-1] = Unnamed(log, have.offset, at, low, high, have.entries + 1)
+        if walk.problem is not None and not walk.cut and size > HEADER_BYTES:
+            report.notes.append(f"{walk.problem}; those were only looked at where an index names them")
+    for ledger, of_ledger in found.items():
+        newest = of_ledger[-1].log, of_ledger[-1].newest
+        left = not replayed.arriving and any(newest < place for place in _oldest(own, apache, ledger))
+        for log, at, _newest, low, high, count in of_ledger:
+            line = (
+                f"{logs.path(log)} at offset {at}: {count} entries of ledger {ledger} ({low} to {high}) are in no index"
+            )
+            if left:
+                report.notes.append(
+                    f"{line}; all that is indexed of it was written later, so an earlier ledger of that id left them, "
+                    "or a copy that was given up; or else `quire bookie rebuild-index --conf FILE` brings them back"
+                )
+            else:
+                report.bad(f"{line}, though the ledger is known: run `quire bookie rebuild-index --conf FILE`")
+    if strangers and replayed.arriving:
+        report.notes.append(
+            f"{logs.directory}: its logs have entries of {len(strangers)} ledgers that no ledger table knows: deleted, "
+            "or lost with their rows; the next start asks the metadata store, and puts those that it has in limbo"
+        )
+
+
+def _oldest(own: RunIndex | None, apache: ApacheIndex | None, ledger: int) -> list[tuple[int, int]]:
+    """(log, offset) of what was written first of all that is indexed of a ledger; empty when nothing is."""
+    places = [(run.log, run.offset) for run in own.runs(ledger)] if own is not None else []
+    if apache is not None:
+        for first, count in apache.ranges(ledger):
+            places += [(place >> 32, place & 0xFFFFFFFF) for place in apache.locations(ledger, first, count)]
+    return [min(places)] if places else []

@@ -20,10 +20,12 @@ from typing import TypeVar
 
 from twisted.logger import Logger
 
+from quire.bookie.apache.doubts import doubted
 from quire.bookie.apache.takeover import Moving
 from quire.bookie.directory import notes
 from quire.bookie.directory.directories import Directories
 from quire.bookie.files import Files, StorageError, is_dead
+from quire.bookie.index.rocks_check import lost_writes
 from quire.bookie.journal.format import Position, blocks, sequence_at
 from quire.bookie.journal.mark import lowest, read_mark
 from quire.bookie.journal.replay import Replay
@@ -163,6 +165,10 @@ class Opening:
         at_start = DirectoriesAtStart(self._files, self._options, directories, failed)
         at_start.make()
         moving = at_start.moving(Moving.check)
+        # before anything is opened, for RocksDB removes what it has read
+        if lost := [*moving.lost_journals(), *lost_writes(moving.stores, self._files)]:
+            log.warn("storage: all ledgers may lack entries, keys or fences here: {lost}", lost="; ".join(lost))
+            notes.note_failed(self._files, at_start.usable, at_start.usable)
         marks = at_start.each(lambda path: read_mark(self._files, current(path)))
         at_start.open(marks)
         # Which failed in an earlier run: of these, those that are back have their ledgers put in limbo after the start.
@@ -259,6 +265,9 @@ class Opening:
         if self._ledgers.in_limbo(self._directories.limbo_ledgers(), self._directories.has_failed):
             notes.note_limbo(self._files, self._options, notes.COPYING)  # as Apache's integrity check left them
         self._checkpoints.make_now()
+        if not self._directories.stale:
+            usable = self._directories.usable
+            self._directories.doubt(frozenset().union(*(doubted(each.logs, each.index, each.table) for each in usable)))
 
     def _spill_if_full(self) -> None:
         if self._cache.full:

@@ -142,6 +142,11 @@ class Storage:
         """The configured ledger directories that failed in an earlier run and are back, until `caught_up`."""
         return self.directories.stale
 
+    @property
+    def doubted(self) -> frozenset[int]:
+        """Ledgers of which the index that Apache left may lack entries, deleted ones among them, until `caught_up`."""
+        return self.directories.doubted
+
     def fail_directory(self, path: str, reason: str) -> bool:
         """The disk of a configured ledger directory has failed; False when nothing can go on without it."""
         directory = self.directories.configured(path)
@@ -153,7 +158,7 @@ class Storage:
         return directory.failed is not None
 
     def caught_up(self) -> None:
-        """What the stale directories missed is in limbo now, durably.  Once, right after the start; `OSError`."""
+        """What may be missing is in limbo now, durably.  Once, right after the start; `OSError`."""
         self.directories.caught_up()
 
     # Limbo

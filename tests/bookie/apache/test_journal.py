@@ -5,10 +5,12 @@ Apache's journals: every version, padding, torn ends, damage; made here, beside 
 
 import pathlib
 import struct
+from collections.abc import Callable
 
 import pytest
 
 from quire.bookie.apache.journal import (
+    ALLOCATED_BYTES,
     EXPLICIT_LAC,
     FENCE,
     KEY,
@@ -51,13 +53,19 @@ def padding(position: int) -> bytes:
     return struct.pack(">ii", -256, count) + bytes(count)
 
 
-def written(version: int, groups: list[list[bytes]], tail: bytes = bytes(4096)) -> bytes:
+def written(version: int, groups: list[list[bytes]], tail: bytes = b"") -> bytes:
+    """A file with these groups, `tail`, and what is allocated behind them."""
+    data = grouped(version, groups) + tail
+    return data.ljust(-(-len(data) // ALLOCATED_BYTES) * ALLOCATED_BYTES, b"\0")
+
+
+def grouped(version: int, groups: list[list[bytes]]) -> bytes:
     data = header(version)
     for group in groups:
         data += b"".join(map(record, group))
         if version >= 5:
             data += padding(len(data))
-    return data + tail
+    return data
 
 
 def read(folder: pathlib.Path, mark: ApacheMark | None = None, **files: bytes) -> tuple[list[Block], ApacheJournal]:
@@ -120,12 +128,10 @@ def test_several_files_in_the_order_of_their_numbers_from_the_mark_on(tmp_path: 
 
 
 @pytest.mark.parametrize("cut", range(1, 140, 23))
-@pytest.mark.parametrize("zeroed", [False, True])
-def test_a_torn_group_is_cut_off(cut: int, zeroed: bool, tmp_path: pathlib.Path) -> None:
+def test_a_torn_group_is_cut_off(cut: int, tmp_path: pathlib.Path) -> None:
     """Also where preallocated zeros make its last record seem whole: without its padding it was never acknowledged."""
-    whole = written(6, [[entry(1, 0)]], b"")
     torn = b"".join(map(record, [entry(1, 1), entry(1, 2), special(1, FENCE)]))[:-cut]
-    found, journal = read(tmp_path, _1=whole + torn + (bytes(4096) if zeroed else b""))
+    found, journal = read(tmp_path, _1=written(6, [[entry(1, 0)]], torn))
     assert entries(found) == [(1, 0)]
     assert not any(block.kind == FENCE for block in found)
     assert all("1.txn at offset 1024" in cut for cut in journal.cuts)
@@ -134,7 +140,7 @@ def test_a_torn_group_is_cut_off(cut: int, zeroed: bool, tmp_path: pathlib.Path)
 def test_older_versions_have_no_padding_so_whole_records_count(tmp_path: pathlib.Path) -> None:
     """As Apache does it; a record that is cut off ends the file."""
     torn = record(entry(1, 2))[:-5]
-    found, _journal = read(tmp_path, _1=written(4, [[entry(1, 0), entry(1, 1)]], torn))
+    found, _journal = read(tmp_path, _1=grouped(4, [[entry(1, 0), entry(1, 1)]]) + torn)
     assert entries(found) == [(1, 0), (1, 1)]
 
 
@@ -150,7 +156,7 @@ def test_older_versions_have_no_padding_so_whole_records_count(tmp_path: pathlib
 )
 def test_damage_names_file_and_offset(harm: bytes, said: str, tmp_path: pathlib.Path) -> None:
     """Nothing behind it is given out."""
-    (tmp_path / "1.txn").write_bytes(written(6, [[entry(1, 0)]], harm + bytes(600)))
+    (tmp_path / "1.txn").write_bytes(written(6, [[entry(1, 0)]], harm))
     journal = ApacheJournal(FILES, str(tmp_path), None)
     found: list[Block] = []
     with pytest.raises(StorageError, match=said):
@@ -200,3 +206,49 @@ def test_records_that_lead_nowhere_are_walked_once(tmp_path: pathlib.Path) -> No
     file = JournalFile(Counted(), str(tmp_path), 1)
     assert list(file.records()) == []
     assert reads < 100 * len(data)
+
+
+def cut_to(size: int) -> Callable[[bytes], bytes]:
+    return lambda data: data[:size]
+
+
+HARMS: dict[str, Callable[[bytes], bytes]] = {
+    "emptied": cut_to(0),
+    "cut in its header": cut_to(100),
+    "cut behind its header": cut_to(600),
+    "cut between groups": cut_to(1024),
+    "its header zeroed": lambda data: bytes(512) + data[512:],
+    "its magic zeroed": lambda data: bytes(8) + data[8:],
+    "all zeros": lambda data: bytes(len(data)),
+    "shortened in the midst": lambda data: data[:1030] + data[1100:],
+    "another magic": lambda data: b"BKLF" + data[4:],
+    "a version without padding": lambda data: data[:7] + b"\4" + data[8:],
+    "begun by a record": lambda data: grouped(1, [[entry(1, 3)]]) + data[60:],
+}
+
+
+@pytest.mark.parametrize("how", HARMS)
+@pytest.mark.parametrize("alone", [False, True], ids=["beside another", "alone"])
+def test_a_newest_file_that_was_cut_or_lost_its_header_is_refused(
+    how: str, alone: bool, tmp_path: pathlib.Path
+) -> None:
+    """An end found at its first byte would deny all that was in it; the error names it, and what can be done."""
+    data = written(6, [[entry(1, 1)], [entry(1, 2)]])
+    if not alone:
+        (tmp_path / "1.txn").write_bytes(written(6, [[entry(1, 0)]]))
+    (tmp_path / "2.txn").write_bytes(HARMS[how](data))
+    if alone and how == "begun by a record":
+        return  # nothing shows that it is none of version 1
+    with pytest.raises(StorageError, match=r"2\.txn: damaged: .* acknowledged last .* decommission"):
+        list(ApacheJournal(FILES, str(tmp_path), ApacheMark(2, 512) if alone else None).blocks())
+    (tmp_path / "2.txn").write_bytes(data)
+    found = list(ApacheJournal(FILES, str(tmp_path), None).blocks())
+    assert entries(found) == [(1, number) for number in range(int(alone), 3)]
+
+
+def test_a_file_that_ends_before_the_mark_is_refused(tmp_path: pathlib.Path) -> None:
+    """What was written behind the mark is gone with what was before it; one that holds its header only is a new one."""
+    (tmp_path / "1.txn").write_bytes(header(6))
+    assert list(ApacheJournal(FILES, str(tmp_path), ApacheMark(1, 512)).blocks()) == []
+    with pytest.raises(StorageError, match=r"1\.txn: damaged: it has 512 bytes, and lastMark names offset 1024"):
+        list(ApacheJournal(FILES, str(tmp_path), ApacheMark(1, 1024)).blocks())

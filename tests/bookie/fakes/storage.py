@@ -115,6 +115,7 @@ class FakeStorage:
         self.replay_found_limbo = False
         self.given_up: list[tuple[str, str]] = []
         self.stale: list[str] = []
+        self.doubted: frozenset[int] = frozenset()
         self.lost: set[int] = set()  # ledgers whose directory has failed, as far as a force cares
         self.arrived: set[int] = set()
         self.moment = 0

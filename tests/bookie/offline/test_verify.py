@@ -10,11 +10,16 @@ from collections.abc import Callable
 
 import pytest
 
+from quire.bookie.apache.idx_files import idx_path
 from quire.bookie.files import Files
+from quire.bookie.index.ledger_table import LedgerTable
+from quire.bookie.index.rocks import RocksRows
+from quire.bookie.index.run_index import RunIndex
 from quire.bookie.offline.stopped import Stopped
 from quire.bookie.offline.verify import Report, verify
+from quire.protocol.messages import AddRun
 from tests.bookie.fakes.apache_files import Here, ledgers_of, options_for, unpack
-from tests.bookie.offline.test_rebuild import lived
+from tests.bookie.offline.test_rebuild import lived, rebuilt
 
 IGNORED = ("LOG", "LOCK", "IDENTITY", "OPTIONS", "rocksdict-config", "quire.lock")
 
@@ -126,3 +131,101 @@ def test_damage_in_the_journal_is_reported(tmp_path: pathlib.Path) -> None:
     last = data.rindex(digest.master_key)
     flip(segment, data.rindex(digest.master_key, 0, last))
     assert any(str(segment) in problem and "journal damage" in problem for problem in verified(killed).problems)
+
+
+def without_rows(root: pathlib.Path, ledger: int, first: int, last: int) -> None:
+    """The index loses them without a word."""
+    rows = RocksRows(str(root / "index/current/runs"))
+    index = RunIndex(rows)
+    gone = [run for run in index.runs(ledger) if first <= run.first and run.last <= last]
+    assert gone
+    rows.write([], [run.row[0] for run in gone])
+    rows.sync()
+    rows.close()
+
+
+def test_records_that_no_index_names_are_a_problem(tmp_path: pathlib.Path) -> None:
+    """The other way, from the logs to the index; a rebuild mends it."""
+    good(tmp_path)
+    without_rows(tmp_path, 1, 300, 899)
+    problems = verified(tmp_path).problems
+    assert [problem.split("current/")[1].split(", though")[0] for problem in problems] == [
+        "1.log at offset 1024: 300 entries of ledger 1 (300 to 599) are in no index",
+        "2.log at offset 1024: 300 entries of ledger 1 (600 to 899) are in no index",
+    ]
+    assert all("`quire bookie rebuild-index --conf FILE`" in problem for problem in problems)
+    assert rebuilt(tmp_path).entries >= 1800
+    assert verified(tmp_path).problems == []
+
+
+def test_what_was_written_before_all_that_is_indexed_is_a_note(tmp_path: pathlib.Path) -> None:
+    """An earlier ledger of that id, or a copy that was given up, left as much."""
+    good(tmp_path)
+    without_rows(tmp_path, 1, 0, 599)
+    report = verified(tmp_path)
+    assert report.problems == []
+    assert sum("are in no index; all that is indexed of it was written later" in note for note in report.notes) == 2
+
+
+@pytest.mark.parametrize("row", ["gone", "limbo", "dropped"])
+def test_a_row_of_the_table_explains_what_is_missing(row: str, tmp_path: pathlib.Path) -> None:
+    """A ledger that was deleted, whose logs remain; one in limbo; a copy that was dropped."""
+    good(tmp_path)
+    without_rows(tmp_path, 1, 0, 899)
+    table = LedgerTable(RocksRows(str(tmp_path / "index/current/ledgers")))
+    before = table.get(1)
+    assert before is not None
+    table.write(
+        {1: {"gone": None, "limbo": before._replace(limbo=True), "dropped": before._replace(dropped=True)}[row]}
+    )
+    table.sync()
+    table.close()
+    report = verified(tmp_path)
+    assert report.problems == []
+    assert not any("no index" in note for note in report.notes)
+
+
+def test_what_the_journal_brings_back_is_no_problem(tmp_path: pathlib.Path) -> None:
+    """A process that was killed after a flush wrote the log and before it wrote the index; a ledger just deleted."""
+    good(tmp_path)
+    here = Here(tmp_path)
+    digest = ledgers_of("rocksdb", "stopped")[0][0]
+    bodies = [digest.entry(1, entry, entry - 1, 10, b"late") for entry in range(900, 1000)]
+    here.storage.add(AddRun(1, 900, bodies, digest.master_key, txns=list(range(100)), version=3), "a")
+    here.storage.delete_ledger(2)
+    here.commit()
+    killed = tmp_path / "killed"
+    for name in ("journal", "ledgers", "index"):
+        shutil.copytree(tmp_path / name, killed / name)
+    here.close()
+    newest = tmp_path / "ledgers/current/3.log"
+    assert newest.exists()
+    shutil.copy(newest, killed / "ledgers/current")
+    without_rows(killed, 2, 0, 899)
+    report = verified(killed)
+    assert (report.problems, report.entry_logs) == ([], 4)
+
+
+@pytest.mark.parametrize("name", ["rocksdb", "sorted"])
+def test_what_apaches_index_lost_is_reported_before_the_takeover(name: str, tmp_path: pathlib.Path) -> None:
+    """A problem where the ledger is known; a ledger without a row is a note, for most of these were deleted."""
+    root = unpack(f"{name}_bookie0_stopped", tmp_path)
+    if name == "rocksdb":
+        (log,) = (root / "index/current/locations").glob("*.log")
+        log.write_bytes(log.read_bytes()[:26000])
+    else:
+        index = root / "index/current" / idx_path(4)
+        index.write_bytes(index.read_bytes()[:1024])
+        (root / "index/current" / idx_path(2)).unlink()
+    report = verified(root)
+    (problem,) = report.problems
+    assert "200 entries of ledger 4 (0 to 199) are in no index" in problem
+    assert any("entries of 1 ledgers that no ledger table knows" in note for note in report.notes) is (name == "sorted")
+
+
+def test_a_damaged_log_of_writes_of_apaches_is_a_problem(tmp_path: pathlib.Path) -> None:
+    """RocksDB ends there without a word."""
+    root = unpack("rocksdb_bookie0_stopped", tmp_path)
+    (log,) = (root / "index/current/ledgers").glob("*.log")
+    flip(log, 20)
+    assert any("ledgers/000004.log at offset" in problem and "limbo" in problem for problem in verified(root).problems)

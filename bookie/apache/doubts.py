@@ -1,0 +1,72 @@
+"""
+Which ledgers of an Apache bookie's directory its index may have lost entries of: a look from the entry logs to index
+and ledger table, at the moment of the takeover.
+
+RocksDB and `.idx` files lose what was written last without a word: a log of writes that is cut or gone, a file that is
+cut or gone.  The records are in the entry logs, which are written before the index, so the newest logs show it.
+
+* Logs without a ledgers map, and the newest ones down to the first that lacks nothing, are walked, heads only: each
+  record's entry has to be in the index.
+* Of the others the map is read: each of its ledgers has to be in the table and in the index.
+* An `.idx` file has whole pages.
+
+Knows: these signs.  Does not know: whether a ledger without a row was deleted, which only the metadata store can tell.
+Safety: an entry whose row is gone is denied unless its ledger is in doubt.  A hole in an `.idx` file of which the
+records lie in an older log with a map is not seen; `quire bookie check` walks all logs.
+"""
+
+from functools import partial
+
+from quire.bookie.apache.idx_files import Pages
+from quire.bookie.apache.joined_index import JoinedIndex
+from quire.bookie.index.ledger_table import LedgerTable
+from quire.bookie.index.run_index import RunIndex
+from quire.bookie.index.unnamed import unnamed
+from quire.bookie.logs.entry_logs import EntryLogs
+from quire.bookie.logs.format import HEADER_BYTES, log_name, read_map
+from quire.bookie.logs.walk import UNLIMITED, LogWalk
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+def doubted(logs: EntryLogs, index: RunIndex, table: LedgerTable) -> set[int]:
+    """
+    The ledgers with records that no index names or no row of the table, in one ledger directory after the replay of all
+    journals.  Raises `StorageError`, `OSError`.
+    """
+    found: set[int] = set()
+    if isinstance(index, JoinedIndex) and isinstance(index.apache, Pages):
+        found.update(index.apache.cut_off())
+    whole = False  # a newer log lacks nothing, so what was written before it is in the index, too
+    for log in reversed(logs.ids()):
+        if log == logs.current or logs.size(log) <= HEADER_BYTES:
+            continue
+        mapped = read_map(partial(logs.read, log))
+        if mapped is None or not whole:
+            whole = _walk(logs, log, index, table, found) or whole
+        else:
+            found.update(ledger for ledger in mapped if table.get(ledger) is None or index.last(ledger) < 0)
+    return found
+
+
+def _walk(logs: EntryLogs, log: int, index: RunIndex, table: LedgerTable, found: set[int]) -> bool:
+    """Adds those of one log to `found`; whether it has ledgers of the table, and all of their records are named."""
+    size = logs.size(log)
+    walk = LogWalk(partial(logs.read, log), size, log_name(log), UNLIMITED)
+    known = lost = False
+
+    def counts(ledger: int) -> bool:
+        nonlocal known
+        if ledger in found:
+            return False
+        row = table.get(ledger)
+        if row is None:
+            found.add(ledger)
+            return False
+        known = True
+        return not (row.limbo or row.dropped)
+
+    for ledger, _entry, _offset in unnamed(walk, size, index.named, counts):
+        lost = True
+        found.add(ledger)
+    return known and not lost

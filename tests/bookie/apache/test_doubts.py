@@ -1,0 +1,270 @@
+"""
+What an Apache bookie's index lost without a word is in doubt at the takeover, and then in limbo: nothing of it is
+denied, and no recovery cuts a ledger by it.
+"""
+
+import pathlib
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+from quire.bookie.apache.idx_files import idx_path
+from quire.bookie.directory import notes
+from quire.bookie.files import Files
+from quire.bookie.index.rocks import RocksRows
+from quire.bookie.lifecycle.bookie import Bookie
+from quire.bookie.lifecycle.limbo import Limbo
+from quire.bookie.logs.format import HEADER, MAGIC, ledgers_map
+from quire.client.api import connect
+from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.records import RecordStore
+from quire.protocol.digest import DigestType
+from quire.protocol.errors import LedgerError, MetaStore, Status
+from tests.bookie.fakes.apache_files import PASSWORD, Here, ledgers_of, options_for, unpack
+from tests.bookie.fakes.in_process import new_store, options_in
+from tests.reactor import reactor, run
+
+# SPDX-License-Identifier: Apache-2.0
+
+Harm = Callable[[pathlib.Path], object]
+ALL = {0, 1, 2, 3, 4}
+
+
+def writes(root: pathlib.Path, store: str = "locations") -> pathlib.Path:
+    """RocksDB's log of writes."""
+    (found,) = (root / "index/current" / store).glob("*.log")
+    return found
+
+
+def cut(path: pathlib.Path, size: int) -> None:
+    path.write_bytes(path.read_bytes()[:size])
+
+
+def flip(path: pathlib.Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def zero(path: pathlib.Path, at: int, count: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at : at + count] = bytes(count)
+    path.write_bytes(data)
+
+
+def idx(root: pathlib.Path, ledger: int = 4) -> pathlib.Path:
+    return root / "index/current" / idx_path(ledger)
+
+
+HARMS: dict[str, tuple[str, Harm, set[int] | None]] = {
+    "a log of writes cut": ("rocksdb", lambda root: cut(writes(root), 26000), {4}),
+    "a log of writes emptied": ("rocksdb", lambda root: cut(writes(root), 0), ALL),
+    "the table's log of writes emptied": ("rocksdb", lambda root: cut(writes(root, "ledgers"), 0), ALL),
+    "a log of writes flipped": ("rocksdb", lambda root: flip(writes(root), 24000), None),
+    "the table's log of writes flipped": ("rocksdb", lambda root: flip(writes(root, "ledgers"), 20), None),
+    "a log of writes gone": ("rocksdb", lambda root: writes(root).unlink(), None),
+    "an .idx file gone": ("sorted", lambda root: idx(root).unlink(), {4}),
+    "an .idx file cut by a page": ("sorted", lambda root: cut(idx(root), 1024), {4}),
+    "an .idx file cut in a page": ("sorted", lambda root: cut(idx(root, 2), 9000), {2}),
+    "a hole in an .idx file": ("sorted", lambda root: zero(idx(root), 1024 + 8 * 100, 8), {4}),
+}
+
+
+@pytest.mark.parametrize("how", HARMS)
+def test_what_the_index_lost_is_in_doubt(how: str, tmp_path: pathlib.Path) -> None:
+    """Ledger by ledger where the logs show it; else all that a directory may have held."""
+    name, harm, doubted = HARMS[how]
+    root = unpack(f"{name}_bookie0_stopped", tmp_path)
+    harm(root)
+    here = Here(root)
+    directory = str(root / "ledgers")
+    try:
+        assert here.storage.doubted == (doubted or set())
+        assert here.storage.stale == ([] if doubted else [directory])
+        assert notes.named_failed(Files(), directory) == {directory}
+        denied = {
+            ledger
+            for ledger, (_digest, payloads) in ledgers_of(name, "stopped").items()
+            if any(here.read(ledger, entry) in (Status.ENOENTRY, Status.ENOLEDGER) for entry in range(len(payloads)))
+        }
+        assert denied <= (doubted or ALL)
+        here.storage.caught_up()
+        assert notes.named_failed(Files(), directory) == here.storage.doubted == set()
+    finally:
+        here.close()
+
+
+@pytest.mark.parametrize("name", ["rocksdb", "sorted"])
+def test_the_newest_journal_file_gone_puts_all_in_doubt(name: str, tmp_path: pathlib.Path) -> None:
+    """Apache had replayed the one that its mark names, and begins another at once; not where it never ran again."""
+    root = unpack(f"{name}_bookie0_killed", tmp_path)
+    max((root / "journal/current").glob("*.txn")).unlink()
+    here = Here(root)
+    assert here.storage.stale == [str(root / "ledgers")]
+    here.close()
+
+
+@pytest.mark.parametrize("name", ["rocksdb", "sorted"])
+@pytest.mark.parametrize("moment", ["stopped", "killed"])
+def test_a_good_index_leaves_no_doubt(name: str, moment: str, tmp_path: pathlib.Path) -> None:
+    """Also what only the journal has, and what it has again."""
+    root = unpack(f"{name}_bookie0_{moment}", tmp_path)
+    here = Here(root)
+    assert (here.storage.doubted, here.storage.stale) == (set(), [])
+    assert not list(root.rglob("quire.lost"))
+    here.close()
+
+
+def mapped(root: pathlib.Path, ledgers: list[int]) -> None:
+    """Log 0 has a map that names these, and a newer log of one record of ledger 3, which the index has in log 0."""
+    path = root / "ledgers/current/0.log"
+    data = path.read_bytes()
+    head = HEADER.pack(MAGIC, 1, len(data), len(ledgers))
+    path.write_bytes(head + data[len(head) :] + b"".join(ledgers_map(dict.fromkeys(ledgers, 1))))
+    digest, payloads = ledgers_of("sorted", "stopped")[3]
+    body = digest.entry(3, 0, -1, len(payloads[0]), payloads[0])
+    start = HEADER.pack(MAGIC, 1, 0, 0).ljust(1024, b"\0")
+    (root / "ledgers/current/1.log").write_bytes(start + len(body).to_bytes(4, "big") + body)
+
+
+def test_of_older_logs_with_a_map_no_record_is_read(tmp_path: pathlib.Path) -> None:
+    """
+    Each of the map's ledgers must be in table and index; a hole shows only where the newest log lacks something, too.
+    """
+    root = unpack("sorted_bookie0_stopped", tmp_path / "one")
+    mapped(root, [0, 1, 2, 3, 4, 77])
+    idx(root, 1).unlink()
+    cut(idx(root, 2), 1024)
+    zero(idx(root), 1024 + 8 * 100, 8)
+    here = Here(root)
+    assert here.storage.doubted == {1, 2, 77}
+    here.close()
+    root = unpack("sorted_bookie0_stopped", tmp_path / "two")
+    mapped(root, [0, 1, 2, 3, 4])
+    zero(idx(root), 1024 + 8 * 100, 8)
+    zero(idx(root, 3), 1024, 8)
+    here = Here(root)
+    assert here.storage.doubted == {3, 4}
+    here.close()
+
+
+async def apache(path: pathlib.Path, name: str, harm: Harm, store: RecordStore, ledgers: set[int]) -> Bookie:
+    """
+    A bookie that is about to take over what an Apache bookie left; the store has these ledgers, which are open and on
+    it alone.
+    """
+    options = options_in(path, store.uri, index_directories=(str(path / "index"),))
+    first = Bookie(reactor, options, store)
+    await first.start()
+    await first.stop()
+    for part in ("journal", "ledgers", "index"):
+        for file in (path / part / "current").iterdir():
+            if file.name not in ("VERSION", "quire.place"):
+                shutil.rmtree(file) if file.is_dir() else file.unlink()
+    root = unpack(f"{name}_bookie0_stopped", path / "left")
+    harm(root)
+    for part in ("journal", "ledgers", "index"):
+        (root / part / "current/VERSION").unlink()
+        shutil.copytree(root / part, path / part, dirs_exist_ok=True)
+    for ledger in ledgers:
+        shape = LedgerMetadata.new(1, 1, 1, ("raw",), digest=DigestType.CRC32C, password=PASSWORD)
+        await store.create_ledger(ledger, shape)
+    return Bookie(reactor, options, store)
+
+
+@pytest.mark.parametrize(
+    ("how", "limbo"),
+    [
+        ("a log of writes cut", {4}),
+        ("a log of writes emptied", {2, 4}),
+        ("a log of writes flipped", {2, 4}),
+        ("an .idx file gone", {4}),
+        ("a hole in an .idx file", {4}),
+    ],
+)
+def test_no_recovery_cuts_a_ledger_that_the_index_lost(how: str, limbo: set[int], tmp_path: pathlib.Path) -> None:
+    """It is in limbo, so the bookie denies nothing of it; what the metadata store does not have any more is not."""
+
+    async def story() -> None:
+        store = await new_store()
+        name, harm, _doubted = HARMS[how]
+        bookie = await apache(tmp_path, name, harm, store, {2, 4})
+        await bookie.start()
+        assert set(bookie.copies.limbo()) == limbo
+        assert bookie.service.storage.stale == [] == list(tmp_path.rglob("quire.lost"))  # type: ignore[attr-defined]
+        client = await connect(reactor, store.uri)
+        try:
+            with pytest.raises(LedgerError):
+                await client.open_ledger(4, PASSWORD)
+        finally:
+            await client.close()
+        assert not (await store.read_ledger(4)).value.is_closed
+        await bookie.stop()
+        await store.close()
+
+    run(story)
+
+
+def test_a_ledger_that_was_deleted_is_not_put_in_limbo(tmp_path: pathlib.Path) -> None:
+    """The logs still have its entries; its bookie serves as any other does, and recoveries read to the end."""
+
+    async def story() -> None:
+        store = await new_store()
+        bookie = await apache(tmp_path, "sorted", lambda root: idx(root, 2).unlink(), store, {4})
+        await bookie.start()
+        assert (bookie.copies.limbo(), bookie.limbo.incomplete, bookie.read_only) == ([], False, False)
+        assert not [*tmp_path.rglob("quire.lost"), *tmp_path.rglob("quire.limbo")]
+        client = await connect(reactor, store.uri)
+        reader = await client.open_ledger(4, PASSWORD)
+        assert len(await reader.read(0, 199)) == 200
+        await client.close()
+        await bookie.stop()
+        await store.close()
+
+    run(story)
+
+
+def test_a_doubt_outlives_a_start_that_failed(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    """The takeover was done, and nothing in limbo yet, when the metadata store went away."""
+
+    async def story() -> None:
+        store = await new_store()
+        bookie = await apache(tmp_path, "sorted", lambda root: idx(root).unlink(), store, {2, 4})
+
+        async def away(limbo: Limbo, lost: object) -> None:
+            raise MetaStore("the store is away")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Limbo, "find", away)
+            with pytest.raises(MetaStore):
+                await bookie.start()
+        again = Bookie(reactor, bookie.options, store)
+        await again.start()
+        assert set(again.copies.limbo()) == {2, 4}
+        await again.stop()
+        await store.close()
+
+    run(story)
+
+
+def test_rebuilt_directories_are_not_looked_at_again(tmp_path: pathlib.Path) -> None:
+    """All of their ledgers are compared with other bookies anyway."""
+    root = unpack("sorted_bookie0_stopped", tmp_path)
+    idx(root).unlink()
+    notes.note_failed(Files(), options_for(root).ledger_directories, options_for(root).ledger_directories)
+    here = Here(root)
+    assert (here.storage.doubted, here.storage.stale) == (set(), [str(root / "ledgers")])
+    here.close()
+
+
+def test_rows_that_were_deleted_last_leave_no_doubt_of_others(tmp_path: pathlib.Path) -> None:
+    """Apache forgets them some time after the ledger; the metadata store says which ledger was deleted."""
+    root = unpack("rocksdb_bookie0_stopped", tmp_path)
+    table = RocksRows(str(root / "index/current/ledgers"))
+    table.write([], [(2).to_bytes(8, "big")])
+    table.sync()
+    table.close()
+    here = Here(root)
+    assert here.storage.doubted == {2}
+    here.close()
