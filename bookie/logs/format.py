@@ -12,6 +12,9 @@ File `<id, lower-case hex>.log`, big-endian:
     20      …      zeros up to 1024
     1024    …      records: i32 size, then the entry body of that size (ledger and entry id are its first 16 bytes)
 
+Where Apache writes without the system's cache (`dbStorage_directIOEntryLogger`), the first record is one of ledger -1
+that ends at 4096, and each flush ends with bytes 0xF0 up to the next multiple of 4096, from 1 to 4095 of them.
+
 Ledgers map, behind the last record of a rotated log, in records of at most 10,000 ledgers:
 i32 size, i64 -1, i64 -2, i32 count, then `count` times (i64 ledger, i64 bytes: sum of size + 4 of its records).
 `lastId` in the same directory: the highest id ever used, hex and a newline.
@@ -41,6 +44,8 @@ ID_MAX = (1 << 31) - 1
 SUFFIX = ".log"
 LAST_ID = "lastId"
 ZEROS_AT_ONCE = 4096  # as Apache pads at most; after a power loss they may be many
+PADDED_BYTES = 4096  # a flush past the system's cache ends at a multiple of it
+PADDING = b"\xf0"  # no size begins with it
 UNFINISHED = ".compacting"
 ReadLog = Callable[[int, int, int], bytes]  # (log, offset, count)
 
@@ -122,3 +127,12 @@ def past_zeros(rest: bytes) -> int:
     looks at every byte.
     """
     return len(rest) - len(rest.lstrip(b"\0")) - SIZE.size + 1
+
+
+def padding(at: int, rest: bytes) -> int:
+    """
+    How many bytes of padding are at offset `at` of a log, 0 for none; `rest`: the bytes from there on, as far as they
+    are there, up to the next multiple of 4096.
+    """
+    rest = rest[: -at % PADDED_BYTES]
+    return len(rest) if rest and not rest.strip(PADDING) else 0

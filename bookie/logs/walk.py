@@ -13,9 +13,11 @@ from quire.bookie.logs.format import (
     HEADER_BYTES,
     IDS,
     MAP_LEDGER,
+    PADDED_BYTES,
     SIZE,
     ZEROS_AT_ONCE,
     log_name,
+    padding,
     past_zeros,
     read_map,
 )
@@ -68,10 +70,14 @@ class LogWalk:
         """How many bytes behind `at`, where a size of 0 was just read, the next size is that may be another one."""
         return past_zeros(self._block[at - self._at : at - self._at + ZEROS_AT_ONCE])
 
+    def _padding(self, at: int) -> int:
+        """How many bytes of padding, where no size may be."""
+        return padding(at, self._bytes(at, min(-at % PADDED_BYTES, self._size - at)))
+
     def heads(self) -> Iterator[tuple[int, int, int, int]]:
         """
         (ledger, entry, offset of the record, size of the body), without reading bodies; the last record may be cut
-        off.  Zeros are passed over, as Apache does.  Raises `OSError`.
+        off.  Zeros and padding are passed over, as Apache means it.  Raises `OSError`.
         """
         at = self.end
         while at + SIZE.size <= self._size:
@@ -80,6 +86,9 @@ class LogWalk:
             if size == 0:
                 at += self._zeros(at)
                 self.end = at
+                continue
+            if size < 0 and (padded := self._padding(at)):
+                self.end = at = at + padded
                 continue
             head = self._bytes(at + SIZE.size, IDS.size)
             ledger, entry = IDS.unpack(head) if len(head) == IDS.size else (-2, -2)
@@ -93,6 +102,8 @@ class LogWalk:
                 yield ledger, entry, at, size
             at += SIZE.size + size
             self.end = min(at, self._size)
+        if at < self._size:
+            self.end += self._padding(at)
 
     def records(self) -> Iterator[tuple[int, int, int, bytes]]:
         """(ledger, entry, offset of the record, body) of every whole record.  As `heads`."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from quire.bookie.files import Files
-from quire.bookie.logs.format import HEADER_BYTES, IDS, SIZE
+from quire.bookie.logs.format import HEADER_BYTES, IDS, PADDING, SIZE
 from quire.bookie.logs.walk import RECORD_BYTES_MAX, LogWalk
 
 # SPDX-License-Identifier: Apache-2.0
@@ -114,17 +114,17 @@ def behind(read: Callable[[int, int], bytes], damage: int, end: int, opened: Ope
 def chained(read: Callable[[int, int], bytes], damage: int, place: int, opened: Opened) -> int:
     """
     Where the first of the records begins that follow each other from behind `damage` to `place`, where one begins or
-    all ends, perhaps with zeros before; `place` when there are none.  Of what was not tried few end just there, and
-    those are tried from the last on, so what a writer put before them is none of their matter.
+    all ends, perhaps with zeros or padding before; `place` when there are none.  Of what was not tried few end just
+    there, and those are tried from the last on, so what a writer put before them is none of their matter.
     """
-    begins, tried, stop, zeros = {place}, 0, place, place
+    begins, tried, stop, unused = {place}, 0, place, place
     while stop > damage + 1:
         start = max(damage + 1, stop - CHAIN_BYTES)
-        if zeros == stop:
-            zeros = start + len(read(start, stop - start).rstrip(b"\0"))
+        if unused == stop:
+            unused = start + len(read(start, stop - start).rstrip(b"\0" + PADDING))
         for at, size in reversed(list(looks(read, start, stop, place))):
             following = at + SIZE.size + size
-            if following not in begins and following < zeros:
+            if following not in begins and following < unused:
                 continue
             if tried <= RECORD_BYTES_MAX + TRIED_PART * (place - damage):
                 tried += size

@@ -77,6 +77,34 @@ def test_what_is_no_record_ends_the_walk_with_a_problem(size: int) -> None:
     assert not walk.cut
 
 
+@pytest.mark.parametrize("rest", [0, 1, 2, 3, 4, 5, 4000])
+def test_the_padding_of_a_flush_past_the_cache_is_passed_over(rest: int) -> None:
+    """Up to the next multiple of 4096, be it less than a size field; the log may end there, or in the midst of it."""
+    first, second = records(1, 0, 1), records(1, 1, 2)
+    start = 8192 - rest - len(first)
+    data = bytes(start) + first + b"\xf0" * rest + second
+    data += b"\xf0" * (-len(data) % 4096)
+    for size in (len(data), len(data) - 5, 8192 + len(second)):
+        walk = LogWalk(reader(data[:size]), size, "x.log", FRAME_MAX, begin=start)
+        assert [(entry, at) for _ledger, entry, at, _body in walk.records()] == [
+            (0, start),
+            (1, 8192),
+            (2, 8192 + len(first)),
+        ]
+        assert (walk.problem, walk.end) == (None, size)
+
+
+@pytest.mark.parametrize("harm", [b"\xf0" * 95 + b"\xf1", b"\xf1" + b"\xf0" * 95])
+def test_what_differs_from_padding_ends_the_walk(harm: bytes) -> None:
+    """And so does padding where a flush ended at a multiple of 4096 already."""
+    first, second = records(1, 0, 1), records(1, 1, 1)
+    data = bytes(8192 - len(harm) - len(first)) + first + harm + second
+    for padded in (data, bytes(8192 - len(first)) + first + b"\xf0" * 4096 + second):
+        walk = LogWalk(reader(padded), len(padded), "x.log", FRAME_MAX)
+        assert [entry for _ledger, entry, _at, _body in walk.records()] == [0]
+        assert walk.problem is not None
+
+
 def test_the_ledgers_of_a_log() -> None:
     """From its map, from its records without a map, and unknown when no record begins somewhere."""
     disk = Disk()

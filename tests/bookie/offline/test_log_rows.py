@@ -28,6 +28,15 @@ def test_an_entry_log_shows_its_records(tmp_path: pathlib.Path) -> None:
     assert "no record of an entry begins here" in again[-1]["kind"]
 
 
+def test_a_log_that_was_written_past_the_cache_is_shown_to_its_end(tmp_path: pathlib.Path) -> None:
+    """With `dbStorage_directIOEntryLogger` each flush ends with padding."""
+    root = unpack("direct_bookie0_stopped", tmp_path)
+    shown = [list(entry_log(FILES, str(root / f"ledgers/current/{log}.log"))) for log in range(3)]
+    assert [rows[-1]["kind"] for rows in shown] == ["end"] * 3
+    entries = [(row["ledger"], row["entry"]) for rows in shown for row in rows if row["kind"] == "entry"]
+    assert sorted(entries) == [(ledger, entry) for ledger in range(5) for entry in range(234)]
+
+
 @pytest.mark.parametrize("name", ["VERSION", "lastMark", "0.log.tmp"])
 def test_other_files_are_refused_by_name(name: str, tmp_path: pathlib.Path) -> None:
     """With what would be right."""

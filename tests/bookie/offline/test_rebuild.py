@@ -150,6 +150,16 @@ def test_apaches_logs_without_any_index(name: str, tmp_path: pathlib.Path) -> No
     here.close()
 
 
+def test_logs_that_were_written_past_the_cache(tmp_path: pathlib.Path) -> None:
+    """All of their entries, those behind padding, too; without a map nothing is in limbo either."""
+    root = unpack("direct_bookie0_stopped", tmp_path)
+    shutil.rmtree(root / "index/current/locations")
+    log = root / "ledgers/current/0.log"
+    log.write_bytes(b"BKLO" + bytes(1020) + log.read_bytes()[1024:])
+    found = rebuilt(root)
+    assert (found.entries, found.ledgers, found.problems, found.limbo) == (5 * 234, 5, [], 0)
+
+
 @pytest.mark.parametrize("mapped", [True, False], ids=["mapped", "unmapped"])
 def test_a_damaged_log_puts_in_limbo_what_it_may_have_held(mapped: bool, tmp_path: pathlib.Path) -> None:
     """

@@ -11,6 +11,7 @@ from quire.bookie.logs.format import HEADER, HEADER_BYTES, MAGIC, SIZE
 from quire.bookie.offline.salvage import Found, bounds, entries
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import DigestMatch
+from tests.bookie.fakes.apache_files import PASSWORD, unpack
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -162,3 +163,23 @@ def test_any_damage_loses_only_what_it_hit(log: pathlib.Path) -> None:
         bodies = [each.body for each in read(log, bounds(FILES, str(log), 1 << 30)) if each.body is not None]
         hit = {number for number in range(300) if OFFSETS[number] < at + size and at < OFFSETS[number + 1]}
         assert set(bodies) >= {body for number, body in enumerate(BODIES) if number not in hit}, f"seed {seed}"
+
+
+@pytest.mark.parametrize("split", [1000, 1 << 30])
+def test_the_padding_of_a_log_that_was_written_past_the_cache_is_no_hole(tmp_path: pathlib.Path, split: int) -> None:
+    """Not at its end either; and behind damage the records before the padding are found."""
+    root = unpack("direct_bookie0_stopped", tmp_path)
+    digest = Digest(DigestType.CRC32C, PASSWORD)
+
+    def opened_so(ledger: int, entry: int, body: bytes) -> bytes | None:
+        try:
+            return digest.open(ledger, entry, body)
+        except DigestMatch:
+            return None
+
+    path = str(root / "ledgers/current/0.log")
+    found = [each for part in bounds(FILES, path, split) for each in entries(FILES, path, *part, opened_so)]
+    assert (len(found), all(each.payload is not None for each in found)) == (515, True)
+    damaged(root / "ledgers/current/0.log", found[100].offset, b"\xff" * 4)
+    again = [each for part in bounds(FILES, path, split) for each in entries(FILES, path, *part, opened_so)]
+    assert [each for each in again if each.body is not None] == found[:100] + found[101:]

@@ -186,6 +186,23 @@ def test_a_map_that_lacks_a_ledger_costs_no_entry_that_only_apaches_index_names(
     here.close()
 
 
+def test_logs_that_apache_wrote_past_the_cache_go_when_nothing_in_them_is_needed(tmp_path: Path) -> None:
+    """Padding is no damage, for which a log would stay for good."""
+    root = unpack("direct_bookie0_stopped", tmp_path)
+    here = Here(root)
+    assert here.storage.doubted == set()
+    for ledger in range(4):
+        here.storage.delete_ledger(ledger)
+    here.commit()
+    here.now(here.storage.flush())
+    here.now(here.upkeep.space.reclaim(lambda path: 0))
+    (space,) = here.upkeep.space.directories
+    assert (space.left_alone, space.problem) == ({}, None)
+    assert sorted(path.name for path in (root / "ledgers/current").glob("*.log")) == ["1.log", "2.log"]
+    assert all(isinstance(here.read(4, entry), bytes) for entry in range(234))
+    here.close()
+
+
 def test_what_was_copied_again_after_a_drop_counts() -> None:
     """As of any ledger: an index that lost its rows costs no log."""
     bookie = Bookie(Roomy())
