@@ -263,7 +263,9 @@ def _logs(logs: LogFiles, report: Report) -> None:
     for log in logs.ids:
         report.entry_logs += 1
         head = logs.read(log, 0, HEADER.size)
-        if len(head) < HEADER.size or HEADER.unpack(head)[0] != MAGIC or HEADER.unpack(head)[1] not in (0, 1):
+        if not head:
+            report.notes.append(f"{logs.path(log)} is empty, as one that is made ahead of its first entry")
+        elif len(head) < HEADER.size or HEADER.unpack(head)[0] != MAGIC or HEADER.unpack(head)[1] not in (0, 1):
             report.bad(f"{logs.path(log)} at offset 0: no header of an entry log")
         elif HEADER.unpack(head)[2] and read_map(partial(logs.read, log)) is None:
             report.bad(

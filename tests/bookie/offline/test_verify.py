@@ -15,6 +15,7 @@ from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerTable
 from quire.bookie.index.rocks import RocksRows
 from quire.bookie.index.run_index import RunIndex
+from quire.bookie.logs.format import HEADER, MAGIC
 from quire.bookie.offline.stopped import Stopped
 from quire.bookie.offline.verify import Report, verify
 from quire.protocol.messages import AddRun
@@ -229,3 +230,16 @@ def test_a_damaged_log_of_writes_of_apaches_is_a_problem(tmp_path: pathlib.Path)
     (log,) = (root / "index/current/ledgers").glob("*.log")
     flip(log, 20)
     assert any("ledgers/000004.log at offset" in problem and "limbo" in problem for problem in verified(root).problems)
+
+
+def test_an_empty_log_was_made_ahead(tmp_path: pathlib.Path) -> None:
+    """As Apache leaves one; where an index names anything in it that is a problem, and so is half a header."""
+    root = unpack("sorted_bookie0_stopped", tmp_path)
+    made = root / "ledgers/current/1.log"
+    made.write_bytes(b"")
+    report = verified(root)
+    assert (report.problems, any("1.log is empty" in note for note in report.notes)) == ([], True)
+    made.write_bytes(HEADER.pack(MAGIC, 1, 0, 0)[:10])
+    assert "1.log at offset 0: no header" in verified(root).problems[0]
+    (root / "ledgers/current/0.log").write_bytes(b"")
+    assert len(verified(root).problems) >= 1000
