@@ -9,10 +9,17 @@ epoch, hide from it that the store went back.  Each adds what it saw itself, so 
 ids above which it has to go on, and which bookies were not heard.
 
 Three things show that a store went back: a number is lower than it was seen; the note is older than the one that was
-accepted; a ledger is here that the store does not know, with an id that it has not given yet, lower than those that
-callers are known to choose, and not too far for one that was given.
+accepted; a ledger is on two bookies that the store does not know, with an id that it has not given yet, lower than
+those that callers are known to choose, and not too far for one that was given.
+
+Such a ledger on one bookie alone is a doubt: any client of another cluster that reaches a bookie makes one by an add.
+That bookie deletes nothing, and says so in the store, where a second one that has the same ledger finds it; all others
+go on.
 
 The cluster is the one that the bookie belongs to, or nothing is seen and nothing believed.
+
+Long: a look moves a handful of numbers in one order of steps, and what a doubt and a store that is behind do with them
+has to be read together.
 
 Knows: all that.  Does not know: what is deleted, and why else.
 Safety: what was found is on disk, and in the note, before anything is raised that would hide it.  Deleters ask after
@@ -40,6 +47,8 @@ ARRIVED_S = 1.0  # after a ledger came that is new here there is a look, too
 # ids that a store may have given since a backup of it was made, with the directories of long ids that were passed over
 GIVEN_MAX = 1 << 40
 RAISED_MAX = 100_000  # ids that a bookie makes the store pass over by itself; for more there is the command
+DOUBTED_RAISED_MAX = 10_000  # the same for a doubt; as many as may be given between two looks
+DOUBTS_MAX = 20  # ledgers of one bookie that the note names
 STRANGE_MAX = 100  # ledgers that are read by themselves in one look
 SWAPS_MAX = 20  # tries to write the note while others do
 COMMAND = "quire metadata set-back"
@@ -97,6 +106,11 @@ class StoreGuard:
         self._saved: Seen | None = None  # what the files say
         self._saved_at = clock.seconds()
         self._new = True  # nothing was ever seen
+        self._given = 0  # the next id, as it was seen last
+        self._own_doubts: set[int] = set()  # ledgers here that the store should know, if it was not set back
+        self._doubted: set[int] = set()  # the same of other bookies, as the note had it last
+        self._told_of_bound = False
+        self._passed = 0  # ids below that are passed over for a doubt
         # the numbers of the looks that `trust_store` shares: of the last that began, and of the last that ended well
         self._begun = self._trusted = 0
 
@@ -107,7 +121,7 @@ class StoreGuard:
         """What an operator reads while the store is behind what was seen of it."""
         seen = self._seen
         if seen.behind is None:
-            return None
+            return self._doubt
         (changes, ledgers), uri = seen.found, self._store.uri
         return (
             f"the metadata store {uri} was set back, as by an old backup: it was found at change {changes}, to give "
@@ -119,8 +133,21 @@ class StoreGuard:
         )
 
     @property
+    def _doubt(self) -> str | None:
+        if self._seen.doubt is None:
+            return None
+        low, high, _ = self._seen.doubt
+        which = f"ledger {low} is" if high == low + 1 else f"ledgers from {low} to {high - 1} are"
+        return (
+            f"{which} on {self._bookie} that the metadata store {self._store.uri} does not know, with an id that it "
+            "has not given: a client of another cluster wrote here, or the store was set back by a moment. Nothing is "
+            f"deleted on this bookie until that is settled: see `{COMMAND} --metadata '{self._store.uri}'`"
+        )
+
+    @property
     def is_behind(self) -> bool:
-        return self._seen.behind is not None
+        """Whether this bookie believes nothing that the store denies, for what all saw or for a doubt of its own."""
+        return self._seen.behind is not None or self._seen.doubt is not None
 
     @property
     def silent_seconds(self) -> float:
@@ -249,7 +276,13 @@ class StoreGuard:
         first, end = progress.next_ledger, progress.next_ledger + GIVEN_MAX
         if self._seen.chosen >= 0:
             end = min(end, self._seen.chosen)
-        return sorted(ledger for ledger in ledgers if first <= ledger < end)
+        low, high = self._seen.strangers
+        return sorted(
+            ledger
+            for ledger in ledgers
+            # what another bookie doubts may have been passed over for that
+            if (first <= ledger < end or ledger in self._doubted) and not low <= ledger < high
+        )
 
     def given(self, ledgers: Iterable[int]) -> "array[int]":
         """Those whose ids the store had given when it was seen last, none of them known to be a caller's; ascending."""
@@ -258,9 +291,42 @@ class StoreGuard:
 
     async def _suspect(self, absent: Sequence[int]) -> None:
         """Ledgers that are here and that the store neither has nor has given yet."""
-        if absent and (absent[-1] >= self._seen.ledgers or not self.is_behind):
-            self._seen = replace(self._seen, ledgers=max(absent[-1] + 1, self._seen.ledgers))
-            await self._look()
+        seen = self._seen
+        if not absent:
+            return
+        if seen.behind is not None:
+            last = max((ledger for ledger in absent if ledger < seen.bound), default=-1)
+            self._tell_of_bound(absent)
+            if last >= seen.ledgers:
+                self._seen = replace(seen, ledgers=last + 1)
+                await self._look()
+            return
+        self._own_doubts |= set(absent[: DOUBTS_MAX - len(self._own_doubts)])
+        low, high, cleared = seen.doubt or (absent[0], absent[-1] + 1, -1)
+        if seen.doubt is None:
+            self._seen = replace(seen, bound=max(self._given, seen.ledgers) + DOUBTED_RAISED_MAX)
+        self._passed = max([self._passed, *(ledger + 1 for ledger in absent if ledger < self._seen.bound)])
+        doubt = min(low, absent[0]), max(high, absent[-1] + 1), cleared
+        if seen.doubt is None or doubt != seen.doubt:
+            self._seen = replace(self._seen, doubt=(*doubt[:2], -1))
+            await self._save()
+            if seen.doubt is None:
+                self.log.critical("{reason}", reason=self.behind)
+            self._tell_of_bound(absent)
+            self._noticed()
+        await self._look()
+
+    def _tell_of_bound(self, ledgers: Sequence[int]) -> None:
+        if ledgers[-1] >= self._seen.bound and not self._told_of_bound:
+            self._told_of_bound = True
+            self.log.warn(
+                "{bookie}: the store is not made to pass over id {ledger}, for that is further than {bound}: if it was "
+                "set back, raise its ids by `{command}`",
+                bookie=self._bookie,
+                ledger=ledgers[-1],
+                bound=self._seen.bound,
+                command=COMMAND,
+            )
 
     def _choose(self, ledger: int) -> None:
         """This one exists, and the store has not given it."""
@@ -294,6 +360,12 @@ class StoreGuard:
                 seconds=self.silent_seconds,
             )
         self._answered_at = self._clock.seconds()
+        self._given = progress.next_ledger
+        self._doubted = {
+            ledger for bookie, ledgers in note["doubts"].items() if bookie != self._bookie for ledger in ledgers
+        }
+        if self._seen.doubt is not None:
+            await self._settle(note, progress)
         seen = self._seen
         if self._new:
             self._new = False
@@ -311,11 +383,7 @@ class StoreGuard:
                 if not 0 <= self._clock.seconds() - self._saved_at < LOOK_S:
                     await self._save()
                 return progress
-            self._seen = replace(seen, behind=0, found=progress)
-            await self._save()
-            self.log.critical("{reason}", reason=self.behind)
-            await self._join(note)
-            self._noticed()
+            await self._fall_behind(note, progress)
         elif note["number"] >= seen.behind > 0 and self._accepts(note, progress):
             self._seen = replace(
                 seen,
@@ -324,7 +392,9 @@ class StoreGuard:
                 accepted=seen.accepted + 1,
                 note=note["number"],
                 behind=None,
+                bound=0,
             )
+            self._told_of_bound = False
             await self._save()
             self.unknown = None
             self.log.warn(
@@ -341,7 +411,59 @@ class StoreGuard:
         """Whether an operator has accepted the store as it is, and it goes on above every id that was seen here."""
         return bool(note["accepted"]) and progress.next_ledger >= self._seen.ledgers
 
+    # -- a doubt
+
+    async def _settle(self, note: dict[str, Any], progress: Progress) -> None:
+        """Ends the doubt where an operator or another bookie has decided; else says it, and passes over its ids."""
+        assert self._seen.doubt is not None
+        low, high, cleared = self._seen.doubt
+        if 0 <= cleared < note["cleared"]:
+            first, end = self._seen.strangers
+            strangers = (min(low, first), max(high, end)) if end else (low, high)
+            self._seen = replace(self._seen, doubt=None, bound=0, strangers=strangers)
+            await self._save()
+            self.unknown, self._own_doubts, self._passed, self._told_of_bound = None, set(), 0, False
+            self.log.warn(
+                "{bookie}: an operator has said that ledgers which {store} never gave are strangers'; they may go",
+                bookie=self._bookie,
+                store=self._store.uri,
+            )
+            return
+        if cleared < 0 or self._bookie not in note["doubts"]:
+            note = await self._say_doubt()
+        if self._seen.behind is None and self._own_doubts & self._doubted:
+            await self._fall_behind(note, progress)
+            return
+        if self._given < self._passed:
+            await self._store.raise_ledger_ids(self._passed)
+
+    async def _say_doubt(self) -> dict[str, Any]:
+        """Writes the doubt into the note, and returns that."""
+        assert self._seen.doubt is not None
+        for _ in range(SWAPS_MAX):
+            old = await self._store.read_set_back()
+            note = note_of(old)
+            named = sorted(self._own_doubts | set(note["doubts"].get(self._bookie, ())))[:DOUBTS_MAX]
+            note["doubts"][self._bookie] = named or [self._seen.doubt[0]]
+            new = bytes_of(note)
+            if new == old or await self._store.swap_set_back(old, new):
+                self._seen = replace(self._seen, doubt=(*self._seen.doubt[:2], note["cleared"]))
+                await self._save()
+                break
+        return note
+
     # -- being behind
+
+    async def _fall_behind(self, note: dict[str, Any], progress: Progress) -> None:
+        """The store went back; a doubt that there was is no doubt any more."""
+        seen = self._seen
+        bound = max(seen.ledgers, progress.next_ledger) + RAISED_MAX
+        ledgers = seen.ledgers if seen.doubt is None else max(seen.ledgers, min(seen.doubt[1], bound))
+        self._seen = replace(seen, behind=0, found=progress, bound=bound, ledgers=ledgers, doubt=None)
+        await self._save()
+        self.log.critical("{reason}", reason=self.behind)
+        await self._join(note)
+        self._noticed()
 
     async def _join(self, note: dict[str, Any]) -> None:
         """
@@ -356,13 +478,9 @@ class StoreGuard:
             if newer and self._accepts(note, await self._store.progress()):
                 break  # an operator did that since the look; the next one takes it up
             if note["accepted"] or note["number"] < max(seen.note, seen.behind or 0):
-                note = {
-                    "number": max(note["number"], seen.note, seen.behind or 0) + 1,
-                    "accepted": False,
-                    "ledgers": 0,
-                    "bookies": {},
-                }
-            note["ledgers"] = max(note["ledgers"], seen.ledgers)
+                number = max(note["number"], seen.note, seen.behind or 0) + 1
+                note |= {"number": number, "accepted": False, "ledgers": 0, "bookies": {}}
+            note["ledgers"], note["doubts"] = max(note["ledgers"], seen.ledgers), {}  # now all delete nothing
             unknown = None if self.unknown is None else len(self.unknown)
             note["bookies"][self._bookie] = {"changes": seen.changes, "ledgers": seen.ledgers, "unknown": unknown}
             new = bytes_of(note)

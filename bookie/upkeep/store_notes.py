@@ -15,10 +15,15 @@ File `quire.store` in the `current/` of every ledger directory, text:
     behind: N                      only while the store is behind: the number of the note about that, 0 before it is
                                    written
     found: N N                     with it: changes and ledgers of the store, when that was found
+    doubt: N N N                   only while a ledger here is in doubt: the first such id, the one behind the last, and
+                                   `cleared` of the note in which that is said; -1 before it is written
+    bound: N                       with one of both: ids from here on are not raised over by this bookie
+    strangers: N N                 ids from the first up to the second, without it, that an operator said are strangers'
     CRC32C of the lines before, in hex
 
 The note is in the store itself (`MetadataStore.read_set_back`), JSON: {"number", "accepted", "ledgers", "bookies":
-{ID: {"changes", "ledgers", "unknown"}}}.
+{ID: {"changes", "ledgers", "unknown"}}, "doubts": {ID: [ledger, ...]}, "cleared"}; notes of earlier versions lack the
+last two: doubts of single bookies, and how often an operator has cleared them.
 
 Knows: these formats.  Does not know: when the store is behind, what follows (`store_guard`).
 Safety: a damaged file or note raises an error that names it; it is never read as "nothing was seen".
@@ -54,12 +59,21 @@ class Seen:
     note: int = 0
     behind: int | None = None
     found: tuple[int, int] = (0, 0)
+    doubt: tuple[int, int, int] | None = None
+    bound: int = 0
+    strangers: tuple[int, int] = (0, 0)
 
     def encode(self) -> bytes:
         lines = [HEAD, f"cluster: {self.cluster}"]
         lines += [f"{name}: {getattr(self, name)}" for name in ("changes", "ledgers", "chosen", "accepted", "note")]
         if self.behind is not None:
             lines += [f"behind: {self.behind}", f"found: {self.found[0]} {self.found[1]}"]
+        if self.doubt is not None:
+            lines.append("doubt: {} {} {}".format(*self.doubt))
+        if self.bound:
+            lines.append(f"bound: {self.bound}")
+        if self.strangers != (0, 0):
+            lines.append("strangers: {} {}".format(*self.strangers))
         text = "".join(line + "\n" for line in lines).encode()
         return text + b"%08x\n" % crc32c(text)
 
@@ -78,7 +92,11 @@ class Seen:
             numbers: dict[str, Any] = {
                 name: int(values[name]) for name in ("changes", "ledgers", "chosen", "accepted", "note")
             }
-            seen = cls(values["cluster"], **numbers)
+            first, end = map(int, values.get("strangers", "0 0").split())
+            seen = cls(values["cluster"], **numbers, bound=int(values.get("bound", 0)), strangers=(first, end))
+            if "doubt" in values:
+                low, high, cleared = map(int, values["doubt"].split())
+                seen = replace(seen, doubt=(low, high, cleared))
             if "behind" not in values:
                 return seen
             changes, ledgers = map(int, values["found"].split())
@@ -113,11 +131,17 @@ def note_of(data: bytes) -> dict[str, Any]:
     read.
     """
     if not data:
-        return {"number": 0, "accepted": True, "ledgers": 0, "bookies": {}}
+        return {"number": 0, "accepted": True, "ledgers": 0, "bookies": {}, "doubts": {}, "cleared": 0}
     try:
-        note: dict[str, Any] = parse_json(data)
+        note: dict[str, Any] = {"doubts": {}, "cleared": 0, **parse_json(data)}
         bookies: dict[str, dict[str, Any]] = note["bookies"]
-        numbers = [note["number"], note["ledgers"], *(each[name] for each in bookies.values() for name in OF_A_BOOKIE)]
+        numbers = [
+            note["number"],
+            note["ledgers"],
+            note["cleared"],
+            *(ledger for each in note["doubts"].values() for ledger in each),
+            *(each[name] for each in bookies.values() for name in OF_A_BOOKIE),
+        ]
         numbers += [each["unknown"] for each in bookies.values() if each["unknown"] is not None]
         if type(note["accepted"]) is not bool or not all(
             type(number) is int and 0 <= number < 1 << 63 for number in numbers
@@ -132,5 +156,6 @@ def note_of(data: bytes) -> dict[str, Any]:
 
 
 def bytes_of(note: dict[str, Any]) -> bytes:
-    """The reverse of `note_of`."""
-    return json.dumps(note, sort_keys=True).encode()
+    """The reverse of `note_of`; without what earlier versions do not know, where it says nothing."""
+    empty = {name for name in ("doubts", "cleared") if not note.get(name)}
+    return json.dumps({name: value for name, value in note.items() if name not in empty}, sort_keys=True).encode()

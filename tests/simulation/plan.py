@@ -215,7 +215,7 @@ profile(
 profile(
     "garbage",
     {"delete": 6, "collect": 14, "dark_collect": 6, "flush": 14, "kill": 4, "power": 3, "start": 16, "astray": 2,
-    "open": 3, "close": 3, "slow_disk": 4},
+    "open": 3, "close": 3, "slow_disk": 4, "stranger": 3},
     chance_on=0.85, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), spares=(0, 1), writers=(2, 3, 4), gap=0.02, batch=12,
     fault_rates=(0.0,), bookie=DUSTY,
     listing_lies=0.3, upkeep=True,

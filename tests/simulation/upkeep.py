@@ -17,7 +17,10 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from quire.bookie.upkeep.emptied import APART_S
+from quire.bookie.upkeep.store_guard import DOUBTED_RAISED_MAX, GIVEN_MAX, LOOK_S
+from quire.bookie.upkeep.store_notes import bytes_of, note_of
 from quire.metadata.ledger import LedgerMetadata
+from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import LedgerError, Status
 from quire.replication.checker import check_ledger
 from quire.replication.freeing import ledger as freeing
@@ -72,6 +75,10 @@ class Upkeep:
         self.truth = history.truth
         self.tasks: list[Task] = []
         self.repairs: list[Task] = []
+        self.strangers: set[str] = (
+            set()
+        )  # bookies with a ledger of another cluster's client, the store never gave its id
+        self.ids_drawn = 0  # for strangers, given by the store to nobody else
 
     # Steps
 
@@ -296,6 +303,44 @@ class Upkeep:
             for _ in range(2):
                 bookie.garbage.force()  # the second one right after the first
 
+    def do_stranger(self, rng: Random) -> None:
+        """A client of another cluster adds to one bookie: an id far or near above those given, too far, or given."""
+        bookie = self.history.some_bookie(rng)
+        if bookie is None or not bookie.serving:
+            return
+        shared = self.world.shared
+        kind = rng.randrange(4)
+        if kind == 0:
+            ledger, self.ids_drawn = shared.new_ledger_id(), self.ids_drawn + 1
+        elif kind == 1:
+            ledger = shared.next_ledger + 2 * GIVEN_MAX + rng.randrange(1000)
+        else:
+            ledger = shared.next_ledger + 100 + rng.randrange(2000 if kind == 2 else 90_000)
+            self.strangers.add(bookie.name)
+        digest = Digest(DigestType.CRC32C, b"another cluster's")
+        bookie.copies.store(ledger, digest.master_key, 0, [digest.entry(ledger, 0, -1, 1, b"x")])
+        self.world.tell(f"a stranger adds to ledger {ledger} on {bookie.name}")
+        self.truth.seen["a stranger's add"] += 1
+
+    def _judge_strangers(self) -> None:
+        """
+        They concern their bookies alone, and ids are passed over to a bound; then an operator says that they are
+        strangers'.
+        """
+        shared, history = self.world.shared, self.history
+        history.let_pass(2 * LOOK_S)
+        note = note_of(shared.set_back)
+        concerned = {each.name for each in history.bookies if each.serving and each.guard.is_behind}
+        if not note["accepted"] or concerned - self.strangers:
+            raise Violation("strangers", f"for a stranger's add to {self.strangers} {concerned} delete nothing: {note}")
+        used = shared.next_ledger - self.ids_drawn - len(history.lines)
+        if used > DOUBTED_RAISED_MAX * len(self.strangers):
+            raise Violation("strangers", f"{used} ids were passed over for adds to {self.strangers}")
+        shared.swap_set_back(shared.set_back, bytes_of({**note, "doubts": {}, "cleared": note["cleared"] + 1}))
+        history.let_pass(2 * LOOK_S)
+        if any(each.serving and each.guard.is_behind for each in history.bookies):
+            raise Violation("strangers", "a bookie deletes nothing though an operator cleared its doubt")
+
     def do_surplus(self, rng: Random) -> None:
         bookie = self.history.some_bookie(rng)
         if bookie is not None and bookie.serving:
@@ -358,6 +403,8 @@ class Upkeep:
         for task in self.tasks:
             if task.done and task.error is not None and not isinstance(task.error, LedgerError | OSError):
                 raise Violation("no bug", f"upkeep failed: {task.error!r}")
+        if self.truth.seen["a stranger's add"]:
+            self._judge_strangers()
         lines = [line for line in history.lines if not line.truth.deleted and not line.truth.deferred and line.settled]
         if lines and not plan.profile.first_id:
             self._whole_again(lines, Random(plan.seed))

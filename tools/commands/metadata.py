@@ -158,9 +158,10 @@ def set_back(
 
     While they have, they delete nothing. Without --accept nothing is changed: shown are what each bookie has seen, how
     many ledgers it holds that the store does not know (`?`: it still counts), and the bookies that were not heard, for
-    they are down or not quire's. With --accept the store first goes on above every ledger id that was seen; then,
-    within 10 s, the bookies take its state for the truth, and their next garbage collection deletes what it does not
-    know.
+    they are down or not quire's; under `doubts` single bookies with ledgers whose ids the store never gave, as a client
+    of another cluster leaves them: these bookies alone delete nothing. With --accept the store first goes on above
+    every ledger id that was seen, those of doubts left out; then, within 10 s, the bookies take its state for the
+    truth, and their next garbage collection deletes what it does not know.
 
     \b
     Example:
@@ -185,6 +186,8 @@ def set_back(
     lines = {
         **found,
         "bookies": "; ".join(f"{bookie} has {of_bookie(seen)}" for bookie, seen in found["bookies"].items()) or "-",
+        "doubts": "; ".join(f"{bookie} has {', '.join(map(str, some))}" for bookie, some in found["doubts"].items())
+        or "-",
     }
     output.document(json_wanted, found if json_wanted else {**lines, "unheard": ", ".join(found["unheard"]) or "-"})
 
@@ -210,6 +213,7 @@ async def look_back(store: MetadataStore) -> tuple[bytes, dict[str, Any]]:
             for bookie, seen in sorted(bookies.items())
         },
         "unheard": sorted(heard_of - set(bookies)),
+        "doubts": dict(sorted(note["doubts"].items())),
         "accepted": False,
     }
 
@@ -227,7 +231,7 @@ async def accept_state(store: MetadataStore, cluster: str, unheard: bool) -> dic
             f"{store.uri} holds another cluster than {cluster!r}; nothing was accepted. `quire metadata "
             "show` prints its id"
         )
-    if not shown["set_back"]:
+    if not (shown["set_back"] or shown["doubts"]):
         raise MetaStore(
             f"no bookie has found {store.uri} to be behind what it saw: there is nothing to accept; `quire metadata "
             "set-back` shows it when one has"
@@ -240,11 +244,13 @@ async def accept_state(store: MetadataStore, cluster: str, unheard: bool) -> dic
         )
     for _ in range(ACCEPTS_MAX):
         await store.raise_ledger_ids(shown["ledgers_seen"])
-        if await store.swap_set_back(noted, bytes_of({**note_of(noted), "accepted": True})):
+        note = note_of(noted)
+        cleared = note["cleared"] + bool(note["doubts"])
+        if await store.swap_set_back(noted, bytes_of({**note, "accepted": True, "doubts": {}, "cleared": cleared})):
             return {**shown, "next_ledger": (await store.progress()).next_ledger, "accepted": True}
         before = shown
         noted, shown = await look_back(store)
-        if not shown["set_back"] or lacks(shown) != lacks(before):
+        if not (shown["set_back"] or shown["doubts"]) or lacks(shown) != lacks(before):
             break
     raise MetaStore(
         f"a bookie reported something new to {store.uri} just now; nothing was accepted. See `quire metadata "
@@ -252,9 +258,10 @@ async def accept_state(store: MetadataStore, cluster: str, unheard: bool) -> dic
     )
 
 
-def lacks(shown: dict[str, Any]) -> tuple[list[str], dict[str, int | None]]:
+def lacks(shown: dict[str, Any]) -> tuple[list[str], dict[str, int | None], dict[str, list[int]]]:
     """What an operator accepts: what each bookie has that the store does not know, and who did not say."""
-    return shown["unheard"], {bookie: seen["unknown_ledgers"] for bookie, seen in shown["bookies"].items()}
+    unknown = {bookie: seen["unknown_ledgers"] for bookie, seen in shown["bookies"].items()}
+    return shown["unheard"], unknown, shown["doubts"]
 
 
 def of_bookie(seen: dict[str, Any]) -> str:

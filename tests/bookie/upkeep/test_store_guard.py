@@ -15,7 +15,7 @@ from twisted.logger import LogEvent, eventAsText, globalLogPublisher
 
 from quire.bookie.files import Files
 from quire.bookie.upkeep.garbage import Garbage
-from quire.bookie.upkeep.store_guard import ARRIVED_S, GIVEN_MAX, LOOK_S, RAISED_MAX, StoreGuard
+from quire.bookie.upkeep.store_guard import ARRIVED_S, DOUBTED_RAISED_MAX, GIVEN_MAX, LOOK_S, RAISED_MAX, StoreGuard
 from quire.bookie.upkeep.store_notes import Seen, bytes_of, note_of, read_seen
 from quire.metadata.memory.cluster import Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore
@@ -249,7 +249,7 @@ def test_ledgers_that_just_came_show_it_at_once(scene: Scene) -> None:
     scene.clock.advance(ARRIVED_S)
     assert bookie.guard.is_behind
     assert bookie.seen is not None
-    assert (bookie.seen.ledgers, bookie.seen.chosen) == (2, 40)
+    assert (bookie.seen.doubt, bookie.seen.chosen) == ((0, 2, 0), 40)
 
 
 def test_ids_that_callers_chose_do_not_show_it(scene: Scene) -> None:
@@ -572,3 +572,110 @@ def test_a_look_that_fails_as_it_should_not_is_not_the_last(scene: Scene) -> Non
     scene.ledgers(1)
     scene.clock.advance(LOOK_S)
     assert bookie.guard.status()["ledgers_seen"] == 1
+
+
+def strange(bookie: Bookie, *ledgers: int) -> None:
+    """A client of another cluster adds to them, and the bookie looks."""
+    bookie.hold(*ledgers)
+    bookie.storage.arrived.update(ledgers)
+    bookie.scene.clock.advance(ARRIVED_S)
+
+
+def cleared(scene: Scene) -> None:
+    """What the operator's command does about doubts."""
+    old = now(scene.store.read_set_back())
+    note = note_of(old)  # type: ignore[arg-type]
+    now(scene.store.swap_set_back(old, bytes_of({**note, "doubts": {}, "cleared": note["cleared"] + 1})))  # type: ignore[arg-type]
+
+
+def test_a_ledger_of_a_stranger_concerns_its_bookie_alone(scene: Scene) -> None:
+    """
+    That bookie deletes nothing, after a start too, until an operator says whose it is; the others delete, and ids go on
+    as they did.
+    """
+    held = scene.ledgers(3)
+    one, other = scene.bookie("b1", *held), scene.bookie("b2", *held)
+    far = held[-1] + 90_000
+    with logged() as critical:
+        strange(one, far)
+    assert len(critical) == 1
+    assert f"ledger {far} is on b1" in critical[0]
+    now(scene.store.delete_ledger(held[0]))
+    scene.clock.advance(LOOK_S)
+    assert one.collect() == [*held, far]
+    assert other.collect() == held[1:]
+    assert (one.guard.is_behind, other.guard.is_behind) == (True, False)
+    assert now(scene.store.new_ledger_id()) == held[-1] + 1
+    assert note_of(scene.shared.set_back)["doubts"] == {"b1": [far]}
+    assert note_of(scene.shared.set_back)["accepted"]
+    one.stop()
+    again = scene.bookie("b1")
+    assert again.collect() == [*held, far]
+    cleared(scene)
+    assert again.collect() == held[1:]
+    assert again.guard.behind is None
+    strange(again, far)
+    assert again.guard.behind is None, "it is known whose these are"
+    strange(again, far + 1)
+    assert again.guard.is_behind
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_ledger_on_two_bookies_shows_that_the_store_was_set_back(scene: Scene, at_once: bool) -> None:
+    """Also to one that looks when the id was passed over for the first one's doubt; then no bookie deletes anything."""
+    held = scene.ledgers(3)
+    bookies = [scene.bookie(name, *held) for name in ("b1", "b2", "b3")]
+    saved = scene.backup()
+    (new,) = scene.ledgers(1)
+    scene.put_back(saved)
+    for bookie in bookies[:2]:
+        bookie.hold(new)
+        bookie.storage.arrived.add(new)
+    if at_once:
+        scene.clock.advance(ARRIVED_S)
+    else:
+        for bookie in bookies[:2]:
+            now(Deferred.fromCoroutine(bookie.guard.look()))
+    assert now(scene.store.new_ledger_id()) == new + 1
+    scene.clock.advance(LOOK_S)
+    scene.clock.advance(LOOK_S)
+    assert not note_of(scene.shared.set_back)["accepted"]
+    now(scene.store.delete_ledger(held[0]))
+    for bookie in bookies:
+        assert set(held) <= set(bookie.collect())
+    scene.accept()
+    for bookie in bookies:
+        assert bookie.collect() == held[1:]
+
+
+def test_how_far_strangers_move_the_ids_is_bounded(scene: Scene) -> None:
+    """However often one adds: of a doubt, and of a store that was set back, so many ids are passed over and no more."""
+    held = scene.ledgers(2)
+    saved = scene.backup()
+    one = scene.bookie("b1", *held)
+    for number in range(1, 40):
+        strange(one, held[-1] + number * 5_000)
+    assert now(scene.store.new_ledger_id()) <= held[-1] + DOUBTED_RAISED_MAX + 2
+    scene.ledgers(20)
+    other = scene.bookie("b2")
+    scene.put_back({**saved, "set_back": scene.shared.set_back})
+    now(Deferred.fromCoroutine(other.guard.look()))
+    assert not note_of(scene.shared.set_back)["accepted"]
+    for number in range(1, 10):
+        strange(other, held[-1] + number * 60_000)
+    assert now(scene.store.new_ledger_id()) <= held[-1] + DOUBTED_RAISED_MAX + RAISED_MAX + 30
+    assert note_of(scene.shared.set_back)["ledgers"] <= held[-1] + DOUBTED_RAISED_MAX + RAISED_MAX + 30
+
+
+def test_a_doubt_that_could_not_be_written_is_said_later(scene: Scene) -> None:
+    """Nothing is deleted meanwhile, and no id is passed over before it is said."""
+    held = scene.ledgers(2)
+    one = scene.bookie("b1", *held)
+    scene.store.faults = lambda name, _: Fault(error=MetaStore("away")) if name == "swap_set_back" else None
+    strange(one, held[-1] + 5)
+    assert one.guard.is_behind
+    assert scene.shared.next_ledger == held[-1] + 1
+    scene.store.faults = None
+    scene.clock.advance(LOOK_S)
+    assert note_of(scene.shared.set_back)["doubts"] == {"b1": [held[-1] + 5]}
+    assert scene.shared.next_ledger == held[-1] + 6
