@@ -75,6 +75,11 @@ class Reader:
         return self._record.metadata.is_closed
 
     @property
+    def gone(self) -> bool:
+        """Whether the ledger was deleted, as far as is known here."""
+        return self._end.gone
+
+    @property
     def damaged(self) -> set[tuple[str, int]]:
         """(bookie, entry) of copies that were read here and are not what was written."""
         return self._notes.bad

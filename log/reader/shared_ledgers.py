@@ -25,7 +25,7 @@ from quire.protocol.errors import ClientClosed
 
 # SPDX-License-Identifier: Apache-2.0
 
-FOLLOW_S = 86_400.0  # without news; then the follower begins anew
+FOLLOW_S = 86_400.0  # without news; then the follower begins anew, if somebody waits for it
 CLOSED = "this reader was closed"
 Some = list[Entry]
 Key = tuple[int, int | None]  # the first entry that is wanted, and the last; None: those that come, too
@@ -37,13 +37,14 @@ class Fetching:
     is ahead of the others sets the pace, and the others find in the cache what they have not had.
     """
 
-    def __init__(self, ledger: "SharedLedger", lists: AsyncGenerator[Some, None], at: int, last: int | None) -> None:
+    def __init__(self, ledger: "SharedLedger", at: int, last: int | None, past_close: bool) -> None:
         self.at = at
         self.last = last
+        self.past_close = past_close
         self.is_tail = False  # it came to the end that was known, once
         self.users = 0
         self._ledger = ledger
-        self._lists = lists
+        self._lists = ledger.lists(self)
         self._waiting: list[Deferred[Some | None]] = []
         self.is_asked = False  # something is under way
         self._has_ended = False
@@ -66,9 +67,7 @@ class Fetching:
         some: Some | None = None
         error: Exception | None = None
         try:
-            some = await anext(self._lists)
-        except StopAsyncIteration:
-            some = None
+            some = await self._brought()
         except Exception as failure:
             error = failure
         self.is_asked = False
@@ -79,6 +78,16 @@ class Fetching:
                 each.callback(some) if error is None else each.errback(error)
         if self.users == 0:
             self.end()
+
+    async def _brought(self) -> Some | None:
+        """What comes next, however long nothing came; None at the end, or once nobody waits any more."""
+        while True:
+            async for some in self._lists:
+                return some
+            reader = self._ledger.reader
+            if self.last is not None or reader.closed or reader.gone or not self.users:
+                return None
+            self._lists = self._ledger.lists(self)
 
     def end(self) -> None:
         """Nobody wants more."""
@@ -105,13 +114,15 @@ class SharedLedger:
         """What fetches the entries from `at` on."""
         found = self._fetching.get((at, last))
         if found is None:
-            reader = self.reader
-            if last is None:
-                lists = reader.tail(FOLLOW_S, at, past_close=past_close)
-            else:
-                lists = reader.stream(at, last) if at < last else _one(reader, at)
-            found = self._fetching[at, last] = Fetching(self, lists, at, last)
+            found = self._fetching[at, last] = Fetching(self, at, last, past_close)
         return found
+
+    def lists(self, fetching: Fetching) -> AsyncGenerator[Some, None]:
+        """What the ledger has from where that is, in lists."""
+        reader, at, last = self.reader, fetching.at, fetching.last
+        if last is None:
+            return reader.tail(FOLLOW_S, at, past_close=fetching.past_close)
+        return reader.stream(at, last) if at < last else _one(reader, at)
 
     def fetched(self, fetching: Fetching, some: Some | None) -> None:
         """It brought these, or there is no more."""

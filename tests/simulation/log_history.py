@@ -16,6 +16,7 @@ from quire.conf.log import LogOptions
 from quire.log.core import edits
 from quire.log.owner.appending import producing
 from quire.log.owner.handle import Owner
+from quire.log.reader import shared_ledgers
 from quire.protocol.log_errors import AppendUnknown, NoSuchLog
 from tests.simulation.history import END_SECONDS, QUIET_SECONDS, TAIL_SECONDS, History
 from tests.simulation.log_cursors import Consumers
@@ -50,6 +51,7 @@ PROCESSES = 3
 OWNERS_MAX, READERS_MAX = 4, 5
 SEGMENTS = {"SEGMENTS_MAX": 7, "SEGMENTS_KEPT": 3, "CHUNK_SEGMENTS_MAX": 4}
 OWN_SECONDS = 90.0
+FOLLOW_S = 5.0  # in place of a day
 FAR_S = 10 * 86_400.0  # further than any clock is set
 # What a reader may not be told while everything that is named is there.
 TRIMMED = -304
@@ -606,6 +608,8 @@ class LogHistory(History):
             self.producers.finish(handle)
         self.let_pass(QUIET_SECONDS)
         self._check_tails()
+        if self.plan.seed % 4 == 0:
+            self._fall_silent(handle, rng)
         for each in self.handles:
             if each.process.alive and not each.closing:
                 self.close(each, self.leave(each))
@@ -725,6 +729,20 @@ class LogHistory(History):
         appends = all(job.over for handle in self.handles for _values, job in handle.appends)
         return appends and self.publishers.all_answered() and self.replicas.all_answered()
 
+    def _fall_silent(self, handle: Handle, rng: Random) -> None:
+        """Nothing is appended for longer than a ledger is followed, and then something, which tails are to be given."""
+        following = sum(not each.over and not each.process.frozen for each in self.readers)
+        self.seen["tail through days of silence"] += following
+        if not following:
+            return
+        self.let_pass(2.5 * FOLLOW_S)
+        self.append(handle, handle.values(rng, 1, 8))
+        self.until("an append after days of silence hangs", lambda: handle.appends[-1][1].done)
+        if handle.appends[-1][1].error is not None:
+            raise Violation("ends", f"an append after days of silence fails: {handle.appends[-1][1].error!r}")
+        self.let_pass(QUIET_SECONDS)
+        self._check_tails()
+
     def _check_tails(self) -> None:
         end = max(self.log_truth.acked)
         for reading in self.readers:
@@ -738,8 +756,9 @@ class LogHistory(History):
 
 @contextmanager
 def small_manifests() -> Iterator[None]:
-    """So that a few segments make chunks, and a few records another table of producers."""
+    """A few segments make chunks, a few records another table of producers, and a day without news is some seconds."""
     table_records, producing.TABLE_RECORDS = producing.TABLE_RECORDS, 5
+    follow_s, shared_ledgers.FOLLOW_S = shared_ledgers.FOLLOW_S, FOLLOW_S
     before = {name: getattr(edits, name) for name in SEGMENTS}
     for name, number in SEGMENTS.items():
         setattr(edits, name, number)
@@ -747,5 +766,6 @@ def small_manifests() -> Iterator[None]:
         yield
     finally:
         producing.TABLE_RECORDS = table_records
+        shared_ledgers.FOLLOW_S = follow_s
         for name, number in before.items():
             setattr(edits, name, number)

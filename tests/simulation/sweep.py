@@ -79,7 +79,7 @@ OF_LOGS = (
     "owner crashed", "ownership forced", "part failed -306", "part of several ledgers", "process frozen",
     "session expired",
     "barrier read", "proposal answered", "snapshot loaded", "snapshot named", "trim refused by a hold",
-    "session of a frozen process ended", "tail at the end of the log",
+    "session of a frozen process ended", "tail at the end of the log", "tail through days of silence",
     "trapped at open.created", "usurped", "two handles of one process", "zombie task",
     *(f"killed in {procedure}" for procedure in PROCEDURES if procedure != "orphan"),
 )  # fmt: skip

@@ -7,6 +7,7 @@ from quire.conf.log import LogOptions
 from quire.log.api import Logs
 from quire.log.core.counters import LogCounters
 from quire.log.core.values import Segment
+from quire.log.reader import shared_ledgers
 from quire.log.reader.shared_ledgers import SharedLedgers
 from quire.protocol.errors import ClientClosed, NoSuchLedger, Read
 from tests.client.fakes.cluster import FakeCluster
@@ -363,3 +364,26 @@ def test_nothing_is_fetched_for_nobody():
     assert world.asked == asked
     assert asked < 2000
     world.cluster.succeed(keeps.close())
+
+
+@pytest.mark.parametrize("leased", [False, True])
+def test_a_tail_outlasts_the_silence_of_its_follower(monkeypatch, leased):
+    """After any silence it gets what comes, until its own time is over; a deletion of the ledger ends it."""
+    monkeypatch.setattr(shared_ledgers, "FOLLOW_S", 50.0)
+    world = World(10, close=False, leased=leased)
+    readers = [world.open() for _ in range(2)]
+    (got, done), (short, over) = following(readers[0], 1e6, past_close=not leased), following(readers[1], 130.0)
+    world.cluster.spin(120)
+    assert not done.called
+    world.append(b"10")
+    assert numbers(got) == numbers(short) == list(range(11))
+    world.cluster.spin(120)
+    assert not over.called
+    world.cluster.spin(20)
+    assert over.called
+    assert not done.called
+    world.append(b"11")
+    assert numbers(got) == list(range(12))
+    world.cluster.succeed(world.client.delete_ledger(world.writer.id))
+    world.cluster.spin(120)
+    assert done.called
