@@ -81,7 +81,7 @@ class RecordWatches:
         self._uri = uri
         self._poll_s = poll_s
         self._look = look
-        self._subscriptions: dict[tuple[str, bool], list[Subscription]] = {}
+        self._subscriptions: dict[tuple[str, bool], dict[Subscription, None]] = {}
         self._change: int | None = None  # data_version at the last look at everything
         self._claims: set[str] = set()  # sessions of the claims that are watched
         self._stale: set[tuple[str, bool]] = set()  # look at these, whatever the counter says
@@ -100,15 +100,14 @@ class RecordWatches:
 
     def _add(self, path: str, children: bool, fn: Callable[[Any], None]) -> Watch:
         subscription = Subscription(path, children, fn, Watch(lambda: self._drop(subscription)))
-        self._subscriptions.setdefault((path, children), []).append(subscription)
+        self._subscriptions.setdefault((path, children), {})[subscription] = None
         self._look_soon((path, children))
         return subscription.watch
 
     def _drop(self, subscription: Subscription) -> None:
         key = subscription.path, subscription.children
-        subscriptions = self._subscriptions.get(key, [])
-        if subscription in subscriptions:
-            subscriptions.remove(subscription)
+        subscriptions = self._subscriptions.get(key, {})
+        subscriptions.pop(subscription, None)
         if not subscriptions:
             self._subscriptions.pop(key, None)
 

@@ -42,14 +42,14 @@ class Runner(Protocol):
     def __call__(self, work: Callable[[Connection], T], /) -> Deferred[T]: ...
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class LedgerSubscription:
     watch: Watch
     fn: LedgerWatcher
     heard: int | None = None  # the version that it was called with last
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class BookieSubscription:
     watch: Watch
     fn: BookieWatcher
@@ -98,9 +98,9 @@ class Watches:
         self._run = run
         self._dead = dead
         self._bury = bury
-        self._ledgers: dict[int, list[LedgerSubscription]] = {}
+        self._ledgers: dict[int, dict[LedgerSubscription, None]] = {}  # in their order, as those of bookies
         self._versions: dict[int, int] = {}  # of watched ledgers, as they were seen last
-        self._bookies: list[BookieSubscription] = []
+        self._bookies: dict[BookieSubscription, None] = {}
         self._rows: list[tuple[str, int, Any]] | None = None  # of the bookies, as they were seen last
         self._listed = BookieList({}, {})  # what they say
         self._change: int | None = None  # data_version at the last look at everything
@@ -114,25 +114,22 @@ class Watches:
     def add_ledger(self, ledger: int, fn: LedgerWatcher) -> Watch:
         """Calls `fn` with the ledger's metadata, now and after each change, and with None when it is deleted."""
         subscription = LedgerSubscription(Watch(lambda: self._drop(ledger, subscription)), fn)
-        self._ledgers.setdefault(ledger, []).append(subscription)
+        self._ledgers.setdefault(ledger, {})[subscription] = None
         self._versions.pop(ledger, None)
         self._look_soon(ledger)
         return subscription.watch
 
     def _drop(self, ledger: int, subscription: LedgerSubscription) -> None:
-        subscriptions = self._ledgers.get(ledger, [])
-        if subscription in subscriptions:
-            subscriptions.remove(subscription)
+        subscriptions = self._ledgers.get(ledger, {})
+        subscriptions.pop(subscription, None)
         if not subscriptions:
             self._ledgers.pop(ledger, None)
             self._versions.pop(ledger, None)
 
     def add_bookies(self, fn: BookieWatcher) -> Watch:
         """Calls `fn` with the bookies, now and after each change."""
-        subscription = BookieSubscription(
-            Watch(lambda: self._bookies.remove(subscription) if subscription in self._bookies else None), fn
-        )
-        self._bookies.append(subscription)
+        subscription = BookieSubscription(Watch(lambda: self._bookies.pop(subscription, None)), fn)
+        self._bookies[subscription] = None
         self._rows = None
         self._look_soon(BOOKIES)
         return subscription.watch

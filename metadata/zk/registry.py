@@ -48,7 +48,7 @@ TICKS_PER_SESSION_MIN = 2  # the server notices an expiry at the end of a tick
 RETRY_S = 0.2
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class Subscription:
     watch: Watch
     fn: BookieWatcher
@@ -98,7 +98,7 @@ class BookieRegistry:
         self._root = root
         self._writable = Listing(f"{root}/available")
         self._read_only = Listing(f"{root}/available/{READ_ONLY}")
-        self._subscriptions: list[Subscription] = []
+        self._subscriptions: dict[Subscription, None] = {}  # in their order; each writer of a process has one
         self._following = False
         self._stale = False
         self._wakening: Deferred[None] | None = None
@@ -331,10 +331,8 @@ class BookieRegistry:
 
     def watch(self, fn: BookieWatcher) -> Watch:
         """Calls `fn` with the bookies, now and after each change."""
-        subscription = Subscription(
-            Watch(lambda: self._subscriptions.remove(subscription) if subscription in self._subscriptions else None), fn
-        )
-        self._subscriptions.append(subscription)
+        subscription = Subscription(Watch(lambda: self._subscriptions.pop(subscription, None)), fn)
+        self._subscriptions[subscription] = None
         if self._following:
             self._wake()
         else:

@@ -66,7 +66,7 @@ class Followed(Generic[K, V]):
 
     key: K
     look: Callable[["Followed[K, V]"], None]
-    subscriptions: list[Subscription[V]] = field(default_factory=list)
+    subscriptions: dict[Subscription[V], None] = field(default_factory=dict)  # in their order
     stale: bool = False  # to be read, perhaps again
     reading: bool = False
     armed: bool = False  # kazoo has the watcher
@@ -98,14 +98,13 @@ class Watches(Generic[K, V]):
         if followed is None:
             followed = self._followed[key] = Followed(key, self._look)
         subscription: Subscription[V] = Subscription(Watch(lambda: self._drop(followed, subscription)), fn)
-        followed.subscriptions.append(subscription)
+        followed.subscriptions[subscription] = None
         followed.stale = True
         self._look(followed)
         return subscription.watch
 
     def _drop(self, followed: Followed[K, V], subscription: Subscription[V]) -> None:
-        if subscription in followed.subscriptions:
-            followed.subscriptions.remove(subscription)
+        followed.subscriptions.pop(subscription, None)
         self._look(followed)
 
     def end(self) -> None:

@@ -2,6 +2,7 @@
 What the stories about stores need: a place where handles are opened, and ears that wait for what they expect to hear.
 """
 
+import sys
 from collections.abc import Callable
 
 from twisted.internet.defer import Deferred
@@ -99,3 +100,20 @@ async def failing(deferred, *kinds) -> BaseException:
     except kinds as error:
         return error
     raise AssertionError(f"it did not fail, but answered {result!r}")
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """How many calls of Python's functions, steps of generators among them, some work takes."""
+    count = 0
+
+    def seen(_frame: object, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(seen)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count

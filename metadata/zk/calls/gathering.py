@@ -9,7 +9,7 @@ One that comes while few are under way goes at once: nothing waits for company. 
 not at all, which is more than each was promised.
 """
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -53,19 +53,19 @@ class Gathering:
     ) -> None:
         self._once = once
         self._alone = alone
-        self._queue: deque[Asked] = deque()
+        self._queue: OrderedDict[Deferred[Results], Asked] = OrderedDict()  # by answer: any of them may be cancelled
         self._under_way = 0
 
     def ask(self, steps: Sequence[Step], session: int | None, deadline: float) -> "Deferred[Results]":
         """What is answered to each step; fails as `alone` does."""
         answer: Deferred[Results] = Deferred(self._cancelled)
-        self._queue.append(Asked(steps, session, deadline, answer))
+        self._queue[answer] = Asked(steps, session, deadline, answer)
         self._go()
         return answer
 
     def _cancelled(self, answer: "Deferred[Results]") -> None:
         """One that is under way is carried out all the same."""
-        self._queue = deque(each for each in self._queue if each.answer is not answer)
+        self._queue.pop(answer, None)
 
     def _go(self) -> None:
         while self._queue and self._under_way < UNDER_WAY_MAX:
@@ -78,14 +78,14 @@ class Gathering:
 
     def _next(self) -> list[Asked]:
         """Those in front that go together."""
-        some = [self._queue.popleft()]
+        some = [self._queue.popitem(last=False)[1]]
         steps, size = len(some[0].steps), some[0].bytes
         while self._queue:
-            each = self._queue[0]
+            each = self._queue[next(iter(self._queue))]
             steps, size = steps + len(each.steps), size + each.bytes
             if each.session != some[0].session or steps > STEPS_MAX or size > BYTES_MAX:
                 break
-            some.append(self._queue.popleft())
+            some.append(self._queue.popitem(last=False)[1])
         return some
 
     async def _carry_out(self, some: list[Asked]) -> None:

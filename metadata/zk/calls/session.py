@@ -78,7 +78,7 @@ class ZooKeeperSession:
         self._reactor = reactor
         self._connected = False
         self._closing: Deferred[None] | None = None
-        self._waiting: list[Deferred[None]] = []  # callers that wait for the connection
+        self._waiting: dict[Deferred[None], None] = {}  # callers that wait for the connection, in their order
         self._outstanding: set[Deferred[Any]] = set()
         self._gathering = Gathering(self._transact_once, self._transact)
         self._servers = len(hosts)
@@ -141,7 +141,7 @@ class ZooKeeperSession:
             log.warn("{uri}: the session expired, its registrations are gone", uri=self.uri)
             self.on_expired()
         self.on_connected()
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, {}
         for deferred in waiting:
             deferred.callback(None)
 
@@ -157,7 +157,7 @@ class ZooKeeperSession:
             log.error("no connection with ZooKeeper at {server}: {why}", server=server, why=trouble.why)
         refused = [each for each in self._troubles.values() if each.refused]
         if self.client_id is None and len(refused) == self._servers:
-            waiting, self._waiting = self._waiting, []
+            waiting, self._waiting = self._waiting, {}
             for deferred in waiting:
                 deferred.errback(MetaStoreRefused(f"ZooKeeper at {self.uri}: {trouble.why}"))
 
@@ -167,12 +167,11 @@ class ZooKeeperSession:
             if self._closing is not None:
                 raise StoreClosed
             deferred: Deferred[None] = Deferred()
-            self._waiting.append(deferred)
+            self._waiting[deferred] = None
             try:
                 await self._until(deadline, deferred)
             finally:
-                if deferred in self._waiting:
-                    self._waiting.remove(deferred)
+                self._waiting.pop(deferred, None)
 
     async def _until(self, deadline: float, deferred: "Deferred[T]") -> T:
         timer = self._reactor.callLater(max(0.0, deadline - self._reactor.seconds()), deferred.cancel)

@@ -14,7 +14,7 @@ from quire.metadata.sqlite.watches import Watches
 from quire.metadata.store import BookieList
 from quire.protocol.errors import MetadataSerialization, MetaStore
 from tests.metadata.made import BOOKIES, HERE, ledger
-from tests.metadata.stories import Heard, failing
+from tests.metadata.stories import Heard, calls_of, failing
 from tests.metadata.zk.guarded import told
 from tests.reactor import reactor, run
 
@@ -333,3 +333,15 @@ def test_a_registration_of_another_kind_ends_no_watch(sqlite_place):
         await heard.until(lambda found: "a:1" in found.read_only)
 
     run(story)
+
+
+@pytest.mark.parametrize("kind", ["bookies", "ledger"])
+def test_ending_many_watches_costs_no_more_for_each(kind):
+    """Each writer of a process has one of the bookies, and each tail one of its ledger."""
+    calls = []
+    for count in (10, 1000):
+        watches = Watches(Clock(), "sqlite:///x", 1.0, lambda *_: Deferred(), lambda _: [], lambda _: succeed(None))
+        add = watches.add_bookies if kind == "bookies" else lambda fn, watches=watches: watches.add_ledger(7, fn)
+        made = [add(lambda _: None) for _ in range(count)]
+        calls.append(calls_of(lambda made=made: [each.cancel() for each in reversed(made)]) / count)
+    assert calls[1] < 2 * calls[0]

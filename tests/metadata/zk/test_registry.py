@@ -17,7 +17,7 @@ from quire.protocol.errors import MetaStore
 from quire.tools.local_cluster.zookeeper import ZooKeeper
 from tests.metadata.made import HERE
 from tests.metadata.proxy import Proxy
-from tests.metadata.stories import Heard
+from tests.metadata.stories import Heard, calls_of
 from tests.metadata.zk.guarded import told
 from tests.metadata.zk.played import PlayedSession
 from tests.metadata.zk.znodes import root_of
@@ -465,3 +465,14 @@ def test_an_own_registration_is_followed_beyond_an_error_that_nobody_foresaw():
     scene.session.remove(f"{WRITABLE}/a:1")
     scene.clock.advance(RETRY_S)
     assert scene.lost == [1]
+
+
+def test_ending_many_watches_costs_no_more_for_each():
+    """Each writer of a process has one."""
+    calls = []
+    for count in (10, 1000):
+        scene = Scene()
+        watches = [scene.registry.watch(lambda _: None) for _ in range(count)]
+        calls.append(calls_of(lambda watches=watches: [each.cancel() for each in reversed(watches)]) / count)
+        scene.registry.end()
+    assert calls[1] < 2 * calls[0]

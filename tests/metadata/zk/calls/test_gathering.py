@@ -6,6 +6,7 @@ from twisted.internet.defer import Deferred
 from quire.metadata.records import Check, Create, Delete, Step, Write
 from quire.metadata.zk.calls.gathering import BYTES_MAX, STEPS_MAX, UNDER_WAY_MAX, Asked, Gathering, Results
 from quire.protocol.errors import MetaStore
+from tests.metadata.stories import calls_of
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -138,3 +139,16 @@ def test_a_caller_that_was_cancelled() -> None:
     others[0].cancel()
     answer.callback((["/b", "/c"], False))
     assert others[1].result == ["/c"]
+
+
+def test_cancelling_many_costs_no_more_for_each() -> None:
+    """However many wait beside it."""
+    calls = []
+    for count in (10, 1000):
+        server = Server()
+        server.busy()
+        waiting = [server.gathering.ask([Create(f"/{number}")], None, 9.0) for number in range(count)]
+        for each in waiting:
+            each.addErrback(lambda _: None)
+        calls.append(calls_of(lambda waiting=waiting: [each.cancel() for each in reversed(waiting)]) / count)
+    assert calls[1] < 2 * calls[0]
