@@ -197,6 +197,11 @@ class Writer:
         return self._machine.length + self._gathered_bytes
 
     @property
+    def window_full(self) -> bool:
+        """Whether an append would wait until others are acknowledged: `ready` tells when not."""
+        return self._machine.window_full
+
+    @property
     def ensemble_changes(self) -> int:
         return self._machine.changes
 

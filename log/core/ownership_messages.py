@@ -13,14 +13,15 @@ from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
 
-UNSENT = -1
+UNSENT = 1 << 64  # above the id of any entry
 
 
 @dataclass(eq=False, slots=True)
 class Item:
     """
     What is acknowledged together: a batch of records (`owner.appends`).  `deadline`: when it fails, by the driver's
-    clock.  `last`: the id of its last entry in the present ledger, which the driver sets when it sends it.
+    clock.  `last`: the id of its last entry in the present ledger, which the driver sets when it hands it to that
+    ledger's writer.
     """
 
     deadline: float
@@ -333,7 +334,7 @@ class Discard:
 
 @dataclass(slots=True)
 class Send:
-    """Encodes and appends the items in order, and sets `last` of each."""
+    """Encodes and appends the items in order, as the ledger's writer has room, and sets `last` of each then."""
 
     items: Sequence[Item]
 

@@ -74,9 +74,11 @@ class SnapshotWriter:
         try:
             for piece in slices(data):
                 self._check_open()
+                await writer.ready()
                 sent.append(writer.append(content.add(piece)))
                 while len(sent) >= UNDER_WAY:
                     await sent.popleft()
+            await writer.ready()
             sent.append(writer.append(content.end.encode()))
             while sent:
                 await sent.popleft()

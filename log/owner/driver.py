@@ -57,9 +57,10 @@ READ_AGAIN_S = 0.2
 
 class OwnerDriver:
     """
-    One handle's machine, from `start` to its end.  `send(items, writer)` encodes and appends; `opened(segment, stamp)`
-    comes before the first of a segment, `settle()` before that; `counts()` is what the segment holds by now; `begin()`
-    comes before `owner`; `released`, `failed`, `owner` and `over` hear what comes of it.
+    One handle's machine, from `start` to its end.  `send(items)` encodes and appends; `opened(segment, stamp, writer)`
+    comes before the first of a segment, `settle()` before that, `forget_ledger()` after the last; `counts()` is what
+    the segment holds by now; `begin()` comes before `owner`; `released`, `failed`, `owner` and `over` hear what comes
+    of it.
     """
 
     def __init__(
@@ -336,7 +337,7 @@ class OwnerDriver:
         number = segment.n
         self.writer = self.ledger_effects.writers.pop(segment.ledger).writer
         self.writer.on_acknowledged = lambda last: self._acked(number, last)
-        self.events.opened(segment, manifest.last_stamp)
+        self.events.opened(segment, manifest.last_stamp, self.writer)
         self._ledger_watch = self._client.watch_ledger(segment.ledger, lambda found: self._ledger_seen(number, found))
         self.rolling.begun()
         self.feed(m.Opened(number))
@@ -370,15 +371,16 @@ class OwnerDriver:
         assert self.writer is not None
         assert self.machine.segment is not None
         self.timers.cancel("idle")
-        self.events.send(effect.items, self.writer, self.machine.segment)
-        self.rolling.filled(self.counts())
+        self.events.send(effect.items)
 
     def appended(self, n: int, done: "Deferred[range]") -> None:
         """Entries are on their way; what is acknowledged of them the writer says as it confirms it."""
         done.addErrback(self._writer_failed, n)
+        self.rolling.filled(self.counts())
 
     def _writer_failed(self, _failure: Any, n: int) -> None:
         if n == self.machine.segment and self.writer is not None:
+            self.events.forget_ledger()
             self.writer.shut_down()
         self.feed(m.WriterEnded(n))
 
@@ -390,7 +392,8 @@ class OwnerDriver:
                 self.timers.idle(self._write_lac)
 
     def forget_ledger(self) -> None:
-        """Its state is no news any more."""
+        """Its state is no news any more, and nothing goes there."""
+        self.events.forget_ledger()
         if self._ledger_watch is not None:
             self._ledger_watch.cancel()
             self._ledger_watch = None

@@ -12,6 +12,7 @@ Long: what a user does and what the driver says of it meet here, and both change
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -24,10 +25,11 @@ from quire.log.core.edits import Me
 from quire.log.core.streams.producers import check_producer
 from quire.log.core.streams.rates import Together
 from quire.log.core.values import Counts, Segment
-from quire.log.owner.appending.appends import Appended, Batch, Call, Position, check, copied, cut, drop_failed, gather
-from quire.log.owner.appending.encoder import Encoder, Hook, Placed
-from quire.log.owner.appending.preparing import prepare, timed
+from quire.log.owner.appending.appends import Appended, Batch, Call, Position, check, copied, cut, gather
+from quire.log.owner.appending.encoder import Encoder, Hook
+from quire.log.owner.appending.preparing import timed
 from quire.log.owner.appending.producing import Load, Producing, nobody
+from quire.log.owner.appending.sending import Sending
 from quire.log.owner.appending.window import Window
 from quire.log.owner.driver import OwnerDriver
 from quire.log.owner.lease import OwnerLease
@@ -42,7 +44,6 @@ from quire.protocol.log_errors import NotOwner
 # SPDX-License-Identifier: Apache-2.0
 
 ENTRIES_UNDER_WAY_MAX = 64
-SENT_BYTES = 128 << 10  # with more than that, entries go to the ledger's writer in several calls
 
 
 class Owner:
@@ -79,7 +80,7 @@ class Owner:
         self.records = records
         self._hook = before_append and timed(before_append, self._clock, records.counters)
         self._on_end = on_end
-        self._encoder: Encoder | None = None
+        self._sending: Sending | None = None  # into the present segment
         self._begin: tuple[int, int] = (0, 0)  # of the present segment
         self._end: tuple[int, int] = (0, 0)  # index and position after the last that was acknowledged
         self._owned: Deferred[None] = Deferred()
@@ -311,12 +312,22 @@ class Owner:
         if not self._owned.called:
             self._owned.callback(None)
 
-    def opened(self, segment: Segment, stamp: int) -> None:
-        """A segment begins."""
+    def opened(self, segment: Segment, stamp: int, writer: Writer) -> None:
+        """A segment begins, with its ledger's writer."""
         known = self.records.known
         assert known is not None
         compression = str(known.value.settings.get("compression", "none"))
-        self._encoder = Encoder(segment, stamp, self._options.part_bytes, compression)
+        self._sending = Sending(
+            Encoder(segment, stamp, self._options.part_bytes, compression),
+            writer,
+            self._hook,
+            self._producing,
+            self.records.now_ms,
+            refused=self._refused,
+            make_room=self._make_room,
+            appended=partial(self._driver.appended, segment.n),
+            run=self._driver.run,
+        )
         self._begin = self._end = segment.first, segment.at
         self._producing.opened()
 
@@ -334,57 +345,23 @@ class Owner:
         await self._producing.settle()
 
     def counts(self) -> Counts:
-        """What the present segment holds once all that was sent is acknowledged."""
-        assert self._encoder is not None
-        return self._encoder.counts
+        """What the present segment holds once all that its ledger's writer was given is acknowledged."""
+        assert self._sending is not None
+        return self._sending.encoder.counts
 
-    def send(self, items: Sequence[m.Item], writer: Writer, n: int) -> None:
-        """Encodes and appends; each batch is acknowledged when the ledger's writer has confirmed its last entry."""
-        encoder = self._encoder
-        assert encoder is not None
-        sent: list[bytes] = []
-        size = 0
-        for batch in items:
-            assert isinstance(batch, Batch)
-            try:
-                self._encode(batch, encoder, sent)
-            except Exception as error:  # too large: these appends fail, and those of their producers behind them
-                self._settle(batch.refused_among(self._driver.machine.items), error)
-                batch.records, batch.calls = Records([]), []
-                sent += encoder.nothing()
-            batch.last = encoder.entries - 1
-            size += batch.records.weight
-            if size >= SENT_BYTES or batch is items[-1]:
-                self._driver.appended(n, writer.append_many(sent))
-                sent, size = [], 0
+    def send(self, items: Sequence[m.Item]) -> None:
+        """They go into the present segment, behind what waits for its ledger's writer."""
+        assert self._sending is not None
+        self._sending.send(items)
 
-    def _encode(self, batch: Batch, encoder: Encoder, sent: list[bytes]) -> None:
-        """Adds its entries; a table that is due is there before what comes behind it is found to be too large."""
-        now_ms = self.records.now_ms()
-        self._drop_failed(batch)
-        records = batch.records
-        while self._hook is not None and batch.calls:
-            records, refused = prepare(self._hook, batch, encoder, now_ms)
-            for each in refused:
-                self._settle(each.batch.refused_among(self._driver.machine.items), each.error)
-            if not self._drop_failed(batch):
-                break  # else their producers' next ones failed with those, and the others come to be elsewhere
-        if batch.barrier:
-            batch.placed = Placed(encoder.index, [encoder.position], encoder.position)
-        if not batch.calls or batch.barrier:  # or all of them failed before
-            sent += encoder.nothing()
-            return
-        sent += self._producing.table(encoder, now_ms)
-        entries, batch.placed = encoder.encode(records, now_ms)
-        self._producing.wrote(records.producers, batch.placed.first, len(records.lengths), encoder.stamp)
-        sent += entries
+    def forget_ledger(self) -> None:
+        """Nothing goes into the present segment any more."""
+        if self._sending is not None:
+            self._sending.stop()
 
-    def _drop_failed(self, batch: Batch) -> bool:
-        """Whether a call of the batch had failed."""
-        dropped = drop_failed(batch)
-        for records in dropped:
-            self._make_room(records)
-        return bool(dropped)
+    def _refused(self, batch: Batch, error: Exception) -> None:
+        """These appends fail, and were not sent."""
+        self._settle(batch.refused_among(self._driver.machine.items), error)
 
     def released(self, items: Sequence[m.Item]) -> None:
         """They are acknowledged."""

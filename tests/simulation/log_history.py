@@ -11,12 +11,16 @@ from contextlib import contextmanager
 from functools import partial
 from random import Random
 from typing import Any, Literal, NamedTuple
+from unittest.mock import patch
 
+from quire.client.core.append.machine import AppendMachine
+from quire.client.core.append.messages import Effect, Input, Refuse
 from quire.conf.log import LogOptions
 from quire.log.core import edits
 from quire.log.owner.appending import producing
 from quire.log.owner.handle import Owner
 from quire.log.reader import shared_ledgers
+from quire.protocol.errors import TooManyRequests
 from quire.protocol.log_errors import AppendUnknown, NoSuchLog
 from tests.simulation.history import END_SECONDS, QUIET_SECONDS, TAIL_SECONDS, History
 from tests.simulation.log_cursors import Consumers
@@ -30,7 +34,7 @@ from tests.simulation.log_truth import LogTruth, key_of
 from tests.simulation.outcome import UNEXPECTED, Outcome
 from tests.simulation.plan import Plan
 from tests.simulation.timeline import EPOCH
-from tests.simulation.truth import Violation
+from tests.simulation.truth import Truth, Violation
 
 NAME = "orders"
 LOG_OPTIONS = {
@@ -151,7 +155,7 @@ class LogHistory(History):
         self.consumers = Consumers(self)
 
     def run(self) -> None:
-        with small_manifests():
+        with small_manifests(), watched_windows(self.truth):
             super().run()
 
     def _do(self, kind: str) -> None:
@@ -769,3 +773,19 @@ def small_manifests() -> Iterator[None]:
         shared_ledgers.FOLLOW_S = follow_s
         for name, number in before.items():
             setattr(edits, name, number)
+
+
+@contextmanager
+def watched_windows(truth: Truth) -> Iterator[None]:
+    """Whoever writes ledgers for a log waits for room in their windows: nothing is refused there."""
+    handle = AppendMachine.handle
+
+    def watched(machine: AppendMachine, given: Input) -> list[Effect]:
+        effects = handle(machine, given)
+        for effect in effects:
+            if isinstance(effect, Refuse) and effect.code == TooManyRequests.code:
+                truth.break_("window", f"the writer of ledger {machine.ledger} was given too much: {effect.reason}")
+        return effects
+
+    with patch.object(AppendMachine, "handle", watched):
+        yield

@@ -71,6 +71,10 @@ LOG_MUTANTS = (
     mutant("a plain ledger is taken in without a record of it", "logs.md, plain ledgers", "log publish",
            ("quire.log.publish.adopting:Adopting._beside",
             "return belonging.adopted(self._log.log, self._edit, published, n, first)", "return []")),
+    mutant("an owner gives its ledger's writer more than its window takes", "logs.md, a first program",
+           "log takeover",
+           ("quire.log.owner.appending.sending:Sending._go_on", "while waiting and not writer.window_full:",
+            "while waiting:")),
     # Leases, and reads without an append
     mutant("an owner hears of entries that it sent together when all are acknowledged", "logs.md, linearizable reads",
            "log lease",

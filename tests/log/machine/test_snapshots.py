@@ -327,3 +327,39 @@ def test_killed_at_each_step_of_a_snapshot(tmp_path, point):
             assert set(await other.bk.ledger_ids()) == named
 
     run(story)
+
+
+class Large:
+    """A machine whose snapshot is several slices long."""
+
+    def __init__(self):
+        self.loaded = 0
+
+    def apply(self, record):
+        return record.index
+
+    def save(self):
+        return [bytes(SLICE_BYTES_MAX)] * 6
+
+    def load(self, data):
+        self.loaded = sum(map(len, data))
+
+
+def test_a_snapshot_goes_by_the_window_of_its_ledgers_writer():
+    """One slice fills it; all of them are stored."""
+    world = FakeCluster()
+    logs = Logs(world.client(placement="random", window_bytes_max=SLICE_BYTES_MAX), LogOptions(), now=lambda: 9.0)
+
+    async def story():
+        await logs.create("a")
+        replica = await logs.replica("a", Large, stand=True)
+        assert await replica.leads(60)
+        await replica.propose(b"x")
+        assert await replica.snapshot() == 1
+        await replica.close()
+        again = await logs.replica("a", Large)
+        loaded = (await again.read(lambda machine: machine.loaded)).value
+        await again.close()
+        return loaded
+
+    assert world.succeed(story()) == 6 * SLICE_BYTES_MAX

@@ -10,7 +10,8 @@ from quire.log.api import Logs
 from quire.log.core.batch import RECORDS_MAX
 from quire.log.owner.appending.appends import Position
 from quire.log.owner.appending.encoder import Prepared
-from quire.log.owner.handle import ENTRIES_UNDER_WAY_MAX, SENT_BYTES
+from quire.log.owner.appending.sending import SENT_BYTES
+from quire.log.owner.handle import ENTRIES_UNDER_WAY_MAX
 from quire.log.store.paths import log_path
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import MetaStore, TooManyRequests

@@ -1,0 +1,135 @@
+"""
+An owner's batches on their way into the open segment: encoded in order, and handed to its ledger's writer as that has
+room.
+
+Knows: which batches wait for room in the writer's window, what the hook makes of them, and the ids of their entries.
+Does not know: when a batch is acknowledged, and which segment comes next.
+
+Safety: batches are encoded in the order in which they came, and each gets the ids that its entries are appended under;
+none goes to a writer behind one that it did not take.
+"""
+
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from quire.client.api import Writer
+from quire.log.core.batch import Records
+from quire.log.core.ownership_messages import Item
+from quire.log.owner.appending.appends import Batch, drop_failed
+from quire.log.owner.appending.encoder import Encoder, Hook, Placed
+from quire.log.owner.appending.preparing import prepare
+from quire.log.owner.appending.producing import Producing
+
+# SPDX-License-Identifier: Apache-2.0
+
+SENT_BYTES = 128 << 10  # with more than that, entries go to the ledger's writer in several calls
+
+
+class Sending:
+    """
+    Of one segment, from its beginning until `stop`.  `refused(batch, error)`: these appends fail, and were not sent;
+    `make_room(records)`: these are under way no more; `appended(done)`: entries were handed to the writer, and `done`
+    fails when it has ended before they were acknowledged; `run` performs what waits for the writer.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        writer: Writer,
+        hook: Hook | None,
+        producing: Producing,
+        now_ms: Callable[[], int],
+        *,
+        refused: Callable[[Batch, Exception], None],
+        make_room: Callable[[Records], None],
+        appended: Callable[["Deferred[range]"], None],
+        run: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self.encoder = encoder
+        self._writer = writer
+        self._hook = hook
+        self._producing = producing
+        self._now_ms = now_ms
+        self._refused = refused
+        self._make_room = make_room
+        self._appended = appended
+        self._run = run
+        self._waiting: deque[Item] = deque()
+        self._is_sending = False
+        self._waits = False  # for the writer's window
+
+    def send(self, items: Sequence[Item]) -> None:
+        """These too, behind what waits."""
+        self._waiting += items
+        self._go_on()
+
+    def stop(self) -> None:
+        """What waits is not sent here any more."""
+        self._waiting.clear()
+
+    def _go_on(self) -> None:
+        """Encodes and appends what the writer sends at once; the rest when it has room again."""
+        if self._is_sending:  # who is answered meanwhile appends behind what waits
+            return
+        self._is_sending = True
+        waiting, writer, encoder = self._waiting, self._writer, self.encoder
+        sent: list[bytes] = []
+        size = 0
+        try:
+            while waiting and not writer.window_full:
+                batch = waiting.popleft()
+                assert isinstance(batch, Batch)
+                try:
+                    self._encode(batch, sent)
+                except Exception as error:  # too large: these appends fail, and those of their producers behind them
+                    self._refused(batch, error)
+                    batch.records, batch.calls = Records([]), []
+                    sent += encoder.nothing()
+                batch.last = encoder.entries - 1
+                size += batch.records.weight
+                if size >= SENT_BYTES:
+                    self._appended(writer.append_many(sent))
+                    sent, size = [], 0
+            if sent:
+                self._appended(writer.append_many(sent))
+        finally:
+            self._is_sending = False
+        if waiting and not self._waits:
+            self._waits = True
+            self._run(self._go_on_later())
+
+    async def _go_on_later(self) -> None:
+        await self._writer.ready()
+        self._waits = False
+        self._go_on()
+
+    def _encode(self, batch: Batch, sent: list[bytes]) -> None:
+        """Adds its entries; a table that is due is there before what comes behind it is found to be too large."""
+        encoder, now_ms = self.encoder, self._now_ms()
+        self._drop_failed(batch)
+        records = batch.records
+        while self._hook is not None and batch.calls:
+            records, refused = prepare(self._hook, batch, encoder, now_ms)
+            for each in refused:
+                self._refused(each.batch, each.error)
+            if not self._drop_failed(batch):
+                break  # else their producers' next ones failed with those, and the others come to be elsewhere
+        if batch.barrier:
+            batch.placed = Placed(encoder.index, [encoder.position], encoder.position)
+        if not batch.calls or batch.barrier:  # or all of them failed before
+            sent += encoder.nothing()
+            return
+        sent += self._producing.table(encoder, now_ms)
+        entries, batch.placed = encoder.encode(records, now_ms)
+        self._producing.wrote(records.producers, batch.placed.first, len(records.lengths), encoder.stamp)
+        sent += entries
+
+    def _drop_failed(self, batch: Batch) -> bool:
+        """Whether a call of the batch had failed."""
+        dropped = drop_failed(batch)
+        for records in dropped:
+            self._make_room(records)
+        return bool(dropped)
