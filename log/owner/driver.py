@@ -413,7 +413,12 @@ class OwnerDriver:
 
     def _write_lac(self) -> None:
         if self.writer is not None and self.machine.state is State.WRITING:
-            self.writer.write_lac().addErrback(lambda _failure: None)  # the next append says it, too
+            self.writer.write_lac().addErrback(self._lac_lost, self.writer)
+
+    def _lac_lost(self, _failure: Any, writer: Writer) -> None:
+        """Readers wait for it until it is said; the next append says it, too."""
+        if writer is self.writer and self.machine.state is State.WRITING and self.machine.sent == 0:
+            self.timers.idle_again(self._write_lac)
 
     # -- the end ---------------------------------------------------------------------------------------------------
 

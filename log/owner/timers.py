@@ -13,7 +13,8 @@ from quire.metadata.clock import Clock, Timer
 
 # SPDX-License-Identifier: Apache-2.0
 
-RETRY_S = (0.2, 5.0)  # after a failed create or recovery: the first wait, doubled up to the last
+# After a failed create or recovery, or when too few heard what is confirmed: the first wait, doubled up to the last.
+RETRY_S = (0.2, 5.0)
 FENCE_S = (0.2, 5.0)  # that a publisher has to go first
 FENCE_CALM_S = 10.0  # without a fence for so long the wait is short again
 CHECKS_PER_APPEND_TIME = 30  # of deadlines
@@ -90,4 +91,12 @@ class OwnerTimers:
 
     def idle(self, fn: Callable[[], object]) -> None:
         """When nothing came for a while after an acknowledgement."""
+        self.calm("idle")
         self._set("idle", self._options.lac_ms / 1000, fn)
+
+    def idle_again(self, fn: Callable[[], object]) -> None:
+        """When what was said then reached too few: each time after twice the wait, until `idle`."""
+        low, high = RETRY_S
+        seconds = self._waits.get("idle", low)
+        self._waits["idle"] = min(seconds * 2, high)
+        self._set("idle", seconds, fn)

@@ -4,10 +4,13 @@ is there."""
 import pytest
 from twisted.internet.defer import Deferred, gatherResults
 
+from quire.conf.log import LogOptions
+from quire.log.api import Logs
 from quire.log.store import paths
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import MetaStore
 from quire.protocol.log_errors import LogFenced, NotOwner
+from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.cluster import cluster
 from tests.log.fakes.killed import Doomed, kill
 from tests.metadata.stories import Heard
@@ -190,3 +193,40 @@ def test_handing_over(tmp_path):
             assert (await other).epoch == 3
 
     run(story)
+
+
+def test_an_idle_owner_says_what_is_confirmed_until_bookies_hear_it():
+    """After longer and longer waits while they do not; then a reader has the last record, with nothing behind it."""
+    world = FakeCluster()
+    logs, other = (Logs(world.client(placement="random"), LogOptions()) for _ in range(2))
+    world.succeed(logs.create("a"))
+    owner = world.succeed(logs.own("a"))
+    world.succeed(owner.append(b"one"))
+    world.spin(1.0)
+    said, found = [], []
+
+    def judge(request):
+        if request.op != "write lac":
+            return "pass"
+        said.append(world.clock.seconds())
+        return "drop"
+
+    async def follow():
+        async for batch in (await other.read("a")).tail(1e6):
+            found.extend(batch.values)
+
+    world.judge = judge
+    world.outcome(follow())
+    world.succeed(owner.append(b"two"))
+    world.spin(120.0)
+    assert found == [b"one"]
+    waits = [late - early for early, late in zip(said[::3], said[3::3], strict=False)]
+    assert len(waits) >= 5
+    assert waits[0] < waits[-1] < 15
+    world.judge = lambda _request: "pass"
+    world.spin(30.0)
+    assert found == [b"one", b"two"]
+    before = len(said)
+    world.spin(60.0)
+    assert len(said) == before
+    world.succeed(owner.close())
