@@ -7,6 +7,7 @@ directory of a ledger directory is the ledger directory itself unless another on
         quire.place                 which directory of the bookie this is (`lifecycle/roles`)
         quire.lock                  locked while a bookie or a command uses the directory
         <position>.qj, spare-<n>.qj segments of the journal (`journal/format`)
+        quire.extent                which segment is the newest (`journal/extent`)
         <id>.txn                    Apache's journal, before it is taken over (`apache/journal`)
     <ledger directory>/current/
         VERSION, quire.place, quire.lock
@@ -44,6 +45,7 @@ from quire.conf.bookie import BookieOptions
 COOKIE = "VERSION"
 ROLE = "quire.place"
 LOCK = "quire.lock"
+EXTENT = "quire.extent"
 MARK = "quire.mark"
 LOST = "quire.lost"
 LIMBO = "quire.limbo"

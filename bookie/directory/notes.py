@@ -95,6 +95,14 @@ def whole(files: Files, directory: str, options: BookieOptions, boot: bytes) -> 
     return synced or (bool(boot) and words[:-1] == boot.split())
 
 
+def has_run(files: Files, directory: str) -> bool:
+    """
+    Whether a bookie of ours ran in a directory and did not end cleanly: it had opened its journals before it said so.
+    """
+    words = (files.read_file(current(directory, DIRTY)) or b"").split()
+    return bool(words) and words[-1] in (SYNCED, UNSYNCED)
+
+
 def unclean(files: Files, options: BookieOptions, boot: bytes, stale: Collection[str] = ()) -> bool:
     """
     Whether the last run may have lost what it acknowledged: it did not sync, did not end cleanly, and the machine was

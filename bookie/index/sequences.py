@@ -3,15 +3,17 @@ How far the index and the ledger table of one directory had come at its last che
 
 RocksDB replays its log up to the first record that is damaged and forgets the rest without a word; then entries, keys
 and fences would seem never to have been here.  Each of its writes has a number, so the number of the last one is
-written down once all before it is durable, and compared at the next start.
+written down once all before it is durable, and compared at the next start; and which of its two directories the index
+was in (`slots.py`), for the file that says so may be gone, and the other index may be there still.
 
 File `quire.rows` beside the two stores, big-endian, replaced whole:
 
     0       4   "QROW"
-    4       4   version 1
+    4       4   version 2; 1 without which directory it was
     8       8   number of the index's last write
     16      8   number of the ledger table's last write
-    24      4   CRC32C of all before it
+    24      4   0: the index was in `runs`; 1: in `runs.2`
+    28      4   CRC32C of all before it
 
 Knows: that file.  Does not know: the stores.  A store that was rebuilt begins at 0 again: the rebuild removes the
 file before (`forget`) and writes it again afterwards.
@@ -24,14 +26,18 @@ from collections.abc import Iterable
 from crc32c import crc32c
 
 from quire.bookie.files import Files, StorageError
+from quire.bookie.index import slots
 from quire.bookie.index.rocks_check import WHAT_TO_DO, stops
-from quire.bookie.layout import SEQUENCES
+from quire.bookie.layout import RUNS, SECOND_RUNS, SEQUENCES, SLOT
 
 # SPDX-License-Identifier: Apache-2.0
 
-LAYOUT = struct.Struct(">4sIQQ")
+LAYOUT = struct.Struct(">4sIQQI")
+FIRST_LAYOUT = struct.Struct(">4sIQQ")
+HEAD = struct.Struct(">4sI")  # of both
 SUM = struct.Struct(">I")
-MAGIC, VERSION = b"QROW", 1
+MAGIC, VERSION, FIRST_VERSION = b"QROW", 2, 1
+PLACES = (RUNS, SECOND_RUNS)
 
 
 class Sequences:
@@ -44,17 +50,24 @@ class Sequences:
         """
         self.path = os.path.join(directory, SEQUENCES)
         self._files = files
+        self._directory = directory
         self._places = {path: stops(path, files) for path in stores}
-        self._known = self._read()
+        self._known, self._place = self._read()
 
-    def _read(self) -> tuple[int, int]:
+    def _read(self) -> tuple[tuple[int, int], str | None]:
+        """The numbers, and the name of the index's directory if it is known."""
         data = self._files.read_file(self.path)
         if data is None:
-            return 0, 0
-        if len(data) == LAYOUT.size + SUM.size and SUM.unpack_from(data, LAYOUT.size)[0] == crc32c(data[: LAYOUT.size]):
-            magic, version, index, table = LAYOUT.unpack_from(data)
-            if (magic, version) == (MAGIC, VERSION):
-                return int(index), int(table)
+            return (0, 0), None
+        body, check = data[: -SUM.size], data[-SUM.size :]
+        if check == SUM.pack(crc32c(body)):
+            if len(body) == LAYOUT.size and HEAD.unpack_from(body) == (MAGIC, VERSION):
+                _magic, _version, index, table, place = LAYOUT.unpack(body)
+                if place < len(PLACES):
+                    return (int(index), int(table)), PLACES[place]
+            if len(body) == FIRST_LAYOUT.size and HEAD.unpack_from(body) == (MAGIC, FIRST_VERSION):
+                _magic, _version, index, table = FIRST_LAYOUT.unpack(body)
+                return (int(index), int(table)), None
         raise StorageError(
             f"{self.path} at offset 0: damaged ({len(data)} bytes; its checksum or its layout is wrong); {WHAT_TO_DO}"
         )
@@ -62,8 +75,13 @@ class Sequences:
     def check(self, index: int | None, table: int, index_path: str, table_path: str) -> None:
         """
         The numbers of the two stores as they were opened; None: whatever it has.  Raises `StorageError` that names the
-        store which lost rows.
+        store which lost rows, or `quire.index` where that is gone.
         """
+        if index is not None and self._place not in (None, self._place_now()):
+            raise StorageError(
+                f"{os.path.join(self._directory, SLOT)} is missing, or one of before is back: by {self.path} the index "
+                f"is in {self._place}; {WHAT_TO_DO}"
+            )
         for found, known, path in ((index, self._known[0], index_path), (table, self._known[1], table_path)):
             if found is not None and found < known:
                 where = (
@@ -72,10 +90,14 @@ class Sequences:
                 gone = f"{known - found} writes that were durable are gone (the last one found is {found} of {known})"
                 raise StorageError(f"{path}: damaged: {gone}; {where}; {WHAT_TO_DO}")
 
+    def _place_now(self) -> str:
+        """The name of the directory in which `quire.index` says the index is."""
+        return os.path.basename(slots.index_path(self._files, self._directory))
+
     def write(self, index: int, table: int) -> None:
         """Both stores are durable up to these numbers.  Raises `OSError`."""
         if (index, table) != self._known:
-            data = LAYOUT.pack(MAGIC, VERSION, index, table)
+            data = LAYOUT.pack(MAGIC, VERSION, index, table, PLACES.index(self._place_now()))
             self._files.replace(self.path, data + SUM.pack(crc32c(data)))
             self._known = (index, table)
 

@@ -9,7 +9,7 @@ The last 512 bytes of a segment are its foot, durable before the file gets its n
 again:
 
     0       4      "QJSG"
-    4       4      version 1
+    4       4      version 2; 1 in segments that were made before there was a note of the newest one (`extent.py`)
     8       8      the segment's start position
     16      8      salt: random, never sent to a client
     24      4      CRC32C of the 24 bytes before
@@ -53,7 +53,8 @@ LENGTH = struct.Struct(">I")
 SUMMED = struct.Struct(">QQ")  # sequence, position: what the sum covers of the header besides the length
 BODY = struct.Struct(">I")  # length in front of each body of kind 2
 FOOT = struct.Struct(">4sIQQ")  # magic, version, start, salt
-FOOT_MAGIC, FOOT_VERSION = b"QJSG", 1
+FOOT_MAGIC, FOOT_VERSION = b"QJSG", 2
+UNNOTED = 1  # the version of segments from before there was a note of the newest one
 FOOT_BYTES = ALIGNMENT
 BLANK = bytes(128 << 10)
 assert GROUP.size == 24
@@ -101,9 +102,9 @@ def padded(length: int) -> int:
     return -(-length // ALIGNMENT) * ALIGNMENT
 
 
-def segment_foot(start: int, salt: int) -> bytes:
+def segment_foot(start: int, salt: int, version: int = FOOT_VERSION) -> bytes:
     """The last `FOOT_BYTES` of a segment."""
-    foot = FOOT.pack(FOOT_MAGIC, FOOT_VERSION, start, salt)
+    foot = FOOT.pack(FOOT_MAGIC, version, start, salt)
     return (foot + LENGTH.pack(crc32c(foot))).ljust(FOOT_BYTES, b"\0")
 
 
@@ -116,7 +117,13 @@ def salt_of(foot: bytes, start: int) -> int | None:
     ):
         return None
     magic, version, foot_start, salt = FOOT.unpack_from(foot)
-    return int(salt) if (magic, version, foot_start) == (FOOT_MAGIC, FOOT_VERSION, start) else None
+    known = magic == FOOT_MAGIC and version in (UNNOTED, FOOT_VERSION)
+    return int(salt) if known and foot_start == start else None
+
+
+def is_noted(foot: bytes) -> bool:
+    """Whether the segment with this foot was made by a bookie that notes its newest segment."""
+    return int(FOOT.unpack_from(foot)[1]) != UNNOTED
 
 
 def group_header(length: int, position: Position, salt: int, blocks: Iterable[bytes | memoryview]) -> bytes:

@@ -12,7 +12,8 @@ sync):
 
 Knows: these bytes, and where a replay begins when several directories have a mark.
 Does not know: when a mark may be written (`storage/checkpoint.py`), what a group holds.
-Safety: a damaged mark raises `StorageError`; a replay never begins after a mark of any directory.
+Safety: a damaged mark raises `StorageError`, and so does a missing one (`check_marked`), for a start writes it before
+it begins a journal.  A replay never begins after a mark of any directory.
 """
 
 import os
@@ -23,7 +24,7 @@ from crc32c import crc32c
 
 from quire.bookie.files import Files, StorageError
 from quire.bookie.journal.format import START, Position
-from quire.bookie.layout import MARK
+from quire.bookie.layout import EXTENT, MARK
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -82,3 +83,29 @@ def lowest(marks: Sequence[tuple[str, list[Position] | None]], journals: int) ->
         have = [mark[number] for mark in known if number < len(mark)]
         positions.append(min(have) if len(have) == len(known) else START)
     return positions
+
+
+def reaches(marks: Sequence[tuple[str, list[Position] | None]], journals: int) -> list[Position | None]:
+    """
+    How far back each journal must reach.  `marks`: as for `lowest`, without the directories that are being restored:
+    what they lack is in limbo.  None: nothing says so.
+    """
+    known = [mark if mark is not None else [] for _directory, mark in marks]
+    return [
+        min((mark[number] if number < len(mark) else START for mark in known), default=None)
+        for number in range(journals)
+    ]
+
+
+def check_marked(files: Files, marks: Sequence[tuple[str, list[Position] | None]], journals: Sequence[str]) -> None:
+    """
+    Raises `StorageError` that names a mark which is gone.  `marks`: as for `reaches`; `journals`: `<dir>/current` of
+    each.  A journal has its note (`extent.py`) only after each directory has its mark.
+    """
+    gone = [os.path.join(directory, MARK) for directory, mark in marks if mark is None]
+    if gone and any(files.exists(os.path.join(directory, EXTENT)) for directory in journals):
+        raise StorageError(
+            f"{', '.join(gone)} is missing: what the journals hold would be replayed over what was stored since, so "
+            "that a ledger which lacks entries might deny them.  Put it back, or run `quire bookie rebuild-index "
+            "--conf FILE`, after which the ledgers are in limbo until they were compared with other bookies"
+        )

@@ -2,7 +2,8 @@
 Reading a journal directory after a start: which groups come after the mark, and where the journal ends.
 
 Knows: the difference of a torn tail (the one group that was never synced) and damage (a bad group with a good later one
-behind it, or a segment that is missing).
+behind it, or a segment that is missing: at the beginning by the marks, between two others by their positions, at the
+end by the note of the newest one).
 Does not know: what blocks mean; `groups` gives them out in order.
 
 Safety: nothing after damage is ever returned as if it followed; damage raises `StorageError` with file and offset.
@@ -14,6 +15,7 @@ import os
 from collections.abc import Iterator
 
 from quire.bookie.files import TEMPORARY, Files, StorageError
+from quire.bookie.journal.extent import read_extent, way_out
 from quire.bookie.journal.format import (
     ALIGNMENT,
     FOOT_BYTES,
@@ -22,6 +24,7 @@ from quire.bookie.journal.format import (
     SUFFIX,
     Position,
     begun,
+    is_noted,
     later_group,
     padded,
     salt_of,
@@ -31,6 +34,7 @@ from quire.bookie.journal.format import (
     whole,
 )
 from quire.bookie.journal.segments import Segment, fill
+from quire.bookie.layout import EXTENT
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -41,8 +45,18 @@ class Replay:
     needs.
     """
 
-    def __init__(self, files: Files, directory: str, mark: Position | None, synced: bool = True) -> None:
-        """`mark`: everything before it is stored elsewhere.  None: read all that is there."""
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        mark: Position | None,
+        synced: bool = True,
+        reach: Position | None = None,
+    ) -> None:
+        """
+        `mark`: everything before it is stored elsewhere.  None: read all that is there; `reach`: the journal must begin
+        there or before it; None: at the mark.  `StorageError` where a segment is missing, `OSError`.
+        """
         self.position = mark or START
         self.segments: list[Segment] = []
         self.spares: list[str] = []
@@ -50,6 +64,9 @@ class Replay:
         self._files = files
         self._directory = directory
         self._mark = mark
+        self._reach = reach if reach is not None else mark
+        self._extent = read_extent(files, directory)
+        self._noted = False  # a segment was made by a bookie that notes the newest one
         self._synced = synced
         self._list()
 
@@ -75,24 +92,51 @@ class Replay:
             elif name.endswith(SUFFIX + TEMPORARY):
                 files.unlink(path)
         self.segments.sort(key=lambda segment: segment.start)
+        self._drop_left_over()
         mark = self._mark
-        if mark is None:
-            return
-        below = [segment for segment in self.segments if segment.stop <= mark.start]
-        self.segments = self.segments[len(below) :]
-        if self.segments and self.segments[0].start <= mark.start:
+        if mark is not None:
+            below = [segment for segment in self.segments if segment.stop <= mark.start]
+            if below and below[-1].stop == mark.start and len(below) == len(self.segments):
+                # The mark is at the very end of a segment; the next one may not have been made yet.
+                below.pop()
             self.spares += [segment.path for segment in below]
-        elif below and below[-1].stop == mark.start:
-            # The mark is at the very end of a segment; the next one may not have been made yet.
-            self.spares += [segment.path for segment in below[:-1]]
-            self.segments.insert(0, below[-1])
-        elif mark != START or self.segments:
+            self.segments = self.segments[len(below) :]
+        reach, extent = self._reach, self._extent
+        if reach is not None and (
+            self.segments[0].start > reach.start or self.segments[-1].stop < reach.start
+            if self.segments
+            else reach != START
+        ):
             raise StorageError(
-                f"journal {self._directory}: the segment that holds position {mark.start} (group {mark.sequence}) "
-                "is missing; "
-                f"put it back; or remove {self._directory} and `quire bookie start --conf FILE --restore`, which "
-                "copies what it held from other bookies"
+                f"journal {self._directory}: the segment that holds position {reach.start} (group {reach.sequence}) "
+                f"is missing: {way_out(self._directory)}"
             )
+        if extent is not None and (not self.segments or self.segments[-1].start < extent):
+            first = segment_name(self.segments[-1].stop if self.segments else 0)
+            until = "" if first == segment_name(extent) else f", like all up to {segment_name(extent)}"
+            raise StorageError(
+                f"journal {self._directory}: segment {first} is missing{until}: it was made, and may hold what was "
+                f"acknowledged; {way_out(self._directory)}"
+            )
+
+    def _drop_left_over(self) -> None:
+        """
+        Leaves those segments that follow each other up to the newest one.  Others were freed, and a power loss brought
+        their names back; behind the place that a journal must reach back to, a gap is damage.
+        """
+        segments = self.segments
+        gap = next(
+            (at for at in range(len(segments) - 1, 0, -1) if segments[at - 1].stop != segments[at].start),
+            0,
+        )
+        if gap and (self._reach is None or segments[gap].start > self._reach.start):
+            before, after = segments[gap - 1], segments[gap]
+            raise StorageError(
+                f"journal {self._directory}: segment {segment_name(before.stop)} is missing: {before.path} ends there, "
+                f"and {after.path} is the next one; {way_out(self._directory)}"
+            )
+        self.spares += [segment.path for segment in segments[:gap]]
+        self.segments = segments[gap:]
 
     def groups(self) -> Iterator[tuple[bytes, int, int]]:
         """
@@ -118,10 +162,8 @@ class Replay:
             following = self.segments[number + 1] if number + 1 < len(self.segments) else None
             # the first group ever may have been larger than the first segment
             wanted = 1 if sequence is None else sequence
-            if (
-                following is not None
-                and following.start == segment.stop
-                and whole(self._head(following, wanted), 0, following.start, following.salt, wanted)
+            if following is not None and whole(
+                self._head(following, wanted), 0, following.start, following.salt, wanted
             ):
                 sequence = wanted
                 number += 1
@@ -134,6 +176,12 @@ class Replay:
         """The good groups end at `offset` of segment `at`: is it the tail, or damage?"""
         segment = self.segments[number]
         wanted = sequence if sequence is not None else 1
+        if self._extent is None and self._noted and wanted != START.sequence:
+            # it is there before the first group is, and nothing removes it
+            raise StorageError(
+                f"{os.path.join(self._directory, EXTENT)} is missing, so the last files of the journal may be missing "
+                f"unseen; {way_out(self._directory)}"
+            )
         later: str | None = None
         if (later_offset := later_group(data, offset, segment.start, segment.salt, wanted)) is not None:
             later = f"{segment.path} at offset {later_offset}"
@@ -143,13 +191,9 @@ class Replay:
                     later = f"{other.path} at offset {later_offset}"
                     break
         if later is not None and self._synced:
-            missing = ""
-            if number + 1 < len(self.segments) and self.segments[number + 1].start != segment.stop:
-                missing = f"; segment {segment_name(segment.stop)} is missing"
             raise StorageError(
                 f"journal damage: {segment.path} has no whole group {wanted} at offset {offset}, yet a later group "
-                f"is whole in {later}{missing}; "
-                "acknowledged entries may be lost here"
+                f"is whole in {later}; acknowledged entries may be lost here"
             )
         if begun(data, offset, segment.start, segment.salt):
             self.torn = f"{segment.path} at offset {offset}"
@@ -173,15 +217,17 @@ class Replay:
         offset = segment.size - FOOT_BYTES
         handle = self._files.open(segment.path)
         try:
-            salt = salt_of(self._files.read(handle, FOOT_BYTES, offset), segment.start)
+            foot = self._files.read(handle, FOOT_BYTES, offset)
         finally:
             self._files.close(handle)
+        salt = salt_of(foot, segment.start)
         if salt is None:
             raise StorageError(
                 f"journal damage: {segment.path} at offset {offset}: the segment's foot is not that of a segment that "
                 f"begins at {segment.start}"
             )
         segment.salt = salt
+        self._noted = self._noted or is_noted(foot)
 
     def _read(self, segment: Segment) -> bytes:
         handle = self._files.open(segment.path)

@@ -15,6 +15,7 @@ briefly.
 Safety:
 * a segment has its name when it is whole, with its foot: one for a group that is larger than a segment is made larger
   before;
+* the note of the newest segment (`extent.py`) names a segment before it is written to, and never one that is not there;
 * a full disk, or a call that was not begun (`NotBegun`), where the next segment is to be made is `NoRoom`: nothing was
   written, so the group can be tried again.  Any other failure of a roll is final for the journal.
 """
@@ -25,6 +26,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from quire.bookie.files import FULL, TEMPORARY, Files, NotBegun, memory
+from quire.bookie.journal.extent import write_extent
 from quire.bookie.journal.format import (
     FOOT_BYTES,
     SPARE,
@@ -35,6 +37,7 @@ from quire.bookie.journal.format import (
     segment_name,
     segment_start,
 )
+from quire.bookie.layout import EXTENT
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -96,6 +99,7 @@ class Segments:
         self._lock = threading.Lock()  # of the list
         self._growing = threading.Lock()  # held by the caller that makes, frees or closes a segment
         self._next: Segment | None = None
+        self._noted = -1  # where the newest segment begins, by the note; -1: not known
 
     @property
     def kept(self) -> list[Segment]:
@@ -105,10 +109,13 @@ class Segments:
 
     def open(self) -> None:
         """Opens the current segment, making the first one if there is none.  Raises `OSError`."""
+        if self._segments:
+            self._note(self.current)  # before what replay found unused behind it goes
         self._drop_spares()
         if not self._segments:
             self.current = self._make_segment(self.current.start, min(FIRST_SEGMENT_BYTES, self.size_max))
             self._segments.append(self.current)
+            self._note(self.current)
         self.handle = self._files.open(self.current.path)
         self._files.set_direct(self.handle)
         # What replay accepted, also a name, may be in memory only: it becomes durable before anything follows it.
@@ -129,9 +136,11 @@ class Segments:
         with self._growing:
             try:
                 if self._next is not None and self._next.size < space + FOOT_BYTES:  # a group larger than a segment
+                    self._note(self.current)
                     self._spares.appendleft(self._to_spare(self._next))
                     self._next = None
                 segment = self._next = self._next or self._make_next(space + FOOT_BYTES)
+                self._note(segment)
                 handle = files.open(segment.path)
                 files.set_direct(handle)
             except OSError as error:
@@ -151,10 +160,11 @@ class Segments:
         Raises `NoRoom` when the disk is full; any other failure is left to the roll: there is room for groups now.
         """
         with self._growing:
-            if self._next is not None or self.handle < 0:
+            if self.handle < 0 or (self._next is not None and self._noted == self._next.start):
                 return False
             try:
-                self._next = self._make_next()
+                self._next = self._next or self._make_next()
+                self._note(self._next)
             except NotBegun:
                 return False
             except OSError as error:
@@ -173,6 +183,13 @@ class Segments:
                 with self._lock:  # after each: a call that was not begun leaves the rest to the next checkpoint
                     self._segments = self._segments[1:]
                     self.oldest = self._segments[0].start
+
+    def _note(self, segment: Segment) -> None:
+        """Says durably that this is the newest segment, unless the note says so."""
+        if self._noted != segment.start:
+            self._noted = -1  # until it is written: after an error it may say either
+            write_extent(self._files, self.directory, segment.start)
+            self._noted = segment.start
 
     def _no_room(self, error: OSError) -> NoRoom:
         reason = f"no room for the next segment of the journal {self.directory} ({error.strerror})"
@@ -274,10 +291,20 @@ def reused_segment(files: Files, path: str, start: int, size_min: int) -> Segmen
         files.close(handle)
 
 
-def empty_journal(files: Files, directory: str, position: Position) -> None:
-    """One segment without a group, named for the position at which the journal begins; synced."""
-    empty_segment(files, os.path.join(directory, segment_name(position.start)), position.start, FIRST_SEGMENT_BYTES)
+def empty_journal(files: Files, directory: str, position: Position | None) -> None:
+    """
+    The journal of a directory (`<dir>/current`) whose content is lost: one segment without a group, that begins at this
+    position; None: no segment.  Of an earlier try nothing is left.  Synced; `OSError`.
+    """
+    for name in files.names(directory):
+        if name.endswith((SUFFIX, SUFFIX + TEMPORARY)) or name == EXTENT:
+            files.unlink(os.path.join(directory, name))
+    if position is not None:
+        path = os.path.join(directory, segment_name(position.start))
+        empty_segment(files, path, position.start, FIRST_SEGMENT_BYTES)
     files.sync_directory(directory)
+    if position is not None:
+        write_extent(files, directory, position.start)
 
 
 def empty_segment(files: Files, path: str, start: int, size: int) -> Segment:

@@ -35,8 +35,7 @@ def begin(files: Files, options: BookieOptions, directories: Sequence[str]) -> N
     for number, directory in enumerate(options.journal_directories):
         if directory in directories:
             begun = [mark[number] for mark in marks if mark is not None and number < len(mark)]
-            if begun:
-                empty_journal(files, current(directory), min(begun))
+            empty_journal(files, current(directory), min(begun, default=None))
 
 
 def end(

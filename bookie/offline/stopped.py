@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from quire.bookie.directory import notes
 from quire.bookie.files import Files, StorageError
 from quire.bookie.journal.format import BODIES, END, FRAMES, Position, blocks
-from quire.bookie.journal.mark import lowest, read_mark
+from quire.bookie.journal.mark import check_marked, lowest, reaches, read_mark
 from quire.bookie.journal.replay import Replay
 from quire.bookie.layout import LOCK, current, pairs
 from quire.conf.bookie import BookieOptions
@@ -55,19 +55,34 @@ class Stopped:
         For each of our journals where the next start's replay will begin.  `StorageError` for a damaged mark, or a
         damaged note of given-up directories.
         """
-        behind = notes.noted_failed(self.files, self.options.ledger_directories)
-        pairs = [
-            pair for path, pair in zip(self.options.ledger_directories, self.pairs, strict=True) if path not in behind
+        marks = [(current(path), mark) for path, mark in self._known().items()]
+        return lowest(marks, len(self.journals)) or [None] * len(self.journals)
+
+    def begins(self) -> list[tuple[str, Position | None, Position | None]]:
+        """
+        For each of our journals its directory, where the next start's replay will begin, and how far back it must
+        reach.  `StorageError` as `marks`, and for a mark that is gone.
+        """
+        complete = [
+            (current(path), mark)
+            for path, mark in self._known().items()
+            if mark is not None or not notes.is_restoring(self.files, path)
         ]
-        return lowest([(pair.logs, read_mark(self.files, pair.logs)) for pair in pairs], len(self.journals)) or [
-            None
-        ] * len(self.journals)
+        check_marked(self.files, complete, self.journals)
+        return list(zip(self.journals, self.marks(), reaches(complete, len(self.journals)), strict=True))
+
+    def _known(self) -> dict[str, list[Position] | None]:
+        """The mark of each configured ledger directory that has missed nothing."""
+        behind = notes.noted_failed(self.files, self.options.ledger_directories)
+        return {
+            path: read_mark(self.files, current(path)) for path in self.options.ledger_directories if path not in behind
+        }
 
     def journaled(self) -> set[int]:
         """The ledgers that a replay of our journals will come to.  Raises `StorageError` on damage."""
         found = set()
-        for directory, mark in zip(self.journals, self.marks(), strict=True):
-            for data, offset, length in Replay(self.files, directory, mark).groups():
+        for directory, mark, reach in self.begins():
+            for data, offset, length in Replay(self.files, directory, mark, reach=reach).groups():
                 try:
                     found |= {
                         ledger for kind, _count, ledger, _begin, _end in blocks(data, offset, length) if kind != END
@@ -78,10 +93,10 @@ class Stopped:
 
     def unflushed(self) -> Iterator[str]:
         """A line for each of our journals that holds something which is not stored elsewhere, or that is damaged."""
-        for directory, mark in zip(self.journals, self.marks(), strict=True):
+        for directory, mark, reach in self.begins():
             entries = others = 0
             try:
-                replay = Replay(self.files, directory, mark)
+                replay = Replay(self.files, directory, mark, reach=reach)
                 for data, offset, length in replay.groups():
                     for kind, count, _ledger, _begin, _end in blocks(data, offset, length):
                         if kind in (FRAMES, BODIES):

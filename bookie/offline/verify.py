@@ -176,13 +176,13 @@ def _journals(stopped: Stopped, replayed: Replayed, report: Report) -> None:
         if left:
             report.notes.append(f"{left} entries and keys are in Apache's journal only; the next start takes them over")
         report.notes += [f"cut off, and never acknowledged: {cut}" for cut in moving.cuts]
-        marks = stopped.marks()
+        begins = stopped.begins()
     except StorageError as failure:
         report.bad(str(failure))
         return
-    for directory, mark in zip(stopped.journals, marks, strict=True):
+    for directory, mark, reach in begins:
         try:
-            replay = Replay(stopped.files, directory, mark)
+            replay = Replay(stopped.files, directory, mark, reach=reach)
             for data, offset, length in replay.groups():
                 report.journal_groups += 1
                 for kind, count, ledger, begin, end in blocks(data, offset, length):

@@ -12,7 +12,8 @@ Safety:
 * only an error of the disk itself fails a directory.  One that is empty, damaged, locked or of another bookie stops the
   start, and so does a dead disk that has a journal, or the last one;
 * what a directory's mark covers is not replayed into it, however far back a replay goes for other directories;
-* nothing is written to a journal before a mark that covers it.
+* nothing is written to a journal before a mark that covers it;
+* a journal, a mark or a file of them that was there and is gone stops the start, unless what it held is in limbo.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,11 +27,12 @@ from quire.bookie.directory import notes
 from quire.bookie.directory.directories import Directories
 from quire.bookie.files import Files, StorageError, is_dead
 from quire.bookie.index.rocks_check import lost_writes
-from quire.bookie.journal.format import Position, blocks, sequence_at
-from quire.bookie.journal.mark import lowest, read_mark
+from quire.bookie.journal.extent import way_out
+from quire.bookie.journal.format import START, Position, blocks, sequence_at
+from quire.bookie.journal.mark import check_marked, lowest, reaches, read_mark, write_mark
 from quire.bookie.journal.replay import Replay
 from quire.bookie.journal.writer import JournalOptions
-from quire.bookie.layout import Pair, current, pairs
+from quire.bookie.layout import DIRTY, Pair, current, pairs
 from quire.bookie.storage.checkpoint import Checkpoints
 from quire.bookie.storage.contents import Contents
 from quire.bookie.storage.counters import StorageCounters
@@ -186,10 +188,24 @@ class Opening:
         told = [path for path in said if path not in directories.stale] or said
         whole = [each for path in told if (each := said[path]) is not None]
         synced = all(whole) if whole else self._options.journal_sync_data
-        behind = self._replay({path: marks[path] for path in at_start.usable if path not in directories.stale}, synced)
+        restored = at_start.each(lambda path: notes.is_restoring(self._files, path))
+        ran = any(at_start.each(lambda path: notes.has_run(self._files, path)).values())
+        behind = self._replay(
+            {path: marks[path] for path in at_start.usable if path not in directories.stale},
+            [path for path, being_restored in restored.items() if being_restored],
+            synced,
+            ran,
+        )
         self._move_in(moving)
         if behind:
             self._checkpoints.make_now()
+        elif not moving.arriving:  # then a checkpoint has written them
+            start = [START] * len(self._options.journal_directories)
+            bare = [path for path, mark in marks.items() if mark is None and path not in directories.stale]
+            at_start.each(
+                lambda path: write_mark(self._files, current(path), start),
+                [path for path in bare if not restored.get(path, False)],
+            )
         at_start.moving(Moving.finish)
         self._notice(at_start.failed)
         for journal in self._journals.all:
@@ -199,10 +215,13 @@ class Opening:
         self._directories.fail_configured(failed)
         self._checkpoints.notice_failed()
 
-    def _replay(self, marks: Mapping[str, list[Position] | None], synced: bool) -> bool:
+    def _replay(
+        self, marks: Mapping[str, list[Position] | None], restored: Sequence[str], synced: bool, ran: bool
+    ) -> bool:
         """
         Replays and opens all journals.  `marks`: of each directory that missed nothing its mark, if it has one.
-        `synced`: what the last run wrote to them was synced, or has been in the page cache since.
+        `restored`: the directories that lost what they had.  `synced`: what the last run wrote to the journals was
+        synced, or has been in the page cache since.  `ran`: that run did not end cleanly.
         True: what is written from now on would come before a mark, or before what it follows, though it is in no
         directory; a checkpoint must be made first.
         """
@@ -210,29 +229,37 @@ class Opening:
         begins = lowest([(current(path), mark) for path, mark in marks.items()], len(journals))
         same = not self._directories.stale and all(mark == begins for mark in marks.values())
         self._checkpoints.begin_at(begins if same else None)
+        complete = [(current(path), mark) for path, mark in marks.items() if mark is not None or path not in restored]
+        check_marked(self._files, complete, list(map(current, journals)))
+        reach = reaches(complete, len(journals))
         ahead = False
         for number, path in enumerate(journals):
             stored = [
                 None if mark is None or number >= len(mark) else mark[number]
                 for mark in map(marks.get, self._options.ledger_directories)
             ]
-            end = self._open_journal(path, None if begins is None else begins[number], stored, synced)
+            replay = Replay(
+                self._files, current(path), None if begins is None else begins[number], synced, reach[number]
+            )
+            if ran and not replay.segments and not notes.is_restoring(self._files, path):
+                raise StorageError(
+                    f"journal {current(path)} is empty, and a bookie ran here that did not end cleanly (its note "
+                    f"{DIRTY} is there): {way_out(current(path))}"
+                )
+            end = self._open_journal(path, replay, stored)
             ahead = ahead or any(position is not None and end < position for position in stored)
         # Ledgers have another journal than before when one was added, and a later replay would come to that of some
         # first.
         added = self._counters.replayed_groups > 0 and not all(journal.segments for journal in self._journals.all)
         return ahead or added
 
-    def _open_journal(
-        self, path: str, mark: Position | None, stored: Sequence[Position | None], synced: bool
-    ) -> Position:
+    def _open_journal(self, path: str, replay: Replay, stored: Sequence[Position | None]) -> Position:
         """
         Replays and opens a journal; returns where it ends.  `stored`: up to where each ledger directory has what the
         journal holds of its ledgers; None: it may lack any of it.  Blocks before that are not applied: since then rows
         may have come to say what was never in the journal.
         """
         count = len(stored)
-        replay = Replay(self._files, current(path), mark, synced=synced)
         for data, offset, length in replay.groups():
             self._counters.replayed_groups += 1
             sequence = sequence_at(data, offset)

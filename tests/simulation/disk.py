@@ -239,6 +239,17 @@ class SimDisk(Files):
         self.durable = {name: inode for name, inode in self.durable.items() if not name.startswith(directory + "/")}
         self.rows = {path: rows for path, rows in self.rows.items() if not path.startswith(directory + "/")}
 
+    def take(self, paths: Sequence[str]) -> dict[str, Inode]:
+        """These files are gone; returns them."""
+        for path in paths:
+            self.durable.pop(path, None)
+        return {path: self.inodes.pop(path) for path in paths}
+
+    def put_back(self, files: dict[str, Inode]) -> None:
+        """What `take` returned is there again."""
+        self.inodes.update(files)
+        self.durable.update(files)
+
     def rot(self, path: str, offset: int) -> None:
         """Bits flip: no record begins there any more."""
         for data in (self.inodes[path].data, self.inodes[path].durable):

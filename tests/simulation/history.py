@@ -608,6 +608,16 @@ class History:
         if rng.random() < 0.7:
             self.world.timeline.at(rng.random() * 0.05, bookie.start)
 
+    def _do_lose_files(self, rng: Random) -> None:
+        """Files of a journal or a mark vanish while their bookie is down: it must not start without them."""
+        losers = [bookie for bookie in self.bookies if bookie.name in self.losers and not bookie.gone]
+        bookie = rng.choice(losers) if losers else self.some_bookie(rng)
+        if bookie is None or not self.may_lose(bookie):
+            return
+        self.seen["files vanished"] += bookie.lose_files(rng)
+        if rng.random() < 0.7:
+            self.world.timeline.at(rng.random() * 0.05, bookie.start)
+
     def _do_stop_link(self, rng: Random) -> None:
         hosts = [bookie.host for bookie in self.bookies]
         users = [client.name for client in self.clients[1:] if client.alive]

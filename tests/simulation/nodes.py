@@ -15,9 +15,11 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
 
 from quire.bookie.directory import notes
+from quire.bookie.files import StorageError
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.slots import index_path
-from quire.bookie.layout import current
+from quire.bookie.journal.format import segment_start
+from quire.bookie.layout import EXTENT, MARK, current
 from quire.bookie.lifecycle import restoring, start_check
 from quire.bookie.lifecycle.ids import IdentityError
 from quire.bookie.lifecycle.read_only import ReadOnly
@@ -45,7 +47,7 @@ from quire.protocol.errors import MetadataVersion, MetaStore, NoSuchLedgerExists
 from quire.protocol.messages import AddRun, Read
 from quire.replication.own_copies.refilling import restore
 from tests.bookie.fakes.disk import Events
-from tests.simulation.disk import SimDisk
+from tests.simulation.disk import Inode, SimDisk
 from tests.simulation.network import Network
 from tests.simulation.timeline import Process, Timeline
 from tests.simulation.truth import REPAIRER, Truth
@@ -281,6 +283,7 @@ class SimBookie:
         self.gone = False  # its disk was destroyed: it must never serve again
         self.amnesia = False  # it lost its disk, and may come back in limbo
         self.lost_directory = False  # it lost a ledger directory, and comes back without it
+        self.vanished: dict[str, Inode] = {}  # files that somebody removed while it was down; no start went well since
         self.settled: set[int] = set()  # ledgers whose limbo ended here
         self.doubted: int | None = None  # the ledger that `rot` was about last
         self.doubtful = False  # it went down without having synced, and doubts itself
@@ -371,6 +374,7 @@ class SimBookie:
         await self.registration.start(ServiceInfo.of(self.host, PORT), self.reasons.on)
         self.garbage.start()
         self.serving = store.lying = True
+        self.vanished = {}
         world.tell(f"{self.name} serves at {self.host}")
 
     async def mark_incomplete(self, rows: Any) -> None:
@@ -389,6 +393,9 @@ class SimBookie:
         # a fault of its disk, as it may have later
         if process.alive and isinstance(cause, OSError) and cause.errno == EIO:
             self._failed(failure.getErrorMessage())
+        elif process.alive and self.vanished and isinstance(failure.value, StorageError):
+            self.world.truth.seen["bookie refused to serve without a file"] += 1
+            self._find_vanished(failure.getErrorMessage())
         elif process.alive:
             self.world.truth.break_("start", f"{self.name} can't start: {failure.getErrorMessage()}")
 
@@ -607,6 +614,7 @@ class SimBookie:
         self.die()
         self.world.truth.disk_lost(self.id, self.world.timeline.now)
         self.disk = SimDisk()
+        self.vanished = {}
         self.amnesia, self.gone = amnesia, not amnesia
 
     def lose_directory(self, directories: Sequence[str], number: int) -> None:
@@ -618,7 +626,38 @@ class SimBookie:
         count = len(directories)
         self.world.truth.disk_lost(self.id, self.world.timeline.now, lambda ledger: ledger % count == number)
         self.disk.lose(directories[number])
+        self.vanished = {}
         self.lost_directory = True
+
+    def lose_files(self, rng: Random) -> bool:
+        """
+        Somebody removes files while the bookie is down: of a journal one or all segments or its note, or a mark.  False
+        where there are none, or some went before.
+        """
+        self.die()
+        if self.vanished:
+            return False
+        journal = current(rng.choice(self.options.journal_directories))
+        segments = [f"{journal}/{name}" for name in self.disk.names(journal) if segment_start(name) is not None]
+        note, mark = f"{journal}/{EXTENT}", current(rng.choice(self.options.ledger_directories), MARK)
+        wanted = rng.choice((segments[-1:], segments[-1:], segments[-2:-1], segments[:1], segments, [note], [mark]))
+        if wanted and all(self.disk.exists(path) for path in wanted):
+            self.vanished = self.disk.take(wanted)
+            self.world.tell(f"{self.name} loses {', '.join(wanted)}")
+        return bool(self.vanished)
+
+    def _find_vanished(self, reason: str) -> None:
+        """An operator puts the files back; or a journal that can't be had is restored."""
+        self.world.tell(f"{self.name} does not start: {reason}")
+        self.die()
+        files, self.vanished = self.vanished, {}
+        journals = self.options.journal_directories
+        number = next((number for number, path in enumerate(journals) if min(files).startswith(path + "/")), None)
+        if number is None or self.world.random.random() < 0.5:
+            self.disk.put_back(files)
+        else:
+            self.lose_directory(journals, number)
+        self.world.timeline.at(0.01, self.start)
 
     @property
     def is_rotten(self) -> bool:

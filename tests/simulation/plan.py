@@ -147,6 +147,12 @@ profile(
     chance_on=1.0, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), writers=(1,), gap=0.01,
 )  # fmt: skip
 profile(
+    "lost files",
+    {"lose_files": 8, "start": 16, "flush": 2, "power": 2, "torn": 2, "kill": 2, "open": 5, "stop_link": 2, "heal": 3},
+    chance_on=1.0, shapes=((3, 3, 2), (3, 2, 2), (2, 2, 2)), spares=(0, 1), writers=(1,), batch=12, gap=0.02,
+    steps=(20, 60), fault_rates=(0.0,), bookie=(("journal_segment_bytes", 4096),),  # a few groups in each
+)  # fmt: skip
+profile(
     "counted on",
     {"open": 14, "kill": 12, "start": 6, "lose_unnamed": 14, "slow_host": 8, "crash_writer": 3, "refill": 3, "look": 2},
     chance_on=1.0, steps=(6, 20), batch=4, shapes=((3, 3, 2), (4, 3, 2), (3, 2, 2), (2, 2, 2)), spares=(1, 2),

@@ -1,11 +1,14 @@
 """How far index and ledger table had come: written when it changed, checked at a start, damage reported."""
 
 import shutil
+import struct
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 from quire.bookie.files import Files, StorageError
+from quire.bookie.index import slots
 from quire.bookie.index.rocks import RocksRows
 from quire.bookie.index.rows import DictRows
 from quire.bookie.index.sequences import Sequences, forget
@@ -36,6 +39,23 @@ def test_nothing_is_written_twice() -> None:
     sequences.write(10, 4)
     assert len(disk.calls) == calls
     Sequences(disk.crashed(None), PLACE).check(10, 4, "", "")
+
+
+def test_an_index_in_the_other_directory_is_not_taken() -> None:
+    """Where the file that says in which it is has gone; a note of an older build does not say."""
+    disk = Disk()
+    slots.change(disk, PLACE)
+    Sequences(disk, PLACE).write(10, 4)
+    Sequences(disk.killed(), PLACE).check(10, 4, "", "")
+    disk.unlink(f"{PLACE}/quire.index")
+    with pytest.raises(StorageError, match=rf"{PLACE}/quire\.index is missing.*runs\.2"):
+        Sequences(disk, PLACE).check(10, 4, "", "")
+    Sequences(disk, PLACE).check(None, 4, "", "")
+    older = struct.pack(">4sIQQ", b"QROW", 1, 10, 4)
+    disk.replace(f"{PLACE}/quire.rows", older + struct.pack(">I", crc32c(older)))
+    Sequences(disk, PLACE).check(10, 4, "", "")
+    with pytest.raises(StorageError, match="3 writes"):
+        Sequences(disk, PLACE).check(7, 4, "", "")
 
 
 def test_damage_is_reported() -> None:

@@ -5,10 +5,12 @@ import random
 
 import pytest
 
+from quire.bookie.directory import notes
 from quire.bookie.files import StorageError
 from quire.bookie.journal import format as form
-from quire.bookie.journal.format import Position
-from quire.bookie.journal.mark import read_mark
+from quire.bookie.journal.extent import read_extent
+from quire.bookie.journal.format import START, Position
+from quire.bookie.journal.mark import read_mark, write_mark
 from quire.bookie.journal.replay import Replay
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
@@ -193,6 +195,118 @@ def test_a_missing_segment_is_damage_and_is_named() -> None:
         Bookie(marked)
 
 
+def several_segments() -> Disk:
+    """A disk as kill -9 leaves it, without a checkpoint: several segments with groups, and one that was made ahead."""
+    bookie = Bookie(write_cache_bytes_max=64 << 20)
+    for number in range(9):
+        bookie.storage.add(run_of(1, number, size=400_000), number)
+        bookie.commit()
+    disk = bookie.disk.killed()
+    assert len(disk.find(".qj")) >= 5
+    newest = disk.inodes[disk.find(".qj")[-1]].data
+    assert not any(newest[: -form.FOOT_BYTES])
+    return disk
+
+
+def test_a_missing_last_segment_is_damage_and_is_named() -> None:
+    """
+    The note of the newest segment shows it: the last with a group, alone or with the one that was made ahead; that one
+    alone; all of them.
+    """
+    disk = several_segments()
+    names = disk.find(".qj")
+    for gone in (names[-2:-1], names[-2:], names[-1:], names):
+        broken = disk.killed()
+        for path in gone:
+            del broken.inodes[path]
+        with pytest.raises(StorageError, match=f"{os.path.basename(gone[0])} is missing.*--restore"):
+            groups_of(broken)
+        with pytest.raises(StorageError, match=r"is missing.*--restore"):
+            Bookie(broken)
+
+
+def test_a_missing_first_segment_is_damage_without_any_mark() -> None:
+    """Before the first checkpoint the journal must begin at 0, also by marks of an older build, which has none yet."""
+    disk = several_segments()
+    for older in (False, True):
+        broken = disk.killed()
+        del broken.inodes[broken.find(".qj")[0]]
+        if older:
+            del broken.inodes["/disk/ledgers0/current/quire.mark"], broken.inodes[f"{JOURNAL}/quire.extent"]
+        with pytest.raises(StorageError, match=r"position 0 \(group 1\) is missing"):
+            Bookie(broken)
+
+
+def test_a_missing_note_of_the_newest_segment_is_damage() -> None:
+    """Not before the first group: a first start may be cut off between the segment and its note."""
+    disk = several_segments()
+    del disk.inodes[f"{JOURNAL}/quire.extent"]
+    with pytest.raises(StorageError, match=r"quire\.extent is missing"):
+        Bookie(disk)
+    new = Bookie().disk.killed()
+    del new.inodes[f"{JOURNAL}/quire.extent"]
+    assert Bookie(new).disk.exists(f"{JOURNAL}/quire.extent")
+
+
+def test_a_journal_from_before_there_was_a_note_is_read_and_gets_one() -> None:
+    """Its segments have feet of version 1.  It has no mark before its first checkpoint."""
+    disk = several_segments()
+    for path in disk.find(".qj"):
+        start = form.segment_start(os.path.basename(path))
+        foot = bytes(disk.inodes[path].data[-form.FOOT_BYTES :])
+        assert start is not None
+        salt = form.salt_of(foot, start)
+        assert salt is not None
+        disk.inodes[path].data[-form.FOOT_BYTES :] = form.segment_foot(start, salt, form.UNNOTED)
+    del disk.inodes["/disk/ledgers0/current/quire.mark"], disk.inodes[f"{JOURNAL}/quire.extent"]
+    again = Bookie(disk)
+    assert [again.read(1, number) for number in range(9)] == [body_of(1, number, 400_000) for number in range(9)]
+    newest = form.segment_start(os.path.basename(again.disk.find(".qj")[-1]))
+    assert read_extent(again.disk.crashed(None), JOURNAL) == newest
+    assert read_mark(again.disk.crashed(None), "/disk/ledgers0/current") == [START]
+
+
+def test_an_empty_journal_beside_a_directory_in_use_is_refused() -> None:
+    """As an older build left it, before its first checkpoint; not where the journal is being restored."""
+    bookie = Bookie()
+    notes.note_running(bookie.disk, bookie.options, b"boot")
+    bookie.storage.add(run_of(1, 0), "a")
+    bookie.commit()
+    disk = bookie.disk.killed()
+    for path in [path for path in disk.inodes if path.startswith(JOURNAL)] + disk.find("quire.mark"):
+        del disk.inodes[path]
+    with pytest.raises(StorageError, match=f"journal {JOURNAL} is empty.*--restore"):
+        Bookie(disk.killed())
+    notes.note_restoring(disk, "/disk/journal0")
+    assert Bookie(disk).read(1, 0) is Status.ENOLEDGER
+
+
+def test_segments_that_were_freed_and_came_back_are_no_gap() -> None:
+    """
+    A power loss brings the names of some back, though a directory that is restored has no mark to say that they were
+    freed; a gap behind the other's mark is damage all the same.
+    """
+    bookie = Bookie(ledgers=2, write_cache_bytes_max=64 << 20)
+    first = bookie.disk.killed()
+    for number in range(9):
+        bookie.storage.add(run_of(0, number, size=400_000), number)
+        bookie.commit()
+        if number == 5:
+            bookie.now(bookie.storage.flush())
+    disk = bookie.disk.killed()
+    name = first.find(".qj")[0]
+    assert not disk.exists(name)
+    disk.inodes[name] = first.inodes[name]
+    del disk.inodes["/disk/ledgers1/current/quire.mark"]
+    notes.note_restoring(disk, "/disk/ledgers1")
+    names = disk.find(".qj")
+    again = Bookie(disk.killed(), ledgers=2)
+    assert [again.read(0, number) for number in range(9)] == [body_of(0, number, 400_000) for number in range(9)]
+    del disk.inodes[names[-2]]
+    with pytest.raises(StorageError, match=f"{os.path.basename(names[-2])} is missing"):
+        Bookie(disk, ledgers=2)
+
+
 def test_a_cut_segment_is_refused() -> None:
     """A file that was truncated is not taken for a smaller segment."""
     disk, _groups = three_groups()
@@ -261,7 +375,8 @@ def test_what_replay_accepted_is_synced_before_anything_is_built_on_it() -> None
     with pytest.raises(KeyboardInterrupt):
         bookie.clock.advance(0)
     killed = bookie.disk.killed()
-    for inode in killed.inodes.values():  # kill -9 leaves it in the page cache, not on the disk
+    for path in killed.find(".qj"):  # kill -9 leaves it in the page cache, not on the disk
+        inode = killed.inodes[path]
         inode.pending, inode.durable = [(0, bytes(inode.data))], bytes(len(inode.data))
     again = Bookie(killed)
     assert again.storage.fence(3, KEY, "g") is Status.EOK
@@ -326,11 +441,10 @@ def test_blocks_of_unknown_ledgers_and_kinds() -> None:
     bookie.storage.delete_ledger(1)
     bookie.commit()
     bookie.storage.flush()
-    mark = next(path for path in bookie.disk.find("quire.mark"))
     for rewind in (False, True):
         disk = bookie.disk.crashed(None)
         if rewind:
-            del disk.inodes[mark]
+            write_mark(disk, "/disk/ledgers0/current", [START])
         again = Bookie(disk)
         assert again.read(1, 0) is Status.ENOLEDGER
     bookie.storage.add(run_of(2, 0), "c")

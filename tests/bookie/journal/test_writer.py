@@ -35,7 +35,7 @@ def test_a_group_on_disk_is_as_drawn() -> None:
     length = 24 + 17 + len(frame)
     assert data[:4] == length.to_bytes(4, "big")
     foot = data[-512:]
-    assert foot[:16] == b"QJSG" + (1).to_bytes(4, "big") + bytes(8)
+    assert foot[:16] == b"QJSG" + (2).to_bytes(4, "big") + bytes(8)
     assert foot[24:] == crc32c(foot[:24]).to_bytes(4, "big") + bytes(484)
     assert any(foot[16:24])
     assert data[8:24] == (1).to_bytes(8, "big") + foot[16:24], "the position is 0"

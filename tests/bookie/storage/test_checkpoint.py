@@ -1,6 +1,7 @@
 """The checkpoint: its order, and that a crash at any call of it costs nothing."""
 
 import errno
+import os
 import random
 
 import pytest
@@ -9,6 +10,8 @@ from twisted.internet.defer import Deferred
 from quire.bookie.directory import notes
 from quire.bookie.files import StorageError, Usage
 from quire.bookie.index.ledger_table import LedgerRow
+from quire.bookie.journal.format import START
+from quire.bookie.journal.mark import read_mark
 from quire.bookie.storage import ledgers as ledgers_module
 from quire.bookie.storage.checkpoint import SPARE_BYTES
 from quire.protocol.errors import Status
@@ -119,7 +122,7 @@ def test_a_failed_half_is_flushed_before_the_next() -> None:
     failures: list[object] = []
     bookie.storage.flush().addErrback(failures.append)
     assert len(failures) == 1
-    assert not bookie.disk.exists(MARK)
+    assert read_mark(bookie.disk, os.path.dirname(MARK)) == [START]
     bookie.disk.before = lambda call, path: None
     assert bookie.storage.add(run_of(1, 5), "b") is Status.EREADONLY
     bookie.storage.flush().addErrback(failures.append)
@@ -147,9 +150,8 @@ def test_a_failed_sync_is_never_tried_again() -> None:
     bookie.storage.flush().addErrback(failures.append)
     assert len(failures) == 2
     bookie.clock.advance(100)
-    assert not bookie.disk.exists(MARK)
     bookie.close()
-    assert not bookie.disk.exists(MARK)
+    assert read_mark(bookie.disk, os.path.dirname(MARK)) == [START]
     again = Bookie(bookie.disk.crashed(None))
     assert again.storage.counters.replayed_entries == 5
     assert [again.read(1, entry) for entry in range(5)] == [body_of(1, entry) for entry in range(5)]
@@ -178,8 +180,8 @@ def test_a_checkpoint_that_meets_a_bug_says_so_and_parks_no_add_for_ever() -> No
 
 def test_a_directory_without_mark_begins_at_the_start() -> None:
     """
-    One of two marks is gone: everything that the journal still has is replayed for that directory alone; a damaged mark
-    stops the start.
+    One of two directories is restored: everything that the journal still has is replayed for that directory alone.
+    Without a word of a restore a missing mark stops the start, and so does a damaged one.
     """
     bookie = Bookie(ledgers=2)
     for ledger in range(4):
@@ -188,6 +190,9 @@ def test_a_directory_without_mark_begins_at_the_start() -> None:
     bookie.storage.flush()
     disk = bookie.disk.crashed(None)
     del disk.inodes["/disk/ledgers1/current/quire.mark"]
+    with pytest.raises(StorageError, match=r"/disk/ledgers1/current/quire\.mark is missing"):
+        Bookie(disk.killed(), ledgers=2)
+    notes.note_restoring(disk, "/disk/ledgers1")
     again = Bookie(disk, ledgers=2)
     assert again.storage.counters.replayed_entries == 4
     assert all(again.read(ledger, entry) == body_of(ledger, entry) for ledger in range(4) for entry in range(2))

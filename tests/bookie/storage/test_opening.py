@@ -155,6 +155,7 @@ def test_what_a_directory_has_is_not_replayed_into_it(seed: int) -> None:
     lost = rng.randrange(3)
     torn.inodes = {path: inode for path, inode in torn.inodes.items() if f"/ledgers{lost}/" not in path}
     torn.rows = {path: rows for path, rows in torn.rows.items() if f"/ledgers{lost}/" not in path}
+    notes.note_restoring(torn, f"/disk/ledgers{lost}")
     one, other = Bookie(plain, **shape), Bookie(torn, **shape)
     for ledger in range(9):
         if ledger % 3 != lost:

@@ -1,0 +1,42 @@
+"""The note of a journal's newest segment: its bytes, and that damage is named."""
+
+import pytest
+
+from quire.bookie.files import StorageError
+from quire.bookie.journal.extent import read_extent, way_out, write_extent
+from tests.bookie.fakes.disk import Disk
+
+# SPDX-License-Identifier: Apache-2.0
+
+PLACE = "/disk/journal0/current"
+
+
+def test_a_note_is_read_as_it_was_written() -> None:
+    """And is durable; without one nothing is known."""
+    disk = Disk()
+    assert read_extent(disk, PLACE) is None
+    for start in (0, 4 << 20, (1 << 63) + 512):
+        write_extent(disk, PLACE, start)
+        assert read_extent(disk.crashed(None), PLACE) == start
+
+
+def test_damage_is_reported() -> None:
+    """Any flipped bit and any cut, with the file's name and what to do."""
+    disk = Disk()
+    write_extent(disk, PLACE, 512)
+    path = f"{PLACE}/quire.extent"
+    for at in range(len(disk.inodes[path].data)):
+        broken, cut = disk.killed(), disk.killed()
+        broken.flip(path, at, 1 << at % 8)
+        del cut.inodes[path].data[at:]
+        for one in (broken, cut):
+            with pytest.raises(StorageError, match=f"{path} at offset 0.*--restore"):
+                read_extent(one, PLACE)
+
+
+def test_the_way_out_says_what_becomes_of_the_ledgers() -> None:
+    """It names the directory to remove, the command, and that nothing is denied afterwards."""
+    text = way_out(PLACE)
+    assert PLACE in text
+    assert "quire bookie start --conf FILE --restore" in text
+    assert "limbo" in text
