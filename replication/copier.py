@@ -55,7 +55,15 @@ class Wrong(NamedTuple):
     last: int
 
 
-class NoCopy(Replication):
+class Unread(Replication):
+    """No survivor gives `entry`; what an index has to hold before it was stored."""
+
+    def __init__(self, text: str, entry: int) -> None:
+        super().__init__(text)
+        self.entry = entry
+
+
+class NoCopy(Unread):
     """An entry is on no bookie that can be read from: each of its survivors says that it has none."""
 
 
@@ -155,12 +163,19 @@ class FragmentCopier:
 
     async def copy(self, index: int, bookie: str) -> None:
         """
-        Copies what ensemble index `index` has to hold to `bookie`.  `TargetFailed`; `Replication` names an entry that
-        no survivor gives, `NoCopy` where none has it.  The next entries are read while some are being stored.
+        Copies what ensemble index `index` has to hold to `bookie`.  `TargetFailed`; `Unread` names an entry that no
+        survivor gives, once all before it are stored, `NoCopy` where none has it.  The next entries are read while some
+        are being stored.
         """
         target = Target(self._pool, bookie, self._record.ledger, self._digest.master_key)
-        await self.copy_to(target, index, bookie)
-        self._carried_by[index] = target.connection
+        try:
+            await self.copy_to(target, index, bookie)
+        finally:
+            self._carried_by[index] = target.connection
+
+    def end_at(self, last: int) -> None:
+        """The fragment is only a part now, up to entry `last`: those behind it can't be copied."""
+        self._last = last
 
     async def copy_to(self, target: Storing, index: int, bookie: str) -> None:
         """The same into a target that is given, which is closed at the end."""
@@ -174,18 +189,24 @@ class FragmentCopier:
                 at_once = BYTES_MAX if self._pace is None else self._pace.stores(bookie).bytes
                 asked = min(BYTES_MAX, at_once, left * self._entry_bytes)
                 await memory.take(asked)
-                pieces = await self._read_some(index, runs, asked)
+                pieces, unread = await self._read_some(index, runs, asked)
                 size = sum(len(body) for _first, bodies in pieces for body in bodies)
                 memory.give(asked - size)
                 entries = sum(len(bodies) for _first, bodies in pieces)
                 left -= entries
                 if under_way is not None:
                     await self._stored(bookie, *under_way)
-                for _first, bodies in pieces:
-                    self._sums[index] = crc32c(b"".join(bodies), self._sums[index])
-                self._entry_bytes = max(1, size // entries)
-                answer = Deferred.fromCoroutine(self._store(target, bookie, pieces, size))
-                under_way = answer.addBoth(_giving_back(memory, size)), Copied(entries, size)
+                    under_way = None
+                if entries:
+                    for _first, bodies in pieces:
+                        self._sums[index] = crc32c(b"".join(bodies), self._sums[index])
+                    self._entry_bytes = max(1, size // entries)
+                    answer = Deferred.fromCoroutine(self._store(target, bookie, pieces, size))
+                    under_way = answer.addBoth(_giving_back(memory, size)), Copied(entries, size)
+                if unread is not None:
+                    if under_way is not None:
+                        await self._stored(bookie, *under_way)
+                    raise unread
             if under_way is not None:
                 await self._stored(bookie, *under_way)
         finally:
@@ -216,30 +237,47 @@ class FragmentCopier:
             raise TargetFailed(bookie, code)
         self._moved(step)
 
-    async def _read_some(self, index: int, runs: "Runs", size: int) -> list[tuple[int, list[bytes]]]:
+    async def _read_some(
+        self, index: int, runs: "Runs", size: int
+    ) -> tuple[list[tuple[int, list[bytes]]], Unread | None]:
         """
         The next entries as (first id, bodies) pieces, of about that size: one batch of a long run, or several short
-        runs at once; [] at the end.
+        runs at once; [] at the end.  With them the error about the entry behind them that can't be read, if any.
         """
         if not self._quorums.striped:
             first, count = runs.first()
             if not count:
-                return []
-            bodies = await self._read(index, first, min(count, max(1, size // self._entry_bytes)))
-            runs.done(len(bodies))
-            return [(first, bodies)]
+                return [], None
+            pieces, unread = await self._read_run(
+                index, first, min(count, max(1, size // self._entry_bytes)), whole=False
+            )
+            runs.done(sum(len(bodies) for _first, bodies in pieces))
+            return pieces, unread
         at_once = max(1, min(RUNS_MAX, size // (self._quorums.write * self._entry_bytes)))
         some = await all_of([self._read_run(index, first, count) for first, count in runs.whole(at_once)])
-        return [piece for pieces in some for piece in pieces]
+        out: list[tuple[int, list[bytes]]] = []
+        for pieces, unread in some:
+            out += pieces
+            if unread is not None:
+                return out, unread
+        return out, None
 
-    async def _read_run(self, index: int, first: int, count: int) -> list[tuple[int, list[bytes]]]:
-        pieces = []
+    async def _read_run(
+        self, index: int, first: int, count: int, whole: bool = True
+    ) -> tuple[list[tuple[int, list[bytes]]], Unread | None]:
+        """A run, or with `whole` false what comes of it at once; as `_read_some`."""
+        pieces: list[tuple[int, list[bytes]]] = []
         stop = first + count
-        while first < stop:
-            bodies = await self._read(index, first, stop - first)
-            pieces.append((first, bodies))
-            first += len(bodies)
-        return pieces
+        try:
+            while first < stop:
+                bodies = await self._read(index, first, stop - first)
+                pieces.append((first, bodies))
+                first += len(bodies)
+                if not whole:
+                    break
+        except Unread as error:
+            return pieces, error
+        return pieces, None
 
     async def verify(self, index: int, bookie: str) -> None:
         """
@@ -325,12 +363,14 @@ class FragmentCopier:
             code = merge(code, piece.code)
         if not survivors:
             raise NoCopy(
-                f"ledger {self._record.ledger}: every bookie that held entry {first} is lost, or its copy is wrong"
+                f"ledger {self._record.ledger}: every bookie that held entry {first} is lost, or its copy is wrong",
+                first,
             )
-        failed = NoCopy if code in NEGATIVE else Replication
+        failed = NoCopy if code in NEGATIVE else Unread
         raise failed(
             f"ledger {self._record.ledger}: no survivor has entry {first} ({', '.join(sorted(survivors))}: "
-            f"{why(code or NoSuchEntry.code)})"
+            f"{why(code or NoSuchEntry.code)})",
+            first,
         )
 
     def _group(self, first: int, count: int, index: int) -> tuple[list[str], int]:

@@ -6,10 +6,11 @@ Does not know: how entries are read and stored (`copier`), when the metadata nam
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.protocol.errors import Replication
-from quire.replication.copier import Copied, FragmentCopier, TargetFailed
+from quire.replication.copier import Copied, FragmentCopier, TargetFailed, Unread
 from quire.replication.core.fragments import HeldFragment, bookies_before, copies_of
 from quire.replication.freeing.naming import Moved
 from quire.replication.freeing.run import Run
@@ -42,7 +43,10 @@ def copier_of(
 
 
 async def copies(run: Run, record: LedgerRecord, fragment: HeldFragment) -> Moved:
-    """What lost bookies held of a fragment, on others.  `Replication`; `NotEnoughBookies`."""
+    """
+    What lost bookies held of a fragment, on others.  Of a closed ledger the part before an entry that can't be read,
+    and the reason, so that no try copies it again.  `Replication`; `NotEnoughBookies`.
+    """
     size = 0
 
     def count(step: Copied) -> None:
@@ -51,9 +55,12 @@ async def copies(run: Run, record: LedgerRecord, fragment: HeldFragment) -> Move
 
     copier = copier_of(run, record, fragment, count)
     bookies: dict[int, str] = {}
+    unread: Unread | None = None
     before = bookies_before(record.metadata, fragment)
     entries = copies_of(record.metadata, fragment) // len(fragment.indexes)
-    for index in fragment.indexes:
+    first = fragment.first
+    # the index of the first entry first: where that can't be read nothing is copied
+    for index in sorted(fragment.indexes, key=lambda each: record.quorums.next_of(each, first - 1)):
         failed: list[str] = []
         while True:
             ensemble = [bookies.get(at, each) for at, each in enumerate(fragment.bookies)]
@@ -61,7 +68,13 @@ async def copies(run: Run, record: LedgerRecord, fragment: HeldFragment) -> Move
             bookie = await run.spare(ensemble, index, excluded, record.metadata, before.get(index))
             run.getting[bookie] += entries
             try:
-                await copier.copy(index, bookie)
+                try:
+                    await copier.copy(index, bookie)
+                except Unread as error:
+                    if not record.metadata.is_closed or error.entry <= first:
+                        raise
+                    unread, fragment = error, replace(fragment, last=error.entry - 1)
+                    copier.end_at(error.entry - 1)
                 if run.verify:
                     await copier.verify(index, bookie)
                 break
@@ -72,4 +85,4 @@ async def copies(run: Run, record: LedgerRecord, fragment: HeldFragment) -> Move
             finally:
                 run.getting[bookie] -= entries
         bookies[index] = bookie
-    return Moved(fragment, bookies, copier, size)
+    return Moved(fragment, bookies, copier, size, unread)

@@ -57,6 +57,8 @@ async def fill(run: Run, lock: RepairLock, record: LedgerRecord, first: int) -> 
                 named = (await name(run.client.store, lock, record, [moved])).moved
                 run.count(fragments=len(named))
                 await keep(run.client.store, named, record.ledger)
+                if moved.unread is not None:
+                    raise moved.unread
     except (Replication, NotEnoughBookies):
         short = sorted({found.bookie for found in lacking})
         await run.client.store.repairs.mark(record.ledger, short, None, afresh=True)

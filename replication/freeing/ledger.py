@@ -142,15 +142,19 @@ class _Freed:
         for fragment in held:
             for part in parts_of(record.metadata, fragment, UNNAMED_BYTES_MAX):
                 try:
-                    moves.append(await copies(self._run, record, part))
+                    moved = await copies(self._run, record, part)
                 except (Replication, NotEnoughBookies) as error:  # the next fragment may have what this one lacks
                     hopeless.append(error)
                     break
-                cut = part.last != fragment.last
+                moves.append(moved)
+                cut = moved.fragment.last != fragment.last
                 if cut or sum(each.bytes for each in moves) >= UNNAMED_BYTES_MAX:
                     named, moves = await self._name(record, moves, cut), []
                     if cut and part.first not in named:
                         break  # it was changed from outside
+                if moved.unread is not None:
+                    hopeless.append(moved.unread)
+                    break
         if moves:
             await self._name(record, moves)
         if hopeless:  # what may pass comes first

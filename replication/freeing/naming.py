@@ -17,7 +17,7 @@ from quire.metadata.records import RecordStore
 from quire.metadata.repairs import LockLost, RepairLock
 from quire.metadata.store import Versioned
 from quire.protocol.errors import Replication
-from quire.replication.copier import FragmentCopier, TargetFailed
+from quire.replication.copier import FragmentCopier, TargetFailed, Unread
 from quire.replication.core.fragments import HeldFragment
 
 # SPDX-License-Identifier: Apache-2.0
@@ -26,12 +26,14 @@ from quire.replication.core.fragments import HeldFragment
 class Moved(NamedTuple):
     """
     A fragment, or the first part of one of a closed ledger, whose copies are made: the new bookies by ensemble index.
+    `unread`: why what follows in the fragment can't be copied.
     """
 
     fragment: HeldFragment
     bookies: dict[int, str]
     copier: FragmentCopier
     bytes: int = 0
+    unread: Unread | None = None
 
     def ensemble(self) -> tuple[str, ...]:
         """With them in place of those they are for."""

@@ -3,13 +3,14 @@
 from random import Random
 
 import pytest
+from twisted.internet.defer import CancelledError, Deferred
 
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.protocol.digest import HEADER
 from quire.protocol.errors import Replication, UnclosedFragment
 from quire.replication import replicas
 from quire.replication.concurrently import Pace
-from quire.replication.copier import Copied, FragmentCopier, TargetFailed, Wrong
+from quire.replication.copier import Copied, FragmentCopier, TargetFailed, Unread, Wrong
 from quire.replication.core.fragments import fragments_naming
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.stories import DIGEST, bodies, closed, damage, left_open
@@ -242,23 +243,41 @@ def test_it_keeps_its_pace():
         assert bodies(cluster, "b5", ledger) == bodies(cluster, "b1", ledger)
 
 
-def test_a_copy_that_fails_while_it_stores_keeps_nothing_of_a_pace():
+def test_a_copy_that_is_cut_while_it_stores_keeps_nothing_of_a_pace():
     """The next one to that bookie has its whole window, though an answer to this one never came."""
     cluster = FakeCluster(4)
     ledger = closed(cluster, {0: ["b0", "b1", "b2"]}, 299)
-    for survivor in ("b0", "b2"):
-        del cluster.bookies[survivor].ledgers[ledger].entries[200]
     cluster.judge = lambda request: "hold" if request.op == "recovery add" else "pass"
     client = cluster.client()
     record = LedgerRecord(cluster.store, ledger, cluster.succeed(cluster.store.read_ledger(ledger)))
     (fragment,) = fragments_naming(record.metadata, ["b1"])
     pace = Pace(client.reactor, None)
     made = FragmentCopier(client.pool, record, fragment, ["b1"], lambda _step: None, pace=pace)
-    assert "no survivor has entry 200" in str(cluster.fails(made.copy(fragment.indexes[0], "b3")))
-    assert cluster.held, "the entries before it were under way"
+    copying = Deferred.fromCoroutine(made.copy(fragment.indexes[0], "b3"))
+    cut = cluster.outcome(copying)
+    cluster.spin(0.5)
+    assert cluster.held, "entries are under way"
+    copying.cancel()
+    assert isinstance(cut.error, CancelledError)
     lane = pace.stores("b3")
 
     async def one() -> int:
         return 1
 
     assert cluster.succeed(lane.ask(lane.bytes, one, lambda _: False), seconds=1) == 1
+
+
+@pytest.mark.parametrize(("ensemble", "write"), [(["b0", "b1", "b2"], 3), (["b0", "b1", "b2", "b3"], 3)])
+def test_what_is_before_an_entry_that_cant_be_read_is_stored(ensemble, write):
+    """The error names that entry; the next try need not begin before it."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: ensemble}, 99, write)
+    entry = next(each for each in bodies(cluster, "b1", ledger) if each >= 50)
+    for survivor in set(ensemble) - {"b1"}:
+        if entry in bodies(cluster, survivor, ledger):
+            damage(cluster, survivor, ledger, entry)
+    made, fragment, _ = copier(cluster, ledger, {"b1"})
+    error = cluster.fails(made.copy(fragment.indexes[0], "b4"))
+    assert isinstance(error, Unread)
+    assert error.entry == entry
+    assert sorted(bodies(cluster, "b4", ledger)) == [each for each in bodies(cluster, "b1", ledger) if each < entry]

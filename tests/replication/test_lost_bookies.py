@@ -20,7 +20,7 @@ from quire.replication.checker import check_ledger
 from quire.replication.freeing.run import OPERATIONS_MAX, Progress
 from quire.replication.lost_bookies import check_known, recover_bookies
 from tests.client.fakes.cluster import FakeCluster
-from tests.replication.stories import bodies, closed, is_whole, left_open, payload
+from tests.replication.stories import bodies, closed, damage, is_whole, left_open, payload
 
 THREE = ["b0", "b1", "b2"]
 
@@ -281,7 +281,7 @@ def test_without_a_spare_the_ledger_is_named_with_the_numbers_and_the_others_go_
 
 
 def test_an_unreadable_entry_fails_its_ledger_alone():
-    """The failure names the entry, that fragment keeps its bookies, other ledgers are repaired."""
+    """The failure names the entry, from which on its fragment keeps its bookies; other ledgers are repaired."""
     cluster = FakeCluster(5)
     hurt, fine = closed(cluster, {0: THREE, 10: ["b0", "b1", "b3"]}, 20), closed(cluster, {0: THREE}, 20)
     for name in ("b0", "b2"):
@@ -290,7 +290,7 @@ def test_an_unreadable_entry_fails_its_ledger_alone():
     done = cluster.succeed(recover_bookies(cluster.client(), ["b1"]))
     assert [each.ledger for each in done.failed] == [hurt]
     assert "entry 4" in done.failed[0].reason
-    assert "b1" in cluster.metadata(hurt).fragments[0].bookies
+    assert [each.first for each in cluster.metadata(hurt).fragments if "b1" in each.bookies] == [4]
     assert naming(cluster, "b1") == [hurt]
     assert is_whole(cluster, cluster.client(), fine)
 
@@ -586,6 +586,42 @@ def test_a_new_bookie_that_did_not_restart_is_asked_once():
     client = cluster.client()
     assert cluster.succeed(recover_bookies(client, ["b1"])).complete
     assert [each.op for each in client.pool.asked if each.bookie == "b3"] == ["lac"]
+
+
+@pytest.mark.parametrize("write", [3, 2])
+@pytest.mark.parametrize("lost", [("b1",), ("b1", "b2")])
+def test_nothing_is_copied_twice_because_of_an_entry_that_cant_be_read(write, lost):
+    """
+    What is before it is named, so the next tries copy nothing, and once it can be read the rest; in the end it is one
+    fragment again.
+    """
+    cluster = FakeCluster(7)
+    names = ["b0", "b1", "b2"] if write == 3 else ["b0", "b1", "b3", "b2"]
+    ledger = closed(cluster, {0: names}, 29, write)
+    entry = next(each for each in bodies(cluster, lost[0], ledger) if each >= 10)
+    lose(cluster, *lost)
+    there = [name for name in names if name not in lost]
+    whole = {name: bodies(cluster, name, ledger) for name in there}
+    for name in there:
+        if entry in whole[name]:
+            damage(cluster, name, ledger, entry)
+    client = cluster.client()
+    first = cluster.succeed(recover_bookies(client, lost))
+    assert any(f"entry {entry} " in each.reason for each in first.failed)
+    stored = {name: len(bodies(cluster, name, ledger)) for name in cluster.bookies}
+    now = cluster.metadata(ledger)
+    for _ in range(2):
+        again = cluster.succeed(recover_bookies(client, lost))
+        assert [each.reason for each in again.failed] == [each.reason for each in first.failed]
+        assert again.progress.entries == 0
+    assert {name: len(bodies(cluster, name, ledger)) for name in cluster.bookies} == stored
+    assert cluster.metadata(ledger) == now
+    for name in there:
+        cluster.bookies[name].ledgers[ledger].entries.update(whole[name])
+    if all(any(each in whole[name] for name in there) for each in range(30)):
+        assert cluster.succeed(recover_bookies(client, lost)).complete
+        assert is_whole(cluster, client, ledger)
+        assert len(cluster.metadata(ledger).fragments) == 1
 
 
 def test_a_repair_that_lost_its_lock_names_no_bookie():

@@ -615,7 +615,7 @@ class SimBookie:
         self.world.truth.disk_lost(self.id, self.world.timeline.now)
         self.disk = SimDisk()
         self.vanished = {}
-        self.amnesia, self.gone = amnesia, not amnesia
+        self.amnesia, self.gone, self.lost_directory = amnesia, not amnesia, False
 
     def lose_directory(self, directories: Sequence[str], number: int) -> None:
         """
