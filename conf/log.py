@@ -8,6 +8,7 @@ Settings are written out at creation, all of them, so that a later default chang
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any, Literal, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -94,7 +95,13 @@ class LogSettings(BaseModel):
 
     @classmethod
     def made(cls, **settings: Any) -> "LogSettings":
-        """New ones; `ValueError` that names an unknown or impossible one."""
+        """New ones; `ValueError` that names one that is unknown, impossible, or needs what is not installed here."""
+        if settings.get("compression") == "zstd":
+            check_zstd()
+        return cls._merged(**settings)
+
+    @classmethod
+    def _merged(cls, **settings: Any) -> "LogSettings":
         unknown = sorted(set(settings) - set(cls.model_fields))
         if unknown:
             raise ValueError(f"a log has no setting {', '.join(unknown)}: it has {', '.join(cls.model_fields)}")
@@ -110,8 +117,16 @@ class LogSettings(BaseModel):
         mends it.  `ValueError` as `made`.
         """
         known = {name: value for name, value in stored.items() if name in cls.model_fields}
-        merged = cls.made(**known | settings)
+        merged = cls._merged(**known | settings)
+        if settings.get("compression") == "zstd":
+            check_zstd()
         return {name: getattr(merged, name) for name in settings if getattr(merged, name) != known.get(name)}
+
+
+def check_zstd() -> None:
+    """`ValueError` names the command that installs zstd where it is missing."""
+    if find_spec("zstandard") is None:
+        raise ValueError("compression=zstd, and zstd is not installed here: pip install 'quire[zstd]'")
 
 
 def reason_of(error: ValueError) -> str:

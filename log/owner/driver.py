@@ -21,7 +21,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
 from quire.client.api import Client, Writer
-from quire.conf.log import LogOptions
+from quire.conf.log import LogOptions, check_zstd
 from quire.log.core import edits
 from quire.log.core import ownership_messages as m
 from quire.log.core.edits import Edit, Me
@@ -137,7 +137,10 @@ class OwnerDriver:
 
     async def start(self, force: bool, wait_s: float | None = None) -> None:
         """Becomes a candidate, for so long as `Patience` has it.  `NoSuchLog`, `LogTerminated`, `ValueError`."""
-        edits.check_open((await self._records.read()).value)
+        manifest = (await self._records.read()).value
+        edits.check_open(manifest)
+        if manifest.settings.get("compression") == "zstd":
+            check_zstd()
         self.lease.check(self._client.options.session_timeout_ms)
         if self.ended:
             return

@@ -67,3 +67,15 @@ def test_the_password_is_not_shown():
     with pytest.raises(ValueError, match="batch_bytes") as raised:
         LogOptions(password=b"secret", batch_bytes=0)
     assert "secret" not in str(raised.value)
+
+
+def test_what_is_not_installed_is_refused(monkeypatch):
+    """A log that nobody here could write is not made; others of its settings may be changed from here."""
+    stored = LogSettings.made(compression="zstd").model_dump()
+    monkeypatch.setattr("quire.conf.log.find_spec", lambda _name: None)
+    with pytest.raises(ValueError, match=r"zstd is not installed here: pip install 'quire\[zstd\]'"):
+        LogSettings.made(compression="zstd")
+    with pytest.raises(ValueError, match="zstd is not installed"):
+        LogSettings.changed(LogSettings.made().model_dump(), compression="zstd")
+    assert LogSettings.changed(stored, roll_bytes=9) == {"roll_bytes": 9}
+    assert LogSettings.of(stored).compression == "zstd"

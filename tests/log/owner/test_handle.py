@@ -44,6 +44,22 @@ def test_the_window_pushes_back(tmp_path):
     run(story)
 
 
+def test_a_log_whose_compression_is_not_installed_is_not_owned(tmp_path, monkeypatch):
+    """Before the claim is taken, with the command that installs it; a log without compression is owned."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a", compression="zstd")
+            await logs.create("b")
+            monkeypatch.setattr("quire.conf.log.find_spec", lambda _name: None)
+            assert "quire[zstd]" in str(await failing(logs.own("a", wait_s=0), ValueError))
+            assert [each async for each in logs.candidates("a")] == []
+            await (await logs.own("b", wait_s=0)).close()
+
+    run(story)
+
+
 def test_what_comes_in_one_turn_is_one_call_to_the_writer(tmp_path, monkeypatch):
     """Its entries are sent together, in several calls only above so many bytes."""
 
