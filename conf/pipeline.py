@@ -17,6 +17,21 @@ MIB = 1 << 20
 # What Spark itself takes from the same options.
 SPARKS = {"path", "checkpointlocation", "queryname", "outputmode", "mergeschema", "truncate"}
 
+# As Kafka's source and sink have them -> ours, where there are such.
+KAFKAS = {
+    "subscribe": "log",
+    "assign": "log",
+    "topic": "log",
+    "startingoffsets": "start",
+    "startingtimestamp": "start",
+    "startingoffsetsbytimestamp": "start",
+    "endingoffsets": "end",
+    "endingtimestamp": "end",
+    "endingoffsetsbytimestamp": "end",
+    "maxoffsetspertrigger": "maxRecordsPerTrigger",
+    "kafka.bootstrap.servers": "metadata",
+}
+
 
 class Options(BaseModel):
     """How all of them are read."""
@@ -33,7 +48,9 @@ class Options(BaseModel):
                 found[names[name.lower()]] = value
             elif name.lower() not in SPARKS:
                 near = difflib.get_close_matches(name.lower(), names, 1)
-                hint = f"did you mean {names[near[0]]!r}?" if near else f"there are {', '.join(sorted(names.values()))}"
+                nearest = KAFKAS.get(name.lower(), names[near[0]] if near else "")
+                known = nearest in names.values()
+                hint = f"did you mean {nearest!r}?" if known else f"there are {', '.join(sorted(names.values()))}"
                 raise ValueError(f"option {name!r} is unknown: {hint}")
         if default_metadata and "metadata" in cls.model_fields:
             found.setdefault("metadata", default_metadata)
@@ -69,9 +86,9 @@ class Reading(InCluster, Tasks):
     """Of sources."""
 
     pushdown: bool = Field(
-        default=False,
-        description="whether conditions of the query reach the source; needs spark.sql.python.filterPushdown.enabled, "
-        "which `quire.pipeline.session` sets",
+        default=True,
+        description="whether conditions of the query reach the source, where the setting "
+        "spark.sql.python.filterPushdown.enabled is on, as `quire.pipeline.session` makes it",
     )
     fail_on_data_loss: bool = Field(
         default=True, description="whether rows that are gone (deleted, trimmed) fail the query"

@@ -28,6 +28,7 @@ appender.file.fileName = {log}
 appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d{{ISO8601}} %p %c: %m%n%ex
 """
+SHUFFLE_TASKS = 2  # for each core
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # starts in half the time; for jobs of minutes
 
 
@@ -40,16 +41,25 @@ def settings(master: str, log_directory: Path) -> dict[str, str]:
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": str(log_directory / "warehouse"),
+        "spark.sql.warehouse.dir": str(log_directory.absolute() / "warehouse"),
     }
     java = f"-Dlog4j2.configurationFile={logging(log_directory).as_uri()}"
     if master.startswith("local["):
         java = f"{QUICK_JAVA} {java}"
+        # Spark's 200 tasks make as many ledgers of one batch of a stream that groups, or wait for nothing
+        chosen["spark.sql.shuffle.partitions"] = str(SHUFFLE_TASKS * cores(master))
     return chosen | {"spark.driver.extraJavaOptions": java}
+
+
+def cores(master: str) -> int:
+    """Of a master `local[…]`: tasks at the same time."""
+    given = master.removeprefix("local[").partition("]")[0].partition(",")[0].strip()
+    return int(given) if given.isdecimal() else os.cpu_count() or 1
 
 
 def logging(directory: Path) -> Path:
     """A configuration by which Spark's messages go to `spark.log` beside it."""
+    directory = directory.absolute()  # Java's own may be another one, and a URI has none
     directory.mkdir(parents=True, exist_ok=True)
     place = directory / "log4j2.properties"
     place.write_text(LOGGING.format(log=directory / "spark.log"))

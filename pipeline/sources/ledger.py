@@ -18,14 +18,13 @@ from quire.pipeline.core.offsets import advanced
 from quire.pipeline.core.ranges import Range
 from quire.pipeline.reading import ledgers as reading
 from quire.pipeline.reading.ledgers import SCHEMA
-from quire.pipeline.sources.pushed import all_of, bounds_of
+from quire.pipeline.sources.pushed import Conditions
 from quire.pipeline.sources.schema import ddl, wanted
 from quire.pipeline.spark import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamReader,
-    Filter,
     InputPartition,
     ReadAllAvailable,
     ReadLimit,
@@ -66,7 +65,7 @@ class LedgerSource(DataSource):
 
     def reader(self, schema: StructType) -> "LedgerReader":
         options = LedgerReading.of(self._given, os.environ.get(METADATA))
-        return (PushedLedgerReader if options.pushdown else LedgerReader)(options, wanted(schema, SCHEMA))
+        return LedgerReader(options, wanted(schema, SCHEMA))
 
     def streamReader(self, schema: StructType) -> "LedgerStream":
         return LedgerStream(LedgerReading.of(self._given, os.environ.get(METADATA)), wanted(schema, SCHEMA))
@@ -84,12 +83,14 @@ class LedgerReader(DataSourceReader):
     def __init__(self, options: LedgerReading, names: Sequence[str]) -> None:
         self._options = options
         self._names = names
-        self._bounds = all_of(COLUMNS)
+        self._conditions = Conditions(COLUMNS)
+        if options.pushdown:
+            self.pushFilters = self._conditions  # type: ignore[method-assign]  # see there
 
     def partitions(self) -> list[LedgerTask]:
         options = self._options
         ours = cluster(options.metadata, options.offload)
-        extents = ours.wait(lambda: reading.planned(ours.client, options, self._bounds))
+        extents = ours.wait(lambda: reading.planned(ours.client, options, self._conditions.bounds))
         return tasks(reading.divided(extents, options))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -97,14 +98,6 @@ class LedgerReader(DataSourceReader):
             return iter(())
         ours = cluster(self._options.metadata, self._options.offload)
         return reading.batches(ours, partition.ranges, self._names, self._options)
-
-
-class PushedLedgerReader(LedgerReader):
-    """The same, with the query's conditions; a class of its own, for Spark refuses it while its setting is off."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        self._bounds = bounds_of(filters, COLUMNS)
-        return filters
 
 
 def tasks(groups: Iterable[list[Range]]) -> list[LedgerTask]:
@@ -121,7 +114,7 @@ class LedgerStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ends(self) -> dict[str, int]:
         ours, options = cluster(self._options.metadata, self._options.offload), self._options
-        extents = ours.wait(lambda: reading.planned(ours.client, options, all_of(COLUMNS)))
+        extents = ours.wait(lambda: reading.planned(ours.client, options, Conditions(COLUMNS).bounds))
         return {str(extent.ledger): extent.last + 1 for extent in extents}
 
     def _from(self, start: dict[str, int], ends: dict[str, int]) -> dict[str, int]:

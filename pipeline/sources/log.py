@@ -10,7 +10,7 @@ A stream's writer is made anew for each batch and again for its commit, so every
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from quire.pipeline.clients import cluster
 from quire.pipeline.core.ranges import Range
 from quire.pipeline.reading import logs as reading
 from quire.pipeline.reading.logs import SCHEMA
-from quire.pipeline.sources.pushed import all_of, bounds_of
+from quire.pipeline.sources.pushed import Conditions
 from quire.pipeline.sources.schema import ddl, wanted
 from quire.pipeline.spark import (
     DataSource,
@@ -27,7 +27,6 @@ from quire.pipeline.spark import (
     DataSourceReader,
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
-    Filter,
     InputPartition,
     ReadAllAvailable,
     ReadLimit,
@@ -48,7 +47,7 @@ COLUMNS = ("index",)
 
 @dataclass
 class LogTask(InputPartition):
-    """What one task reads: of the log with that id ranges of indexes, each within a segment."""
+    """What one task reads: of the log with that id ranges of indexes, of one or several segments."""
 
     log: str
     ranges: list[Range]
@@ -70,7 +69,7 @@ class LogSource(DataSource):
 
     def reader(self, schema: StructType) -> "LogReader":
         options = LogReading.of(self._given, os.environ.get(METADATA))
-        return (PushedLogReader if options.pushdown else LogReader)(options, wanted(schema, SCHEMA))
+        return LogReader(options, wanted(schema, SCHEMA))
 
     def streamReader(self, schema: StructType) -> "LogStream":
         return LogStream(LogReading.of(self._given, os.environ.get(METADATA)), wanted(schema, SCHEMA))
@@ -125,10 +124,12 @@ class LogReader(DataSourceReader):
     def __init__(self, options: LogReading, names: Sequence[str]) -> None:
         self._planning = Planning(options)
         self._names = names
-        self._bounds = all_of(COLUMNS)
+        self._conditions = Conditions(COLUMNS)
+        if options.pushdown:
+            self.pushFilters = self._conditions  # type: ignore[method-assign]  # see there
 
     def partitions(self) -> list[LogTask]:
-        planning, (low, high) = self._planning, self._bounds["index"].span
+        planning, (low, high) = self._planning, self._conditions.bounds["index"].span
         start = planning.at(planning.options.start, "start")
         ends = [planning.at(text, "end").index for text in {planning.options.end, "end"}]
         first, end = max(start.index, low), min(*ends, high + 1)
@@ -136,14 +137,6 @@ class LogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self._planning.read(partition, self._names)
-
-
-class PushedLogReader(LogReader):
-    """The same, with the query's conditions; a class of its own, for Spark refuses it while its setting is off."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        self._bounds = bounds_of(filters, COLUMNS)
-        return filters
 
 
 def offset(at: reading.Located) -> dict[str, Any]:

@@ -1,14 +1,25 @@
 """
 Spark's filters as the conditions of `core.filters`.
 
-Knows: Spark's classes.  Does not know: what a condition spares.
+Knows: Spark's classes, and that Spark refuses a reader with a `pushFilters` of its own while the setting
+`spark.sql.python.filterPushdown.enabled` is off.
+Does not know: what a condition spares.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from quire.pipeline.core.filters import Bounds, bounded
-from quire.pipeline.spark import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
+from quire.pipeline.spark import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -22,9 +33,22 @@ OPERATORS: dict[type[Filter], str] = {
 }
 
 
-def all_of(columns: Sequence[str]) -> dict[str, Bounds]:
-    """Without any condition."""
-    return bounded((), columns)
+class Conditions:
+    """
+    A reader's `pushFilters`, and the conditions that came by it; `bounds` has none before.  It says that it is the one
+    which Spark's own class has, so a reader may have it whatever the setting is: Spark calls it where that is on.
+    """
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)  # as it is, not bound to this object
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._columns = columns
+        self.bounds = bounded((), columns)
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        """All of them, for Spark evaluates each again."""
+        self.bounds = bounds_of(filters, self._columns)
+        return filters
 
 
 def bounds_of(filters: Iterable[Filter], columns: Sequence[str]) -> dict[str, Bounds]:

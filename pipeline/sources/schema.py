@@ -18,8 +18,11 @@ def ddl(columns: Mapping[str, str]) -> str:
 
 
 def wanted(schema: StructType, columns: Mapping[str, str]) -> list[str]:
-    """Its names.  `ValueError` names a column that the source does not have, or that has another type there."""
-    for field in schema.fields:
+    """
+    Its names.  `ValueError` names a column that the source does not have, that has another type there, that is there
+    twice, or that is to be `not null`, which a source can't say of its columns.
+    """
+    for number, field in enumerate(schema.fields):
         type_ = columns.get(field.name)
         if type_ is None:
             raise ValueError(f"there is no column {field.name!r}: there are {', '.join(columns)}")
@@ -27,4 +30,8 @@ def wanted(schema: StructType, columns: Mapping[str, str]) -> list[str]:
             raise ValueError(
                 f"column {field.name!r} is {type_}, not {field.dataType.simpleString()}: cast it in the query"
             )
+        if field.name in schema.names[:number]:
+            raise ValueError(f"column {field.name!r} is in the schema twice: name it once, and select it twice")
+        if not field.nullable:
+            raise ValueError(f"column {field.name!r} can't be `not null`: leave that out of the schema")
     return list(schema.names)

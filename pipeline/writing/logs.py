@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from quire.conf.pipeline import LogWriting
-from quire.log.api import Part, Receipt
+from quire.log.api import Part, PartWriter, Receipt
 from quire.pipeline.clients import Cluster
 from quire.pipeline.writing.rows import LOG_COLUMNS, check, rows
 from quire.protocol.errors import LedgerError
@@ -32,10 +32,10 @@ class Work(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What a task tells the driver."""
+    """What a task tells the driver; without rows there is no part."""
 
     work: Work
-    part: Part
+    part: Part | None
     records: int
 
 
@@ -87,28 +87,36 @@ def prepare(cluster: Cluster, options: LogWriting) -> None:
 
 def write(cluster: Cluster, options: LogWriting, work: Work, batches: Iterable[Any]) -> Written:
     """
-    The rows of a task as a part.  `LogFenced` when its run is over.  When the rows end with an error, or can't be
-    written, the part is deleted where that is possible.
+    The rows of a task as a part; the store is asked for nothing before the first of them, for most tasks behind a
+    shuffle have none.  `LogFenced` when its run is over.  When the rows end with an error, or can't be written, the
+    part is deleted where that is possible.
     """
-    sink = cluster.wait(lambda: cluster.logs.sink(options.log, work.txn, work.run, first_batch=options.first_batch))
-    writer = cluster.wait(lambda: sink.part(work.batch, work.part, work.attempt))
+    writer: PartWriter | None = None
     count = 0
     try:
         for batch in batches:
             for some in rows(batch):
                 count += len(some.values)
+                if writer is None:
+                    writer = cluster.wait(lambda: _part(cluster, options, work))
                 cluster.wait(
-                    lambda some=some: writer.append_many(  # type: ignore[misc]  # binds this turn's
+                    lambda some=some, writer=writer: writer.append_many(  # type: ignore[misc]  # binds this turn's
                         some.values, keys=some.keys, times_ms=some.times, headers=some.headers
                     )
                 )
-        return Written(work, cluster.wait(writer.close), count)
+        return Written(work, None if writer is None else cluster.wait(writer.close), count)
     except LogFenced:
         raise
     except BaseException:
-        with suppress(LedgerError, ValueError):  # what stays goes with the batch, or by the janitor
-            cluster.wait(writer.discard)
+        if writer is not None:
+            with suppress(LedgerError, ValueError):  # what stays goes with the batch, or by the janitor
+                cluster.wait(writer.discard)
         raise
+
+
+async def _part(cluster: Cluster, options: LogWriting, work: Work) -> PartWriter:
+    sink = await cluster.logs.sink(options.log, work.txn, work.run, first_batch=options.first_batch)
+    return await sink.part(work.batch, work.part, work.attempt)
 
 
 def publish(cluster: Cluster, options: LogWriting, work: Work, written: Sequence[Written]) -> Receipt:
@@ -117,7 +125,9 @@ def publish(cluster: Cluster, options: LogWriting, work: Work, written: Sequence
     that one batch may have.
     """
     ordered = sorted(written, key=lambda each: each.work.part)
-    return cluster.wait(lambda: _publish(cluster, options, work, [each.part for each in ordered if each.part.intent]))
+    return cluster.wait(
+        lambda: _publish(cluster, options, work, [each.part for each in ordered if each.part is not None])
+    )
 
 
 async def _publish(cluster: Cluster, options: LogWriting, work: Work, parts: Sequence[Part]) -> Receipt:

@@ -49,7 +49,7 @@ def rows(batch: Any) -> Iterator[Rows]:
             if "key" in columns
             else None,
             milliseconds(columns["time"]) if "time" in columns else None,
-            [pairs(each) for each in columns["headers"].to_pylist()] if "headers" in columns else None,
+            pairs_of(columns["headers"]) if "headers" in columns else None,
         )
 
 
@@ -68,11 +68,23 @@ def milliseconds(column: Any) -> list[int | None]:
     return [None if each is None else each // 1000 for each in numbers]
 
 
-def pairs(headers: Any) -> list[tuple[str, bytes]]:
-    """Of one record: from a list of structs, or from a map."""
-    if headers is None:
-        return []
-    return [
-        (each["key"], each["value"] or b"") if isinstance(each, dict) else (each[0], as_bytes(each[1] or b""))
-        for each in headers
+def pairs_of(column: Any) -> list[list[tuple[str, bytes]]]:
+    """
+    A column of headers, of arrays of structs or of maps; a value that is null is empty.  `ValueError` for one of
+    another type, or a header without a key.
+    """
+    import pyarrow as pa
+
+    kind = column.type
+    structs = pa.types.is_list(kind) and pa.types.is_struct(kind.value_type)
+    names = [field.name for field in kind.value_type] if structs else []
+    if not pa.types.is_map(kind) and names != ["key", "value"]:
+        raise ValueError(
+            f"column 'headers' is {kind}: make it array(struct(… as key, … as value), …), or a map from text to bytes"
+        )
+    found = [
+        [(each["key"], each["value"]) if structs else each for each in headers or ()] for headers in column.to_pylist()
     ]
+    if any(key is None for headers in found for key, _value in headers):
+        raise ValueError("a header has no key: filter it out, or give an empty one")
+    return [[(key, as_bytes(value or b"")) for key, value in headers] for headers in found]

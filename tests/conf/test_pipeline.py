@@ -33,6 +33,18 @@ def test_what_is_wrong_is_named(given: dict[str, str], said: str) -> None:
         LedgerReading.of(given)
 
 
+@pytest.mark.parametrize(
+    ("kafkas", "ours"),
+    [("startingOffsets", "start"), ("maxOffsetsPerTrigger", "maxRecordsPerTrigger"), ("subscribe", "log")],
+)
+def test_kafkas_names_are_known(kafkas: str, ours: str) -> None:
+    """The nearest by its letters misled; a source without such an option names those that it has."""
+    with pytest.raises(ValueError, match=f"option '{kafkas}' is unknown: did you mean '{ours}'"):
+        LogReading.of({"metadata": "x", kafkas: "7"})
+    with pytest.raises(ValueError, match=f"option '{kafkas}' is unknown: there are "):
+        LedgerReading.of({**GIVEN, kafkas: "7"})
+
+
 def test_a_password_is_not_shown() -> None:
     """Not in the repr, and not in the error of another option."""
     found = LedgerReading.of({**GIVEN, "password": "secret"})

@@ -4,6 +4,7 @@
 Knows: options, progress, what is printed.  Does not know: Spark; `quire.pipeline.jobs` does.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -46,6 +47,16 @@ def seconds(text: str) -> float:
     return float(number) * UNITS_S[unit]
 
 
+def here(path: Path | None) -> Path | None:
+    """A directory of this machine.  `typer.BadParameter` for a URL, which would become one with that name."""
+    if path is not None and re.match("[A-Za-z][A-Za-z0-9+.-]+:/", str(path)):
+        raise typer.BadParameter(
+            f"{str(path).replace(':/', '://', 1)!r} is a URL, not a directory of this machine: copy the directory "
+            "there, or write from Spark, as spark.read.format('log')…write.parquet(…)"
+        )
+    return path
+
+
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[int, int], object]]:
     """What hears of tasks: (done, known)."""
@@ -76,7 +87,9 @@ def session(master: str | None) -> Iterator["SparkSession"]:
 
 @app.command()
 def export(
-    to: Annotated[Path, typer.Argument(metavar="DIR", help="the directory for the files; must not be there yet")],
+    to: Annotated[
+        Path, typer.Argument(metavar="DIR", callback=here, help="the directory for the files; must not be there yet")
+    ],
     log: Annotated[str | None, typer.Option("--log", metavar="NAME", help="a named log")] = None,
     ledgers: Annotated[str | None, typer.Option("--ledgers", metavar="IDS", help="`7,9-20`, or `all`")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replaces the directory")] = False,
@@ -113,7 +126,9 @@ def export(
 
 @app.command("import")
 def import_(
-    source: Annotated[Path, typer.Argument(metavar="DIR", help="Parquet files, as `export` writes them")],
+    source: Annotated[
+        Path, typer.Argument(metavar="DIR", callback=here, help="Parquet files, as `export` writes them")
+    ],
     log: Annotated[str, typer.Option("--log", metavar="NAME", help="the log that they are appended to")],
     create: Annotated[bool, typer.Option("--create", help="makes the log if it is not there")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only counts the rows")] = False,
@@ -141,12 +156,14 @@ def import_(
     )
 
 
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="a directory with findings, as `scrub` writes it")]
+Directory = Annotated[
+    Path, typer.Argument(metavar="DIR", callback=here, help="a directory with findings, as `scrub` writes it")
+]
 
 
 @app.command()
 def scrub(
-    to: Annotated[Path, typer.Argument(metavar="DIR", help="the directory for the findings")],
+    to: Annotated[Path, typer.Argument(metavar="DIR", callback=here, help="the directory for the findings")],
     ledgers: Annotated[str, typer.Option("--ledgers", metavar="IDS", help="`7,9-20`, or `all`")] = "all",
     level: Annotated[
         str,
@@ -207,7 +224,9 @@ def scrub(
 
 @app.command()
 def repair(
-    source: Annotated[Path | None, typer.Argument(metavar="DIR", help="findings, as `scrub` writes them")] = None,
+    source: Annotated[
+        Path | None, typer.Argument(metavar="DIR", callback=here, help="findings, as `scrub` writes them")
+    ] = None,
     bookies: Annotated[
         list[str] | None,
         typer.Option("--bookie", metavar="BOOKIE", help="instead: free all ledgers from this one, which is down"),

@@ -187,7 +187,12 @@ class Scheduler:
     def recovered(self) -> None:
         """A part's ledger is gone when the commit looks: nothing of the batch is published."""
         messages = self.tasks()
-        ledgers = [each.ledger for message in messages if message for each in message.written.part.ledgers]
+        ledgers = [
+            each.ledger
+            for message in messages
+            if message and message.written.part
+            for each in message.written.part.ledgers
+        ]
         self.ours.wait(lambda: self.ours.client.delete_ledger(ledgers[0]))
         with pytest.raises(PublishRefused, match=str(ledgers[0])):
             self.commit(messages)

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
 
 from quire.pipeline.clients import Cluster
 from quire.pipeline.sources import ledger as module
-from quire.pipeline.sources.ledger import LedgerSource, LedgerTask, LedgerWritten, PushedLedgerReader
+from quire.pipeline.sources.ledger import LedgerSource, LedgerTask, LedgerWritten
 from quire.pipeline.sources.schema import ddl
 from quire.pipeline.spark import InputPartition, ReadAllAvailable, ReadMaxRows
 from tests.pipeline.sources.test_schema import structure
@@ -48,11 +48,12 @@ def test_a_query_without_entries_has_one_empty_task(ours: Cluster) -> None:
 
 
 def test_conditions_reach_the_plan(ours: Cluster) -> None:
-    """Only where the option says so; Spark evaluates them again."""
+    """Unless the option says otherwise; Spark evaluates them again."""
     there = ledger(ours, PAYLOADS)
-    assert not hasattr(source(ours, ledgers=there).reader(ALL), "_pushed")
-    reader = source(ours, ledgers=there, pushdown="true").reader(ALL)
-    assert isinstance(reader, PushedLedgerReader)
+    off = source(ours, ledgers=there, pushdown="false").reader(ALL)
+    assert list(off.pushFilters([EqualTo(("ledger_id",), there + 1)]))
+    assert off.partitions()[0].ranges == [(there, 0, 39)]
+    reader = source(ours, ledgers=there).reader(ALL)
     filters = [EqualTo(("ledger_id",), there), GreaterThanOrEqual(("entry_id",), 38)]
     assert list(reader.pushFilters(list(filters))) == filters
     assert reader.partitions()[0].ranges == [(there, 38, 39)]

@@ -1,10 +1,15 @@
 """Spark's filters as conditions."""
 
-from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, In, IsNotNull, LessThan
+from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, GreaterThanOrEqual, In, IsNotNull, LessThan
 
-from quire.pipeline.sources.pushed import bounds_of
+from quire.pipeline.sources.pushed import Conditions, bounds_of
 
 # SPDX-License-Identifier: Apache-2.0
+
+
+def test_spark_takes_a_reader_whose_conditions_are_on_though_its_setting_is_off() -> None:
+    """By this look of Spark's at a reader: a method of its own was refused."""
+    assert Conditions(("index",)).__func__ is DataSourceReader.pushFilters
 
 
 def test_those_that_can_be_used() -> None:

@@ -22,6 +22,15 @@ def test_a_users_schema_is_the_projection() -> None:
     assert ddl(SCHEMA).startswith("`ledger_id` bigint, ")
 
 
+def test_schemas_that_no_rows_can_have() -> None:
+    """A column twice; one that is never null, which the batches do not say: a task failed there, far from the cause."""
+    twice = structure(entry_id="bigint").add("entry_id", "long")
+    with pytest.raises(ValueError, match="column 'entry_id' is in the schema twice: name it once"):
+        wanted(twice, SCHEMA)
+    with pytest.raises(ValueError, match="column 'entry_id' can't be `not null`: leave that out"):
+        wanted(StructType().add("entry_id", "long", nullable=False), SCHEMA)
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [

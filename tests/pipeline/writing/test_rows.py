@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
+from quire.pipeline.columns import HEADERS
 from quire.pipeline.writing.rows import LEDGER_COLUMNS, LOG_COLUMNS, ROWS_MAX, check, rows
 
 # SPDX-License-Identifier: Apache-2.0
@@ -22,7 +23,9 @@ def test_all_columns() -> None:
     time = datetime(2026, 1, 31, 8, tzinfo=UTC)
     structs = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     maps = pa.map_(pa.string(), pa.binary())
+    texts = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
     for headers in (
+        pa.array([[{"key": "h", "value": "1"}, {"key": "h", "value": "2"}], None], texts),
         pa.array([[{"key": "h", "value": b"1"}, {"key": "h", "value": b"2"}], None], structs),
         pa.array([[("h", b"1"), ("h", b"2")], None], maps),
     ):
@@ -53,6 +56,21 @@ def test_a_row_without_a_value() -> None:
     """Is an error."""
     with pytest.raises(ValueError, match="a row has no value"):
         list(rows(pa.RecordBatch.from_arrays([pa.array([b"a", None])], names=["value"])))
+
+
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        (pa.array([{"key": "h", "value": b"1"}]), r"column 'headers' is struct<.*: make it array\(struct"),
+        (pa.array([[{"k": "h", "v": b"1"}]]), r"column 'headers' is list<.*: make it array\(struct"),
+        (pa.array(["h"]), r"column 'headers' is string: make it array\(struct"),
+        (pa.array([[{"key": None, "value": b"1"}]], HEADERS), "a header has no key"),
+    ],
+)
+def test_headers_that_can_not_be(headers: pa.Array, said: str) -> None:
+    """They are named, with what to write instead."""
+    with pytest.raises(ValueError, match=said):
+        list(rows(pa.RecordBatch.from_arrays([pa.array([b"a"]), headers], names=["value", "headers"])))
 
 
 def test_times_are_no_numbers() -> None:

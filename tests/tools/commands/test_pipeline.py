@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from quire.pipeline.jobs.findings import summed, write
 from quire.replication.scrub.judge import Finding
 from tests.tools.command import environment, ok, refused
@@ -23,6 +25,16 @@ def test_what_is_exported_has_to_be_named(tmp_path: Path) -> None:
     """Once."""
     for options in ((), ("--log", "a", "--ledgers", "7")):
         assert "either --log NAME or --ledgers IDS" in refused(2, "pipeline", "export", tmp_path / "x", *options)
+
+
+@pytest.mark.parametrize("command", ["export --log a", "import --log a", "scrub", "report", "repair"])
+def test_a_url_is_no_directory(command: str, tmp_path: Path) -> None:
+    """It became a directory with that name in the present one, and the command succeeded."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        error = refused(2, "pipeline", *command.split(), "s3://cold/orders")
+    assert "'s3://cold/orders' is a URL" in " ".join(error.replace("│", " ").split())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_missing_extra_is_one_line(tmp_path: Path) -> None:
