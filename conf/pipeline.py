@@ -5,6 +5,7 @@ Knows: names, defaults, limits and meanings.  Does not know: Spark, where a valu
 """
 
 import difflib
+import os
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
@@ -85,6 +86,11 @@ class Tasks(Options):
 class Reading(InCluster, Tasks):
     """Of sources."""
 
+    min_partitions: int | None = Field(
+        default=None,
+        ge=1,
+        description="tasks of one plan at least, about, where each has 8 MiB or more; by default the driver's cores",
+    )
     pushdown: bool = Field(
         default=True,
         description="whether conditions of the query reach the source, where the setting "
@@ -93,6 +99,11 @@ class Reading(InCluster, Tasks):
     fail_on_data_loss: bool = Field(
         default=True, description="whether rows that are gone (deleted, trimmed) fail the query"
     )
+
+    @property
+    def tasks_min(self) -> int:
+        """The option, or as many as the driver's machine has cores for this process."""
+        return self.min_partitions or len(os.sched_getaffinity(0))
 
 
 class Secret(BaseModel):

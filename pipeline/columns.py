@@ -57,6 +57,11 @@ def headers(values: Iterable[Iterable[tuple[str, bytes]]]) -> Any:
     return pa.array([[{"key": key, "value": value} for key, value in each] for each in values], HEADERS)
 
 
+def joined(batches: Sequence[Any]) -> Any:
+    """One batch of several."""
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
 def batch(names: Sequence[str], columns: dict[str, Column], types: dict[str, Any]) -> Any:
     """Of the columns that are wanted, in that order."""
     schema = pa.schema([pa.field(name, types[name]) for name in names])

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 # SPDX-License-Identifier: Apache-2.0
 
+LEDGER_BYTES = 64 << 10  # what it costs to open one, in bytes that are read meanwhile
+TASK_BYTES_MIN = 8 << 20  # smaller tasks are not worth one more
 SNAP = 0.5  # a cut goes back to a fragment's begin when at least this share of the piece is left
 
 
@@ -51,23 +53,27 @@ class Extent:
         return Extent(self.ledger, low, high, int(self.bytes * share), self.cuts)
 
 
-def grouped(extents: Iterable[Extent], split_bytes: int, groups_max: int) -> list[list[Range]]:
-    """What each task reads: groups of about `split_bytes`, at most `groups_max` of them."""
+def grouped(extents: Iterable[Extent], split_bytes: int, groups_max: int, groups_min: int = 1) -> list[list[Range]]:
+    """
+    What each task reads: groups of about `split_bytes`, at most `groups_max` of them; smaller ones where there would be
+    fewer than `groups_min`, about, but not below `TASK_BYTES_MIN`.
+    """
     wanted = [extent for extent in extents if extent.first <= extent.last]
     total = sum(weight(extent) for extent in wanted)
-    room_each = max(split_bytes, -(-total // groups_max), 1)
+    each = max(-(-total // groups_min), TASK_BYTES_MIN)
+    room_each = max(min(split_bytes, each), -(-total // groups_max), 1)
     groups: list[list[Range]] = []
     room = 0
     for extent in wanted:
-        each = weight(extent) / extent.entries
+        entry = weight(extent) / extent.entries
         first = extent.first
         while first <= extent.last:
-            if room < each:
+            if room < entry:
                 groups.append([])
                 room = room_each
-            last = cut_at(first, min(extent.last, first + max(int(room / each), 1) - 1), extent)
+            last = cut_at(first, min(extent.last, first + max(int(room / entry), 1) - 1), extent)
             groups[-1].append(Range(extent.ledger, first, last))
-            room -= int((last - first + 1) * each)
+            room -= int((last - first + 1) * entry)
             if last < extent.last:  # cut before the room was used up: at a fragment's begin
                 room = 0
             first = last + 1
@@ -84,7 +90,7 @@ def merged(groups: list[list[Range]], groups_max: int) -> list[list[Range]]:
 
 def weight(extent: Extent) -> int:
     """Its bytes, with something for each entry and for the ledger itself."""
-    return max(extent.bytes, 0) + 16 * extent.entries + 4096
+    return max(extent.bytes, 0) + 16 * extent.entries + LEDGER_BYTES
 
 
 def cut_at(first: int, last: int, extent: Extent) -> int:
@@ -95,6 +101,17 @@ def cut_at(first: int, last: int, extent: Extent) -> int:
     if borders and borders[-1] - first + 1 >= SNAP * (last - first + 1):
         return borders[-1]
     return last
+
+
+def joined(ranges: Iterable[Range]) -> list[Range]:
+    """Those that follow each other as one: for what is numbered through, as the records of a log."""
+    found: list[Range] = []
+    for each in ranges:
+        if found and each.first == found[-1].last + 1:
+            found[-1] = found[-1]._replace(last=each.last)
+        else:
+            found.append(each)
+    return found
 
 
 def count(groups: Sequence[Sequence[Range]]) -> int:

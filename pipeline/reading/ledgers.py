@@ -8,12 +8,15 @@ Safety: nothing is read past a last add confirmed that the plan saw, and a ledge
 `open_ledgers=recover`.  Entries of a range that do not follow each other end the read with an error.
 """
 
+from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any
 
 import pyarrow as pa
+from twisted.internet.defer import Deferred
 
 from quire.client.api import LEDGER_IDS_PER_PAGE
 from quire.client.api import Client as LedgerClient
@@ -26,7 +29,7 @@ from quire.pipeline.clients import Cluster, password
 from quire.pipeline.core.filters import Bounds
 from quire.pipeline.core.ranges import Extent, Range, grouped
 from quire.pipeline.core.selection import Selection
-from quire.protocol.errors import NoSuchEntry, NoSuchLedger
+from quire.protocol.errors import LedgerError, NoSuchEntry, NoSuchLedger
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -35,7 +38,12 @@ TYPES = {"ledger_id": pa.int64(), "entry_id": pa.int64(), "length": pa.int64(), 
 AT_ONCE = 64  # open ledgers, each of which is opened
 PAGE = 1000  # ledgers whose metadata is read together
 ALL = Bounds()
+BEGUN = 16  # ranges of one task that are opened at a time, where entries are below `BEGUN_BYTES`
+BEGUN_BYTES = 64 << 10  # payload bytes that each of them reads ahead of its turn, about
 LISTED_FROM = 1000  # so many ids are looked for in the list of all, fewer each by itself
+
+
+Run = tuple[int, list[bytes]]  # payloads of entries from the first on
 
 
 class LedgersGone(NoSuchLedger):
@@ -131,7 +139,7 @@ async def open_extent(client: LedgerClient, ledger: int, options: LedgerReading)
 
 def divided(extents: Iterable[Extent], options: LedgerReading) -> list[list[Range]]:
     """What each task reads."""
-    return grouped(extents, options.split_bytes, options.max_partitions)
+    return grouped(extents, options.split_bytes, options.max_partitions, options.tasks_min)
 
 
 async def between(
@@ -171,41 +179,104 @@ def batches(cluster: Cluster, ranges: Sequence[Range], names: Sequence[str], opt
 async def _batches(
     client: LedgerClient, ranges: Sequence[Range], names: Sequence[str], options: LedgerReading
 ) -> AsyncGenerator[Any, None]:
-    secret = password(options)
-    for wanted in ranges:
-        try:
-            reader = await client.open_ledger(wanted.ledger, secret, False)
-        except NoSuchLedger:
-            if options.fail_on_data_loss:
-                raise
-            continue
-        try:
-            async for made in _of_range(reader, wanted, names, options.batch_bytes):
-                yield made
-        finally:
-            await reader.close()
+    secret, rest, begun = password(options), iter(ranges), deque[Begun]()
+    small, size = list[Any](), 0  # batches of several ledgers that are given as one
+    room = 1  # until the size of an entry has been seen
+    try:
+        while True:
+            begun.extend(Begun(client, wanted, secret, names) for wanted in islice(rest, max(0, room - len(begun))))
+            if not begun:
+                break
+            try:
+                async for made in begun[0].batches(names, options.batch_bytes):
+                    large = made.nbytes >= options.batch_bytes
+                    room = BEGUN if made.nbytes <= BEGUN_BYTES * made.num_rows else 1
+                    if small and (large or size >= options.batch_bytes):
+                        yield columns.joined(small)
+                        small, size = [], 0
+                    if large:
+                        yield made
+                    else:
+                        small.append(made)
+                        size += made.nbytes
+            except NoSuchLedger:
+                if options.fail_on_data_loss:
+                    raise
+            await begun.popleft().close()
+        if small:
+            yield columns.joined(small)
+    finally:
+        for each in begun:
+            await each.close()
 
 
-async def _of_range(
-    reader: LedgerReader, wanted: Range, names: Sequence[str], batch_bytes: int
-) -> AsyncGenerator[Any, None]:
-    reader.read_ahead(batch_bytes)
-    reader.learn_confirmed(wanted.last)  # the plan saw that it is
-    length = await reader.offset_of(wanted.first) if "length" in names else 0
-    first, payloads, size = wanted.first, list[bytes](), 0
-    async for run in reader.runs(wanted.first, wanted.last):
-        if run.first != first + len(payloads):
-            raise gap(wanted, first + len(payloads), run.first - 1)
-        payloads += run.payloads
-        size += sum(map(len, run.payloads))
-        if size >= batch_bytes:
-            yield arrow(wanted.ledger, first, payloads, length, names)
-            first, length = first + len(payloads), length + size
-            payloads, size = [], 0
-    if first + len(payloads) <= wanted.last:
-        raise gap(wanted, first + len(payloads), wanted.last)
-    if payloads:
-        yield arrow(wanted.ledger, first, payloads, length, names)
+class Begun:
+    """
+    One range of a ledger, opened and read up to `BEGUN_BYTES` before its turn comes, for most of what a small ledger
+    costs is waiting.
+    """
+
+    def __init__(self, client: LedgerClient, wanted: Range, secret: bytes, names: Sequence[str]) -> None:
+        self._wanted = wanted
+        self._reader: LedgerReader | None = None
+        self._length = 0  # payload bytes before the range, where that is wanted
+        self._runs: list[Run] = []
+        self._next = wanted.first  # the entry behind them
+        self._begun: Deferred[None] | None = Deferred.fromCoroutine(self._begin(client, secret, "length" in names))
+
+    async def _begin(self, client: LedgerClient, secret: bytes, with_length: bool) -> None:
+        first, last = self._wanted.first, self._wanted.last
+        self._reader = reader = await client.open_ledger(self._wanted.ledger, secret, False)
+        reader.read_ahead(BEGUN_BYTES)
+        reader.learn_confirmed(last)  # the plan saw that it is
+        self._length = await reader.offset_of(first) if with_length else 0
+        room = BEGUN_BYTES
+        async with aclosing(reader.runs(first, last)) as runs:
+            async for run in runs:
+                self._runs.append(run)
+                self._next = run.first + len(run.payloads)
+                room -= sum(map(len, run.payloads))
+                if room <= 0:
+                    break
+
+    async def _each(self, batch_bytes: int) -> AsyncGenerator[Run, None]:
+        begun, self._begun = self._begun, None
+        assert begun is not None
+        await begun
+        assert self._reader is not None
+        runs, self._runs = self._runs, []
+        for run in runs:
+            yield run
+        if self._next <= self._wanted.last:
+            self._reader.read_ahead(batch_bytes)
+            async for run in self._reader.runs(self._next, self._wanted.last):
+                yield run
+
+    async def batches(self, names: Sequence[str], batch_bytes: int) -> AsyncGenerator[Any, None]:
+        """Its entries as Arrow batches of about `batch_bytes`.  `NoSuchLedger`, `NoSuchEntry`."""
+        wanted = self._wanted
+        first, payloads, size = wanted.first, list[bytes](), 0
+        async for at, some in self._each(batch_bytes):
+            if at != first + len(payloads):
+                raise gap(wanted, first + len(payloads), at - 1)
+            payloads += some
+            size += sum(map(len, some))
+            if size >= batch_bytes:
+                yield arrow(wanted.ledger, first, payloads, self._length, names)
+                first, self._length = first + len(payloads), self._length + size
+                payloads, size = [], 0
+        if first + len(payloads) <= wanted.last:
+            raise gap(wanted, first + len(payloads), wanted.last)
+        if payloads:
+            yield arrow(wanted.ledger, first, payloads, self._length, names)
+
+    async def close(self) -> None:
+        """Also where it is opened still: waits for that."""
+        if self._begun is not None:
+            with suppress(LedgerError):
+                await self._begun
+        if self._reader is not None:
+            await self._reader.close()
 
 
 def gap(wanted: Range, first: int, last: int) -> NoSuchEntry:

@@ -21,7 +21,7 @@ from quire.metadata.clock import pause
 from quire.pipeline import columns
 from quire.pipeline.clients import Cluster
 from quire.pipeline.core.offsets import position_of, within_bytes
-from quire.pipeline.core.ranges import Extent, Range, grouped
+from quire.pipeline.core.ranges import Extent, Range, grouped, joined
 from quire.protocol.log_errors import LogDamaged, LogTrimmed, NoSuchLog, SegmentLost
 
 # SPDX-License-Identifier: Apache-2.0
@@ -150,8 +150,9 @@ async def limited(logs: Logs, name: str, first: int, end: int, bytes_max: int) -
 
 
 def divided(extents: Iterable[Extent], options: LogReading) -> list[list[Range]]:
-    """What each task reads."""
-    return grouped(extents, options.split_bytes, options.max_partitions)
+    """What each task reads: one range, where no lost segment lies between."""
+    groups = grouped(extents, options.split_bytes, options.max_partitions, options.tasks_min)
+    return [joined(group) for group in groups]
 
 
 async def planned(logs: Logs, options: LogReading, first: int, end: int) -> list[Extent]:
@@ -238,7 +239,7 @@ async def _batches(
                     gathered.append(arrow(batch, min(batch.count, wanted.last + 1 - batch.index), names))
                     size += gathered[-1].nbytes
                     if size >= options.batch_bytes:
-                        yield joined(gathered)
+                        yield columns.joined(gathered)
                         gathered, size = [], 0
                     if expected > wanted.last:
                         break
@@ -247,12 +248,7 @@ async def _batches(
         if reader.index <= wanted.last:  # which moves over what was trimmed or lost
             raise gap(options.log, reader.index, wanted.last)
         if gathered:
-            yield joined(gathered)
-
-
-def joined(batches: list[Any]) -> Any:
-    """One batch of several."""
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+            yield columns.joined(gathered)
 
 
 def gap(log: str, first: int, last: int) -> LogDamaged:

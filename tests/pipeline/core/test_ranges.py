@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.pipeline.core.ranges import Extent, Range, count, cut_at, grouped
+from quire.pipeline.core.ranges import Extent, Range, count, cut_at, grouped, joined
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -21,10 +21,12 @@ def histories(draw: st.DrawFn) -> list[Extent]:
     return found
 
 
-@given(histories(), st.integers(1, 1 << 21), st.integers(1, 20))
-def test_each_entry_is_read_once_and_in_order(extents: list[Extent], split: int, groups_max: int) -> None:
-    """Whatever the ledgers, the size wanted and the bound."""
-    groups = grouped(extents, split, groups_max)
+@given(histories(), st.integers(1, 1 << 21), st.integers(1, 20), st.integers(1, 20))
+def test_each_entry_is_read_once_and_in_order(
+    extents: list[Extent], split: int, groups_max: int, groups_min: int
+) -> None:
+    """Whatever the ledgers, the size wanted and the bounds."""
+    groups = grouped(extents, split, groups_max, groups_min)
     assert len(groups) <= groups_max
     assert all(groups)
     ranges = [each for group in groups for each in group]
@@ -37,6 +39,21 @@ def test_each_entry_is_read_once_and_in_order(extents: list[Extent], split: int,
 def test_small_ledgers_share_a_task() -> None:
     """A task costs as much as reading many of them."""
     assert len(grouped([Extent(ledger, 0, 9, 1000) for ledger in range(100)], 64 << 20, 1000)) == 1
+
+
+def test_there_are_enough_tasks() -> None:
+    """Where each has work: many small ledgers, of which each costs what it costs to open one, or one large ledger."""
+    small = [Extent(ledger, 0, 9, 1000) for ledger in range(1000)]
+    assert [len(grouped(small, 1 << 40, 1000, tasks)) for tasks in (1, 2, 4, 100)] == [1, 2, 4, 8]
+    assert len(grouped([Extent(1, 0, 99_999, 60 << 20)], 64 << 20, 1000, 4)) == 4
+    assert len(grouped([Extent(1, 0, 99_999, 6 << 20)], 64 << 20, 1000, 4)) == 1
+
+
+def test_ranges_that_follow_each_other() -> None:
+    """Are one; those behind a hole are not."""
+    ranges = [Range(7, 3, 9), Range(8, 10, 10), Range(9, 11, 30), Range(12, 32, 40)]
+    assert joined(ranges) == [Range(7, 3, 30), Range(12, 32, 40)]
+    assert joined([]) == []
 
 
 def test_a_large_ledger_is_divided() -> None:

@@ -52,6 +52,70 @@ def test_every_column(ours: Cluster) -> None:
     ]
 
 
+def test_small_ledgers_share_batches(ours: Cluster) -> None:
+    """In their order, beside large ones, of which none is held back; several are opened at a time, not all."""
+    large = ledger(ours, [bytes(70_000)] * 20)
+    small = [ledger(ours, PAYLOADS[number : number + 3]) for number in range(40)]
+    order = [*small[:20], large, *small[20:]]
+    opened: list[int] = []
+    open_ledger = ours.client.open_ledger
+
+    def counted(number: int, *more: Any) -> Any:
+        opened.append(number)
+        return open_ledger(number, *more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ours.client, "open_ledger", counted)
+        ranges = [Range(each, 0, 19 if each == large else 2) for each in order]
+        made = batches(ours, ranges, list(SCHEMA), reading(ours, ledgers="1", batchBytes=300_000))
+        first = next(made)
+        assert len(opened) <= 20 + 2 * module.BEGUN
+        found = [first, *made]
+    assert opened == order
+    assert first.num_rows == 60
+    given = [(row["ledger_id"], row["entry_id"], row["payload"]) for batch in found for row in batch.to_pylist()]
+    contents = {each: PAYLOADS[number : number + 3] for number, each in enumerate(small)} | {
+        large: [bytes(70_000)] * 20
+    }
+    assert given == [(each, entry, payload) for each in order for entry, payload in enumerate(contents[each])]
+    assert len(found) <= 8
+
+
+def test_ledgers_of_large_entries_are_read_one_by_one(ours: Cluster) -> None:
+    """For each that is begun keeps an entry at least."""
+    large = [ledger(ours, [bytes(100_000)] * 2) for _ in range(6)]
+    opened: list[int] = []
+    open_ledger = ours.client.open_ledger
+
+    def counted(number: int, *more: Any) -> Any:
+        opened.append(number)
+        return open_ledger(number, *more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ours.client, "open_ledger", counted)
+        made = batches(
+            ours, [Range(each, 0, 1) for each in large], ["payload"], reading(ours, ledgers="1", batchBytes=1)
+        )
+        assert next(made).num_rows == 1
+        assert len(opened) <= 3
+        assert sum(each.num_rows for each in made) == 11
+    assert opened == large
+
+
+def test_a_ledger_that_is_gone_among_others(ours: Cluster) -> None:
+    """Fails the task in its turn, or is passed over; a read that is given up closes what was begun."""
+    several = [ledger(ours, PAYLOADS[:3]) for _ in range(5)]
+    ours.wait(lambda: ours.client.delete_ledger(several[3]))
+    ranges = [Range(each, 0, 2) for each in several]
+    passing = reading(ours, ledgers="1", failOnDataLoss="false")
+    assert [row["ledger_id"] for row in rows(ours, ranges, passing, ["ledger_id"])][::3] == [*several[:3], several[4]]
+    with pytest.raises(NoSuchLedger):
+        rows(ours, ranges, reading(ours, ledgers="1"), ["ledger_id"])
+    given_up = batches(ours, ranges, ["payload"], reading(ours, ledgers="1", batchBytes=1))
+    assert next(given_up).num_rows == 3
+    given_up.close()  # type: ignore[attr-defined]  # it is a generator
+
+
 def test_batches_have_the_size_wanted(ours: Cluster) -> None:
     """About."""
     found = ledger(ours, [bytes(40_000)] * 100)

@@ -113,6 +113,20 @@ def test_an_index_that_is_news_to_bookies(ours: Cluster) -> None:
     ]
 
 
+def test_many_segments_have_one_reader(ours: Cluster) -> None:
+    """Each of its own cost ten times as much as the records; those around a lost segment have two."""
+    name = log(ours, VALUES)
+    (task,) = source(ours, name).reader(SOME).partitions()
+    assert [each[1:] for each in task.ranges] == [(0, 41)]
+    lost = list(ours.each(lambda: ours.logs.segments(name)))[1]
+    ours.wait(lambda: ours.client.delete_ledger(lost.ledger))
+    ours.wait(lambda: ours.logs.give_up(name, lost.n))
+    reader = source(ours, name, failOnDataLoss="false").reader(SOME)
+    (task,) = reader.partitions()
+    assert [each[1:] for each in task.ranges] == [(0, 9), (20, 41)]
+    assert rows(reader, [task]) == VALUES[:10] + VALUES[20:]
+
+
 def test_conditions_reach_the_plan(ours: Cluster) -> None:
     """As Spark sends them; the reader goes between processes with them."""
     reader = pickle.loads(pickle.dumps(source(ours, log(ours, VALUES)).reader(SOME)))
