@@ -18,6 +18,10 @@ MIB = 1 << 20
 # What Spark itself takes from the same options.
 SPARKS = {"path", "checkpointlocation", "queryname", "outputmode", "mergeschema", "truncate"}
 
+NONE_CAME = (
+    "; Spark keeps no options of a Python source with CREATE TABLE: "
+    "CREATE TEMPORARY VIEW … USING … OPTIONS (…) keeps them"
+)
 # As Kafka's source and sink have them -> ours, where there are such.
 KAFKAS = {
     "subscribe": "log",
@@ -61,7 +65,8 @@ class Options(BaseModel):
             first = error.errors(include_url=False, include_input=False)[0]
             option = ".".join(map(str, first["loc"])) or "options"
             if first["type"] == "missing":
-                raise ValueError(f"option {option!r} is missing: {cls._about(option)}") from None
+                lost = "" if found.keys() - {"metadata"} else NONE_CAME
+                raise ValueError(f"option {option!r} is missing: {cls._about(option)}{lost}") from None
             raise ValueError(f"option {option!r}: {first['msg']}") from None
 
     @classmethod

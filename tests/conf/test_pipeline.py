@@ -45,6 +45,14 @@ def test_kafkas_names_are_known(kafkas: str, ours: str) -> None:
         LedgerReading.of({**GIVEN, kafkas: "7"})
 
 
+def test_a_table_without_options() -> None:
+    """Spark loses them with CREATE TABLE: the error says what keeps them, where none at all came."""
+    with pytest.raises(ValueError, match=r"'log' is missing: the log's name; .*CREATE TEMPORARY VIEW"):
+        LogReading.of({}, "zk://x/ledgers")
+    with pytest.raises(ValueError, match=r"'log' is missing: the log's name$"):
+        LogReading.of({"start": "7"}, "zk://x/ledgers")
+
+
 def test_a_password_is_not_shown() -> None:
     """Not in the repr, and not in the error of another option."""
     found = LedgerReading.of({**GIVEN, "password": "secret"})
