@@ -176,4 +176,4 @@ def _raise_failures(bookie: str, failed: Sequence[Failed]) -> None:
     if failed:
         named = "; ".join(each.reason for each in failed[:FAILURES_NAMED_MAX])
         more = f"; and {len(failed) - FAILURES_NAMED_MAX} more" if len(failed) > FAILURES_NAMED_MAX else ""
-        raise Replication(f"{len(failed)} ledgers still name {bookie}: {named}{more}")
+        raise Replication(f"{len(failed)} ledgers still name {bookie}, or may: {named}{more}")

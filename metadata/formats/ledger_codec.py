@@ -81,11 +81,14 @@ def decode(data: bytes) -> LedgerMetadata:
 
 
 def decode_stored(ledger: int, data: bytes, version: int) -> Versioned[LedgerMetadata]:
-    """What a store has for a ledger, with its version; `MetadataSerialization` names the ledger."""
+    """What a store has for a ledger, with its version; `MetadataSerialization` names the ledger and the next step."""
     try:
         return Versioned(decode(data), version)
     except MetadataSerialization as error:
-        raise MetadataSerialization(f"ledger {ledger}: {error}") from error
+        raise MetadataSerialization(
+            f"ledger {ledger}: its metadata can't be read ({error}), so it may name any bookie: put it back from a "
+            f"backup of the store, or remove the ledger with its entries: `quire ledger delete {ledger}`"
+        ) from error
 
 
 # -- format 3 ------------------------------------------------------------------------------------------------------

@@ -266,5 +266,7 @@ def show(found: "Recovered", json_wanted: bool, closing: str = "") -> None:
     if found.failed:
         for each in found.failed[:TOLD_MAX]:
             output.note(f"quire: ledger {each.ledger}: {each.reason}")
-        output.note(f"quire: {len(found.failed)} ledgers still name {lost}; run this again when the cause is mended")
+        output.note(
+            f"quire: {len(found.failed)} ledgers still name {lost}, or may; run this again when the cause is mended"
+        )
         raise typer.Exit(1)

@@ -2,7 +2,9 @@
 
 import json
 import re
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -166,6 +168,26 @@ def test_unknown_ids(cluster: LocalCluster) -> None:
     for word in ("recover", "decommission"):
         assert "10.9.8.7:1" in refused(1, word, "10.9.8.7:1", metadata=cluster.uri)
         assert "no bookie id" in refused(2, word, "no/id", metadata=cluster.uri)
+
+
+def test_a_ledger_whose_metadata_cant_be_read_says_what_to_do(cluster: LocalCluster, bk: Client) -> None:
+    """It may name the bookie, so the cookie stays; what the refusal advises, as a user would type it, ends that."""
+    uri = cluster.uri
+    fine, hurt = write(bk, 0), write(bk, 0)
+    lost = bk.metadata(fine).fragments[0].bookies[0]
+    with closing(sqlite3.connect(uri.removeprefix("sqlite://"))) as store, store:
+        assert store.execute("UPDATE ledgers SET data = x'' WHERE id = ?", (hurt,)).rowcount == 1
+    cluster.kill(lost)
+    line = refused(1, "decommission", lost, metadata=uri)
+    (advice,) = re.findall("`quire (ledger delete [0-9]+)`", line)
+    assert advice == f"ledger delete {hurt}"
+    assert f"ledger {hurt}: its metadata can't be read" in line
+    assert read(bk, fine) == text(0)
+    assert lost in {row["bookie"] for row in ok("bookie", "list", "--json", metadata=uri).rows}, "the cookie stays"
+    assert advice in refused(1, "ledger", "show", hurt, metadata=uri)
+    ok(*advice.split(), metadata=uri)
+    assert ok("decommission", lost, "--json", metadata=uri).document["failed"] == []
+    assert lost not in {row["bookie"] for row in ok("bookie", "list", "--json", metadata=uri).rows}
 
 
 def test_a_drain_from_the_command_line(cluster: LocalCluster, bk: Client) -> None:
