@@ -58,11 +58,20 @@ def test_small_ledgers_share_batches(ours: Cluster) -> None:
     small = [ledger(ours, PAYLOADS[number : number + 3]) for number in range(40)]
     order = [*small[:20], large, *small[20:]]
     opened: list[int] = []
+    under_way: set[int] = set()
+    most: list[int] = []
     open_ledger = ours.client.open_ledger
 
     def counted(number: int, *more: Any) -> Any:
         opened.append(number)
-        return open_ledger(number, *more)
+        under_way.add(number)
+        most[:] = [max([len(under_way), *most])]
+
+        def done(result: Any) -> Any:
+            under_way.remove(number)
+            return result
+
+        return open_ledger(number, *more).addBoth(done)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ours.client, "open_ledger", counted)
@@ -72,6 +81,7 @@ def test_small_ledgers_share_batches(ours: Cluster) -> None:
         assert len(opened) <= 20 + 2 * module.BEGUN
         found = [first, *made]
     assert opened == order
+    assert 2 <= most[0] <= module.BEGUN
     assert first.num_rows == 60
     given = [(row["ledger_id"], row["entry_id"], row["payload"]) for batch in found for row in batch.to_pylist()]
     contents = {each: PAYLOADS[number : number + 3] for number, each in enumerate(small)} | {
