@@ -32,6 +32,10 @@ MAGIC, VERSION = b"QMRK", 1
 HEAD = struct.Struct(">4sII")  # magic, version, number of journals
 POSITION = struct.Struct(">QQ")  # sequence, position
 SUM = struct.Struct(">I")
+WHAT_TO_DO = (
+    "put it back; or remove it and run `quire bookie rebuild-index --conf FILE`, after which the ledgers are in limbo "
+    "until they were compared with other bookies"
+)
 
 
 def encode_mark(positions: Sequence[Position]) -> bytes:
@@ -42,13 +46,13 @@ def encode_mark(positions: Sequence[Position]) -> bytes:
 def decode_mark(path: str, data: bytes) -> list[Position]:
     """Raises `StorageError` that names the file."""
     if len(data) < HEAD.size + SUM.size:
-        raise StorageError(f"{path}: {len(data)} bytes are too few for a mark")
+        raise StorageError(f"{path}: {len(data)} bytes are too few for a mark; {WHAT_TO_DO}")
     magic, version, count = HEAD.unpack_from(data)
     if magic != MAGIC or version != VERSION:
-        raise StorageError(f"{path}: not a mark of version {VERSION}")
+        raise StorageError(f"{path}: not a mark of version {VERSION}; {WHAT_TO_DO}")
     (check,) = SUM.unpack_from(data, len(data) - SUM.size)
     if len(data) != HEAD.size + count * POSITION.size + SUM.size or check != crc32c(data[: -SUM.size]):
-        raise StorageError(f"{path}: the mark is damaged (its checksum or its length is wrong)")
+        raise StorageError(f"{path}: the mark is damaged (its checksum or its length is wrong); {WHAT_TO_DO}")
     return [Position(*POSITION.unpack_from(data, HEAD.size + index * POSITION.size)) for index in range(count)]
 
 
@@ -106,6 +110,5 @@ def check_marked(files: Files, marks: Sequence[tuple[str, list[Position] | None]
     if gone and any(files.exists(os.path.join(directory, EXTENT)) for directory in journals):
         raise StorageError(
             f"{', '.join(gone)} is missing: what the journals hold would be replayed over what was stored since, so "
-            "that a ledger which lacks entries might deny them.  Put it back, or run `quire bookie rebuild-index "
-            "--conf FILE`, after which the ledgers are in limbo until they were compared with other bookies"
+            f"that a ledger which lacks entries might deny them; {WHAT_TO_DO}"
         )

@@ -9,6 +9,7 @@ Knows: this file.  Does not know: cookies, which are the same in all directories
 them were exchanged.
 """
 
+import re
 from collections.abc import Collection, Iterable
 
 from quire.bookie.files import Files
@@ -17,6 +18,9 @@ from quire.bookie.lifecycle.ids import IdentityError
 from quire.conf.bookie import BookieOptions
 
 # SPDX-License-Identifier: Apache-2.0
+
+
+WRITTEN = re.compile(r"((journal|ledgers|index) \d+\n)+")
 
 
 def role_path(directory: str) -> str:
@@ -34,7 +38,7 @@ def role_of(options: BookieOptions, directory: str) -> str:
 
 
 def check_roles(files: Files, options: BookieOptions, without: Collection[str] = ()) -> list[str]:
-    """The directories without this file; `IdentityError` when directories were exchanged."""
+    """The directories without this file; `IdentityError` where it is damaged, or directories were exchanged."""
     bare = []
     for directory in directories(options):
         if directory in without:
@@ -47,6 +51,12 @@ def check_roles(files: Files, options: BookieOptions, without: Collection[str] =
             bare.append(directory)
             continue
         role, wanted = data.decode("utf-8", "replace"), role_of(options, directory)
+        if WRITTEN.fullmatch(role) is None:
+            raise IdentityError(
+                f"{role_path(directory)} is damaged ({len(data)} bytes; it does not say which of the bookie's "
+                f"directories this is, as `{wanted.splitlines()[0]}`).  If no disks were exchanged, `rm "
+                f"{role_path(directory)}`: the start writes it again"
+            )
         if role != wanted:
             right = next((other for other in directories(options) if role_of(options, other) == role), None)
             step = "Name" if right is None else f"Mount the disk at {right}, as before, or name"

@@ -59,8 +59,21 @@ def read_cookies(files: Files, options: BookieOptions, without: Collection[str] 
                 f"{path}: {failure.strerror or failure}.  If its disk is lost, put an empty directory in its place "
                 "and start with --restore: what it held is copied from other bookies"
             ) from failure
-        cookies[directory] = None if data is None else Cookie.decode(data, path)
+        try:
+            cookies[directory] = None if data is None else Cookie.decode(data, path)
+        except IdentityError as failure:
+            raise IdentityError(f"{failure}.  {cookie_back(options, path)}") from None
     return cookies
+
+
+def cookie_back(options: BookieOptions, path: str) -> str:
+    """The next step for a cookie that can't be read: its text is in every directory, and in the metadata store."""
+    other = next((found for each in directories(options) if (found := version_path(each)) != path), "")
+    copy = f"`cp {other} {path}` if that one is whole, or " if other else ""
+    return (
+        f"Every directory of a bookie, and the metadata store, have the same text: {copy}`quire cookie show ID > "
+        f"{path}`.  `quire bookie check --conf FILE --offline` looks at the other files"
+    )
 
 
 def is_empty(files: Files, directory: str) -> bool:

@@ -19,7 +19,7 @@ import typer
 from quire.metadata.records import RecordStore
 from quire.metadata.store import CookieNotFound, MetadataStore, ServiceInfo
 from quire.protocol.errors import BookieHandleNotAvailable, MetaStore, error_of
-from quire.tools.commands.directories import add_to, report_of, report_text
+from quire.tools.commands.directories import add_to, check_credentials, report_of, report_text
 from quire.tools.commands.processes import become, end
 from quire.tools.daemons.process import BOOKIE
 from quire.tools.terminal import output
@@ -278,6 +278,7 @@ def check(
     for warning in warnings:
         output.note(warning)
     files = Files()
+    check_credentials(options)
 
     async def work(store: MetadataStore) -> dict[str, Any]:
         bookie = ids.derive_id(options, ids.own_host(options), options.port)

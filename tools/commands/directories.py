@@ -5,6 +5,7 @@ not run; and the one of them that a running bookie can do, too.
 Knows: what an operator asks of them.  Does not know: formats; `bookie/` does.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from quire.tools.terminal.options import Conf, Json, Metadata, TokenFile, Usage,
 
 if TYPE_CHECKING:
     from quire.bookie.offline.stopped import Stopped
+    from quire.conf.bookie import BookieOptions
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -225,3 +227,18 @@ def add_to(app: typer.Typer) -> None:
     app.command("export-check")(export_check)
     app.command("export")(export_to_apache)
     app.command("rebuild-index")(rebuild_index)
+
+
+def check_credentials(options: "BookieOptions") -> None:
+    """Reads the files of TLS, users, rights and tokens as a start does; `ConfigurationError` as it has it."""
+    from quire.bookie.admin.gate import TOKEN_NAME, keys_of
+    from quire.security import authentication, rights
+    from quire.security.opening import credentials, http_credentials
+
+    credentials(options, time.time)
+    http_credentials(options, time.time)
+    authentication.of_bookie(options)
+    rights.rights_of(options)
+    directory = options.journal_directories[0]
+    # a start makes the file of the token where it is missing
+    keys_of(options, directory if os.path.lexists(os.path.join(directory, TOKEN_NAME)) else None)

@@ -145,6 +145,39 @@ def test_a_start_and_a_stop_without_standard_output(cluster: Cluster) -> None:
     assert not pidfile.exists()
 
 
+def test_emptied_files_are_named_with_the_next_step(cluster: Cluster) -> None:
+    """
+    The token that was made for its HTTP port, what a directory is, a cookie, a mark: a check says what a start says,
+    and the step that is named helps.
+    """
+    cluster.start().ready()
+    cluster.started[-1].terminate()
+    assert cluster.started[-1].wait(WAIT_S) == 0
+    conf, ledgers = ("--conf", str(cluster.conf)), cluster.path / "ledgers/current"
+    for path, said in (
+        (cluster.path / "journal/admin.token", "has no token in it: `openssl rand"),
+        (ledgers / "quire.place", f"If no disks were exchanged, `rm {ledgers}/quire.place`"),
+        (ledgers / "VERSION", f"`cp {cluster.path}/journal/current/VERSION {ledgers}/VERSION`"),
+        (ledgers / "quire.mark", "quire bookie rebuild-index --conf FILE"),
+    ):
+        whole = path.read_bytes()
+        path.write_bytes(b"")
+        status = 2 if path.name == "admin.token" else 1  # it belongs to the configuration
+        checked = cluster.quire("bookie", "check", *conf, status=status)
+        for text in (cluster.start().failed(), *([checked] if path.name != "quire.mark" else [])):
+            assert str(path) in text, text
+            assert said in text, text
+            assert "exchanged: " not in text
+        path.write_bytes(whole)
+    (ledgers / "quire.place").write_bytes(b"")
+    (ledgers / "quire.place").unlink()
+    (ledgers / "VERSION").write_bytes(cluster.quire("cookie", "show", "one").encode())
+    (ledgers / "quire.mark").unlink()
+    cluster.quire("bookie", "rebuild-index", *conf)
+    cluster.quire("bookie", "check", *conf)
+    cluster.start().ready()
+
+
 def test_cookies_and_format(cluster: Cluster) -> None:
     """The cookie is shown, lost, made again; format makes the bookie a new one."""
     assert json.loads(cluster.quire("bookie", "check", "--conf", str(cluster.conf), "--json"))["new"] is True
