@@ -129,16 +129,29 @@ class Ownership:
         return None if self._ends is None else self._ends[0]
 
     def handle(self, given: Input) -> list[Effect]:
-        """Takes one input; the effects, in order."""
+        """
+        Takes one input; the effects, in order.  An exception out of here is a bug: the machine is OUT afterwards, and
+        its shell answers whoever waits.
+        """
         effects: list[Effect] = []
         self._effects = effects
         key = self.state, type(given)
-        if key in ILLEGAL:
-            raise IllegalInput(f"{type(given).__name__} in {self.state.name}")
-        step = TRANSITIONS.get(key)
-        if step is not None:
-            step(self, given)
+        try:
+            if key in ILLEGAL:
+                raise IllegalInput(f"{type(given).__name__} in {self.state.name}")
+            step = TRANSITIONS.get(key)
+            if step is not None:
+                step(self, given)
+        except BaseException:
+            self.poison()
+            raise
         return effects
+
+    def poison(self) -> None:
+        """A step, or an effect, has failed: what the machine knows counts no more."""
+        self.state = State.OUT
+        self.items.clear()
+        self.sent = 0
 
     # -- candidate -------------------------------------------------------------------------------------------------
 

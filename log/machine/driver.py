@@ -5,7 +5,8 @@ what comes of them.
 Knows: which operation answers which effect of `core.machine.applying`.
 Does not know: what that machine decides, what the user's computes; who proposes and reads (`replica`).
 
-Safety: what is applied was readable, or was acknowledged to this process's owner.
+Safety: what is applied was readable, or was acknowledged to this process's owner.  An exception out of the machine, or
+of an effect, ends the replica before any caller sees more of it.
 """
 
 from collections import deque
@@ -18,6 +19,7 @@ from typing import Any, cast
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from quire.log.core.machine import applying_messages as m
 from quire.log.core.machine.applying import UNAPPLIED_BYTES_MAX, Applying, State
@@ -58,6 +60,7 @@ class ReplicaDriver:
         self._make = make
         self._queue: deque[m.Input] = deque()
         self._feeding = False
+        self._dead = False  # a step or an effect failed: nothing is fed or performed any more
         self._snapshots = SnapshotWriter(kept)
         self._following = self._new_following()
         self._timer: Any = None
@@ -102,6 +105,8 @@ class ReplicaDriver:
 
     def feed(self, given: m.Input) -> None:
         """Hands an input to the machine and performs what follows, between two records that are applied."""
+        if self._dead:
+            return
         self._queue.append(given)
         if self._feeding or self.applier.is_applying:
             return
@@ -113,9 +118,9 @@ class ReplicaDriver:
                 now = self.machine.state, self.machine.role
                 if now != before and not self._queue:  # what follows at once counts: a role that was refused is none
                     before = now
-                    awaited, self._awaited = self._awaited, []
-                    for each in awaited:
-                        each.callback(None)
+                    self._tell()
+        except Exception:
+            self._poison(Failure())  # type: ignore[no-untyped-call]  # Twisted's has no annotations
         finally:
             self._feeding = False
         self.kept.log.counters.applied_index = self.applier.applied
@@ -123,18 +128,38 @@ class ReplicaDriver:
             room, self._room = self._room, None
             room.callback(None)
 
+    def _tell(self) -> None:
+        """The state or the role is another one."""
+        awaited, self._awaited = self._awaited, []
+        for each in awaited:
+            each.callback(None)
+
     def _perform(self, effects: Iterable[m.Effect]) -> None:
         for effect in effects:
+            if self._dead:  # one of them has failed
+                return
             PERFORM[type(effect)](self, effect)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> Deferred[None]:
         """Fires when it has ended; what it raises is a bug, which ends the replica."""
+        return Deferred.fromCoroutine(work).addErrback(self._poison)
 
-        def failed(failure: Any) -> None:
-            log.failure("a replica failed", failure)
-            self._end(f"a bug: {failure.getErrorMessage()}")
-
-        return Deferred.fromCoroutine(work).addErrback(failed)
+    def _poison(self, failure: Failure) -> None:
+        """A bug: the replica ends here, so that nothing goes on half done; whoever waits is told."""
+        log.failure("a replica of the log {name} failed", failure, name=self.name)
+        if self._dead:
+            return
+        self._dead = True
+        self._queue.clear()
+        if self.machine.state is State.OUT:
+            return
+        error = LogError(
+            f"this replica of the log {self.name!r} has ended, begin another one: a bug, which this program's log "
+            f"tells: {failure.getErrorMessage()}"
+        )
+        for effect in self.machine.poison(error):
+            PERFORM[type(effect)](self, effect)
+        self._tell()
 
     def _end(self, reason: str) -> None:
         self.feed(

@@ -8,7 +8,8 @@ Does not know: what the machine decides; what is appended and who waits for it (
 
 Safety: a ledger that an edit names was made, or is looked up, after the value that the edit replaces was read; what a
 closed segment holds is said by the last entry of its CLOSED ledger, or by this handle's own writer when its close ended
-where it should.  A writer that refused an entry takes no further one: those would stand in its place.
+where it should.  A writer that refused an entry takes no further one: those would stand in its place.  An exception out
+of the machine, or of an effect, ends the handle before any caller sees more of it.
 
 Long: each effect of the machine is a method of a few lines, and all of them share one handle's ledger and machine.
 """
@@ -19,6 +20,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from quire.client.api import Client, Writer
 from quire.conf.log import LogOptions, check_zstd
@@ -91,7 +93,9 @@ class OwnerDriver:
         self._reached = reached
         self._poll_s = options.poll_ms / 1000
         self._queue: deque[m.Input] = deque()
+        self._effects: deque[m.Effect] = deque()
         self._feeding = False
+        self._dead = False  # a step or an effect failed: nothing is fed or performed any more
         self.ended = False
         self.timers = OwnerTimers(self._clock, client.random, options)
         self.rolling = Rolling(records, self.timers, lambda: self.feed(m.RollDue()))
@@ -161,29 +165,43 @@ class OwnerDriver:
 
     def feed(self, given: m.Input) -> None:
         """Hands an input to the machine and performs what follows."""
+        if self._dead:
+            return
         self._queue.append(given)
         if self._feeding:
             return
         self._feeding = True
         try:
             while self._queue:
-                for effect in self.machine.handle(self._queue.popleft()):
+                self._effects += self.machine.handle(self._queue.popleft())
+                while self._effects:
+                    effect = self._effects.popleft()
                     PERFORM[type(effect)](self, effect)
+        except Exception:
+            self._poison(Failure())  # type: ignore[no-untyped-call]  # Twisted's has no annotations
         finally:
             self._feeding = False
 
     def run(self, work: Coroutine[Any, Any, None]) -> Deferred[None]:
         """Fires when it has ended; what it raises is a bug, which ends the handle."""
+        return Deferred.fromCoroutine(work).addErrback(self._poison)
 
-        def failed(failure: Any) -> None:
-            log.failure("an effect of a log's owner failed", failure)
-            self.feed(
-                m.Deposed(
-                    LogError(f"a bug ended this owner of the log {self._records.name!r}: {failure.getErrorMessage()}")
-                )
+    def _poison(self, failure: Failure) -> None:
+        """A bug: the handle ends here, so that nothing goes on half done, and another one can own the log."""
+        log.failure("the owner of the log {name} failed", failure, name=self._records.name)
+        if self._dead:
+            return
+        self._dead = True
+        self._queue.clear()
+        self._effects.clear()
+        self.machine.poison()
+        if not self.ended:
+            error = LogError(
+                f"a bug ended this owner of the log {self._records.name!r}, which this program's log tells: "
+                f"{failure.getErrorMessage()}; own the log again"
             )
-
-        return Deferred.fromCoroutine(work).addErrback(failed)
+            self._release_claim(m.ReleaseClaim())
+            self._end(m.End(error))
 
     async def _edit(
         self, edit: Edit, look_up: LookUp | None = None, looked: int | None = None, beside: Beside = nothing

@@ -39,7 +39,7 @@ from quire.log.store.ledgers import LogLedgers
 from quire.metadata.clock import Boottime
 from quire.metadata.uri import boottime
 from quire.protocol.errors import LedgerError
-from quire.protocol.log_errors import NotOwner
+from quire.protocol.log_errors import AppendUnknown, NotOwner
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -86,7 +86,7 @@ class Owner:
         self._owned: Deferred[None] = Deferred()
         self._gathered: deque[tuple[Records, Call]] = deque()
         self._flush_due = False
-        self._under_way = 0  # items
+        self._under_way: dict[m.Item, None] = {}  # what the driver has to answer, in order
         self._closed: list[Deferred[None]] = []
         self._over = False
         self._error: LedgerError | None = None
@@ -266,7 +266,7 @@ class Owner:
 
     def _flush_or_later(self) -> None:
         """At once with nothing under way; else what comes in this turn of the reactor is gathered."""
-        if self._under_way == 0:
+        if not self._under_way:
             self._flush()
         elif not self._flush_due:
             self._flush_due = True
@@ -279,7 +279,7 @@ class Owner:
         limits = window.entry_most if self._gathered and not self._over else None
         found: list[Batch] = []
         while self._gathered and not self._over and (everything or window.may_go()):
-            most = sys.maxsize if everything else ENTRIES_UNDER_WAY_MAX - self._under_way - len(found)
+            most = sys.maxsize if everything else ENTRIES_UNDER_WAY_MAX - len(self._under_way) - len(found)
             if most <= 0:
                 break
             batches, dropped = gather(self._gathered, options.batch_bytes, most, limits)
@@ -298,7 +298,7 @@ class Owner:
             window.over()
 
     def _submit(self, batches: list[Batch]) -> None:
-        self._under_way += len(batches)
+        self._under_way.update(dict.fromkeys(batches))
         self._driver.feed(m.Append(batches))
 
     # -- what the driver says --------------------------------------------------------------------------------------
@@ -378,14 +378,14 @@ class Owner:
                 self._end = placed.first + count, placed.end
                 appended(count, records.size, begun - batch.deadline)
             self._settle(batch, None)
-        self._flush_more(len(items))
+        self._flush_more(items)
 
     def failed(self, items: Sequence[m.Item], error: LedgerError) -> None:
         """They are not acknowledged."""
         for item in items:
             assert isinstance(item, Batch)
             self._settle(item.refused_among(self._driver.machine.items), error)
-        self._flush_more(len(items))
+        self._flush_more(items)
 
     def _settle(self, batch: Batch, error: BaseException | None) -> None:
         self._make_room(batch.records)  # before who is answered appends again
@@ -398,9 +398,10 @@ class Owner:
     def _make_room(self, records: Records) -> None:
         self.window.take(-len(records.values), -records.weight)
 
-    def _flush_more(self, over: int) -> None:
-        """So many items are over; what those who were answered have appended since is gathered."""
-        self._under_way -= over
+    def _flush_more(self, over: Sequence[m.Item]) -> None:
+        """These are over; what those who were answered have appended since is gathered."""
+        for item in over:
+            self._under_way.pop(item, None)
         if self._gathered and not self._over:
             self._flush_or_later()
         self.window.over()
@@ -410,6 +411,15 @@ class Owner:
         self._over = True
         self._error = error or self._not_owner()
         self.lost = error is not None or not self._closed  # another one may have its claim
+        left, self._under_way = self._under_way, {}
+        for batch in left:  # only a bug leaves some
+            assert isinstance(batch, Batch)
+            batch.refused_among(left)
+            unknown = AppendUnknown(
+                f"the log {self.name!r} may have this, or not: {self._error}; reading it then tells"
+            )
+            for call, _count in batch.calls:
+                call.fail(self._error if batch.last == m.UNSENT else unknown)
         gathered, self._gathered = self._gathered, deque()
         for _records, call in gathered:
             call.fail(self._error)

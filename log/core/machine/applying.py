@@ -110,15 +110,30 @@ class Applying:
         return [Look()]
 
     def handle(self, given: Input) -> list[Effect]:
-        """The effects of an input.  `IllegalInput` when it can't come now."""
+        """
+        The effects of an input.  An exception out of here is a bug, as `IllegalInput` of one that can't come now: the
+        machine is STOPPED afterwards, and its shell answers whoever waits.
+        """
         pair = self.state, type(given)
-        step = TRANSITIONS.get(pair)
-        if step is not None:
-            step(self, given)
-        elif pair in ILLEGAL:
-            raise IllegalInput(f"{type(given).__name__} in {self.state.name}")
+        try:
+            step = TRANSITIONS.get(pair)
+            if step is not None:
+                step(self, given)
+            elif pair in ILLEGAL:
+                raise IllegalInput(f"{type(given).__name__} in {self.state.name}")
+        except BaseException:
+            self.state, self._effects = State.STOPPED, []
+            raise
         effects, self._effects = self._effects, []
         return effects
+
+    def poison(self, error: LedgerError) -> list[Effect]:
+        """A step, or an effect, has failed: what the machine knows counts no more.  What is left to be done."""
+        self._effects = []
+        if self._leads is not None:
+            self._play(Role.FOLLOWING)
+        self.state, self.error = State.STOPPED, error
+        return [*self._effects, Stop(error)]
 
     # -- loading ---------------------------------------------------------------------------------------------------
 
