@@ -30,6 +30,7 @@ from quire.log.machine.replica import Replica
 from quire.log.owner.appending.appends import Appended, Position
 from quire.log.owner.appending.encoder import Hook, Prepared
 from quire.log.owner.claims import Candidate, check_candidate
+from quire.log.owner.lease import check_lease
 from quire.log.owner.patience import told
 from quire.log.publish.adopting import Adopting
 from quire.log.publish.forgetting import Tended, Unpublished
@@ -147,13 +148,16 @@ class Logs(KnownLogs):
         A machine of the user's to which the log is applied, once it is near the log's end; from then on trims keep what
         its snapshots need.  `stand`: it also waits to own the log, again whenever it lost it; `address` is what others
         are told then.  `NoSuchLog`, `SnapshotDamaged`, `ApplyFailed`, `SegmentLost`, `LogDamaged`; `LogError` when
-        `make` raises or gives no machine.
+        `make` raises or gives no machine; `ValueError`, where it stands, as for `own`.
         """
         check_candidate(address, priority)
         if not callable(make):
             raise TypeError(f"a replica is given what makes its machine, a class or a function, not {make!r}")
         kept = await self._kept(name)
-        if not (await kept.log.read()).value.settings.get("needs_snapshot"):
+        settings = (await kept.log.read()).value.settings
+        if stand:
+            check_lease(name, settings.get("lease_ms", 0), self.bk.options.session_timeout_ms)
+        if not settings.get("needs_snapshot"):
             await kept.log.edit(Update({"needs_snapshot": True}))
         view = self._views.take(kept.log)
 

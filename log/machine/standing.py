@@ -55,7 +55,7 @@ class Standing:
                 owner = await self._wait_for(Deferred.fromCoroutine(self._own()))
             except (CancelledError, LogTerminated, NoSuchLog):
                 return
-            except LedgerError as error:
+            except (LedgerError, ValueError) as error:  # `ValueError`: the lease was made too long for this session
                 log.warn("a replica can't own its log, and tries it again: {error}", error=str(error))
                 await self._rest()
                 continue

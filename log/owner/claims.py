@@ -68,7 +68,7 @@ class Claims:
         self._random = random
         self._path = path
         self._owner = f"{path}/owner"
-        self._candidates = f"{path}/candidates"
+        self._candidate = f"{path}/candidates/{token}"
         self._token = token
         self._priority = priority
         self._about = about
@@ -77,7 +77,7 @@ class Claims:
         self._failed = unanswered
         self._held = False
         self._timer: Timer | None = None
-        self._watch: Watch | None = None
+        self._watches: list[Watch] = []
         self._ended = False
         self._making = False
         self._unanswered = False  # whether something that was asked may still take effect
@@ -90,13 +90,33 @@ class Claims:
     async def register(self) -> None:
         """Joins the candidates and begins to look at the claim, unless the handle has left meanwhile."""
         if not self._ended:
-            await self._create(f"{self._candidates}/{self._token}")
+            await self._create(self._candidate)
         self._begin()
 
     def _begin(self) -> None:
         if not self._ended:
-            self._watch = self._records.watch(self._owner, self._seen)
+            self._watches.append(self._records.watch(self._owner, self._seen))
+            self._watches.append(self._records.watch(self._candidate, self._listed))
             self._look_later()
+
+    def _listed(self, found: Versioned[bytes] | None) -> None:
+        """Its record among the candidates was seen; it goes with its session."""
+        if found is None and not self._ended:
+            Deferred.fromCoroutine(self._list_again())
+
+    async def _list_again(self) -> None:
+        """Makes its record where that is gone: else nobody hands the log over to it, nor minds its priority."""
+        try:
+            try:
+                await self._records.read(self._candidate)
+            except NoRecord:
+                await self._create(self._candidate)
+            if self._ended:  # it may have come after its handle left
+                await self._remove(self._candidate)
+        except RecordError:  # the log is gone, which its manifest says
+            return
+        except MetaStore as error:  # until the next look
+            self._failed(error)
 
     async def _create(self, path: str) -> None:
         try:
@@ -177,6 +197,7 @@ class Claims:
             self._seen(await self._look())
         except MetaStore as error:
             self._failed(error)
+        await self._list_again()
         if not self._ended:
             self._look_later()
 
@@ -224,8 +245,8 @@ class Claims:
         a create that was never answered and may still land, are looked for afterwards.
         """
         self._ended = True
-        if self._watch is not None:
-            self._watch.cancel()
+        for watch in self._watches:
+            watch.cancel()
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         gone: Deferred[None] = Deferred()
@@ -250,7 +271,7 @@ class Claims:
         """Whether nothing of this handle's is there, and nothing may come."""
         try:
             await self._remove(self._owner)
-            await self._remove(f"{self._candidates}/{self._token}")
+            await self._remove(self._candidate)
         except StoreClosed:  # the session is over, and the claim with it
             return True
         except MetaStore:

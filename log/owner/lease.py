@@ -91,11 +91,7 @@ class OwnerLease:
 
     def check(self, session_ms: int) -> None:
         """`ValueError` when a dead owner's lease could outlast its session by far."""
-        if self._ms > session_ms / 2:
-            raise ValueError(
-                f"the log {self._log.name!r} has lease_ms={self._ms}, and this session a time-out of {session_ms} ms: "
-                "a lease may last half of that, so set lease_ms lower, or connect with a longer session_timeout_ms"
-            )
+        check_lease(self._log.name, self._ms, session_ms)
 
     def look(self) -> None:
         """The manifest, or this handle's part in the log, is another one, or it is time to renew the lease."""
@@ -156,3 +152,12 @@ class OwnerLease:
     def end(self) -> None:
         """It counts no more."""
         self._over = True
+
+
+def check_lease(name: str, lease_ms: int, session_ms: int) -> None:
+    """`ValueError` when a dead owner's lease of that length could outlast its session by far."""
+    if lease_ms > session_ms / 2:
+        raise ValueError(
+            f"the log {name!r} has lease_ms={lease_ms}, and this session a time-out of {session_ms} ms: a lease may "
+            "last half of that, so set lease_ms lower, or connect with a longer session_timeout_ms"
+        )

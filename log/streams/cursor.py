@@ -197,6 +197,8 @@ class Cursor:
             self._told |= is_told
             raise type(self._error)(str(self._error)) from error  # by which its ledger was left under way
         finally:
+            if self._error is not None:  # the handle ended meanwhile
+                self._holding.leave()
             if self._holding.marks is not marks:
                 self._unread.go(self.mark)
 

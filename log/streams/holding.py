@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
+from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
 from quire.log.core.streams.cursor_entries import ACKS_BYTES_MAX, acks_of, decode_acks
@@ -104,7 +105,14 @@ class Holding:
             try:
                 await self._store(checkpoint)
                 return
-            except (LogError, MetaStore, ClientClosed):
+            except (MetaStore, ClientClosed):
+                raise
+            except LogError:
+                self.leave()
+                raise
+            except CancelledError:  # what was taken to be written may not be; what is being named is named by the next
+                if self._begun is None:
+                    self.leave()
                 raise
             except LedgerError:  # it was fenced by a repair, or by another holder; or its bookies are away
                 self.leave()
@@ -148,10 +156,11 @@ class Holding:
         self._unsaved = True
         try:
             await begun.write_checkpoint(self.marks)
-        except LedgerError:  # nobody was told of it
+        except BaseException as error:  # nobody was told of it; who is cancelled leaves it to the search for orphans
             begun.leave()
-            with suppress(LedgerError):
-                await self._kept.ledgers.delete(begun.id)
+            if isinstance(error, LedgerError):
+                with suppress(LedgerError):
+                    await self._kept.ledgers.delete(begun.id)
             raise
         self._kept.reached("cursor.checkpoint")
         self._begun, self._naming = begun, self._kept.log.new_id()

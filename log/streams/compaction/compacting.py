@@ -64,6 +64,9 @@ class Compaction:
                 if tries == TRIES_MAX - 1 or not await self._has_moved(manifest):
                     raise
                 continue
+            except BaseException:  # who is cancelled leaves what was written to the search for orphans
+                ledgers.leave()
+                raise
             self._kept.reached("compact.written")
             if await self._named(edit, ledgers):
                 return True

@@ -111,8 +111,12 @@ class CompactedLedgers:
 
     async def discard(self) -> None:
         """Deletes what was written, as far as that is possible now; the rest is for the search for orphans."""
+        self.leave()
+        await self._kept.ledgers.delete_all(self.made)
+
+    def leave(self) -> None:
+        """Ends the writer."""
         if self._writer is not None:
             self._writer.shut_down()
         for each in self._under_way:
             each.addErrback(lambda _failure: None)  # the first one was told
-        await self._kept.ledgers.delete_all(self.made)

@@ -2,10 +2,11 @@
 
 from random import Random
 
+import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from quire.log.owner.claims import TURN_S, Claims, token_of
+from quire.log.owner.claims import TURN_S, Claims, candidates_of, token_of
 from quire.metadata.memory.cluster import Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore
 from quire.metadata.records import NoRecord
@@ -347,5 +348,31 @@ def test_a_handle_that_leaves_while_it_begins():
         assert one.heard[-1] == "mine"
         assert two.heard == []
         assert await world.look.children("logs/x/candidates") == ["one"]
+
+    run(story)
+
+
+@pytest.mark.parametrize("heard", [True, False], ids=["watch", "look"])
+def test_a_candidate_whose_session_ended(heard):
+    """It is listed again, with its priority, at once or with the next look; not once it has left."""
+
+    async def story():
+        world = await World().ready()
+        one = await world.registered("one", 5)
+        if not heard:
+            one._watches[1].cancel()
+        one.store.expire_session()
+        world.clock.advance(0.05)
+        listed = await world.look.children("logs/x/candidates")
+        assert listed == (["one"] if heard else [])
+        if not heard:
+            one.look()
+        world.clock.advance(0)
+        (found,) = [each async for each in candidates_of(world.look, "logs/x")]
+        assert (found.token, found.priority) == ("one", 5)
+        await one.release()
+        one.store.expire_session()
+        world.clock.advance(60)
+        assert await world.look.children("logs/x/candidates") == []
 
     run(story)

@@ -1,14 +1,19 @@
 """A durable cursor: what is acknowledged stays so, the rest comes again; one holder, the newest."""
 
+from contextlib import suppress
 from random import Random
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 
+from quire.client.api import Writer
 from quire.conf.log import LogOptions
 from quire.log.api import Logs
+from quire.log.core.streams.marks import Marks
 from quire.log.store.holds import cursors
 from quire.log.streams import holding
+from quire.log.streams.ledger import load
+from quire.metadata.clock import pause
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import ClientClosed, MetaStore, TooManyRequests
 from quire.protocol.log_errors import LogFenced, LogTrimmed, NoSuchCursor
@@ -17,7 +22,7 @@ from tests.log.fakes.cluster import cluster
 from tests.log.fakes.killed import kill
 from tests.log.upkeep.test_trims import WANTED, filled, records_of
 from tests.metadata.stories import failing
-from tests.reactor import run
+from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -410,3 +415,75 @@ def test_a_kill_brings_back_what_was_acknowledged_last(seed):
     assert set(range(1000)) - set(at) <= set(found)
     assert died - min([at[index] for index in lost], default=died) <= 1.0 + 20 * cluster.latency
     assert len(lost) <= 102
+
+
+@pytest.mark.parametrize("point", ["cursor.created", "cursor.checkpoint", "cursor.named"])
+def test_a_call_that_is_cancelled_leaves_no_writer(tmp_path, point):
+    """Wherever it is; what was acknowledged is stored by the next call, or by the close."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            calls = []
+            logs = await world.logs(
+                lambda name: calls and name == point and reactor.callLater(0, calls.pop().cancel), cursor_ms=10**6
+            )
+            await filled(logs)
+            cursor = await logs.cursor("a", "billing", start="begin")
+            for first in (0, 7):
+                records = await cursor.read(7)
+                cursor.ack_many([each.index for each in records])
+                calls.append(asked(cursor.persist()))
+                with suppress(CancelledError):
+                    await calls[0]
+                calls.clear()
+                await cursor.persist()
+                assert await marked(logs) == first + 7
+            records = await cursor.read(3)
+            cursor.ack_many([each.index for each in records])
+            calls.append(asked(cursor.persist()))
+            with suppress(CancelledError):
+                await calls[0]
+            await cursor.close()
+            await no_writer(logs)
+            other = await world.logs()
+            assert await given(await other.cursor("a", "billing")) == [17, 18, 19]
+
+    run(story)
+
+
+def test_a_handle_that_ends_while_it_stores_leaves_no_writer(tmp_path):
+    """Another one opens the cursor while the first makes its ledger."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs, other = await world.logs(), await world.logs()
+            await filled(logs)
+            cursor = await logs.cursor("a", "billing", start="begin")
+            cursor.ack_many([each.index for each in await cursor.read(7)])
+            real = logs._ledgers.create
+
+            async def create(*args, **options):
+                writer = await real(*args, **options)
+                await other.cursor("a", "billing")
+                return writer
+
+            logs._ledgers.create = create
+            await failing(asked(cursor.persist()), LogFenced)
+            await no_writer(logs)
+
+    run(story)
+
+
+async def no_writer(logs):
+    """Soon none is left open by this process."""
+    while any(isinstance(each, Writer) for each in logs.bk.handles):
+        await pause(reactor, 0.01)
+
+
+async def marked(logs):
+    """Where another holder would go on, by the value and the ledger that it names."""
+    value = await value_of(logs, "billing")
+    marks = Marks(value.mark, 1 << 20)
+    if value.ledger is not None:
+        await load(logs.bk, value.ledger, value.checkpoint or 0, marks)
+    return marks.mark
