@@ -28,6 +28,7 @@ from quire.protocol.log_errors import ApplyFailed
 SLICE_S = 0.01  # after which the reactor does something else
 LOOKED_AT = 64  # records between two looks at the clock
 ANSWERS_MAX = 100_000  # kept for proposals that do not know their index yet
+NOTHING = object()  # in place of an answer, which may be anything
 
 Content = Callable[[], list[Record]]
 
@@ -65,7 +66,7 @@ class Applier:
         self._is_due = False
         self.is_applying = False  # what the machine, or who is answered, asks for meanwhile waits
         self._unplaced = 0  # proposals that do not know their index yet
-        self._answers: dict[int, object] = {}  # of what was applied meanwhile
+        self._answers: dict[int, object] = {}  # of what was applied meanwhile, by index, ascending
         self._proposed: dict[int, Deferred[Any]] = {}  # by index
         self._waiting: list[tuple[int, int, Deferred[None]]] = []  # a heap by index
         self._number = 0
@@ -174,12 +175,18 @@ class Applier:
         return waiting
 
     async def answer(self, appended: "Deferred[int]") -> object:
-        """What the machine gave for the record that has this index once it is acknowledged.  Errors of both."""
+        """
+        What the machine gave for the record that has this index once it is acknowledged, in the order of the indexes.
+        Errors of both.
+        """
         self._unplaced += 1
         try:
             index = await appended
-            if index in self._answers:
-                return self._answers[index]
+            found = self._answers.pop(index, NOTHING)
+            while self._answers and (first := next(iter(self._answers))) < index:  # nobody can want these any more
+                del self._answers[first]
+            if found is not NOTHING:
+                return found
             if self.error is not None:
                 raise self.error
             if self.machine is not None and index < self.applied:

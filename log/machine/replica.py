@@ -8,6 +8,7 @@ Safety: a reader's function is called between two applies, when all below the in
 """
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from math import ceil
 from typing import Any, Literal, cast
 
@@ -24,6 +25,8 @@ from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import StaleRead
 
 # SPDX-License-Identifier: Apache-2.0
+
+OWNER_S = 1.0  # that a failed read asks for at most whether somebody owns the log
 
 
 class Replica:
@@ -42,6 +45,7 @@ class Replica:
         self._on_close = on_close
         self._read_s = kept.options.read_ms / 1000
         self._closed = False
+        self._ownerless_ms = 0  # when a read found first that nobody has the claim on the log; 0: somebody has
         self._boottime = kept.ages.boottime
         self._proofs = Proofs(kept, lambda: self.owner)
         self._prove: dict[str, Prove] = {
@@ -145,17 +149,34 @@ class Replica:
         counters = self._records.counters
         try:
             found = await Deferred.fromCoroutine(answer()).addTimeout(self._read_s, self._reactor)
-        except TimeoutError:
+        except (TimeoutError, StaleRead):
             counters.read(mode, "stale")
             raise StaleRead(
-                f"the replica of the log {self.name!r} could not be proved new enough in {self._read_s} s: ask "
-                "again, or raise read_ms"
+                f"the replica of the log {self.name!r} could not be proved new enough in {self._read_s} s: "
+                f"{await self._next_step()}"
             ) from None
-        except LedgerError as error:
-            counters.read(mode, "stale" if isinstance(error, StaleRead) else "failed")
+        except LedgerError:
+            counters.read(mode, "failed")
             raise
         counters.read(mode, "answered")
         return found
+
+    async def _next_step(self) -> str:
+        """After a read without a proof: what is to be done, by whether a living process has the claim on the log."""
+        try:
+            asked = Deferred.fromCoroutine(self._records.is_claimed())
+            is_owned = await asked.addTimeout(OWNER_S, self._reactor)
+        except (TimeoutError, LedgerError):
+            is_owned = True  # as far as is known
+        if not is_owned:
+            self._ownerless_ms = self._ownerless_ms or self._records.now_ms()
+            since = datetime.fromtimestamp(self._ownerless_ms / 1000, UTC).isoformat(" ", "seconds")
+            return (
+                f"nobody owns it, since {since} or before, and only who takes it over learns where it ends: a replica "
+                f"with stand=True does, or `quire log own {self.name}`"
+            )
+        self._ownerless_ms = 0
+        return "ask again, or raise read_ms"
 
     async def snapshot(self) -> int:
         """

@@ -46,7 +46,7 @@ class Settling:
         self._log = log
         self._ledgers = ledgers
         self._reached = reached
-        self._seen: dict[int, float] = {}  # open segment -> when it was seen first
+        self._seen = (-1, 0.0)  # the newest open segment, and when it was seen first
 
     async def wait(self, manifest: Manifest) -> bool:
         """Leaves an open segment the time to carry something; False: the manifest has changed, look at it again."""
@@ -54,7 +54,9 @@ class Settling:
         if segment is None:
             return True
         now = self._clock.seconds()
-        left = self._seen.setdefault(segment.n, now) + FRESH_S - now
+        if self._seen[0] != segment.n:
+            self._seen = segment.n, now
+        left = self._seen[1] + FRESH_S - now
         if left > 0:
             await pause(self._clock, left)
             return (await self._log.read()).value.open_segment == segment

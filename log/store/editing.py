@@ -165,6 +165,14 @@ class LogRecords:
                 return found
             found += page
 
+    async def is_claimed(self) -> bool:
+        """Whether a process whose session lives has the claim on the log.  `MetaStore`."""
+        try:
+            await self.records.read(f"{self.path}/owner")
+        except NoRecord:
+            return False
+        return True
+
     async def remove(self, path: str, version: int = ANY) -> None:
         """Deletes a record; one that is gone is success.  `RecordChanged`, `RecordHasChildren`."""
         with suppress(NoRecord):

@@ -7,6 +7,7 @@ from twisted.python.failure import Failure
 
 from quire.log.core.batch import Records
 from quire.log.core.machine.applying_messages import Applied, ApplyRaised, Given
+from quire.log.machine import applier as applier_module
 from quire.log.machine.applier import LOOKED_AT, SLICE_S, Applier, records_of
 from quire.log.owner.appending.appends import Batch, Call
 from quire.log.owner.appending.encoder import Placed
@@ -127,6 +128,23 @@ def test_a_proposal_is_answered_whenever_its_index_is_known():
     failure = outcome(story.asked(1))
     assert failure.check(ApplyFailed)
     assert failure.value.index == 1
+
+
+def test_answers_go_while_proposals_are_under_way(monkeypatch):
+    """What nobody can want any more makes room, though never none is under way."""
+    monkeypatch.setattr(applier_module, "ANSWERS_MAX", 3)
+    story, last = Story(), Deferred()
+    waiting = story.asked(last)
+    for number in range(50):
+        index = Deferred()
+        asked = story.asked(index)
+        story.applier.apply(given(2 * number, [b"a", b"b"]), 0)
+        index.callback(2 * number + 1)
+        assert outcome(asked) == (2 * number + 1, b"b")
+        assert len(story.applier._answers) <= 1
+    story.applier.apply(given(100, [b"c"]), 0)
+    last.callback(100)
+    assert outcome(waiting) == (100, b"c")
 
 
 def test_a_proposal_that_fails_is_told_why():

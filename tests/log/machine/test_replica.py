@@ -1,6 +1,7 @@
 """Replicas over three real bookies: the same log applied in each, proposals and reads answered, roles and snapshots."""
 
 import os
+from functools import partial
 from random import Random
 
 import pytest
@@ -9,16 +10,17 @@ from twisted.internet.defer import Deferred, gatherResults
 from quire.conf.log import LogOptions
 from quire.log.api import Logs
 from quire.log.machine import applier, driver
+from quire.log.machine.standing import Standing
 from quire.log.owner.appending.appends import Position
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import ClientClosed, MetaStore
-from quire.protocol.log_errors import ApplyFailed, NotOwner, SnapshotDamaged
+from quire.protocol.log_errors import ApplyFailed, NotOwner, SnapshotDamaged, StaleRead
 from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.cluster import cluster
 from tests.log.fakes.killed import kill
 from tests.log.fakes.machines import Chain, Made
 from tests.metadata.stories import failing
-from tests.reactor import run
+from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -446,3 +448,61 @@ def test_nothing_is_applied_that_is_not_acknowledged():
     assert (pending.result(), made.last.applied, followed.last.applied) == ((1, b"two"), 2, 2)
     for each in (leader, follower):
         fakes.succeed(each.close())
+
+
+def test_a_lease_that_is_too_long_for_the_session(tmp_path):
+    """A replica that would stand hears so at once; one that stands already tries until the lease is shorter."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            logs = await world.logs()
+            await logs.create("a", publish=False, lease_ms=5_001)
+            error = await refused(logs.replica("a", Chain, stand=True), ValueError)
+            assert "lease_ms=5001" in str(error)
+            follower = await logs.replica("a", Chain)
+            await follower.close()
+            heard = Deferred()
+            tries = []
+
+            async def own():
+                tries.append(len(tries))
+                if len(tries) == 2:
+                    await logs.update("a", lease_ms=400)
+                return await logs.own("a")
+
+            told = partial(reactor.callLater, 0, heard.callback)
+            standing = Standing(reactor, own, told, lambda: None, lambda _batches: None)
+            running = Deferred.fromCoroutine(standing.run())
+            assert await heard is standing.owner
+            assert tries == [0, 1]
+            await standing.close()
+            await running
+
+    run(story)
+
+
+def test_a_read_of_a_log_whose_owner_died(tmp_path):
+    """It is `StaleRead`, which says since when nobody owns the log; when another one has owned it, it is answered."""
+
+    async def story():
+        async with cluster(tmp_path) as world:
+            await created(world)
+            logs, leader, _machine = await led(world, lac_ms=60_000)
+            other = await world.logs(read_ms=300)
+            follower = await other.replica("a", Chain)
+            await leader.propose(b"1")
+            await leader.propose(b"2")
+            error = await refused(follower.read(lambda machine: machine.applied), StaleRead)
+            assert "ask again" in str(error)
+            kill(logs)
+            said = set()
+            for _ in range(2):
+                error = await refused(follower.read(lambda machine: machine.applied), StaleRead)
+                said.add(str(error))
+            (text,) = said
+            assert "nobody owns it, since 20" in text
+            assert "`quire log own a`" in text
+            await (await other.own("a")).close()
+            assert (await follower.read(lambda machine: machine.applied)).value == 2
+
+    run(story)

@@ -1,5 +1,6 @@
 """An owner's open segment before a publisher: left alone while it is fresh, then brought to its end."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 from twisted.internet.defer import succeed
@@ -78,3 +79,16 @@ def test_a_ledger_that_is_gone():
     lost.addErrback(lambda failure: failure.trap(SegmentLost))
     before, world.now = world.now, with_closed()
     assert story_of(world.settling.end(before)).result is None
+
+
+def test_one_fresh_segment_is_kept_in_mind():
+    """A publisher beside an owner meets a new one with each commit; each is left its time."""
+    world = World(with_open(fresh()))
+    for number in range(3):
+        segment = replace(world.now.segments[-1], n=number)
+        world.now = replace(world.now, segments=(segment,), next=number + 1)
+        waiting = story_of(world.settling.wait(world.now))
+        assert not waiting.called
+        world.clock.advance(FRESH_S)
+        assert waiting.result
+        assert world.settling._seen[0] == number
