@@ -276,7 +276,11 @@ def salvaged(data: bytes) -> None:
         assert at <= len(data)
 
 
-@target("bookie.apache.journal.read_last_mark", "bookie.apache.journal.JournalFile.records")
+@target(
+    "bookie.apache.journal.read_last_mark",
+    "bookie.apache.journal.JournalFile.records",
+    "bookie.apache.journal.ApacheJournal",
+)
 def apache_files(data: bytes) -> None:
     """As a journal, and as the mark beside it."""
     disk = Disk()
@@ -284,7 +288,11 @@ def apache_files(data: bytes) -> None:
         handle = disk.open(f"/j/{name}", create=True)
         disk.write(handle, [data], 0)
         disk.close(handle)
-    apache_journal.read_last_mark(disk, "/j", apache_journal.mark_name(0, 1))
+    mark = apache_journal.read_last_mark(disk, "/j", apache_journal.mark_name(0, 1))
+    for start in {mark, None, apache_journal.ApacheMark(1, len(data) // 2)}:
+        with refused_as(StorageError):
+            for _block in apache_journal.ApacheJournal(disk, "/j", start).blocks():
+                pass
     with refused_as(StorageError):
         file = apache_journal.JournalFile(disk, "/j", 1)
         for _block in apache_journal.blocks(file.records(), file.path):
