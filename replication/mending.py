@@ -91,6 +91,7 @@ def mend(client: Client, ledger: int, findings: Sequence[Finding], how: Mending 
 async def mend_bookies(
     client: Client,
     ledger: int,
+    metadata: LedgerMetadata,
     bookies: Collection[str],
     how: Mending,
     *,
@@ -101,9 +102,9 @@ async def mend_bookies(
     Makes good what bookies that are there lack of what is settled, found by their lists, or with `full` by reading all;
     and whether an entry that could not be copied has no copy at all, for those that are `gone` have none.  What they
     lack of confirmed entries in a fragment that is being written is left, once it had the time to come.  One that went
-    meanwhile is left, too: it may be restarting, and this caller does not know for how long it was away.
+    meanwhile is left, too: it may be restarting, and this caller does not know for how long it was away.  `metadata`
+    says what is to be looked at; whatever is found there is judged by that of the look.
     """
-    metadata = (await client.store.read_ledger(ledger)).value
     unread, confirmed = list[str](), -1
     if any(fragment.last is None for fragment in fragments_naming(metadata, bookies)):
         try:

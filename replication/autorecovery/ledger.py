@@ -112,7 +112,8 @@ class Repairer:
             done.left += [each.reason for each in freed.failed]
             hopeless += [each.gone for each in freed.failed]
         if here:
-            mended, lost = await mend_bookies(client, ledger, here, how, full=full, gone=gone)
+            settled = (await client.store.read_ledger(ledger)).value if gone else metadata
+            mended, lost = await mend_bookies(client, ledger, settled, here, how, full=full, gone=gone)
             done.entries += mended.entries
             done.bytes += mended.bytes
             done.left += mended.left

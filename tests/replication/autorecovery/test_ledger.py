@@ -91,6 +91,27 @@ def test_a_bookie_that_is_there_is_filled() -> None:
     assert cluster.shared.ledgers[ledger].version == before
 
 
+def test_what_filling_a_bookie_asks_of_the_store() -> None:
+    """
+    The metadata once for the try; then before and after each of the two looks, for the copies, and for the look at
+    what was copied.
+    """
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: THREE}, 19)
+    del cluster.bookies["b1"].ledgers[ledger].entries[7]
+    asked: list[str] = []
+
+    def note(name: str, _arguments: tuple[object, ...]) -> None:
+        asked.append(name)
+
+    mark(cluster, ledger, "b1")
+    client = cluster.client()
+    lock: RepairLock = cluster.succeed(client.store.repairs.take())
+    cluster.store_fault = note
+    assert cluster.succeed(Repairer(client, 0, 30.0).repaired(lock)).done
+    assert asked.count("read_ledger") == 7
+
+
 def test_a_bookie_that_goes_while_its_ledger_is_repaired_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mark that it gets then is the repair's own (seed 795726424 of `healing`); the next try has it replaced."""
     cluster = FakeCluster(5)
