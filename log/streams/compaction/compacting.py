@@ -13,7 +13,6 @@ because of it.
 import json
 from contextlib import aclosing, suppress
 
-from quire.log.core.manifest import Manifest
 from quire.log.core.streams.compaction import Compact, Newest, has_news
 from quire.log.owner.claims import token_of
 from quire.log.store.kept import Kept
@@ -56,12 +55,13 @@ class Compaction:
             manifest = (await self._log.read()).value
             if not has_news(manifest):
                 return False
+            found = Input(self._kept, manifest, self._rest)
             ledgers = CompactedLedgers(self._kept, manifest.settings)
             try:
-                edit = await self._written(manifest, ledgers)
+                edit = await self._written(found, ledgers)
             except LedgerError:
                 await ledgers.discard()
-                if tries == TRIES_MAX - 1 or not await self._has_moved(manifest):
+                if tries == TRIES_MAX - 1 or not await self._has_moved(found):
                     raise
                 continue
             except BaseException:  # who is cancelled leaves what was written to the search for orphans
@@ -72,14 +72,13 @@ class Compaction:
                 return True
         raise self._kept.beaten()
 
-    async def _has_moved(self, manifest: Manifest) -> bool:
+    async def _has_moved(self, found: Input) -> bool:
         """Whether what was read need not be there any more."""
-        now = (await self._log.read()).value
+        manifest, now = found.manifest, (await self._log.read()).value
         return (now.begin, now.chunks, now.compacted) != (manifest.begin, manifest.chunks, manifest.compacted)
 
-    async def _written(self, manifest: Manifest, ledgers: CompactedLedgers) -> Compact:
+    async def _written(self, found: Input, ledgers: CompactedLedgers) -> Compact:
         newest = Newest(self._kept.options.compaction_keys)
-        found = Input(self._kept, manifest, self._rest)
         is_whole = False
         while not is_whole:
             async with aclosing(found.records()) as batches:
@@ -87,17 +86,17 @@ class Compaction:
                     newest.add(batch.indexes, batch.keys, batch.values)
             is_whole = newest.end_pass()
         left = newest.left()
-        keyless = manifest.settings.get("compaction_keyless") != "drop"
+        keyless = found.manifest.settings.get("compaction_keyless") != "drop"
         async with aclosing(found.records()) as batches:
             async for batch in batches:
                 await ledgers.add(batch, left.picked(batch.indexes, batch.keys, keyless))
-        end, at = manifest.closed_end
+        end, at = found.manifest.closed_end
         return Compact(await ledgers.close(end - 1, at, found.lost), self._log.now_ms())
 
     async def _named(self, edit: Compact, ledgers: CompactedLedgers) -> bool:
         """Whether the manifest names them; else another compaction was faster, or one of them is gone."""
 
-        async def are_closed(_manifest: Manifest) -> bool:
+        async def are_closed(_manifest: object) -> bool:
             try:
                 return all([(await self._kept.client.metadata(each)).is_closed for each in ledgers.made])
             except NoSuchLedger:

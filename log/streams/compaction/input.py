@@ -31,7 +31,7 @@ class Input:
 
     def __init__(self, kept: Kept, manifest: Manifest, rest: float) -> None:
         self._kept = kept
-        self._manifest = manifest
+        self.manifest = manifest
         self._rest = rest
         self.lost: tuple[LostRecords, ...] = ()
 
@@ -52,7 +52,7 @@ class Input:
 
     async def _ledgers(self) -> AsyncGenerator[tuple[SegmentReader, int], None]:
         """Each opened, with the first index that is wanted of it."""
-        kept, manifest = self._kept, self._manifest
+        kept, manifest = self._kept, self.manifest
         client, options = kept.client, kept.options
         index = manifest.begin.index
         before = manifest.standing
