@@ -227,6 +227,10 @@ class MetaStoreRefused(MetaStore):
     """The metadata store does not let this process in, or not do what it asked for; trying again changes nothing."""
 
 
+class MetadataTooLarge(MetaStore):
+    """What is to be written is larger than the metadata store takes at once; trying again changes nothing."""
+
+
 @coded
 class ClientClosed(LedgerError):
     """The client was closed."""

@@ -25,7 +25,14 @@ from quire.client.handles.ledger_record import LedgerRecord
 from quire.metadata.clock import Clock, pause
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.repairs import RepairLock
-from quire.protocol.errors import LedgerError, NoSuchEntry, NoSuchLedgerExistsOnMetadataServer, Read, Replication
+from quire.protocol.errors import (
+    LedgerError,
+    MetadataTooLarge,
+    NoSuchEntry,
+    NoSuchLedgerExistsOnMetadataServer,
+    Read,
+    Replication,
+)
 from quire.replication.concurrently import Pace, about_one, all_of
 from quire.replication.copier import Copied, FragmentCopier, TargetFailed, Wrong
 from quire.replication.core.fragments import HeldFragment, fragments_naming, writer_depends_on
@@ -196,6 +203,8 @@ async def _mend(client: Client, ledger: int, findings: Sequence[Finding], how: M
     except NoSuchLedgerExistsOnMetadataServer:
         pass  # deleted meanwhile
     except LedgerError as error:
+        if how.lock is not None and isinstance(error, MetadataTooLarge):
+            raise
         await about_one(client.store, error)
         done.left.append(str(error))
     return done

@@ -28,6 +28,14 @@ class ZooKeeperOptions(JaasOptions):
         description="the znodes that it makes may be read and changed by the user that it is for ZooKeeper, and nobody "
         "else; docs/security.md",
     )
+    zk_request_bytes_max: int = option(
+        1_000_000,
+        key="zkRequestBytesMax",
+        ge=10_000,
+        le=(1 << 31) - 1,
+        description="bytes; what is larger is not sent to ZooKeeper, which would end the connection for it: below "
+        "jute.maxbuffer of its servers, which is 1048575 unless it is set there (our own key)",
+    )
     zk_sasl_section: str | None = option(
         None,
         key="zkSaslSection",

@@ -20,6 +20,7 @@ from quire.replication.core.outlook import Outlook
 
 GONE_PAUSE_S = 3600.0
 FORGOTTEN_S = 3600.0
+FOR_LONG = (Outlook.GONE, Outlook.TOO_LARGE)  # a next try is in vain unless something changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Parked:
         stay = self._stays.setdefault(mark.ledger, Stay())
         stay.tries += 1
         pauses = self._pauses
-        if outlook is Outlook.GONE:
+        if outlook in FOR_LONG:
             pause = pauses.gone_s
         else:
             pause = min(pauses.most_s, pauses.first_s * 2.0 ** min(stay.tries - 1, 30))
@@ -114,10 +115,8 @@ class Parked:
                 stay.until = None
 
     def gone(self) -> list[int]:
-        """The ledgers that are parked because entries are gone."""
-        return [
-            ledger for ledger, stay in self._stays.items() if stay.outlook is Outlook.GONE and stay.until is not None
-        ]
+        """The ledgers that are parked for long, because entries are gone or the metadata is too large."""
+        return [ledger for ledger, stay in self._stays.items() if stay.outlook in FOR_LONG and stay.until is not None]
 
     def marked(self, ledger: int, version: int) -> None:
         """The queue's mark has that version now: another one than before may name what can be repaired."""

@@ -16,7 +16,7 @@ from quire.metadata.repairs import Shortage
 from quire.protocol.errors import MetaStore
 from quire.replication.autorecovery.ledger import Outcome
 from quire.replication.autorecovery.notes import FOUND, Note, Notes
-from quire.replication.autorecovery.parked import GONE_PAUSE_S, Parked, Pauses
+from quire.replication.autorecovery.parked import FOR_LONG, GONE_PAUSE_S, Parked, Pauses
 from quire.replication.concurrently import all_of
 from quire.replication.core.outlook import Outlook
 
@@ -31,6 +31,7 @@ WORDS = {
     Outlook.WAITS_FOR_SPARE: "waits for a spare bookie",
     Outlook.WAITS_FOR_WRITER: "waits for its writer",
     Outlook.GONE: "gone: entries without a copy",
+    Outlook.TOO_LARGE: "waits for an operator: its metadata is too large for the store",
     None: "tried again",
 }
 
@@ -71,10 +72,13 @@ class Waiting:
 
     async def is_early(self, note: Note | None, mark: Shortage) -> bool:
         """
-        Whether a worker found its entries gone within the hour, and neither a bookie came nor the ledger was marked
-        anew since; it is parked then.
+        Whether a worker found its entries gone, or its metadata too large, within the hour, and neither a bookie came
+        nor the ledger was marked anew since; it is parked then.
         """
-        if note is None or note.outlook != Outlook.GONE.name or note.mark not in (None, mark.version):
+        if note is None or note.mark not in (None, mark.version):
+            return False
+        found = next((each for each in FOR_LONG if each.name == note.outlook), None)
+        if found is None:
             return False
         left_ms = note.due_ms - await self._client.store.records.clock()
         if left_ms <= 0:
@@ -83,7 +87,7 @@ class Waiting:
         if any(listed.find(bookie) is not None for bookie in mark.missing):
             return False
         until = self._clock.seconds() + min(left_ms / 1000, GONE_PAUSE_S)
-        self.parked.hold(mark, Outlook.GONE, until)
+        self.parked.hold(mark, found, until)
         return True
 
     async def over(self, ledger: int, note: Note | None) -> None:

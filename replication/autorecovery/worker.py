@@ -20,10 +20,11 @@ from quire.client.api import Client
 from quire.conf.autorecovery import AutoRecoveryOptions
 from quire.metadata.repairs import LockLost, RepairLock, Shortage
 from quire.metadata.store import BookieList, Watch
-from quire.protocol.errors import LedgerError, MetaStore
+from quire.protocol.errors import LedgerError, MetadataTooLarge, MetaStore
 from quire.replication.autorecovery.ledger import Outcome, Repairer
 from quire.replication.autorecovery.waiting import LEAST_S, Waiting
 from quire.replication.concurrently import Bell, Pace, kept_up
+from quire.replication.core.outlook import Outlook
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -163,6 +164,8 @@ class Worker:
                 return
             try:
                 outcome = await self._repairer.repaired(lock, full=note is not None and note.is_of_a_scrub)
+            except MetadataTooLarge as error:
+                outcome = Outcome((str(error),), Outlook.TOO_LARGE)
             except MetaStore:
                 raise
             except LedgerError as error:

@@ -25,6 +25,7 @@ class Outlook(IntEnum):
     WAITS_FOR_SPARE = 1  # not enough bookies outside the ensemble
     WAITS_FOR_WRITER = 2  # its end isn't known: its writer replaces the bookie, or a recovery closes it
     GONE = 3  # some of its entries have no copy left
+    TOO_LARGE = 4  # its metadata would be larger than the store takes, which an operator has to change
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from quire.client.handles.ledger_record import LedgerRecord
 from quire.metadata.repairs import RepairLock
 from quire.protocol.errors import (
     LedgerError,
+    MetadataTooLarge,
     MetaStore,
     NoSuchLedgerExistsOnMetadataServer,
     NotEnoughBookies,
@@ -61,6 +62,8 @@ async def free(run: Run, named: Named) -> None:
         if run.waits and isinstance(error, Locked):
             run.locked.append(named._replace(stored=None))
             return
+        if run.lock is not None and isinstance(error, MetadataTooLarge):
+            raise  # of the one ledger that the caller repairs: it waits for an operator
         await about_one(run.client.store, error)
         run.fail(named.ledger, str(error), isinstance(error, NoCopy), isinstance(error, StillWritten))
     run.count(ledgers_done=1)

@@ -50,7 +50,7 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from quire.conf.properties import ConfigurationError
 from quire.metadata.zk.calls.answers import BadVersion, NodeError, NodeExists, NoNode, NotEmpty
-from quire.protocol.errors import MetaStore, MetaStoreRefused
+from quire.protocol.errors import MetadataTooLarge, MetaStore, MetaStoreRefused
 from quire.security.exchange import NotAuthenticated
 from quire.security.zookeeper import PAGE, Login, Tls, ZooKeeperSecurity, refusal
 
@@ -72,6 +72,10 @@ KINDS: tuple[tuple[type[Exception], type[NodeError]], ...] = (
     (BadVersionError, BadVersion),
     (NotEmptyError, NotEmpty),
 )
+TO_ENLARGE = (
+    "and was not carried out: make what it stores smaller (of a ledger: its custom metadata), or set jute.maxbuffer of "
+    "all of ZooKeeper's servers higher, then zkRequestBytesMax"
+)
 AGAIN_S = 1.0  # from the end of kazoo's loop until it runs again
 RECONNECTING = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 # Otherwise Python prints kazoo's warnings of every reconnection on standard error.
@@ -92,6 +96,10 @@ class Trouble(NamedTuple):
 
 class Unsendable(KazooException):
     """A request that was not sent, and never will be."""
+
+
+class TooLarge(Unsendable):
+    """One that is larger than ZooKeeper takes."""
 
 
 class Reply(AsyncResult):
@@ -286,6 +294,11 @@ class Connection(ConnectionHandler):
             body = b"".join(int_struct.pack(number) for number in (xid, request.type) if number) + request.serialize()
         except Exception as error:
             raise Unsendable(f"a request can't be written ({error!r})") from error
+        if len(body) > self.client.request_bytes_max:
+            raise TooLarge(
+                f"a request of {len(body)} bytes is above the {self.client.request_bytes_max} that are sent "
+                f"(zkRequestBytesMax), {TO_ENLARGE}"
+            )
         self._write(int_struct.pack(len(body)) + body, timeout)
 
 
@@ -303,6 +316,7 @@ class Client(KazooClient):
         security: ZooKeeperSecurity,
         heard: Callable[[str], None],
         troubled: Callable[[str, Trouble], None],
+        request_bytes_max: int,
     ) -> None:
         super().__init__(
             hosts=",".join(hosts),
@@ -313,6 +327,7 @@ class Client(KazooClient):
             logger=KAZOO_LOG,
         )
         self.security = security
+        self.request_bytes_max = request_bytes_max
         self.on_state = heard
         self.on_troubled = troubled
         self.granted_s = timeout_s  # known with the first answer: the server makes it two of its ticks at least
@@ -356,5 +371,7 @@ class Client(KazooClient):
                 f"{where}: for {path} it wants to know who we are, and we are {self.security.who} to it; set "
                 f"zkSaslSection and saslJaasFile, and see whether SASL is on in it; {PAGE}"
             )
+        if isinstance(error, TooLarge):
+            return MetadataTooLarge(f"{where}: {error}; it was for {path}")
         what = str(error) if isinstance(error, MarshallingError | Unsendable) else repr(error)
         return MetaStore(f"{where}: {what} for {path}")

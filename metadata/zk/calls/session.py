@@ -46,7 +46,7 @@ from quire.metadata.zk.calls.client import (
 )
 from quire.metadata.zk.calls.gathering import Asked, Gathering
 from quire.metadata.zk.calls.steps import committed
-from quire.protocol.errors import MetaStore, MetaStoreRefused
+from quire.protocol.errors import MetadataTooLarge, MetaStore, MetaStoreRefused
 from quire.security.zookeeper import ZooKeeperSecurity
 
 # SPDX-License-Identifier: Apache-2.0
@@ -55,6 +55,8 @@ T = TypeVar("T")
 log = Logger()
 
 RETRY_PAUSE_S = 0.02
+LARGE_BYTES = 512 << 10  # a request above that may be what its connection is lost for
+LARGE_LOSSES = 2
 SAID_AGAIN_S = 60.0  # from one line about a server's trouble until the next about the same
 OPEN = ZooKeeperOptions()
 
@@ -64,7 +66,8 @@ class ZooKeeperSession:
     The calls below fail with a `NodeError`, or with `MetaStore` (with the address) when there is no answer within the
     session timeout. `on_connected` is called on each return of the connection, `on_expired` before that when it
     returned with a new session, and both before calls that waited for the connection continue.  What ZooKeeper refuses
-    us for who we are fails with `MetaStoreRefused`; `ConfigurationError` here when files of `security` can't be used.
+    us for who we are fails with `MetaStoreRefused`, what is too large for it with `MetadataTooLarge`;
+    `ConfigurationError` here when files of `security` can't be used.
     """
 
     def __init__(
@@ -84,7 +87,14 @@ class ZooKeeperSession:
         self._servers = len(hosts)
         self._troubles: dict[str, Trouble] = {}  # with servers, since the last connection
         self._said: dict[str, tuple[Trouble | None, float]] = {}  # with servers: what was logged last, and when
-        self._client = Client(hosts, timeout_s, ZooKeeperSecurity(security), self._hop_state, self._hop_trouble)
+        self._client = Client(
+            hosts,
+            timeout_s,
+            ZooKeeperSecurity(security),
+            self._hop_state,
+            self._hop_trouble,
+            security.zk_request_bytes_max,
+        )
         self._guard = threading.Lock()
         # the session that kazoo has, as its connection's thread knows: 0 from its end until the next one is there
         self._current = 0
@@ -244,7 +254,10 @@ class ZooKeeperSession:
         """
         acl = FOR_ALL if for_all else None
         return self._call(
-            path, lambda client: client.create_async(path, data, acl, ephemeral=ephemeral, sequence=sequence), session
+            path,
+            lambda client: client.create_async(path, data, acl, ephemeral=ephemeral, sequence=sequence),
+            session,
+            len(data),
         )
 
     def transact(self, steps: "Sequence[Step]", *, session: int | None = None) -> "Deferred[list[Any]]":
@@ -257,7 +270,9 @@ class ZooKeeperSession:
 
     async def _transact(self, asked: Asked, in_doubt: bool) -> list[Any]:
         steps, submit = asked.steps, partial(committed, asked.steps)
-        results, retried = await self._attempts(steps[0].path, submit, asked.session, asked.deadline, in_doubt)
+        results, retried = await self._attempts(
+            steps[0].path, submit, asked.session, asked.deadline, in_doubt, asked.bytes
+        )
         for number, result in enumerate(results):
             if isinstance(result, Exception) and not isinstance(result, UNDONE):
                 error = self._error(steps[number].path, result, retried)
@@ -321,7 +336,7 @@ class ZooKeeperSession:
 
     def set(self, path: str, data: bytes, version: int, *, session: int | None = None) -> "Deferred[Stat]":
         """`NoNode`, `BadVersion`, `SessionOver`; version -1 is any."""
-        return self._call(path, lambda client: client.set_async(path, data, version), session)
+        return self._call(path, lambda client: client.set_async(path, data, version), session, len(data))
 
     def delete(self, path: str, version: int = -1, *, session: int | None = None) -> "Deferred[None]":
         """`NoNode`, `BadVersion`, `NotEmpty`, `SessionOver`."""
@@ -359,8 +374,11 @@ class ZooKeeperSession:
     def _watcher(self, watch: Wake | None) -> Hop | None:
         return None if watch is None else Hop(self._reactor, watch)
 
-    def _call(self, path: str, submit: Callable[[Client], Answer], session: int | None = None) -> "Deferred[Any]":
-        return Deferred.fromCoroutine(self._attempts(path, submit, session)).addCallback(lambda answer: answer[0])
+    def _call(
+        self, path: str, submit: Callable[[Client], Answer], session: int | None = None, size: int = 0
+    ) -> "Deferred[Any]":
+        attempts = self._attempts(path, submit, session, size=size)
+        return Deferred.fromCoroutine(attempts).addCallback(lambda answer: answer[0])
 
     def _submit(self, submit: Callable[[Client], Answer], session: int | None) -> Answer | None:
         """None: kazoo no longer has the session that the call is bound to."""
@@ -376,11 +394,14 @@ class ZooKeeperSession:
         session: int | None,
         deadline: float | None = None,
         retried: bool = False,
+        size: int = 0,
     ) -> tuple[Any, bool]:
         """
         Tries until there is an answer or the session timeout is over; with `session`, until that one has ended.  The
-        answer, and whether an earlier try's was lost.
+        answer, and whether an earlier try's was lost.  `size`: bytes that are to be stored, about; a large request that
+        lost its connection twice is not tried again, for each try ends it for everybody else, too.
         """
+        losses = 0
         if deadline is None:
             deadline = self._reactor.seconds() + self.timeout_s
         while True:
@@ -395,6 +416,13 @@ class ZooKeeperSession:
                 return await self._until(deadline, answered(self._reactor, submitted)), retried
             except TRANSIENT:
                 retried = True
+                losses += 1
+                if losses == LARGE_LOSSES and size > LARGE_BYTES:
+                    raise MetadataTooLarge(
+                        f"ZooKeeper at {self.uri} ended the connection {losses} times while {path} was to be written, "
+                        f"about {size} bytes, as it does with what is larger than jute.maxbuffer of its servers: see "
+                        "whether that is set below zkRequestBytesMax; make what is stored smaller, or set it higher"
+                    ) from None
                 await pause(self._reactor, RETRY_PAUSE_S)
             except Failed as error:
                 raise self._error(path, error, retried) from error

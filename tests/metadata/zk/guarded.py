@@ -149,7 +149,7 @@ class GuardedPlace(Place):
 def acls(guarded: Guarded, path: str) -> dict[str, tuple[str, ...]]:
     """path -> access list of everything at and below a znode, as the user quire sees them; this blocks."""
     security = ZooKeeperSecurity(ZooKeeperOptions.model_validate(guarded.known("quire")))
-    client = Client([guarded.plain], 10.0, security, lambda _state: None, lambda _server, _trouble: None)
+    client = Client([guarded.plain], 10.0, security, lambda _state: None, lambda _server, _trouble: None, 1_000_000)
     client.start()
     try:
         return {name: tuple(acl) for name, (_, _, _, acl) in tree(client, path).items()}

@@ -7,7 +7,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from quire.metadata.memory.cluster import Fault
 from quire.metadata.repairs import RepairLock
-from quire.protocol.errors import MetaStore
+from quire.protocol.errors import MetadataTooLarge, MetaStore
 from quire.replication.autorecovery.found import queued
 from quire.replication.autorecovery.ledger import Repairer
 from quire.replication.autorecovery.notes import FOUND, Note, Notes
@@ -90,6 +90,36 @@ def test_a_ledger_that_is_gone_is_repaired_where_a_new_mark_allows_it() -> None:
     gone, mended = cluster.metadata(ledger).fragments
     assert gone.bookies == ("b2", "b5")
     assert "b1" not in mended.bookies
+    alone.stop()
+
+
+def test_metadata_that_is_too_large_waits_for_an_operator() -> None:
+    """It is tried again when it is marked anew, or in an hour; the queue says why, and other ledgers are repaired."""
+    cluster = FakeCluster(6)
+    large, good = closed(cluster, {0: THREE}, 5), closed(cluster, {0: THREE}, 5)
+    alone, tries = Alone(cluster), []
+
+    def fault(name: str, arguments: tuple[Any, ...]) -> Fault | None:
+        if "write" not in name or large not in [getattr(each, "ledger", each) for each in arguments]:
+            return None
+        tries.append(cluster.clock.seconds())
+        return Fault(error=MetadataTooLarge("a request of 1000001 bytes"))
+
+    alone.client.store.faults = fault  # type: ignore[attr-defined]  # a memory store
+    alone.client.store.repairs.faults = fault  # type: ignore[attr-defined]  # of one
+    cluster.kill("b1")
+    for ledger in (large, good):
+        mark(cluster, ledger, "b1")
+    cluster.spin(3000)
+    assert queue(cluster) == [large]
+    assert len(tries) == 1
+    assert locks(cluster) == []
+    note = cluster.succeed(Notes(store_of(cluster).records).read_one(large))
+    assert note is not None
+    assert (note.outlook, note.reason) == ("TOO_LARGE", "a request of 1000001 bytes")
+    mark(cluster, large, "b2")  # as an operator does who has changed what was in the way
+    cluster.spin(120)
+    assert len(tries) == 2
     alone.stop()
 
 

@@ -30,6 +30,7 @@ REPAIRED, QUEUED = "repaired now", "queued"
 # By what a worker's note says is next for a ledger (docs/operating.md, "Repair"); the order is that of the counts.
 STATES = {
     "GONE": "gone",
+    "TOO_LARGE": "metadata too large",
     "WAITS_FOR_SPARE": "waits for a spare",
     "WAITS_FOR_WRITER": "waits for its writer",
     "REPAIRABLE": "to be tried again",

@@ -24,11 +24,12 @@ from kazoo.exceptions import (
 from twisted.internet.threads import deferToThread
 
 from quire.conf.parts.zookeeper import ZooKeeperOptions
+from quire.metadata.records import Write
 from quire.metadata.uri import open_store
 from quire.metadata.zk.calls.answers import BadVersion, NodeExists, NoNode
 from quire.metadata.zk.calls.client import RECONNECTING, Client, Handler
 from quire.metadata.zk.calls.session import ZooKeeperSession
-from quire.protocol.errors import MetaStore, MetaStoreRefused
+from quire.protocol.errors import MetadataTooLarge, MetaStore, MetaStoreRefused
 from quire.security.zookeeper import ZooKeeperSecurity
 from tests.metadata.made import HERE, ledger
 from tests.metadata.proxy import Proxy
@@ -358,10 +359,52 @@ def test_a_name_that_is_unknown(zookeeper):
     assert len(lines) == 2
 
 
+def test_what_is_too_large_is_not_sent(lossy):
+    """It fails at once, with its size and what to change; the connection goes on, and what is asked for beside it."""
+    proxy, store = lossy
+
+    async def story():
+        await store.init_cluster()
+        number, made = await store.create_new_ledger(ledger())
+        (connection,) = proxy.connections
+        large = store.session.set("/zookeeper", bytes(1_000_001), -1)
+        beside = store.read_ledger(number)
+        error = str(await failing(large, MetadataTooLarge))
+        assert "1000031 bytes is above the 1000000 that are sent (zkRequestBytesMax)" in error
+        assert "jute.maxbuffer" in error
+        assert await beside == made
+        assert await store.session.exists("/zookeeper") is not None
+        assert proxy.connections == [connection]
+
+    with told() as lines:
+        run(story)
+    assert lines == []
+
+
+def test_what_the_server_finds_too_large_is_tried_twice(zookeeper):
+    """Where the option is above what it takes: the error says so, long before the time is over; others are answered."""
+
+    async def story():
+        options = ZooKeeperOptions(zk_request_bytes_max=4 << 20)
+        session = ZooKeeperSession(reactor, [zookeeper.address], "zk://here", NEVER_MS / 1000, options)
+        await session.start()
+        for large in (
+            lambda: session.set("/zookeeper", bytes(2 << 20), -1),
+            lambda: session.transact([Write("/zookeeper", bytes(2 << 20), -1)]),
+        ):
+            error = str(await failing(large(), MetadataTooLarge))
+            assert "ended the connection 2 times" in error
+            assert "jute.maxbuffer" in error
+        assert await session.exists("/zookeeper") is not None
+        await session.close()
+
+    run(story)
+
+
 def test_errors_are_ours():
     """What the state of a znode makes of an operation, what its list forbids, and whatever else there is."""
     security = ZooKeeperSecurity(ZooKeeperOptions())
-    client = Client(["127.0.0.1:1"], 1.0, security, lambda _state: None, lambda _server, _trouble: None)
+    client = Client(["127.0.0.1:1"], 1.0, security, lambda _state: None, lambda _server, _trouble: None, 1_000_000)
 
     def of(error, retried=False):
         return client.error_of("ZooKeeper at zk://a", "/b", error, retried)
