@@ -9,12 +9,15 @@ A simulated disk replaces the object by overriding the primitive calls; the meth
 alone.  Every method raises `OSError` as the system gave it; `NotBegun` where the process or the machine was short of
 something and the disk was not asked: an open, a look, a change of names.  A write or a sync never fails so.  Safety: a
 failed sync is reported once and never tried again here, for after it the content of the pages is unknown.
+
+Long: one object has every call, so that a simulated disk can take its place, and what each error means is beside it.
 """
 
 import ctypes
 import errno
 import fcntl
 import os
+import pwd
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Sequence
@@ -42,6 +45,7 @@ SHORT = (*DESCRIPTORS, errno.ENOMEM, errno.EAGAIN, errno.EINTR)
 AGAIN_SECONDS = 0.2  # between two tries of what was not begun
 AGAIN_TRIES = 10  # then it is reported, and waited for as a full disk is
 # what a disk says that is of no use any more
+REFUSED = (errno.EACCES, errno.EPERM)
 DEAD = (errno.EIO, errno.ENXIO, errno.ENODEV, errno.EUCLEAN, errno.EROFS, errno.ESTALE)
 
 NOWAIT = getattr(os, "RWF_NOWAIT", 0)  # a read of what is in memory; 0: this system has no such flag
@@ -113,6 +117,49 @@ BEGINS_NOTHING = BeginsNothing()
 def is_dead(error: OSError) -> bool:
     """Whether the disk itself has failed; RocksDB has only the words of it."""
     return error.errno in DEAD or (error.errno is None and any(os.strerror(number) in str(error) for number in DEAD))
+
+
+def is_refused(failure: OSError) -> bool:
+    """Whether the system refuses this user something; RocksDB has only the words of it."""
+    return failure.errno in REFUSED or (failure.errno is None and os.strerror(errno.EACCES) in str(failure))
+
+
+def error_at(path: str, failure: OSError) -> str:
+    """The error of a call on `path`, with the next step where the system refuses it."""
+    text = f"{path}: {failure.strerror or failure}"
+    return f"{text}.  {owner_advice(path)}" if is_refused(failure) else text
+
+
+def owner_advice(path: str) -> str:
+    """A sentence on who this process is, who owns `path` (or what is above it), and the next step."""
+    at = path
+    while True:
+        try:
+            state = os.stat(at)
+            break
+        except OSError:
+            if os.path.dirname(at) == at:
+                return f"This process runs as {user(os.geteuid())}, which may not look at {path}"
+            at = os.path.dirname(at)
+    root = path.partition("/current")[0] if "/current" in path else os.path.dirname(path)
+    me, owner = os.geteuid(), state.st_uid
+    step = (
+        f"`chown -R {user(me)}: {root}`"
+        if owner != me
+        else f"`chmod -R u+rwX {root}`, and see what else guards it (a flag of chattr, a read-only mount, SELinux)"
+    )
+    return (
+        f"This process runs as {user(me)}, and {at} belongs to {user(owner)} (mode {stat.S_IMODE(state.st_mode):o}).  "
+        f"Nothing is lost: {step}, as root, and start again as before"
+    )
+
+
+def user(number: int) -> str:
+    """The name of a user; the number where it has none."""
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
 
 
 class Usage(NamedTuple):

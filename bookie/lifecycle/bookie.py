@@ -147,8 +147,9 @@ class Bookie:
             await self._open()
             if self._failure is not None:
                 raise BookieFailed(self._failure)
-        except BaseException:
+        except BaseException as failure:
             await self._undo()
+            start_check.explain(self.options, failure)
             raise
         self.log.info("{bookie} serves at {host}:{port}", bookie=self.id, host=self.host, port=self.port)
         if not self.options.asks_clients:
@@ -320,8 +321,7 @@ class Bookie:
     async def _stop(self) -> None:
         if self.stopping:
             return
-        self.stopping = True
-        self.serving = False
+        self.stopping, self.serving = True, False
         await self._undo()
         if not self.ended.called:
             self.ended.callback(None)

@@ -11,7 +11,7 @@ would say "no such entry" of entries that it acknowledged.  New cookies go to em
 from collections.abc import Collection, Mapping
 
 from quire.bookie.directory import notes
-from quire.bookie.files import Files, is_dead
+from quire.bookie.files import Files, error_at, is_dead, is_refused, owner_advice
 from quire.bookie.layout import COOKIE, ROLE, current, directories, pairs, with_indexes
 from quire.bookie.lifecycle.cookie import OTHER_STORE, Cookie, advice, listed
 from quire.bookie.lifecycle.ids import IdentityError
@@ -55,10 +55,11 @@ def read_cookies(files: Files, options: BookieOptions, without: Collection[str] 
         try:
             data = files.read_file(path)
         except OSError as failure:
-            raise IdentityError(
-                f"{path}: {failure.strerror or failure}.  If its disk is lost, put an empty directory in its place "
-                "and start with --restore: what it held is copied from other bookies"
-            ) from failure
+            lost = (
+                ".  If its disk is lost, put an empty directory in its place and start with --restore: what it held is "
+                "copied from other bookies"
+            )
+            raise IdentityError(error_at(path, failure) + ("" if is_refused(failure) else lost)) from failure
         try:
             cookies[directory] = None if data is None else Cookie.decode(data, path)
         except IdentityError as failure:
@@ -76,6 +77,17 @@ def cookie_back(options: BookieOptions, path: str) -> str:
     )
 
 
+def explain(options: BookieOptions, failure: BaseException) -> None:
+    """
+    Raises `IdentityError` with the next step where a start failed since the system refuses it a file, of its storage
+    say; returns otherwise.
+    """
+    if isinstance(failure, OSError) and is_refused(failure):
+        named = (each for each in directories(options) if each in str(failure))
+        path = str(failure.filename or next(named, options.journal_directories[0]))
+        raise IdentityError(f"{failure}.  {owner_advice(path)}") from failure
+
+
 def is_empty(files: Files, directory: str) -> bool:
     """
     Whether the directory's `current` holds nothing but its cookie and role; `IdentityError` when it can't be read.
@@ -84,7 +96,7 @@ def is_empty(files: Files, directory: str) -> bool:
     try:
         return not set(files.names(path)) - {name + end for name in (COOKIE, ROLE) for end in ("", ".tmp")}
     except OSError as failure:
-        raise IdentityError(f"{path}: {failure.strerror or failure}") from failure
+        raise IdentityError(error_at(path, failure)) from failure
 
 
 async def cluster_of(store: MetadataStore, options: BookieOptions, files: Files) -> str:
@@ -123,13 +135,13 @@ def stamp(files: Files, options: BookieOptions, cookie: Cookie, without: Collect
         try:
             files.make_directories(current(directory))
         except OSError as failure:
-            raise IdentityError(f"{directory} can't be made: {failure.strerror or failure}") from failure
+            raise IdentityError(f"it can't be made: {error_at(current(directory), failure)}") from failure
     note_roles(files, options, wanted)
     for directory in wanted:
         try:
             files.replace(version_path(directory), cookie.encode())
         except OSError as failure:
-            raise IdentityError(f"{version_path(directory)}: {failure.strerror or failure}") from failure
+            raise IdentityError(error_at(version_path(directory), failure)) from failure
 
 
 async def check(
