@@ -352,7 +352,9 @@ class Files:
         return handle
 
     def salt(self) -> int:
-        """64 random bits that can't be guessed; they go into a journal segment, so a simulated disk chooses its own."""
+        """
+        64 random bits that can't be guessed, for a journal segment or an incarnation; a simulated disk chooses its own.
+        """
         return int.from_bytes(os.urandom(8), "big")
 
     def usage(self, path: str) -> Usage:

@@ -9,6 +9,8 @@ Every method returns a Deferred.  Errors are `quire.protocol.errors.LedgerError`
 
 Safety: who cancels a Deferred ends the operation: no reader, watch or recovery stays behind.  What was sent to a bookie
 or to the store may still be done there.
+
+Long: the other faces wrap this one method by method, so a client is one object; what a method does is elsewhere.
 """
 
 import operator
@@ -286,6 +288,7 @@ class Client:
         kind = DigestType.named(digest)
         wish = Wish(write_quorum, ack_quorum, dict(custom or {}))
         ensemble_size, bookies = await self._choose(ensemble_size, wish)
+        incarnations = self.choice.incarnations(bookies)
         apart = domains(self.options, self.topology.place_of)
         if apart is not None and not apart.serve(Quorums(ensemble_size, write_quorum, ack_quorum), bookies):
             raise NotEnoughBookies(
@@ -308,6 +311,7 @@ class Client:
             deferred_sync=DEFERRED_SYNC in flags,
             advanced=advanced,
             domains=apart,
+            incarnations=incarnations,
             on_end=self.handles.discard,
         )
         self.handles.add(writer)

@@ -9,6 +9,8 @@ Every operation returns a Deferred that fires on the reactor's thread.  A store 
 are called on the reactor's thread, never from inside the call that caused them.
 
 Safety: a ledger's metadata changes only by compare-and-set on the version that was read with it.
+
+Long: one contract, and its values and errors with it, so that a driver and its callers import one module.
 """
 
 from abc import ABC, abstractmethod
@@ -137,6 +139,7 @@ BOOKIE_PROTOCOL = "bookie-rpc"
 BOOKIE_ENDPOINT = "bookie"
 HTTP_ENDPOINT = "httpserver"
 HOST_PROPERTY = "quire.host"  # of a bookie's properties: the machine that it shares with others
+INCARNATION_PROPERTY = "quire.incarnation"  # which set of directories has the id now (D19)
 TOKEN_PROPERTY = "quire.adminTokenFile"  # where the token of its HTTP port is, on its own machine
 
 
@@ -186,6 +189,11 @@ class ServiceInfo:
             if endpoint.protocol == BOOKIE_PROTOCOL:
                 return endpoint.host, endpoint.port
         raise BookieHandleNotAvailable(f"the bookie announced no {BOOKIE_PROTOCOL} address")
+
+    @property
+    def incarnation(self) -> str | None:
+        """Of the bookie's directories (D19); None: it announced none, as Apache's bookies do."""
+        return self.properties.get(INCARNATION_PROPERTY)
 
     @property
     def http(self) -> Endpoint | None:

@@ -20,7 +20,7 @@ from quire.protocol.errors import Status
 LAST_ENTRY = -1  # as an entry id in a read: "your highest stored entry"
 HIGH_PRIORITY = 100  # what Apache clients send in V3; V2 has one bit for it
 TOTAL_DISK, FREE_DISK = 1, 2  # what a `BookieInfo` may ask for
-BOOKIE_ID = 1 << 20  # the same, quire's own: Apache's bookies ignore the bit
+BOOKIE_ID = 1 << 20  # the id and the incarnation, quire's own: Apache's bookies ignore the bit
 AUTH_DISABLED = "AuthDisabledPlugin"  # in the place of a plugin's name: this side asks nobody who he is
 
 
@@ -220,6 +220,7 @@ class InfoReply:
     free_bytes: int | None = None
     # the id of the answering bookie; None: it was not asked for, or the bookie is not quire's
     bookie: str | None = None
+    incarnation: str | None = None  # of its directories (D19), told with the id
 
 
 @dataclass(slots=True)

@@ -50,8 +50,8 @@ ENUMS: dict[str, dict[str, int]] = {
 
 # One field: "number name label type"; the label is R required or O optional. Left out: field 200 of Request, logging
 # context that is to be ignored.  Unknown fields cost nothing, while a frame of 5 MiB full of such pairs held the
-# reactor for 0.18 s and took 43 MB. quire's own: field 1000 of GetBookieInfoResponse, sent only to clients that asked
-# for it (`messages.BookieInfo`); BookKeeper skips it.
+# reactor for 0.18 s and took 43 MB. quire's own: fields 1000 and 1001 of GetBookieInfoResponse, sent only to clients
+# that asked for them (`messages.BookieInfo`); BookKeeper skips them.
 MESSAGES: dict[str, str] = {
     "BKPacketHeader": "1 version R ProtocolVersion; 2 operation R OperationType; 3 txnId R uint64; 4 priority O uint32",
     "Request": "1 header R BKPacketHeader; 100 readRequest O ReadRequest; 101 addRequest O AddRequest; 102 "
@@ -91,7 +91,8 @@ MESSAGES: dict[str, str] = {
     "ForceLedgerResponse": "1 status R StatusCode; 2 ledgerId R int64",
     "ReadLacResponse": "1 status R StatusCode; 2 ledgerId R int64; 3 lacBody O bytes; 4 lastEntryBody O bytes",
     "GetBookieInfoResponse": (
-        "1 status R StatusCode; 2 totalDiskCapacity O int64; 3 freeDiskSpace O int64; 1000 bookieId O string"
+        "1 status R StatusCode; 2 totalDiskCapacity O int64; 3 freeDiskSpace O int64; 1000 bookieId O string; "
+        "1001 incarnation O string"
     ),
     "GetListOfEntriesOfLedgerResponse": (
         "1 status R StatusCode; 2 ledgerId R int64; 3 availabilityOfEntriesOfLedger O bytes"

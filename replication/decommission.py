@@ -5,12 +5,12 @@ Knows: what must be true before a cookie goes, and before a bookie turns read-on
 metadata store keeps it read-only through restarts, and that a drain which is called again goes on with it.
 Does not know: how ledgers are freed from it (`lost_bookies`), how a bookie follows the order.
 
-Safety: a cookie is removed only when no ledger names its bookie and it is not registered again meanwhile.  A drain
+Safety: a cookie is removed only when no ledger names its bookie and it is not registered again meanwhile; the store
+remembers that the id was in use, for an empty bookie under it knows no fence (D19).  A drain
 fences nobody, and the copies on the bookie stay readable until the metadata names others.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 
 from twisted.internet.defer import Deferred
@@ -18,7 +18,7 @@ from twisted.internet.defer import Deferred
 from quire.client.api import Client
 from quire.metadata.clock import pause
 from quire.metadata.formats.drain_orders import DrainOrders
-from quire.metadata.store import CookieNotFound
+from quire.metadata.formats.retired_ids import DECOMMISSIONED, retire
 from quire.protocol.errors import IllegalOp, NotEnoughBookies, Replication
 from quire.replication.concurrently import Pace
 from quire.replication.freeing.run import Accept, Failed, Progress, Recovered, Report
@@ -43,9 +43,9 @@ def decommission(
 ) -> Deferred[Recovered]:
     """
     Takes a bookie that is down out of the cluster: copies everything it held, reads the copies back, makes sure that no
-    ledger names it, removes its cookie.  `IllegalOp` while it is registered; `Replication` when a ledger could not be
-    freed from it, and then the cookie stays.  To be called again after an interruption.  `accept`: as that of
-    `recover_bookies`.
+    ledger names it, notes that its id was in use, removes its cookie.  `IllegalOp` while it is registered;
+    `Replication` when a ledger could not be freed from it, and then the cookie stays.  To be called again after an
+    interruption.  `accept`: as that of `recover_bookies`.
     """
     return Deferred.fromCoroutine(_decommission(client, bookie, progress, accept, pace))
 
@@ -64,8 +64,7 @@ async def _decommission(
             f"{len(again.ledgers)} ledgers name {bookie} again, {again.ledgers[0]} for one: run this again"
         )
     await refuse_registered(client, [bookie])
-    with suppress(CookieNotFound):  # removed by an earlier run, or it never had one
-        await client.store.remove_cookie(bookie)
+    await retire(client.store, bookie, DECOMMISSIONED)  # an earlier run may have removed its cookie
     await DrainOrders(client.store.records).withdraw(bookie)
     return done
 

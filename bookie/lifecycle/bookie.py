@@ -10,6 +10,9 @@ caller, who closes it.
 
 Safety: a bookie that can't do what it is listed for does not linger.  `ended` then fails, and its process must end with
 a non-zero status.
+
+Long: the order of a start and that of a stop are one order, read in one place, and each step hands what it made to the
+next ones as attributes.
 """
 
 import socket
@@ -27,6 +30,7 @@ from quire.bookie.admin.site import site
 from quire.bookie.files import Files, StorageError
 from quire.bookie.lifecycle import ids, restoring, start_check
 from quire.bookie.lifecycle.contract import BookieFailed, OpenableStorage
+from quire.bookie.lifecycle.cookie import Cookie
 from quire.bookie.lifecycle.limbo import Limbo
 from quire.bookie.lifecycle.parts import OpenStorage, StartUpkeep, open_storage, start_upkeep
 from quire.bookie.lifecycle.read_only import DiskWatch, ReadOnly
@@ -42,7 +46,7 @@ from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.conf.bookie import BookieOptions
 from quire.metadata.formats.drain_orders import DrainOrders
 from quire.metadata.records import RecordStore
-from quire.metadata.store import HOST_PROPERTY, TOKEN_PROPERTY, ServiceInfo
+from quire.metadata.store import HOST_PROPERTY, INCARNATION_PROPERTY, TOKEN_PROPERTY, ServiceInfo
 from quire.protocol.errors import LedgerError
 from quire.security import authentication, rights
 from quire.security.opening import credentials, http_credentials
@@ -125,6 +129,7 @@ class Bookie:
         self._restore = restore
         self._paths, self._collectors = paths, collectors
         self._storage: OpenableStorage | None = None
+        self._cookie = Cookie("", "", "")  # what its directories have, or get at the end of a restore
         self._closers: list[Callable[[], object]] = []  # what a stop undoes, latest first
         self._failure: str | None = None
         self._collecting = False
@@ -143,7 +148,7 @@ class Bookie:
             instance_id = await start_check.cluster_of(self._store, self.options, self._files)
             failed, lost = await self._identify(instance_id)
             self._assemble(instance_id, failed)
-            await self._find_limbo(instance_id, lost)
+            await self._find_limbo(lost)
             await self._open()
             if self._failure is not None:
                 raise BookieFailed(self._failure)
@@ -181,8 +186,11 @@ class Bookie:
                 lost=", ".join(lost),
             )
             restoring.begin(self._files, options, lost)
-        elif await start_check.check(*identity, failed=failed):
-            self.log.info("{bookie} is new to cluster {cluster}", bookie=self.id, cluster=instance_id)
+            self._cookie = await start_check.begin_incarnation(*identity)
+        else:
+            is_new, self._cookie = await start_check.check(*identity, failed=failed)
+            if is_new:
+                self.log.info("{bookie} is new to cluster {cluster}", bookie=self.id, cluster=instance_id)
         return failed, lost
 
     def _assemble(self, instance_id: str, failed: Mapping[str, str]) -> None:
@@ -200,7 +208,7 @@ class Bookie:
         except OSError as failure:
             raise BookieFailed(f"no file of a token can be made: {failure}; adminTokenFile names another") from failure
         storage = self._storage = self._open_storage(options, self._reactor, files)
-        self.service = Service(clock, options, storage, self.id)
+        self.service = Service(clock, options, storage, self.id, self.incarnation)
         self.listener = Listener(
             clock, options, self.service, self._credentials, provider, known, [each for each in access if each]
         )
@@ -232,7 +240,7 @@ class Bookie:
         self._closers.append(self.garbage.stop)
         self._closers.append(upkeep.stop)  # first, for a round of garbage collection waits for it
 
-    async def _find_limbo(self, instance_id: str, lost: Sequence[str]) -> None:
+    async def _find_limbo(self, lost: Sequence[str]) -> None:
         """What may be lacking here is in limbo before a port opens; then what was restored gets its cookies."""
         storage = self._storage
         assert storage is not None
@@ -241,7 +249,8 @@ class Bookie:
         await self.limbo.find(lost)
         if lost or storage.stale or storage.doubted:
             storage.caught_up()
-            restoring.end(self._files, self.options, self.id, instance_id, lost, storage.failed_directories)
+            restoring.end(self._files, self.options, self._cookie, lost, storage.failed_directories)
+            await start_check.end_restore(self._store, self._cookie)
         self.limbo.note_running()
 
     async def _open(self) -> None:
@@ -270,7 +279,9 @@ class Bookie:
         self._closers.append(lobby.close)
         self._listen(lobby.adoptStreamPort, self._socket, self.listener, self.listener.close_all)
         http_host = self.host if options.metrics_host in ids.ANY_ADDRESS else options.metrics_host
-        shared = {HOST_PROPERTY: options.host_id} if options.host_id else {}
+        shared = {INCARNATION_PROPERTY: self.incarnation}
+        if options.host_id:
+            shared[HOST_PROPERTY] = options.host_id
         if self.token_file is not None:
             shared[TOKEN_PROPERTY] = self.token_file
         info = ServiceInfo.of(
@@ -374,6 +385,11 @@ class Bookie:
     def ledgers_in_limbo(self) -> int:
         """Ledgers that may lack entries here and wait for copies, without those of failed directories."""
         return self.copies.left
+
+    @property
+    def incarnation(self) -> str:
+        """Of its directories (D19); known once started."""
+        return self._cookie.incarnation or ""
 
     @property
     def read_only(self) -> bool:

@@ -1,16 +1,26 @@
 """
-The cookie: text that ties a bookie's id to its directories and its cluster.
+The cookie: text that ties a bookie's id to its directories, their incarnation (D19) and its cluster.
 
 The first line is the layout version (metadata-rules.md 6.1), then for version 4 and up one field a line,
 `name: "value"`, for version 3 three bare lines.  The same text is in `current/VERSION` of every journal, ledger and
 index directory, and in the metadata store under the bookie's id.
+
+    5
+    bookieHost: "10.0.0.5:3181"
+    journalDir: "/journal"
+    ledgerDirs: "1\t/ledgers"
+    instanceId: "48a562a9-60b0-4d14-a6c2-f598c2df360b"
+    # incarnation: 91c20a3fd04e5b77
+    # before: 0d51f3c4a7b2e698                 in the store only, while a restore is under way
+
+Lines that begin with # are comments of protobuf's text format, which Apache's readers pass over.
 
 Knows: this text, and how two cookies differ.  Does not know: where cookies are kept, what follows from a difference.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from quire.bookie.lifecycle.ids import IdentityError
 from quire.conf.bookie import BookieOptions
@@ -24,6 +34,8 @@ LAYOUT_VERSION = 5
 LAYOUT_VERSION_MIN = 3
 VERSION_DIGITS_MAX = 9
 FIELD = re.compile(r'\s*(\w+)\s*:\s*("(?:[^"\\]|\\.)*")\s*')
+COMMENT = re.compile(r"\s*#([^\n]*)")
+NUMBER = re.compile(r" (incarnation|before): ([0-9a-f]{16})\s*")  # in a comment
 FIELD_NAMES = {
     "bookieHost": "bookie",
     "journalDir": "journals",
@@ -37,7 +49,8 @@ FIELD_NAMES = {
 class Cookie:
     """
     `journals` is comma-joined; `ledgers` and `indexes` are count, then TAB and directory for each, in the order of the
-    configuration.
+    configuration.  `incarnation`: 16 hexadecimal digits; None: Apache's bookie wrote it, or quire before D19.
+    `before`: the one that the directories which were not lost still have, while a restore is under way.
     """
 
     bookie: str
@@ -45,6 +58,8 @@ class Cookie:
     ledgers: str
     instance_id: str | None = None
     indexes: str | None = None
+    incarnation: str | None = None
+    before: str | None = None
 
     @classmethod
     def expected(cls, options: BookieOptions, bookie: str, instance_id: str | None) -> "Cookie":
@@ -53,6 +68,10 @@ class Cookie:
         return cls(
             bookie, ",".join(options.journal_directories), counted(options.ledger_directories), instance_id, indexes
         )
+
+    def of(self, incarnation: str, before: str | None = None) -> "Cookie":
+        """The same directories in this incarnation."""
+        return replace(self, incarnation=incarnation, before=before)
 
     def encode(self) -> bytes:
         """Layout version 5."""
@@ -66,6 +85,7 @@ class Cookie:
             lines.append(f"instanceId: {quote(self.instance_id)}")
         if self.indexes is not None:
             lines.append(f"indexDirs: {quote(self.indexes)}")
+        lines += [f"# {name}: {value}" for name in ("incarnation", "before") if (value := getattr(self, name))]
         return "".join(line + "\n" for line in lines).encode()
 
     @classmethod
@@ -91,6 +111,11 @@ class Cookie:
         values: dict[str, str] = {}
         offset = 0
         while offset < len(rest.rstrip()):
+            if (comment := COMMENT.match(rest, offset)) is not None:
+                if (number := NUMBER.fullmatch(comment[1])) is not None:
+                    values[number[1]] = number[2]
+                offset = comment.end()
+                continue
             match = FIELD.match(rest, offset)
             if match is None:
                 raise IdentityError(f"{where} can't be read near {rest[offset : offset + 40]!r}")
@@ -111,8 +136,8 @@ class Cookie:
 
     def differences(self, found: "Cookie", expansion: bool) -> list[str]:
         """
-        How a cookie that was found differs from this, the expected one; with `expansion` it may lack directories that
-        were added.
+        How a cookie that was found differs from this, the expected one, apart from its incarnation; with `expansion` it
+        may lack directories that were added.
         """
         out = []
         if found.bookie != self.bookie:
@@ -164,4 +189,5 @@ def summary(cookie: Cookie) -> Mapping[str, object]:
         "ledger_directories": listed(cookie.ledgers),
         "index_directories": listed(cookie.indexes) if cookie.indexes else None,
         "instance_id": cookie.instance_id,
+        "incarnation": cookie.incarnation,
     }

@@ -1,9 +1,10 @@
 """
 A bookie that lost disks: what is prepared on the empty ones before its storage opens, and what ends their restore.
 
-Order (storage-order.md 6): the lost directories are noted as being restored; the storage opens on them; every ledger
-that the metadata gives this bookie, and that was on them, is put in limbo, durably (`limbo`); only then do they get
-their cookies, and only then a port opens.  What is in limbo is copied from other bookies afterwards (`server/copies`,
+Order (storage-order.md 6): the lost directories are noted as being restored, and the metadata store has their new
+incarnation (D19), beside the one of those that are left; the storage opens on them; every ledger that the metadata
+gives this bookie, and that was on them, is put in limbo, durably (`limbo`); only then do all get their cookies, and
+only then a port opens.  What is in limbo is copied from other bookies afterwards (`server/copies`,
 and `replication/own_copies/refilling.py` beside it).
 
 Knows: the first and the last step.  Does not know: which ledgers are concerned, how copies are made.
@@ -41,14 +42,13 @@ def begin(files: Files, options: BookieOptions, directories: Sequence[str]) -> N
 def end(
     files: Files,
     options: BookieOptions,
-    bookie: str,
-    instance_id: str | None,
+    cookie: Cookie,
     directories: Sequence[str],
     failed: Collection[str],
 ) -> None:
     """
-    Their ledgers are in limbo: the directories get their cookies, except those that `failed` meanwhile, which stay
-    noted.  `IdentityError`, `OSError`.
+    Their ledgers are in limbo: all directories get the cookie, except those that `failed` meanwhile, which stay noted.
+    `IdentityError`, `OSError`.
     """
-    stamp(files, options, Cookie.expected(options, bookie, instance_id), with_indexes(options, failed))
+    stamp(files, options, cookie, with_indexes(options, failed))
     notes.forget_restoring(files, [path for path in directories if path not in failed])

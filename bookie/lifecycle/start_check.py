@@ -1,14 +1,18 @@
 """
-Whether a bookie may start: the cookies and roles of its directories, beside the cookie that the metadata store has.
+Whether a bookie may start: the cookies and roles of its directories, beside the cookie that the metadata store has; and
+in which incarnation (D19).
 
 Knows: the table of metadata-rules.md 6.2, and which directories a start does without, or a restore finds lost.
 Does not know: what else is in the directories.
 
 Safety: a bookie whose directories are not those that it wrote before, all of them and in that order, does not start: it
-would say "no such entry" of entries that it acknowledged.  New cookies go to empty directories only.
+would say "no such entry" of entries that it acknowledged.  New cookies go to empty directories only, and under an id
+that no ledger names and that nobody took out of the cluster.
 """
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import NamedTuple
 
 from quire.bookie.directory import notes
 from quire.bookie.files import Files, error_at, is_dead, is_refused, owner_advice
@@ -16,10 +20,28 @@ from quire.bookie.layout import COOKIE, ROLE, current, directories, pairs, with_
 from quire.bookie.lifecycle.cookie import OTHER_STORE, Cookie, advice, listed
 from quire.bookie.lifecycle.ids import IdentityError
 from quire.bookie.lifecycle.roles import check_roles, note_roles
+from quire.bookie.lifecycle.suspects import ledger_naming
 from quire.conf.bookie import BookieOptions
-from quire.metadata.store import NEW, CookieNotFound, MetadataStore, NoCluster, Versioned
+from quire.metadata.formats.retired_ids import retired
+from quire.metadata.records import RecordStore
+from quire.metadata.store import NEW, CookieExists, CookieNotFound, MetadataStore, NoCluster, Versioned
 
 # SPDX-License-Identifier: Apache-2.0
+
+
+RESTORE = "`quire bookie start --conf FILE --restore`"
+
+
+class Admitted(NamedTuple):
+    """A bookie that may start: whether the cluster did not know it before, and its cookie."""
+
+    is_new: bool
+    cookie: Cookie
+
+
+def new_incarnation(files: Files) -> str:
+    """16 random hexadecimal digits."""
+    return f"{files.salt():016x}"
 
 
 def version_path(directory: str) -> str:
@@ -145,17 +167,17 @@ def stamp(files: Files, options: BookieOptions, cookie: Cookie, without: Collect
 
 
 async def check(
-    store: MetadataStore,
+    store: RecordStore,
     options: BookieOptions,
     bookie: str,
     instance_id: str | None,
     files: Files,
     write: bool = True,
     failed: Mapping[str, str] | None = None,
-) -> bool:
+) -> Admitted:
     """
-    Decides whether the bookie may start, and gives a new one its cookies; True when it is new.  Raises `IdentityError`.
-    Nothing is written unless the answer is yes, and nothing at all without `write`.
+    Decides whether the bookie may start, and gives a new one its cookies.  Raises `IdentityError`.  Nothing is written
+    unless the answer is yes, and nothing at all without `write`.
     `failed`: ledger directories that it must do without, and why; only for a bookie whose other directories all have
     their cookies.
     """
@@ -174,21 +196,102 @@ async def check(
             f"{named}.  Only a bookie that the cluster knows, and whose other directories have their cookies, starts "
             "without such a directory"
         )
-    if stored is None:
+    known = None if stored is None else known_cookie(expected, stored.value, store.uri, expansion)
+    if known is None:
         check_unknown(bookie, bare, full)
-        if write:
-            stamp(files, options, expected)
-            await store.write_cookie(bookie, expected.encode(), NEW)
-        return True
-    known = known_cookie(expected, stored.value, store.uri, expansion)
-    if bare or expected.differences(known, expansion=False):
+        if (trace := await trace_of(store, bookie)) is not None:
+            raise IdentityError(
+                f"{', '.join(cookies)} is empty, and {trace}: an empty bookie would deny what that one acknowledged.  "
+                f"Choose another bookieId; or keep this one with {RESTORE}, which marks what may be lacking, and "
+                "refuses writers of before"
+            )
+    elif bare or expected.differences(known, expansion=False):
         check_expansion(options, expected, known, bare, full)
-        if write:
-            stamp(files, options, expected)
-            await store.write_cookie(bookie, expected.encode(), stored.version)
-    elif write:
-        note_roles(files, options, without_role)
-    return False
+    wanted = expected.of(incarnation_of(files, options, cookies, known) or new_incarnation(files))
+    if write:
+        stale = any(cookie is None or cookie.incarnation != wanted.incarnation for cookie in cookies.values())
+        if known is None or stale or expected.differences(known, expansion=False):
+            stamp(files, options, wanted, without)
+        else:
+            note_roles(files, options, without_role)
+        if stored is None:
+            await first_cookie(store, wanted)
+        elif known != wanted:
+            await store.write_cookie(bookie, wanted.encode(), stored.version)
+    return Admitted(stored is None, wanted)
+
+
+async def first_cookie(store: MetadataStore, cookie: Cookie) -> None:
+    """Has the metadata store know a bookie that it did not know; `IdentityError` when another one was faster."""
+    try:
+        await store.write_cookie(cookie.bookie, cookie.encode(), NEW)
+    except CookieExists:
+        raise IdentityError(
+            f"another bookie began under the id {cookie.bookie} at the same time: give this one another bookieId, and "
+            "remove its directories first, which hold nothing but this id"
+        ) from None
+
+
+async def trace_of(store: RecordStore, bookie: str) -> str | None:
+    """
+    What shows that another set of directories was in the cluster under this id, which the cluster does not know now;
+    None: nothing.  Reads all ledgers' metadata.
+    """
+    if (how := await retired(store, bookie)) is not None:
+        return f"{bookie} was {how}"
+    if (ledger := await ledger_naming(store, bookie)) is not None:
+        return f"ledger {ledger} names {bookie}, whose cookie is gone"
+    return None
+
+
+def incarnation_of(
+    files: Files, options: BookieOptions, cookies: Mapping[str, Cookie | None], known: Cookie | None
+) -> str | None:
+    """
+    The incarnation of directories that belong together: the metadata store's (`known`), or where it has none what the
+    directories say; None: nobody says one.  `IdentityError` when a directory is of another one, except the one before
+    an interrupted restore, and what a directory says that had failed meanwhile.
+    """
+    said = {directory: cookie.incarnation for directory, cookie in cookies.items() if cookie and cookie.incarnation}
+    first = known.incarnation if known is not None and known.incarnation else next(iter(said.values()), None)
+    allowed = (first, known.before if known is not None else None)
+    others = [directory for directory, incarnation in said.items() if incarnation not in allowed]
+    if others and set(others) - with_indexes(options, notes.noted_failed(files, options.ledger_directories)):
+        raise IdentityError(
+            f"{', '.join(map(version_path, others))}: these directories are of another life of the bookie than "
+            f"{'its cookie in the metadata store' if known is not None else 'the others'} (incarnation "
+            f"{said[others[0]]} instead of {first}).  If another machine has the same id, give one of them another "
+            "bookieId; if the metadata store was put back from a backup, `quire cookie delete`, then `quire cookie "
+            "create --conf FILE` on this machine; else bring the right disks back"
+        )
+    return first
+
+
+async def begin_incarnation(
+    store: MetadataStore, options: BookieOptions, bookie: str, instance_id: str | None, files: Files
+) -> Cookie:
+    """
+    Has the metadata store know which incarnation a restore brings, beside the one of the directories that are left; its
+    cookie, which is to be that of all directories when they are restored, and then the store's.  `IdentityError`, and
+    what the store says.
+    """
+    wanted = Cookie.expected(options, bookie, instance_id).of(new_incarnation(files))
+    stored = await stored_cookie(store, bookie)
+    if stored is None:
+        await first_cookie(store, wanted)
+        return wanted
+    known = Cookie.decode(stored.value, f"the cookie of {bookie} in {store.uri}")
+    if known.before is not None:  # an interrupted restore: its incarnation has never served
+        return replace(wanted, incarnation=known.incarnation)
+    await store.write_cookie(bookie, replace(wanted, before=known.incarnation).encode(), stored.version)
+    return wanted
+
+
+async def end_restore(store: MetadataStore, cookie: Cookie) -> None:
+    """All directories have the cookie: it is the metadata store's, too.  What the store says."""
+    stored = await store.read_cookie(cookie.bookie)
+    if stored.value != cookie.encode():
+        await store.write_cookie(cookie.bookie, cookie.encode(), stored.version)
 
 
 def check_cookies(expected: Cookie, cookies: Mapping[str, Cookie | None], expansion: bool) -> None:
@@ -259,23 +362,28 @@ def check_expansion(options: BookieOptions, expected: Cookie, known: Cookie, bar
 
 
 async def lost_directories(
-    store: MetadataStore, options: BookieOptions, bookie: str, instance_id: str | None, files: Files
+    store: RecordStore, options: BookieOptions, bookie: str, instance_id: str | None, files: Files
 ) -> list[str]:
     """
-    The directories that a bookie known to the cluster had and that are empty now, for a restore; none when it has them
-    all.  `IdentityError` where more is wrong than that: then `check` would refuse what was restored.
+    The directories that a bookie had and that are empty now, for a restore; none when it has them all.  All of them of
+    one that the cluster knows no more and of which it has a trace.  `IdentityError` where more is wrong than that: then
+    `check` would refuse what was restored.
     """
     expected = Cookie.expected(options, bookie, instance_id)
     stored = await stored_cookie(store, bookie)
-    if stored is None:
-        raise IdentityError(
-            f"the cluster does not know {bookie}, so nothing can be restored: check bookieId and metadataServiceUri, "
-            "or start without --restore"
-        )
-    known_cookie(expected, stored.value, store.uri, expansion=False)
     cookies = read_cookies(files, options)
     check_cookies(expected, cookies, expansion=False)
     check_roles(files, options)
+    if stored is None:
+        bare = [directory for directory, cookie in cookies.items() if cookie is None]
+        check_unknown(bookie, bare, [each for each in cookies if not is_empty(files, each)])
+        if await trace_of(store, bookie) is None:
+            raise IdentityError(
+                f"the cluster does not know {bookie}, so nothing can be restored: check bookieId and "
+                "metadataServiceUri, or start without --restore"
+            )
+        return list(cookies)
+    incarnation_of(files, options, cookies, known_cookie(expected, stored.value, store.uri, expansion=False))
     lost = [directory for directory, cookie in cookies.items() if cookie is None]
     for directory in lost:
         if not is_empty(files, directory) and not notes.is_restoring(files, directory):

@@ -1,5 +1,6 @@
 """
-Which ledgers a bookie may have lost something of, by what it lost and by what the metadata store says.
+Which ledgers a bookie may have lost something of, by what it lost and by what the metadata store says; and whether any
+ledger names a bookie at all.
 
 Knows: how a ledger's directories follow from its id, and what of its metadata makes it suspect.
 Does not know: how a storage keeps limbo, how copies are made.
@@ -92,6 +93,30 @@ async def suspects(store: MetadataStore, bookie: str, lost: Lost) -> AsyncIterat
                     rows[ledger] = row
         yield rows
         after = page[-1]
+
+
+async def ledger_naming(store: MetadataStore, bookie: str) -> int | None:
+    """
+    A ledger whose metadata names the bookie, if there is one; reads all ledgers for that.  Fails as the store does.
+    One whose metadata can't be decoded counts for none: it can be neither recovered nor repaired, so nothing rests on
+    what a bookie denies of it.
+    """
+
+    async def names(ledger: int) -> bool:
+        try:
+            return bookie in (await store.read_ledger(ledger)).value.bookies()
+        except (NoSuchLedgerExistsOnMetadataServer, MetadataSerialization):
+            return False
+
+    after = -1
+    while page := await store.ledger_ids(after, LEDGERS_PER_PAGE):
+        for start in range(0, len(page), READS_AT_ONCE):
+            some = page[start : start + READS_AT_ONCE]
+            for ledger, named in zip(some, await at_once([names(ledger) for ledger in some]), strict=True):
+                if named:
+                    return ledger
+        after = page[-1]
+    return None
 
 
 async def _row(store: MetadataStore, bookie: str, ledger: int) -> LedgerRow | None:

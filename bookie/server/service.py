@@ -72,10 +72,17 @@ class Service:
 
     log = Logger()
 
-    def __init__(self, clock: Clock, options: BookieOptions, storage: LedgerStorage, bookie: str | None = None) -> None:
-        """`bookie`: the id with which a request for the bookie's id is answered."""
+    def __init__(
+        self,
+        clock: Clock,
+        options: BookieOptions,
+        storage: LedgerStorage,
+        bookie: str | None = None,
+        incarnation: str | None = None,
+    ) -> None:
+        """`bookie`, `incarnation`: with which the question who answers is answered."""
         self.storage = storage
-        self._bookie = bookie
+        self._identity = bookie, incarnation
         self.tally = ServiceCounters()
         self.read_only = False
         self.high_priority_writes = True  # whether a read-only bookie has room for what ledger recovery writes
@@ -327,7 +334,8 @@ class Service:
         wanted = request.requested
         total, free = self.storage.disk_usage() if wanted & (TOTAL_DISK | FREE_DISK) else (0, 0)
         total_told, free_told = total if wanted & TOTAL_DISK else None, free if wanted & FREE_DISK else None
-        reply = InfoReply(Status.EOK, request.txn, total_told, free_told, self._bookie if wanted & BOOKIE_ID else None)
+        bookie, incarnation = self._identity if wanted & BOOKIE_ID else (None, None)
+        reply = InfoReply(Status.EOK, request.txn, total_told, free_told, bookie, incarnation)
         peer.send(wire.answer(request, reply))
 
     def _auth(self, peer: Peer, request: Auth) -> None:

@@ -7,10 +7,11 @@ Does not know: frames and transactions (`link_v2`, `link_v3`), quorums, which bo
 core).
 
 Safety: an id is reported as acknowledged only when this bookie answered for it on this channel's own connections; a
-channel that failed reports nothing more, so a writer never mixes answers from before and after a reconnect.
+channel that failed reports nothing more, so a writer never mixes answers from before and after a reconnect.  No add
+goes to another incarnation of the bookie than its writer counts on (D19).
 """
 
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import Protocol
 
 from twisted.internet.defer import Deferred, succeed
@@ -18,8 +19,12 @@ from twisted.internet.defer import Deferred, succeed
 from quire.client.connections.unanswered import Sent, Unanswered
 from quire.metadata.clock import Clock, Timer
 from quire.protocol.batch import AddBatch
+from quire.protocol.errors import BookieHandleNotAvailable
 
 # SPDX-License-Identifier: Apache-2.0
+
+# Of one ledger's writer, by bookie: the incarnation that it counts on; None or no bookie: whichever it meets first.
+Incarnations = MutableMapping[str, str | None]
 
 
 class AddSink(Protocol):
@@ -37,6 +42,10 @@ class AddSink(Protocol):
 
 class Carrier(Protocol):
     """What a channel needs of a connection (`link.Link` is one)."""
+
+    @property
+    def incarnation(self) -> str | None:
+        """Which the bookie at the other end said to be; None: it did not, as Apache's do."""
 
     @property
     def writable(self) -> bool:
@@ -57,11 +66,15 @@ class AddChannel:
     Adds of one ledger to one bookie.  Made by `BookiePool.add_channel`; after `failed` or `close` it is of no more use.
     """
 
-    def __init__(self, clock: Clock, bookie: str, ledger: int, sink: AddSink) -> None:
+    def __init__(
+        self, clock: Clock, bookie: str, ledger: int, sink: AddSink, incarnations: Incarnations | None = None
+    ) -> None:
+        """`incarnations`: of the writer, shared by all its channels, which note in it whom they met first."""
         self.bookie = bookie
         self.ledger = ledger
         self._clock = clock
         self._sink: AddSink | None = sink
+        self._incarnations: Incarnations = {} if incarnations is None else incarnations
         self._link: Carrier | None = None
         self._beside: Carrier | None = None  # for adds that the connection itself can't carry
         self._large: set[int] = set()  # those ids, each sent by itself
@@ -131,7 +144,7 @@ class AddChannel:
 
     def attach(self, link: Carrier) -> None:
         """The connection is up: sends everything queued."""
-        if self._sink is None:
+        if self._sink is None or not self._counts_on(link):
             return
         self._link = link
         link.join(self)
@@ -142,11 +155,30 @@ class AddChannel:
 
     def send_beside(self, link: Carrier, batch: AddBatch, entry: int) -> None:
         """Sends one add over another connection to the same bookie; the end of either is the channel's."""
+        if not self._counts_on(link):
+            return
         if self._beside is None:
             self._beside = link
             link.join(self)
         self._large.add(entry)
         self._pass(link, batch, [entry], False)
+
+    def _counts_on(self, link: Carrier) -> bool:
+        """
+        Whether the bookie at the other end is the one that the writer means, by its incarnation.  If not, the channel
+        fails, soon.
+        """
+        wanted, met = self._incarnations.get(self.bookie), link.incarnation
+        if wanted is None:
+            self._incarnations[self.bookie] = met
+        elif met != wanted:
+            reason = (
+                f"bookie {self.bookie} is not the one that this ledger's entries went to: it began again, empty "
+                f"(incarnation {met or 'unknown'} instead of {wanted})"
+            )
+            self._clock.callLater(0, self.fail, BookieHandleNotAvailable.code, reason)
+            return False
+        return True
 
     def took(self, ids: Sequence[int], size: int) -> Sent:
         """The link is about to send these ids."""

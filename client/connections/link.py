@@ -112,6 +112,7 @@ class Link(Protocol, ABC):
         self.name = name
         self.serial = serial  # no two connections of a process share one
         self.bookie: str | None = None  # the id that the other side gave; None: it gave none, as Apache's bookies do
+        self.incarnation: str | None = None  # of its directories (D19); None: it gave none
         self.heard = 0  # bytes received since it is up
         self.writable = False  # False while the socket's buffer is full
         self._options = options
@@ -218,8 +219,8 @@ class Link(Protocol, ABC):
         if self._opening is not None and not self._ended:
             self._opening.secured()
 
-    def is_open(self, bookie: str | None) -> None:
-        self.bookie = bookie
+    def is_open(self, bookie: str | None, incarnation: str | None) -> None:
+        self.bookie, self.incarnation = bookie, incarnation
         self._opening = None
         self._quiet_since = self.clock.seconds()
         self.writable = True

@@ -49,8 +49,11 @@ class Opened(Protocol):
         """Everything from the next byte on is TLS; `Opening.secured` follows, or the connection's end."""
         ...
 
-    def is_open(self, bookie: str | None) -> None:
-        """The other side has said who it is (None: it did not, as Apache's do); requests may follow."""
+    def is_open(self, bookie: str | None, incarnation: str | None) -> None:
+        """
+        The other side has said who it is, and in which incarnation (None: it did not, as Apache's do); requests may
+        follow.
+        """
         ...
 
     def malformed(self, failure: WireError) -> None: ...
@@ -191,7 +194,7 @@ class Opening:
                 "(clientAuthProviderFactoryClass); docs/security.md",
             )
         else:
-            self._connection.is_open(told[0].bookie)
+            self._connection.is_open(told[0].bookie, told[0].incarnation)
 
     def _refuses_certificate(self, answer: Reply) -> bool:
         """

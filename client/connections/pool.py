@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredList
 
-from quire.client.connections.add_channel import AddChannel, AddSink, Parting
+from quire.client.connections.add_channel import AddChannel, AddSink, Incarnations, Parting
 from quire.client.connections.answers import Answer, BatchAnswer, InfoAnswer, LacAnswer, ListAnswer
 from quire.client.connections.link import LOST, TIMED_OUT, Down, Link, Up
 from quire.client.connections.link_v2 import LinkV2
@@ -37,7 +37,17 @@ from quire.security.opening import credentials
 
 # SPDX-License-Identifier: Apache-2.0
 
-__all__ = ["AddChannel", "AddSink", "Answer", "BatchAnswer", "BookiePool", "InfoAnswer", "LacAnswer", "ListAnswer"]
+__all__ = [
+    "AddChannel",
+    "AddSink",
+    "Answer",
+    "BatchAnswer",
+    "BookiePool",
+    "Incarnations",
+    "InfoAnswer",
+    "LacAnswer",
+    "ListAnswer",
+]
 
 CLOSE_WAIT_SECONDS = 3.0  # a client's close waits so long for copies above the ack quorum that are on their way
 PARTED_SECONDS = 30.0  # so long a repair waits for those of one ledger; a silent bookie fails before that
@@ -64,12 +74,19 @@ class BookiePool:
         self._silent_since: dict[str, float] = {}  # bookies that gave no list in time, and not their ids
         self._pending: Counter[str] = Counter()  # reads and batch reads that wait for an answer
 
-    def add_channel(self, bookie: str, ledger: int, sink: AddSink, secure: bool = False) -> AddChannel:
+    def add_channel(
+        self,
+        bookie: str,
+        ledger: int,
+        sink: AddSink,
+        secure: bool = False,
+        incarnations: Incarnations | None = None,
+    ) -> AddChannel:
         """
         A way to send adds of one ledger to one bookie; the connection is opened if need be.  `secure`: over V3, which
-        recovery adds and deferred sync need.
+        recovery adds and deferred sync need.  `incarnations`: those that the ledger's writer counts on (D19).
         """
-        channel = AddChannel(self._reactor, bookie, ledger, sink)
+        channel = AddChannel(self._reactor, bookie, ledger, sink, incarnations)
         if secure or self._options.protocol == "v3":
             self._link_to(bookie, 3).use(channel.attach, channel.fail, patient=True)
             return channel

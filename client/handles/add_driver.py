@@ -9,12 +9,12 @@ again; an exception out of the machine ends the handle before any caller sees mo
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from twisted.logger import Logger
 
-from quire.client.connections.pool import AddChannel, AddSink
+from quire.client.connections.pool import AddChannel, AddSink, Incarnations
 from quire.client.core.append.messages import (
     LEDGER_CODES,
     Acked,
@@ -38,7 +38,14 @@ from quire.protocol.errors import OK, ClientClosed
 class AddPool(Protocol):
     """What a writer needs of a `BookiePool`."""
 
-    def add_channel(self, bookie: str, ledger: int, sink: AddSink, secure: bool = False) -> AddChannel: ...
+    def add_channel(
+        self,
+        bookie: str,
+        ledger: int,
+        sink: AddSink,
+        secure: bool = False,
+        incarnations: Incarnations | None = None,
+    ) -> AddChannel: ...
     def part(self, channel: AddChannel) -> None: ...
 
 
@@ -77,6 +84,7 @@ class AddDriver:
     """
     Feeds a machine and performs its effects.  `perform`: the owner's part of them by type; `poisoned` is called once,
     when the machine failed; `failed` with each bookie that did, and how; `after` whenever a round of effects is done.
+    `incarnations`: those that the ledger's bookies had when they were named (D19).
     """
 
     def __init__(
@@ -90,7 +98,9 @@ class AddDriver:
         failed: Callable[[str, int], None],
         secure: bool,
         after: Callable[[], None] = lambda: None,
+        incarnations: Mapping[str, str | None] | None = None,
     ) -> None:
+        self.incarnations: Incarnations = dict(incarnations or {})
         self._clock = clock
         self._pool = pool
         self._ledger = ledger
@@ -166,7 +176,9 @@ class AddDriver:
 
     def _open(self, effect: OpenChannel) -> None:
         reports = ChannelReports(effect.channel, effect.bookie, self.feed, self._failed)
-        self._channels[effect.channel] = self._pool.add_channel(effect.bookie, self._ledger, reports, self._secure)
+        self._channels[effect.channel] = self._pool.add_channel(
+            effect.bookie, self._ledger, reports, self._secure, self.incarnations
+        )
 
     def _close(self, effect: CloseChannel) -> None:
         channel = self._channels.pop(effect.channel, None)

@@ -180,6 +180,7 @@ class Recovery:
         async def replacing() -> EnsembleChanged:
             failed = [index for index, _bookie in effect.failed]
             picked = await self._choice.replace(effect.bookies, failed, effect.must, wish_of(self._record.metadata))
+            self._driver.incarnations.update(picked.incarnations)
             return EnsembleChanged(picked.bookies, picked.shortage, picked.seen)
 
         self._later(Deferred.fromCoroutine(replacing()), self._driver.feed)

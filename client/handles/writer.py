@@ -14,7 +14,7 @@ Long: what a user does and what the machine says of it meet here, and both chang
 import operator
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -122,8 +122,10 @@ class Writer:
         deferred_sync: bool = False,
         advanced: bool = False,
         domains: Domains | None = None,
+        incarnations: Mapping[str, str | None] | None = None,
         on_end: Callable[["Writer"], None] = lambda _writer: None,
     ) -> None:
+        """`incarnations`: those that the first ensemble's bookies had before it was named (D19)."""
         self.id = record.ledger
         self.on_ensemble_change: Callable[[tuple[str, ...], tuple[str, ...]], None] | None = None
         self.on_acknowledged: Callable[[int], None] | None = None
@@ -142,7 +144,6 @@ class Writer:
             advanced=advanced,
             domains=domains,
         )
-        self._edits = WriterMetadata(record, choice, self._ensemble_changed)
         self._waiters: deque[Waiter] = deque()
         self._payloads: list[bytes] = []  # gathered in this turn
         self._calls: list[Call] = []  # which of them belong to which call, in order
@@ -172,7 +173,9 @@ class Writer:
             choice.suspect,
             deferred_sync,
             self._tell_ready,
+            incarnations,
         )
+        self._edits = WriterMetadata(record, choice, self._ensemble_changed, self._driver.incarnations)
         self._confirming = Confirming(clock, pool, self._machine, self._driver, options.explicit_lac_interval_ms)
 
     # What a user sees.

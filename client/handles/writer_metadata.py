@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from quire.client.connections.pool import Incarnations
 from quire.client.core.append.messages import (
     ChangeRefused,
     CloseRefused,
@@ -44,16 +45,22 @@ LOST_LEDGER = (LedgerFenced.code, MetadataVersion.code, NoSuchLedgerExistsOnMeta
 class WriterMetadata:
     """
     Performs the machine's effects on one ledger's metadata.  `changed` is called with the bookies before and after each
-    ensemble change that was stored; what it raises is logged.
+    ensemble change that was stored; what it raises is logged.  `incarnations`: those that the writer counts on; of each
+    replacement it becomes the one that was listed when it was chosen.
     """
 
     def __init__(
-        self, record: LedgerRecord, choice: BookieChoice, changed: Callable[[tuple[str, ...], tuple[str, ...]], None]
+        self,
+        record: LedgerRecord,
+        choice: BookieChoice,
+        changed: Callable[[tuple[str, ...], tuple[str, ...]], None],
+        incarnations: Incarnations,
     ) -> None:
         self.id = record.ledger
         self._record = record
         self._choice = choice
         self._changed = changed
+        self._incarnations = incarnations
         self._watch: Watch | None = None
         self._log = Logger()
 
@@ -120,6 +127,8 @@ class WriterMetadata:
                 MetadataVersion.code, f"another client changed the ensemble of an open ledger to {', '.join(after)}"
             )
         before = wanted.bookies
+        for bookie in set(after).difference(before):
+            self._incarnations[bookie] = picked.incarnations.get(bookie)
         self._log.info(
             "ledger {ledger}: ensemble {before} became {after} from entry {first}",
             ledger=self.id,

@@ -12,7 +12,8 @@ just left is tried and fails.  A new ledger waits for what the policy needs to k
 for a moment, for its entries wait too; for longer only where no spare is known and there must be one.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from twisted.internet.defer import Deferred
@@ -33,11 +34,15 @@ LEARN_SECONDS_MAX = 2.0  # so long who replaces a bookie waits for places and fr
 
 
 class Picked(NamedTuple):
-    """The ensemble with as many failed bookies replaced as there were spares, why not all, and who was registered."""
+    """
+    The ensemble with as many failed bookies replaced as there were spares, why not all, who was registered, and the
+    incarnations of the replacements.
+    """
 
     bookies: tuple[str, ...]
     shortage: str
     seen: frozenset[str]
+    incarnations: Mapping[str, str | None] = MappingProxyType({})
 
 
 def wish_of(metadata: LedgerMetadata) -> Wish:
@@ -72,6 +77,7 @@ class BookieChoice:
         self._topology = topology
         self._weights = weights
         self._hosts = hosts
+        self._listed = BookieList({}, {})  # what the last choice was made from
 
     def suspect(self, bookie: str, code: int = BookieHandleNotAvailable.code) -> None:
         """It failed just now, with this code."""
@@ -96,7 +102,16 @@ class BookieChoice:
             self._hosts.learn(bookies)
         learning = Deferred.fromCoroutine(self._learn(bookies))
         await (learning if until is None or learning.called else self._at_latest(until, learning))
+        self._listed = bookies
         return sorted(bookies.writable)
+
+    def incarnations(self, bookies: Iterable[str]) -> dict[str, str | None]:
+        """
+        Of bookies that were chosen in this very turn of the reactor: as they were listed then, so before any metadata
+        names them (D19).
+        """
+        writable = self._listed.writable
+        return {bookie: info.incarnation if (info := writable.get(bookie)) is not None else None for bookie in bookies}
 
     async def _learn(self, bookies: BookieList) -> None:
         if self._topology is not None:
@@ -166,7 +181,8 @@ class BookieChoice:
                     break
                 except NotEnoughBookies as error:
                     shortage = str(error)
-        return Picked(tuple(bookies), shortage, frozenset(available))
+        replacing = self.incarnations(set(bookies) - set(before))
+        return Picked(tuple(bookies), shortage, frozenset(available), replacing)
 
     async def spare(
         self,

@@ -94,7 +94,8 @@ def reply(request: Request, reply: Reply) -> bytes:
         case LacReply():
             body += b"\x10" + encode(reply.ledger) + _bytes(0x1A, reply.lac_body) + _bytes(0x22, reply.last_body)
         case InfoReply():
-            body += _number(0x10, reply.total_bytes) + _number(0x18, reply.free_bytes) + _bookie(reply.bookie)
+            body += _number(0x10, reply.total_bytes) + _number(0x18, reply.free_bytes)
+            body += _text("bookieId", reply.bookie) + _text("incarnation", reply.incarnation)
         case ListReply():
             body += b"\x10" + encode(reply.ledger) + _bytes(0x1A, reply.availability)
         case _:
@@ -118,11 +119,12 @@ def _number(tag: int, value: int | None) -> bytes:
     return b"" if value is None else bytes((tag,)) + encode(value)
 
 
-def _bookie(name: str | None) -> bytes:
-    if name is None:
+def _text(field: str, value: str | None) -> bytes:
+    """A field of quire's own in the answer to a question for the bookie's info."""
+    if value is None:
         return b""
-    said = name.encode()
-    return BOOKIE_ID_TAG + encode(len(said)) + said
+    said = value.encode()
+    return OWN_TAGS[field] + encode(len(said)) + said
 
 
 def _tags() -> dict[int, bytes]:
@@ -131,7 +133,10 @@ def _tags() -> dict[int, bytes]:
 
 
 TAGS: dict[int, bytes] = _tags()  # operation -> the key of its sub-message in a Response
-BOOKIE_ID_TAG = encode(schema.CLASSES["GetBookieInfoResponse"].DESCRIPTOR.fields_by_name["bookieId"].number << 3 | 2)
+OWN_TAGS = {
+    name: encode(schema.CLASSES["GetBookieInfoResponse"].DESCRIPTOR.fields_by_name[name].number << 3 | 2)
+    for name in ("bookieId", "incarnation")
+}
 
 
 def _read_reply(txn: int, reply: ReadReply) -> bytes:
@@ -213,9 +218,9 @@ def decode_reply(payload: bytes) -> Reply:
         case operations.GET_BOOKIE_INFO:
             total = body.totalDiskCapacity if body.HasField("totalDiskCapacity") else None
             free = body.freeDiskSpace if body.HasField("freeDiskSpace") else None
-            return InfoReply(
-                status, txn, total, free, schema.text(body.bookieId) if body.HasField("bookieId") else None
-            )
+            bookie = schema.text(body.bookieId) if body.HasField("bookieId") else None
+            incarnation = schema.text(body.incarnation) if body.HasField("incarnation") else None
+            return InfoReply(status, txn, total, free, bookie, incarnation)
         case operations.START_TLS:
             return StatusReply(operation, status, txn)
         case operations.GET_LIST_OF_ENTRIES:

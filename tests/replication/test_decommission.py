@@ -3,6 +3,7 @@
 import pytest
 
 from quire.metadata.formats.drain_orders import DrainOrders
+from quire.metadata.formats.retired_ids import retired
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.metadata.store import CookieNotFound, ServiceInfo
 from quire.protocol.errors import IllegalOp, NotEnoughBookies, Replication
@@ -30,6 +31,7 @@ def test_decommissioning_frees_every_ledger_and_removes_the_cookie():
     assert naming(cluster, "b1") == []
     assert all(cluster.succeed(check_ledger(client, ledger)).complete for ledger in ledgers)
     assert cluster.succeed(cluster.store.cookies()) == ["b2"]
+    assert "decommissioned at" in str(cluster.succeed(retired(cluster.store, "b1"))), "no empty bookie is let in there"
     assert cluster.succeed(decommission(client, "b1")).ledgers == ()
 
 

@@ -307,6 +307,21 @@ class Story:
         bookie.ledgers.clear()
         bookie.limbo = bookie.read_only = True
 
+    @says(r"(?P<name>b\d+) begins again, empty(?P<restored>, restored)?")
+    def begins_again(self, name: str, restored: str | None) -> None:
+        """
+        Under its id, on other disks.  Restored: what is not open any more is fenced there, and it is in limbo for what
+        metadata gives it.
+        """
+        bookie = self.cluster.bookies[name]
+        bookie.ledgers.clear()
+        bookie.incarnation += "+"
+        metadata = self.cluster.metadata(self.ledger)
+        if restored:
+            bookie.limbo = bookie.read_only = name in metadata.bookies()
+            bookie.stored(self.ledger).fenced = metadata.state is not LedgerState.OPEN
+        self.cluster.restart(name)
+
     @says(r"(?P<name>b\d+) damages entry (?P<entry>\d+)")
     def damages(self, name: str, entry: str) -> None:
         entries = self.cluster.bookies[name].ledgers[self.ledger].entries

@@ -93,9 +93,12 @@ def ledger_of(key: bytes) -> int:
 
 
 class SimDisk(Files):
-    """All files of one bookie.  `before(call, path)` hears of each changing call and may raise `OSError`."""
+    """
+    All files of one bookie.  `before(call, path)` hears of each changing call and may raise `OSError`.  `number`: the
+    disk's, from which its random bits follow.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, number: int = 0) -> None:
         self.inodes: dict[str, Inode] = {}
         self.durable: dict[str, Inode] = {}
         self.rows: dict[str, SimRows] = {}
@@ -103,7 +106,7 @@ class SimDisk(Files):
         self.before: Callable[[str, str], None] | None = None
         self._handles: dict[int, tuple[str, Inode]] = {}
         self._next = 3
-        self._salts = Random(0)
+        self._salts = Random(number)
         self._locked: dict[str, int] = {}
 
     # Files

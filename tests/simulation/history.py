@@ -28,6 +28,7 @@ from tests.simulation.healing import Healing
 from tests.simulation.nodes import SimBookie, SimClient, World
 from tests.simulation.outcome import UNEXPECTED, Outcome
 from tests.simulation.plan import Plan
+from tests.simulation.returning import Returning
 from tests.simulation.truth import LedgerTruth, Truth, Violation
 from tests.simulation.upkeep import FAR, Upkeep, small_parts
 
@@ -155,6 +156,7 @@ class History:
         self.upkeep = Upkeep(self)
         self.healing = Healing(self) if plan.profile.heals else None
         self.draining = Draining(self) if "drain" in plan.profile.weights else None
+        self.returning = Returning(self)
 
     def may_lose(self, bookie: SimBookie) -> bool:
         """Whether the bookie may lose something that is durable; if so it is going to."""
@@ -199,7 +201,7 @@ class History:
         if hasattr(self, name):
             getattr(self, name)(self._drawn)
         else:
-            parts = {"heal": self.healing, "drain": self.draining}
+            parts = {"heal": self.healing, "drain": self.draining, "return": self.returning}
             getattr(parts.get(kind.partition("_")[0]) or self.upkeep, name[1:])(self._drawn)
 
     @property
@@ -246,6 +248,7 @@ class History:
         e, w, a = plan.shape
         for number, kind in enumerate(plan.ledgers):
             client = self.new_client(f"w{number}")
+            self.returning.writer_begins(client)
             machine, first = writing.AppendMachine, plan.profile.first_id
             if first:  # ids around 2^31 (S32) cannot be reached by appending
                 writing.AppendMachine = partial(AppendMachine, last=first - 1)

@@ -40,7 +40,7 @@ OPENING, JOURNAL, CHECKPOINT = (
     "quire.bookie.journal.writer:Journal",
     "quire.bookie.storage.checkpoint:Checkpoints",
 )
-WRITES = "quire.bookie.storage.writes:Writes"
+WRITES, START = "quire.bookie.storage.writes:Writes", "quire.bookie.lifecycle.start_check"
 EMPTIED, DELETIONS, LOGS, COMPACTION = (
     "quire.bookie.upkeep.emptied",
     "quire.bookie.upkeep.deletions:Deletions",
@@ -291,6 +291,22 @@ MUTANTS = (
             "self.__dict__.get('kept') or await self._resolve()\n    self.kept = host, port"),
            (f"{LINK}._leave_alone", "options = self._options", "options, self.kept = self._options, None")),
     mutant("the id that answers is not read", "protocol.md, who answers", "moves", UNNAMED),
+    # Bookies that come back empty under their ids
+    mutant("a writer takes another incarnation for the one that it knew", "D19, S34", "returns",
+           ("quire.client.connections.add_channel:AddChannel._counts_on", "elif met != wanted:", "elif False:")),
+    mutant("a writer knows no incarnation before it meets one", "D19, S34", "returns",
+           ("quire.client.placement.choice:BookieChoice.incarnations", "info.incarnation if", "None if")),
+    mutant("an empty bookie is let in under a decommissioned id", "metadata-rules.md 6.2, 15", "returns",
+           (f"{START}:trace_of", "(how := await retired(store, bookie)) is not None", "False")),
+    mutant("a decommission leaves no note of the id", "metadata-rules.md 15", "returns",
+           ("quire.replication.decommission:_decommission", "retire(client.store, bookie, DECOMMISSIONED)",
+            "client.store.remove_cookie(bookie)")),
+    mutant("an empty bookie is let in though a ledger names it", "metadata-rules.md 6.2", "returns",
+           (f"{START}:trace_of", "(ledger := await ledger_naming(store, bookie)) is not None", "False")),
+    mutant("directories of another incarnation are let in", "D19, metadata-rules.md 6.2", "returns",
+           (f"{START}:incarnation_of", "if others and", "if False and")),
+    mutant("a restored bookie keeps its incarnation", "D19", "returns",
+           (f"{START}:begin_incarnation", "if known.before is not None:", "if True:")),
     # Sessions
     mutant("a bookie that stops unlists its successor", "metadata-rules.md 5.1", "everything",
            (f"{MEMORY}._unregister", "held is None or held.session != session", "held is None")),

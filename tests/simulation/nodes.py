@@ -41,7 +41,7 @@ from quire.metadata.formats.drain_orders import DrainOrders
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory.cluster import Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore
-from quire.metadata.store import Cluster, NotRegistered, ServiceInfo, Versioned
+from quire.metadata.store import INCARNATION_PROPERTY, Cluster, NotRegistered, ServiceInfo, Versioned
 from quire.protocol.availability import runs_of
 from quire.protocol.errors import MetadataVersion, MetaStore, NoSuchLedgerExistsOnMetadataServer, Status
 from quire.protocol.messages import AddRun, Read
@@ -277,9 +277,15 @@ class SimBookie:
         world.hosts[self.host] = None
         self.id = f"{self.host}:{PORT}"  # fixed: an address that may be another one's
         self.options = BASE.model_copy(update={**SMALL, "advertised_address": name, "bookie_id": self.id, **options})
-        self.disk = SimDisk()
+        self.disks = 0  # that it had
+        self.disk = self.new_disk()
         self.sync_seconds = 0.0005
         self.up = False
+        self.leaving = False  # somebody takes it out of the cluster: nobody starts it
+        self.alien = False  # its disk is not one that may serve under its id as it is; a start has to find that out
+        self.refused = 0  # how often a start did
+        self.incarnation = ""
+        self.unfenced: set[int] = set()  # ledgers whose fence went with an earlier disk, and was not set again
         self.gone = False  # its disk was destroyed: it must never serve again
         self.amnesia = False  # it lost its disk, and may come back in limbo
         self.lost_directory = False  # it lost a ledger directory, and comes back without it
@@ -298,8 +304,13 @@ class SimBookie:
         self.looked_since = 0.0  # when it last began to look for superfluous copies
         self._client: Client | None = None  # of its own, for what it does beside its service
 
+    def new_disk(self) -> SimDisk:
+        """An empty one."""
+        self.disks += 1
+        return SimDisk(self.disks - 1)
+
     def start(self) -> None:
-        if self.up:
+        if self.up or self.leaving:
             return
         self.up = True
         self.lives += 1
@@ -328,18 +339,23 @@ class SimBookie:
             lost = await start_check.lost_directories(store, options, self.id, instance_id, self.disk) if back else []
             if lost:
                 restoring.begin(self.disk, options, lost)
+                cookie = await start_check.begin_incarnation(store, options, self.id, instance_id, self.disk)
+                if cookie.incarnation == self.incarnation:
+                    world.truth.break_("incarnation", f"{self.name} is restored, and says that it is what it was")
             else:
-                await start_check.check(store, options, self.id, instance_id, self.disk)
-        except IdentityError:
-            if not self.gone:
+                cookie = (await start_check.check(store, options, self.id, instance_id, self.disk)).cookie
+        except IdentityError as refusal:
+            if not self.gone and not self.alien:
                 raise
-            world.truth.seen["bookie refused to serve without its disk"] += 1
+            world.truth.seen["bookie refused to serve without its disk"] += self.gone
+            self.refused += 1
+            world.tell(f"{self.name} may not start: {refusal}")
             self.die()
             return
         clock = DiskClock(process, lambda: self.sync_seconds)
         storage: Any = Storage(options, clock, self.disk, open_rows=self.disk.open_rows, workers=SimWorkers(clock))
         self.storage = storage
-        self.service = Service(process, options, storage, self.id)
+        self.service = Service(process, options, storage, self.id, cookie.incarnation)
         self.registration = Registration(store, self.id, self._failed)
         self.reasons = ReadOnly(self.id, self.service, self.registration)
         self.guard = StoreGuard(process, self.disk, lambda: self._living(storage), storage, store, self.id, instance_id)
@@ -356,7 +372,8 @@ class SimBookie:
         if lost or storage.stale:
             await self._doubt(storage, Lost.of(options, [*lost, *storage.stale]))
             storage.caught_up()
-            restoring.end(self.disk, options, self.id, instance_id, lost, storage.failed_directories)
+            restoring.end(self.disk, options, cookie, lost, storage.failed_directories)
+            await start_check.end_restore(store, cookie)
             world.truth.seen["bookie restored in limbo" if lost else "directory came back in limbo"] += 1
         if not lost and notes.unclean(self.disk, options, self.disk.boot_id()):
             await self._doubt(storage, Lost.all_of(options))
@@ -364,6 +381,7 @@ class SimBookie:
             world.truth.seen["bookie without sync doubts itself"] += 1
         if self.lives > 1 and not self.amnesia:
             self._look_back(storage, failed)
+        self.alien = False
         notes.note_running(self.disk, options, self.disk.boot_id())
         listener = Listener(process, options, self.service)
         listener.startFactory()
@@ -371,7 +389,9 @@ class SimBookie:
         orders = DrainOrders(store.records)
         self.reasons.by_order(await orders.stands(self.id))
         orders.watch(self.id, self.reasons.by_order)
-        await self.registration.start(ServiceInfo.of(self.host, PORT), self.reasons.on)
+        self.incarnation = cookie.incarnation or ""
+        announced = {INCARNATION_PROPERTY: self.incarnation}
+        await self.registration.start(ServiceInfo.of(self.host, PORT, properties=announced), self.reasons.on)
         self.garbage.start()
         self.serving = store.lying = True
         self.vanished = {}
@@ -480,6 +500,7 @@ class SimBookie:
         def fence_done(peer: Any, request: Any) -> None:
             if isinstance(request, Read) and request.fence and peer.alive:
                 truth.fence_said(name, request.ledger)  # whatever the read finds, the answer says "fenced"
+                self.unfenced.discard(request.ledger)
             begin(peer, request)
 
         reads.in_turn, reads.refuse = fence_done, refuse
@@ -498,7 +519,9 @@ class SimBookie:
             }
             if state is None and not promised and self.id not in truth.fenced:
                 continue
-            fence_lost = self.id in truth.fenced and not (state is not None and state.fenced)
+            fence_lost = (
+                self.id in truth.fenced and ledger not in self.unfenced and not (state is not None and state.fenced)
+            )
             limbo = in_doubt(storage, ledger)
             self.world.truth.seen["bookie came back in limbo"] += limbo
             given_up = self.world.metadata(ledger) if ledger % len(self.options.ledger_directories) in failed else None
@@ -613,9 +636,18 @@ class SimBookie:
         """The disk is gone.  With `amnesia` the bookie may serve again, in limbo; without, it must refuse to start."""
         self.die()
         self.world.truth.disk_lost(self.id, self.world.timeline.now)
-        self.disk = SimDisk()
-        self.vanished = {}
+        self.disk, self.vanished = self.new_disk(), {}
         self.amnesia, self.gone, self.lost_directory = amnesia, not amnesia, False
+
+    def begin_again(self) -> None:
+        """Its disk is an empty one now.  A start finds out whether it may serve under its id."""
+        self.die()
+        truth = self.world.truth
+        truth.disk_lost(self.id, self.world.timeline.now)
+        self.unfenced = {ledger for ledger, each in truth.ledgers.items() if self.id in each.fenced}
+        self.disk, self.vanished = self.new_disk(), {}
+        self.alien, self.amnesia, self.lost_directory = True, False, False
+        self.settled.clear()
 
     def lose_directory(self, directories: Sequence[str], number: int) -> None:
         """

@@ -278,6 +278,15 @@ profile(
     spares=(0, 1), writers=(1,), gap=0.03,
     kinds=("advanced early", "advanced early", "plain"), fault_rates=(0.0,),
 )  # fmt: skip
+RETURNS = {"return_empty": 10, "return_forgotten": 3, "return_twin": 2}
+profile(
+    "returns",
+    {**RETURNS, "kill": 2, "start": 8, "open": 2, "look": 2, "poll": 2, "stop_link": 2, "heal": 4, "close": 1,
+     "refill": 4, "flush": 2},
+    chance_on=0.8, always=frozenset({"return_empty", "start"}), steps=(6, 20), batch=4,
+    shapes=((2, 2, 2), (3, 3, 2), (3, 2, 2), (2, 2, 2), (2, 2, 1)), spares=(2, 3), writers=(1, 2), gap=0.05,
+    fault_rates=(0.0,), bookie=DUSTY, upkeep=True,
+)  # fmt: skip
 HEALING = {
     "heal_begin": 6, "heal_crash": 4, "heal_pause": 4, "heal_expire": 4, "heal_stop": 2, "heal_ask": 1,
     "heal_switch": 2, "heal_break": 10, "heal_part": 4,

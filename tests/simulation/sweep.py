@@ -50,6 +50,7 @@ MIXED = (
     "drain",
     "drain faults",
     "emptied",
+    "returns",
     "log mix",
     "log takeover",
     "log publish",
@@ -94,6 +95,10 @@ OF_DRAINS = (
     "a bookie was emptied", "a ledger was read meanwhile", "a writer was waited for", "begun", "crashed",
     "its bookie was restarted", "lost its session", "taken back",
 )  # fmt: skip
+OF_RETURNS = (
+    "a bookie came back empty, as a new one", "a bookie came back empty, with a restore",
+    "an empty bookie was refused, for a ledger names it", "directories of another incarnation were refused",
+)  # fmt: skip
 RARE = (
     "add parked", "add refused as read-only", "an id was given twice", "bookie gave up", "bookie joined",
     "bookie refused to serve without its disk",
@@ -132,6 +137,7 @@ RARE = (
     "ledger doubted while a bookie serves",
     *(f"healing: {case}" for case in OF_HEALING),
     *(f"drain: {case}" for case in OF_DRAINS),
+    *(f"return: {case}" for case in OF_RETURNS),
     *(f"log: {case}" for case in OF_LOGS),
 )  # fmt: skip
 KILLS = tuple(f"log: killed at {point}" for point in POINTS)

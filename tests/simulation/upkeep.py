@@ -141,7 +141,7 @@ class Upkeep:
         )
         self.truth.seen["rebalance beside a repair"] += any(not task.over for task in self.repairs)
         story = rebalance(client.client, how)
-        self.repairs.append(self.begin(self._judged(client, story).addBoth(self._rebalanced), client))
+        self.repairs.append(self.begin(self.judged(client, story).addBoth(self._rebalanced), client))
         if rng.random() < 0.3:
             history.let_pass(rng.choice((0.005, 0.02, 0.05)))
             self.truth.seen["rebalance crashed"] += not self.repairs[-1].over
@@ -156,9 +156,9 @@ class Upkeep:
     def _recover(
         self, client: SimClient, lost: list[str], ledger: int | None = None, **options: bool
     ) -> "Deferred[Any]":
-        return self._judged(client, recover_bookies(client.client, lost, ledger, **options))
+        return self.judged(client, recover_bookies(client.client, lost, ledger, **options))
 
-    def _judged(self, client: SimClient, story: "Deferred[Any]") -> "Deferred[Any]":
+    def judged(self, client: SimClient, story: "Deferred[Any]") -> "Deferred[Any]":
         """A repair or the like; at its end whom it named has everything, or knows that it has not."""
 
         def ended(done: Recovered | Rebalanced | Failure) -> Recovered | Rebalanced | Failure:

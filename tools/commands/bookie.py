@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from quire.metadata.formats.retired_ids import FORMATTED, retire
 from quire.metadata.records import RecordStore
-from quire.metadata.store import CookieNotFound, MetadataStore, ServiceInfo
+from quire.metadata.store import ServiceInfo
 from quire.protocol.errors import BookieHandleNotAvailable, MetaStore, error_of
 from quire.tools.commands.directories import add_to, check_credentials, report_of, report_text
 from quire.tools.commands.processes import become, end
@@ -83,7 +84,7 @@ def start(
         bool,
         typer.Option(
             "--restore",
-            help="directories that are empty now were lost: first mark what they held, then copy it from other bookies",
+            help="directories that are empty now were lost, or the id was in use: mark what was held, then copy it",
         ),
     ] = False,
     stop_with_stdin: Annotated[
@@ -93,6 +94,9 @@ def start(
 ) -> None:
     """
     Runs a bookie in the foreground until SIGTERM. Prints one line when it serves; logs go to standard error.
+
+    A new bookie needs an id, which is the address unless it has a bookieId, that was never in use: one that was taken
+    out of the cluster, or that a ledger names, is refused.
 
     The exit status is 0 after a stop that was asked for, 1 when it could not serve, 2 for a bad configuration.
 
@@ -280,10 +284,10 @@ def check(
     files = Files()
     check_credentials(options)
 
-    async def work(store: MetadataStore) -> dict[str, Any]:
+    async def work(store: RecordStore) -> dict[str, Any]:
         bookie = ids.derive_id(options, ids.own_host(options), options.port)
         cluster = await start_check.cluster_of(store, options, files)
-        new = await start_check.check(store, options, bookie, cluster, files, write=False)
+        new = (await start_check.check(store, options, bookie, cluster, files, write=False)).is_new
         found = (await store.bookies()).find(bookie)
         if found is None:
             bound_socket(ids.listening_address(options), options.port, PORT_KEY).close()
@@ -317,8 +321,8 @@ def format_bookie(
     """
     Throws away everything that a stopped bookie holds, its cookie included.
 
-    Entries whose only copies are here are lost: run `quire decommission` first. Then begin under another bookieId: an
-    empty bookie under the old one knows no fence, and might take what a writer that lost its ledger still sends.
+    Entries whose only copies are here are lost: run `quire decommission` first. Then begin under another bookieId: the
+    cluster remembers this one (the address if none is configured), and lets it in empty with --restore only.
 
     \b
     Example:
@@ -337,7 +341,7 @@ def format_bookie(
     files = Files()
     locks: list[int] = []
 
-    async def work(store: MetadataStore) -> bool:
+    async def work(store: RecordStore) -> bool:
         if (await store.bookies()).find(bookie) is not None:
             raise StorageError(f"{bookie} is listed: it runs, here or elsewhere; stop it first")
         for path in paths:
@@ -349,11 +353,7 @@ def format_bookie(
         for path in paths:
             if files.exists(path):
                 shutil.rmtree(path)
-        try:
-            await store.remove_cookie(bookie)
-        except CookieNotFound:
-            return False
-        return True
+        return await retire(store, bookie, FORMATTED)
 
     try:
         had_cookie = with_store(options.metadata_uri, work, options)

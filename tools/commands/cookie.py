@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from quire.metadata.formats.retired_ids import FORGOTTEN, retire
+from quire.metadata.records import RecordStore
 from quire.metadata.store import NEW, MetadataStore
 from quire.tools.terminal import output
 from quire.tools.terminal.options import BookieId, Json, Metadata, Usage, group, metadata_uri, options_of, refused
@@ -68,7 +70,7 @@ def create(
     from quire.bookie.files import Files
     from quire.bookie.lifecycle.cookie import Cookie, summary
     from quire.bookie.lifecycle.ids import IdentityError, check_id, derive_id
-    from quire.bookie.lifecycle.start_check import check_cookies, cluster_of, read_cookies
+    from quire.bookie.lifecycle.start_check import check_cookies, cluster_of, incarnation_of, read_cookies
 
     options, files = options_of(conf), Files()
     try:
@@ -82,7 +84,10 @@ def create(
 
     async def work(store: MetadataStore) -> dict[str, Any]:
         cookie = Cookie.expected(options, bookie, await cluster_of(store, options, files))
-        check_cookies(cookie, read_cookies(files, options), expansion=False)
+        found = read_cookies(files, options)
+        check_cookies(cookie, found, expansion=False)
+        if (incarnation := incarnation_of(files, options, found, None)) is not None:
+            cookie = cookie.of(incarnation)
         await store.write_cookie(bookie, cookie.encode(), NEW)
         return dict(summary(cookie))
 
@@ -99,17 +104,19 @@ def delete(bookie: BookieId, metadata: Metadata = None, json_wanted: Json = Fals
     """
     Removes the cookie of a bookie that will not come back. Refuses while the bookie is up.
 
-    A bookie whose directories still have their cookies will not start after this.
+    A bookie whose directories still have their cookies will not start after this. The cluster remembers the id: an
+    empty bookie begins under another bookieId, or with `quire bookie start --restore`.
 
     \b
     Example:
       quire cookie delete 10.0.0.5:3181
     """
 
-    async def work(store: MetadataStore) -> bool:
+    async def work(store: RecordStore) -> bool:
         if (await store.bookies()).find(bookie) is not None:
             return False
-        await store.remove_cookie(bookie)
+        await store.read_cookie(bookie)  # before anything is noted of an id that is mistyped
+        await retire(store, bookie, FORGOTTEN)
         return True
 
     if not with_store(metadata_uri(metadata), work):

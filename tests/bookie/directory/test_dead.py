@@ -305,13 +305,13 @@ def test_a_bookie_starts_without_a_dead_disk_and_takes_it_back(tmp_path: Path) -
 
     async def story() -> None:
         store = await new_store()
-        await with_ledgers(store, 0, 1, 2, 3)
         two = (str(tmp_path / "one"), str(tmp_path / "two"))
         options = options_in(tmp_path, store.uri, ledger_directories=two)
         with pytest.raises(IdentityError, match="Only a bookie that the cluster knows"):
             await WholeBookie(reactor, options, store, Dead(tmp_path / "two")).start()
         first = WholeBookie(reactor, options, store)
         await first.start()
+        await with_ledgers(store, 0, 1, 2, 3)
         raw = await connect(first)
         for ledger in range(4):
             assert status(await raw.ask(adds(b"a", ledger=ledger))) is Status.EOK
@@ -345,10 +345,10 @@ def test_a_disk_is_back_while_another_is_dead(tmp_path: Path) -> None:
 
     async def story() -> None:
         store = await new_store()
-        await with_ledgers(store, 0, 1, 2)
         options = options_in(tmp_path, store.uri, ledger_directories=tuple(names), index_directories=tuple(indexes))
         first = WholeBookie(reactor, options, store)
         await first.start()
+        await with_ledgers(store, 0, 1, 2)
         await first.stop()
         for dead in (names[0], indexes[0]):
             notes.note_failed(Files(), names[2:], names[1:2])

@@ -11,7 +11,7 @@ from quire.bookie.lifecycle.start_check import check, cluster_of, lost_directori
 from quire.conf.bookie import BookieOptions
 from quire.metadata.memory.cluster import MemoryCluster
 from quire.metadata.memory.store import MemoryStore
-from quire.metadata.store import MetadataStore
+from quire.metadata.records import RecordStore
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -31,7 +31,8 @@ class Home:
         self.path = path
         self.clock = Clock()
         self.files = Files()
-        self.store: MetadataStore = MemoryStore(self.clock, MemoryCluster("home"))
+        self.incarnation = ""
+        self.store: RecordStore = MemoryStore(self.clock, MemoryCluster("home"))
         self.cluster: str | None = CLUSTER
         self.wait(self.store.init_cluster())
 
@@ -54,9 +55,11 @@ class Home:
         return result
 
     def check(self, bookie: str = "b:1", **more: object) -> bool:
-        return bool(
-            self.wait(Deferred.fromCoroutine(check(self.store, self.options(**more), bookie, self.cluster, self.files)))
-        )
+        """Whether it is new; `incarnation` is that of its directories then."""
+        checking = Deferred.fromCoroutine(check(self.store, self.options(**more), bookie, self.cluster, self.files))
+        is_new, cookie = self.wait(checking)  # type: ignore[misc, arg-type]
+        self.incarnation = cookie.incarnation
+        return bool(is_new)
 
     def find_cluster(self) -> str:
         return str(self.wait(Deferred.fromCoroutine(cluster_of(self.store, self.options(), self.files))))

@@ -17,6 +17,7 @@ from tests.bookie.fakes.storage import FakeStorage
 # SPDX-License-Identifier: Apache-2.0
 
 BOOKIE = "bookie-1"
+INCARNATION = "91c20a3fd04e5b77"
 LEDGER = 7
 HOST = "192.0.2.1"
 DIGEST = Digest(DigestType.CRC32C, b"secret")
@@ -118,7 +119,7 @@ class Scene:
         self.clock.advance(1_700_000_000)
         self.storage = FakeStorage(at_once)
         self.options = options(**more)
-        self.service = Service(self.clock, self.options, self.storage, BOOKIE)
+        self.service = Service(self.clock, self.options, self.storage, BOOKIE, INCARNATION)
         self.storage.listen(self.service)
         self.listener = Listener(self.clock, self.options, self.service)
         self.listener.startFactory()

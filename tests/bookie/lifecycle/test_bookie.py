@@ -19,10 +19,11 @@ from twisted.internet.task import deferLater
 from quire.bookie.files import StorageError
 from quire.bookie.lifecycle.bookie import Bookie
 from quire.bookie.lifecycle.contract import BookieFailed
+from quire.bookie.lifecycle.cookie import Cookie
 from quire.bookie.lifecycle.ids import IdentityError
 from quire.bookie.server.admission.lobby import Lobby
 from quire.metadata.memory.store import MemoryStore, open_memory
-from quire.metadata.store import HOST_PROPERTY, TOKEN_PROPERTY, NoCluster
+from quire.metadata.store import HOST_PROPERTY, INCARNATION_PROPERTY, TOKEN_PROPERTY, NoCluster
 from quire.protocol import schema, v3
 from quire.protocol.errors import Status
 from quire.protocol.messages import BookieInfo, Force, ListEntries, ReadLac, WriteLac
@@ -290,7 +291,10 @@ def test_a_bookie_is_listed_with_its_addresses_and_leaves_at_its_stop(tmp_path: 
             assert found.http is not None
             assert (found.http.host, found.http.port) == ("127.0.0.1", bookie.http_port)
             assert await store.cookies() == ["raw"]
-            assert dict(found.properties) == {TOKEN_PROPERTY: bookie.token_file}
+            announced = {TOKEN_PROPERTY: bookie.token_file, INCARNATION_PROPERTY: bookie.incarnation}
+            assert dict(found.properties) == announced
+            cookie = Cookie.decode((await store.read_cookie("raw")).value, "the store")
+            assert cookie.incarnation == bookie.incarnation
         assert (await store.bookies()).find("raw") is None
         await store.close()
 

@@ -96,4 +96,21 @@ def test_summary() -> None:
         "ledger_directories": ["/l1", "/l2"],
         "index_directories": ["/i1"],
         "instance_id": CLUSTER,
+        "incarnation": None,
     }
+
+
+def test_an_incarnation_is_a_comment_to_all_others() -> None:
+    """
+    A line that begins with # is none of the fields, wherever it stands; other comments, and a # inside a value, mean
+    nothing.
+    """
+    cookie = SPEC_COOKIE.of("91c20a3fd04e5b77", "0d51f3c4a7b2e698")
+    text = cookie.encode()
+    assert text == SPEC_COOKIE.encode() + b"# incarnation: 91c20a3fd04e5b77\n# before: 0d51f3c4a7b2e698\n"
+    assert Cookie.decode(text, "here") == cookie
+    first, rest = text.split(b"\n", 1)
+    odd = b"\n".join((first, b"# incarnation: none", b"  #", b"# before: 12", rest))
+    assert Cookie.decode(odd, "here") == cookie
+    assert Cookie.decode(Cookie("a", "/#j", "1\t/l # 1").encode(), "here") == Cookie("a", "/#j", "1\t/l # 1")
+    assert not SPEC_COOKIE.differences(cookie, expansion=False)

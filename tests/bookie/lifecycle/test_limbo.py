@@ -227,11 +227,11 @@ def test_a_store_that_is_set_back_while_ledgers_are_marked_ends_the_start(tmp_pa
     async def story() -> None:
         store = await new_store()
         assert isinstance(store, MemoryStore)
-        await with_ledgers(store, *[await store.new_ledger_id() for _ in range(4)])
         two = {"ledger_directories": (str(tmp_path / "one"), str(tmp_path / "two"))}
         options = options_in(tmp_path, store.uri, **two)
         first = Bookie(reactor, options, store)
         await first.start()
+        await with_ledgers(store, *[await store.new_ledger_id() for _ in range(4)])
         await first.stop()
         wipe(tmp_path / "two")
         shared, newest = store.shared, dict(store.shared.ledgers)

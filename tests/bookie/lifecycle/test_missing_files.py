@@ -106,6 +106,7 @@ async def lived(root: Path, store: RecordStore, count: int, how: str) -> Counter
     options = options_of(root, store, count)
     life = Life(options, store, Counter())
     await life.start()
+    await with_ledgers(store, *LEDGERS)
     await life.add([*LEDGERS] * 4)
     if how != REBUILT:
         await life.rebuild_index()
@@ -214,7 +215,6 @@ def gone(root: Path, every: bool) -> Iterator[tuple[str, list[Path]]]:
 
 async def lose_each(path: Path, count: int, how: str, every: bool) -> None:
     store = await new_store()
-    await with_ledgers(store, *LEDGERS)
     root, left = path / "bookie", path / "left"
     acknowledged = await lived(root, store, count, how)
     for what, paths in gone(left, every):

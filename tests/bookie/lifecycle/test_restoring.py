@@ -1,5 +1,6 @@
 """Directories that were lost: what is prepared on the empty ones, and when they get their cookies."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,10 @@ from quire.bookie.journal.mark import read_mark
 from quire.bookie.layout import current
 from quire.bookie.lifecycle import restoring
 from quire.bookie.lifecycle.bookie import Bookie
+from quire.bookie.lifecycle.cookie import Cookie
 from quire.bookie.lifecycle.ids import IdentityError
+from quire.metadata.formats.retired_ids import DECOMMISSIONED, retire
+from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import (
     Status,
 )
@@ -88,10 +92,10 @@ def test_a_restore_that_fails_half_way_begins_again(tmp_path: Path) -> None:
 
     async def story() -> None:
         store = await new_store()
-        await with_ledgers(store, 0, 1)
         options = options_in(tmp_path, store.uri)
         first = Bookie(reactor, options, store)
         await first.start()
+        await with_ledgers(store, 0, 1)
         await first.stop()
         wipe(tmp_path)
 
@@ -120,10 +124,10 @@ def test_a_directory_that_fails_while_it_is_restored_stays_to_be_restored(tmp_pa
 
     async def story() -> None:
         store = await new_store()
-        await with_ledgers(store, 0, 1, 2, 3)
         options = options_in(tmp_path, store.uri, ledger_directories=(str(tmp_path / "one"), str(tmp_path / "two")))
         first = Bookie(reactor, options, store)
         await first.start()
+        await with_ledgers(store, 0, 1, 2, 3)
         await first.stop()
         wipe(tmp_path / "two")
 
@@ -143,6 +147,89 @@ def test_a_directory_that_fails_while_it_is_restored_stays_to_be_restored(tmp_pa
         assert last.directories_lost == []
         assert last.copies.limbo() == [1, 3]
         assert not list(tmp_path.rglob("quire.restoring"))
+        await last.stop()
+        await store.close()
+
+    run(story)
+
+
+def incarnations(path: Path) -> set[str | None]:
+    """Of all cookies below."""
+    return {Cookie.decode(found.read_bytes(), str(found)).incarnation for found in path.rglob("VERSION")}
+
+
+def test_a_restored_bookie_is_another_incarnation(tmp_path: Path) -> None:
+    """
+    Once it serves, in all cookies and in what it announces.  Until then the store has both; a restore that was cut off
+    goes on, and what it had drawn was told to nobody.
+    """
+
+    async def story() -> None:
+        store = await new_store()
+        options = options_in(tmp_path, store.uri, ledger_directories=(str(tmp_path / "one"), str(tmp_path / "two")))
+        first = Bookie(reactor, options, store)
+        await first.start()
+        await first.stop()
+        wipe(tmp_path / "two")
+
+        class Failing(Files):
+            def replace(self, path: str, data: bytes) -> None:
+                if path == str(tmp_path / "one/current/VERSION"):
+                    raise OSError(5, "Input/output error", path)
+                super().replace(path, data)
+
+        with pytest.raises((IdentityError, StorageError, OSError)):
+            await Bookie(reactor, options, store, Failing(), restore=True).start()
+        stored = Cookie.decode((await store.read_cookie("raw")).value, "store")
+        assert stored.before == first.incarnation
+        assert incarnations(tmp_path) == {first.incarnation, stored.incarnation}, "it was cut off amid its last step"
+        last = Bookie(reactor, options, store, restore=True)
+        await last.start()
+        assert last.incarnation == stored.incarnation
+        listed = (await store.bookies()).find("raw")
+        assert listed is not None
+        assert listed.incarnation == last.incarnation
+        assert incarnations(tmp_path) == {last.incarnation}
+        assert Cookie.decode((await store.read_cookie("raw")).value, "store") == replace(stored, before=None)
+        await last.stop()
+        await store.close()
+
+    run(story)
+
+
+def test_an_id_that_was_taken_out_is_let_in_with_every_fence(tmp_path: Path) -> None:
+    """
+    What is not open refuses plain adds, for a writer of before may still send some; what the metadata gives the bookie
+    is in limbo.  Later starts are as any.
+    """
+
+    async def story() -> None:
+        store = await new_store()
+        options = options_in(tmp_path, store.uri)
+        first = Bookie(reactor, options, store)
+        await first.start()
+        await first.stop()
+        await with_ledgers(store, 0)
+        others = LedgerMetadata.new(3, 3, 2, ("b", "c", "d"), password=b"secret")
+        for ledger, metadata in ((1, others), (2, others.recovering()), (3, others.closed(5, 50))):
+            await store.create_ledger(ledger, metadata)
+        wipe(tmp_path)
+        await retire(store, "raw", DECOMMISSIONED)
+        with pytest.raises(IdentityError, match="raw was decommissioned"):
+            await Bookie(reactor, options, store).start()
+        again = Bookie(reactor, options, store, restore=True)
+        await again.start()
+        assert again.incarnation != first.incarnation
+        storage = again.service.storage
+        states = [storage.ledger(ledger) for ledger in range(4)]
+        assert [state and (state.fenced, bool(state.limbo)) for state in states] == [
+            (False, True), None, (True, True), (True, False)
+        ]  # fmt: skip
+        again.copied()
+        await again.stop()
+        last = Bookie(reactor, options, store)
+        await last.start()
+        assert last.incarnation == again.incarnation
         await last.stop()
         await store.close()
 

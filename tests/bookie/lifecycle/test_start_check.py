@@ -6,10 +6,13 @@ from pathlib import Path
 import pytest
 from twisted.internet.defer import Deferred
 
+from quire.bookie.directory import notes
 from quire.bookie.files import Files
 from quire.bookie.lifecycle.cookie import Cookie
 from quire.bookie.lifecycle.ids import IdentityError
 from quire.bookie.lifecycle.start_check import check, failed_directories
+from quire.metadata.formats.retired_ids import DECOMMISSIONED, FORGOTTEN, FORMATTED, retire
+from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory.cluster import MemoryCluster
 from quire.metadata.memory.store import MemoryStore
 from quire.metadata.store import NEW, NoCluster
@@ -311,9 +314,8 @@ def test_who_may_start_without_a_dead_directory(home: Home) -> None:
         options = home.options(ledger_directories=two)
         failed = failed_directories(files, options)
         assert list(failed) == [two[1]]
-        return bool(
-            home.wait(Deferred.fromCoroutine(check(home.store, options, "b:1", home.cluster, files, failed=failed)))
-        )
+        checking = Deferred.fromCoroutine(check(home.store, options, "b:1", home.cluster, files, failed=failed))
+        return home.wait(checking).is_new  # type: ignore[no-any-return, attr-defined, arg-type]
 
     with pytest.raises(IdentityError, match="Only a bookie that the cluster knows"):
         check_without()
@@ -328,3 +330,125 @@ def test_who_may_start_without_a_dead_directory(home: Home) -> None:
     home.version("l").unlink()
     with pytest.raises(IdentityError, match=r"injected.*whose other directories have their cookies"):
         check_without()
+
+
+# --- incarnations
+
+
+def cookie_in(home: Home, name: str) -> Cookie:
+    """The cookie of a directory."""
+    return Cookie.decode(home.version(name).read_bytes(), name)
+
+
+def test_a_set_of_directories_has_one_incarnation_that_stays(home: Home) -> None:
+    """Drawn at the first start, in every cookie; another bookie's is another one."""
+    home.check()
+    drawn = home.incarnation
+    assert len(drawn) == 16
+    assert {cookie_in(home, name).incarnation for name in ("j", "l1", "l2")} == {drawn}
+    assert Cookie.decode(home.stored(), "s").incarnation == drawn
+    home.check()
+    assert home.incarnation == drawn
+    home.check("b:2", journal_directories=("k",), ledger_directories=("m",))
+    assert home.incarnation != drawn
+
+
+@pytest.mark.parametrize("without", [("j", "l1", "l2", "store"), ("j", "l1", "l2"), ("store",), ("l2",)])
+def test_cookies_without_an_incarnation_get_one(home: Home, without: tuple[str, ...]) -> None:
+    """Of quire before there were any, or as Apache's tools wrote them: what some of them say counts for all."""
+    home.check()
+    drawn = home.incarnation
+    old = Cookie.expected(home.options(), "b:1", CLUSTER).encode()
+    for name in without:
+        if name == "store":
+            home.wait(home.store.write_cookie("b:1", old, -1))  # type: ignore[arg-type]
+        else:
+            home.version(name).write_bytes(old)
+    assert home.check() is False
+    assert (home.incarnation == drawn) == (len(without) < 4)
+    assert {cookie_in(home, name).incarnation for name in ("j", "l1", "l2")} == {home.incarnation}
+    assert Cookie.decode(home.stored(), "s").incarnation == home.incarnation
+
+
+def test_directories_of_another_incarnation_are_refused(home: Home) -> None:
+    """Equal in everything else: another machine's, or one of another life; nothing is written."""
+    home.check()
+    cookie = cookie_in(home, "l2")
+    for names in (("l2",), ("j", "l1", "l2")):
+        for name in names:
+            home.version(name).write_bytes(cookie.of("0123456789abcdef").encode())
+        with pytest.raises(IdentityError, match=r"l2/current/VERSION: these directories are of another life.*bookieId"):
+            home.check()
+        with pytest.raises(IdentityError, match="another life"):
+            home.lost()
+    assert Cookie.decode(home.stored(), "s") == cookie
+    home.wait(home.store.remove_cookie("b:1"))  # type: ignore[arg-type]
+    home.version("j").write_bytes(cookie.encode())
+    with pytest.raises(IdentityError, match="than the others"):
+        home.check()
+
+
+def test_a_directory_that_failed_while_others_were_restored_comes_back(home: Home) -> None:
+    """It has the incarnation of before, and what it misses goes into limbo: the others say that it had failed."""
+    home.check()
+    cookie = cookie_in(home, "l2")
+    home.version("l2").write_bytes(cookie.of("0123456789abcdef").encode())
+    options = home.options()
+    notes.note_failed(home.files, options.ledger_directories[:1], options.ledger_directories[1:])
+    assert home.check() is False
+    assert cookie_in(home, "l2") == cookie
+
+
+def test_of_two_first_starts_at_once_one_is_let_in(tmp_path: Path) -> None:
+    """With one id and the same paths on two machines: the one that was overtaken is refused, then and later."""
+    winner, loser = Home(tmp_path), Home(tmp_path)
+    loser.store = winner.store
+    write = winner.store.write_cookie
+
+    def overtaken(bookie: str, data: bytes, version: int) -> "Deferred[int]":
+        winner.wait(write(bookie, Cookie.decode(data, "loser").of("0123456789abcdef").encode(), version))
+        return write(bookie, data, version)
+
+    winner.store.write_cookie = overtaken  # type: ignore[method-assign]
+    with pytest.raises(IdentityError, match="another bookie began under the id b:1"):
+        loser.check()
+    winner.store.write_cookie = write  # type: ignore[method-assign]
+    with pytest.raises(IdentityError, match="another life of the bookie than its cookie in the metadata store"):
+        loser.check()
+
+
+# --- ids that were in use
+
+
+@pytest.mark.parametrize("how", [DECOMMISSIONED, FORMATTED, FORGOTTEN])
+def test_an_id_that_was_taken_out_is_refused(home: Home, how: str) -> None:
+    """To empty directories, whether they have cookies by now or not; nothing is written, and a restore is let in."""
+    home.check()
+    home.wait(Deferred.fromCoroutine(retire(home.store, "b:1", how)))
+    said = rf"b:1 was {how} at \d\d\d\d-.* UTC.*Choose another bookieId; or keep this one with .*--restore"
+    with pytest.raises(IdentityError, match=said):
+        home.check()
+    for name in ("j", "l1", "l2"):
+        home.empty(name)
+    with pytest.raises(IdentityError, match=said):
+        home.check()
+    assert not list(home.path.rglob("VERSION"))
+    assert len(home.lost()) == 3
+    assert home.check("b:2") is True
+
+
+def test_an_id_that_a_ledger_names_is_refused(home: Home) -> None:
+    """The cookie is gone, by Apache's tools, say: a recovery would take what an empty bookie denies for the end."""
+    for ledger in range(120):
+        named = ("b:1", "c", "d") if ledger == 110 else ("b", "c", "d")
+        home.wait(home.store.create_ledger(ledger, LedgerMetadata.new(3, 3, 2, named)))  # type: ignore[arg-type]
+    with pytest.raises(IdentityError, match=r"ledger 110 names b:1, whose cookie is gone.*--restore"):
+        home.check()
+    assert len(home.lost()) == 3
+    assert home.check("b:2") is True
+
+
+def test_a_new_id_has_nothing_to_restore(home: Home) -> None:
+    """A mistyped id or store must not begin as if it were the bookie that was lost."""
+    with pytest.raises(IdentityError, match="nothing can be restored"):
+        home.lost()

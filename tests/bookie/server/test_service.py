@@ -24,7 +24,20 @@ from quire.protocol.messages import (
     StatusReply,
     WriteLac,
 )
-from tests.bookie.fakes.wires import BOOKIE, DIGEST, KEY, LEDGER, WRONG, Scene, adds, adds3, batch_read, read, read3
+from tests.bookie.fakes.wires import (
+    BOOKIE,
+    DIGEST,
+    INCARNATION,
+    KEY,
+    LEDGER,
+    WRONG,
+    Scene,
+    adds,
+    adds3,
+    batch_read,
+    read,
+    read3,
+)
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -379,16 +392,21 @@ def test_bookie_info_gives_what_was_asked_for(requested: int, total: int | None,
 
 
 def test_who_asks_hears_which_bookie_this_is() -> None:
-    """Also when it is read-only, and before V2 on the same connection; without a request no answer names it."""
+    """
+    And in which incarnation.  Also when it is read-only, and before V2 on the same connection; without a request no
+    answer says it.
+    """
     scene = Scene()
     scene.service.read_only = True
     client = scene.connect()
-    assert client.ask(v3.pack_request(BookieInfo(BOOKIE_ID, 0))) == InfoReply(S.EOK, 0, bookie=BOOKIE)
-    assert client.ask(v3.pack_request(BookieInfo(BOOKIE_ID | 1, 1))) == InfoReply(S.EOK, 1, 1000, bookie=BOOKIE)
+    assert client.ask(v3.pack_request(BookieInfo(BOOKIE_ID, 0))) == InfoReply(S.EOK, 0, None, None, BOOKIE, INCARNATION)
+    assert client.ask(v3.pack_request(BookieInfo(BOOKIE_ID | 1, 1))) == InfoReply(
+        S.EOK, 1, 1000, None, BOOKIE, INCARNATION
+    )
     assert (
         client.send(v3.pack_request(BookieInfo(BOOKIE_ID, 0)))
         .take()
-        .endswith(b"\xca\x06\x0d\x08\x00\xc2\x3e\x08bookie-1")
+        .endswith(b"\xca\x06\x20\x08\x00\xc2\x3e\x08bookie-1\xca\x3e\x1091c20a3fd04e5b77")
     )
     assert client.send(read(0)).take()[4] == 2
 

@@ -200,3 +200,55 @@ def test_queued_adds_keep_their_order_when_the_connection_is_made():
     peer = net.accept()
     channel.send(batch(1, 30, 3))
     assert [run.first + i for run in peer.requests() for i in range(len(run.bodies))] == list(range(33))
+
+
+@pytest.mark.parametrize("protocol", ["v2", "v3"])
+@pytest.mark.parametrize(
+    ("known", "first", "second", "goes_on"),
+    [
+        (None, "a", "a", True),  # the first that is met counts
+        (None, "a", "b", False),
+        ("a", "a", "b", False),
+        ("a", "a", None, False),  # a bookie that gives none is not the one that gave it
+        (None, None, "a", True),  # an upgrade looks so; Apache's bookies give none
+        (None, None, None, True),
+    ],
+)
+def test_adds_go_to_one_incarnation_of_a_bookie(protocol, known, first, second, goes_on):
+    """The one that was listed, or was met first, counts; one that began again, empty, gets nothing."""
+    net, counted_on = Net(), {BOOKIE: known} if known else {}
+    pool = make_pool(net, protocol=protocol)
+    sink = Listener()
+    channel = pool.add_channel(BOOKIE, 1, sink, incarnations=counted_on)
+    channel.send(batch(1, 0, 2))
+    peer = net.accept(BOOKIE, incarnation=first)
+    assert [len(run.bodies) for run in peer.requests()] == [2]
+    peer.lose()
+    net.turn()
+    assert len(sink.failures) == 1
+    again = Listener()
+    channel = pool.add_channel(BOOKIE, 1, again, incarnations=counted_on)
+    channel.send(batch(1, 2, 1))
+    net.turn(1.0)
+    peer = net.accept(BOOKIE, incarnation=second)
+    sent = peer.requests()
+    net.turn()
+    assert (bool(sent), again.failures == [], channel.is_open) == (goes_on,) * 3
+    if not goes_on:
+        (failure,) = again.failures
+        assert "began again, empty" in str(failure)
+
+
+def test_an_incarnation_that_was_not_named_is_refused_on_a_connection_that_is_up():
+    """Another ledger's writer made the connection, and counts on whom it met."""
+    net = Net()
+    pool = make_pool(net)
+    pool.add_channel(BOOKIE, 1, Listener()).send(batch(1, 0, 1))
+    net.accept(BOOKIE, incarnation="b")
+    sink = Listener()
+    channel = pool.add_channel(BOOKIE, 2, sink, incarnations={BOOKIE: "a"})
+    channel.send(batch(2, 0, 1))
+    assert not sink.failures, "never from inside a call of the owner"
+    net.turn()
+    assert len(sink.failures) == 1
+    assert not channel.is_open

@@ -33,8 +33,8 @@ class Connection:
     def secure(self) -> None:
         self.secures += 1
 
-    def is_open(self, bookie: str | None) -> None:
-        self.bookie = bookie
+    def is_open(self, bookie: str | None, incarnation: str | None) -> None:
+        self.bookie, self.incarnation = bookie, incarnation
 
     def malformed(self, failure: WireError) -> None:
         self.ended = (0, str(failure))

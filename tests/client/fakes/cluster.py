@@ -22,7 +22,7 @@ from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory.cluster import MemoryCluster
 from quire.metadata.memory.store import MemoryStore
-from quire.metadata.store import ServiceInfo
+from quire.metadata.store import INCARNATION_PROPERTY, ServiceInfo
 from quire.protocol.batch import AddBatch
 from quire.protocol.digest import HEADER, Digest, DigestType
 
@@ -88,6 +88,7 @@ class FakeBookie:
         self.limbo = False
         self.read_only = False
         self.says_its_id = True
+        self.incarnation = f"{name}.1"
         self.disk = (1 << 40, 1 << 39)  # bytes in all, and free
         self.ledgers: dict[int, Stored] = {}
         self.starts = 1  # connections of an earlier life are dead
@@ -134,7 +135,9 @@ class FakeBookie:
 class FakeChannel:
     """An add channel of the contract, with its own connection for order (B7)."""
 
-    def __init__(self, pool: "FakePool", bookie: FakeBookie, ledger: int, sink: Any) -> None:
+    def __init__(
+        self, pool: "FakePool", bookie: FakeBookie, ledger: int, sink: Any, incarnations: dict[str, str | None]
+    ) -> None:
         self.pool, self.bookie, self.ledger, self.sink = pool, bookie, ledger, sink
         self.life = bookie.starts
         self.unanswered: dict[int, float] = {}  # id -> when it was sent
@@ -145,6 +148,9 @@ class FakeChannel:
         self.closed = False
         if not bookie.up:
             pool.clock.callLater(pool.delay(bookie), self.fail, UNREACHABLE, f"bookie {bookie.name} refused")
+        elif incarnations.setdefault(bookie.name, bookie.incarnation) != bookie.incarnation:
+            self.life = 0  # nothing that is sent here arrives
+            pool.clock.callLater(pool.delay(bookie), self.fail, UNREACHABLE, f"bookie {bookie.name} began again")
 
     def send(self, batch: AddBatch, entries: Sequence[int] | None = None) -> None:
         if self.closed:
@@ -229,8 +235,10 @@ class FakePool:
     def delay(self, bookie: FakeBookie) -> float:
         return self.cluster.delay(bookie.name)
 
-    def add_channel(self, bookie: str, ledger: int, sink: Any, secure: bool = False) -> Any:
-        channel = FakeChannel(self, self.cluster.bookies[bookie], ledger, sink)
+    def add_channel(self, bookie: str, ledger: int, sink: Any, secure: bool = False, incarnations: Any = None) -> Any:
+        channel = FakeChannel(
+            self, self.cluster.bookies[bookie], ledger, sink, {} if incarnations is None else incarnations
+        )
         self.channels.add(channel)
         return channel
 
@@ -438,7 +446,8 @@ class FakeCluster:
         return self.latency + self.slow.get(bookie, 0.0)
 
     def register(self, name: str) -> None:
-        self.succeed(self.store.register_bookie(name, ServiceInfo.of("127.0.0.1", 1)))
+        announced = {INCARNATION_PROPERTY: self.bookies[name].incarnation}
+        self.succeed(self.store.register_bookie(name, ServiceInfo.of("127.0.0.1", 1, properties=announced)))
 
     def unregister(self, name: str) -> None:
         self.succeed(self.store.unregister_bookie(name))

@@ -88,15 +88,15 @@ class Net(MemoryReactorClock):
         assert self.asked, "no connection is being made"
         return self._attempts.pop(0)
 
-    def accept(self, bookie: str | None = None, introduced: bool = True) -> "Peer":
+    def accept(self, bookie: str | None = None, introduced: bool = True, incarnation: str | None = None) -> "Peer":
         """
-        The next attempt succeeds; the other side says that it is `bookie`, and without one that it gives no name.  Not
-        `introduced`: it says nothing yet.
+        The next attempt succeeds; the other side says that it is `bookie`, in which incarnation, and without one that
+        it gives no name.  Not `introduced`: it says nothing yet.
         """
         attempt = self._next()
         peer = Peer(attempt.factory.buildProtocol(None), attempt.address)
         if introduced:
-            peer.introduce(bookie)
+            peer.introduce(bookie, incarnation=incarnation)
         return peer
 
     def refuse(self) -> None:
@@ -117,11 +117,11 @@ class Peer:
         self._seen = 0
         protocol.makeConnection(self.transport)
 
-    def introduce(self, bookie: str | None = None, status: Status = Status.EOK) -> None:
+    def introduce(self, bookie: str | None = None, status: Status = Status.EOK, incarnation: str | None = None) -> None:
         """Answers the question that every connection begins with; from then on only what comes after it is seen."""
         request = self.only()
         assert request == BookieInfo(BOOKIE_ID, 0), request
-        self.answer(request, InfoReply(status, request.txn, bookie=bookie))
+        self.answer(request, InfoReply(status, request.txn, None, None, bookie, incarnation))
         self.transport.writes = self.transport.writes[self._seen :]
         self._seen = 0
 

@@ -49,7 +49,7 @@ class Pool:
         self.channels: list[Channel] = []
         self.parted: list[Channel] = []
 
-    def add_channel(self, bookie: str, ledger: int, sink: Any, secure: bool = False) -> Any:
+    def add_channel(self, bookie: str, ledger: int, sink: Any, secure: bool = False, incarnations: Any = None) -> Any:
         self.opened.append((bookie, ledger, secure))
         self.channels.append(Channel(sink))
         return self.channels[-1]

@@ -179,7 +179,9 @@ def test_emptied_files_are_named_with_the_next_step(cluster: Cluster) -> None:
 
 
 def test_cookies_and_format(cluster: Cluster) -> None:
-    """The cookie is shown, lost, made again; format makes the bookie a new one."""
+    """
+    The cookie is shown, lost, made again; format ends the bookie, and its id is let in again with --restore only.
+    """
     assert json.loads(cluster.quire("bookie", "check", "--conf", str(cluster.conf), "--json"))["new"] is True
     assert not (cluster.path / "ledgers").exists(), "a check changes nothing"
     cluster.start().ready()
@@ -194,6 +196,7 @@ def test_cookies_and_format(cluster: Cluster) -> None:
     assert "quire cookie create one" in cluster.quire("bookie", "check", "--conf", str(cluster.conf), status=1)
     cluster.quire("cookie", "create", "one", "--conf", str(cluster.conf))
     assert "CookieExists" in cluster.quire("cookie", "create", "one", "--conf", str(cluster.conf), status=1)
+    assert json.loads(cluster.quire("cookie", "show", "one", "--json"))["incarnation"] == shown["incarnation"]
     assert cluster.start().ready()
     cluster.started[-1].terminate()
     assert cluster.started[-1].wait(WAIT_S) == 0
@@ -204,6 +207,13 @@ def test_cookies_and_format(cluster: Cluster) -> None:
     )
     assert not (cluster.path / "ledgers" / "current").exists()
     assert cluster.quire("bookie", "list") == ""
+    assert "one was formatted at" in cluster.start().failed()
+    assert "one was formatted at" in cluster.quire("bookie", "check", "--conf", str(cluster.conf), status=1)
+    assert cluster.start("--restore").ready()
+    cluster.started[-1].terminate()
+    assert cluster.started[-1].wait(WAIT_S) == 0
+    again = json.loads(cluster.quire("cookie", "show", "one", "--json"))["incarnation"]
+    assert again not in (None, shown["incarnation"])
 
 
 def test_a_check_tries_the_ports(cluster: Cluster) -> None:

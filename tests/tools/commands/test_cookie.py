@@ -38,6 +38,7 @@ def test_a_cookie_is_made_from_a_configuration(store: str, conf: Path) -> None:
         "ledger_directories": ["/l1", "/l2"],
         "index_directories": None,
         "instance_id": instance,
+        "incarnation": None,
     }
     assert "CookieExists" in refused(1, "cookie", "create", ID, "--conf", conf, metadata=store)
 

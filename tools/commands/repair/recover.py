@@ -123,6 +123,9 @@ def decommission(
     Copies everything it held to others, reads the copies back, makes sure that no ledger names it any more, and removes
     its cookie. Refuses while it is up. May be interrupted and run again.
 
+    The cluster remembers the id, which is the address unless the configuration has a bookieId: a new bookie on that
+    machine begins under another bookieId, or with `quire bookie start --restore`.
+
     With --drain the bookie turns read-only by an order in the metadata store, which holds when it is restarted, and
     serves reads; what it has is copied until no ledger names it. Nobody is fenced: the writer of an open ledger is
     waited for, and leaves the bookie with its next appends, or when it closes the ledger. An Apache bookie knows no
@@ -157,7 +160,12 @@ def decommission(
     else:
         work = partial(_decommissioned, bookie, json_wanted, rate, accept_loss, cluster)
         done = with_client(uri, work, client_options())
-        show(done, json_wanted, f"{bookie} is out of the cluster; its cookie is removed")
+        show(
+            done,
+            json_wanted,
+            f"{bookie} is out of the cluster; its cookie is removed.  A new bookie there needs another bookieId: an "
+            "empty one is refused under this id, except with --restore",
+        )
 
 
 async def _decommissioned(
