@@ -244,7 +244,8 @@ class BookieOptions(PeerOptions, HttpOptions, ZooKeeperOptions, RightsOptions, I
         10_000,
         ge=1,
         key="longPollsMax",
-        description="long polls that wait; one more is refused with too many requests (our own key)",
+        description="long polls that wait; one more is refused with too many requests, and of one connection one that "
+        "is above three quarters of it (our own key)",
     )
 
     auto_recovery: bool = option(

@@ -5,12 +5,14 @@ Knows: when a poll is answered at once, what wakes one, and what it is answered.
 Does not know: connections beyond `Peer`, how a ledger's LAC comes about.
 
 A poll holds one timer; all polls of a ledger share one watcher.  Both go when the poll is answered or its connection
-ends.  One add may wake thousands: those of them that find the turn of the reactor full are answered without the entry,
-which each reads by itself then.
+ends.  An advance of the LAC looks at those that it wakes, and at no others; one peer leaves room for others.  One add
+may wake thousands: those of them that find the turn of the reactor full are answered without the entry, which each
+reads by itself then.
 Safety: a poll is answered once.  Nothing but the end of its connection leaves it unanswered.
 """
 
 from collections.abc import Callable
+from heapq import heapify, heappop, heappush
 
 from twisted.internet.defer import Deferred
 
@@ -25,24 +27,30 @@ from quire.protocol.messages import LAST_ENTRY, Read, ReadReply
 # SPDX-License-Identifier: Apache-2.0
 
 NO_ENTRY = -1  # as the entry id of an answer without an entry
+GONE_MAX = 64  # polls that wait no longer and are kept in order beside the others
+PEER_PART = 4  # of what may wait a peer leaves one in so many to others
 WAIT_MS_MAX = 60_000  # an earlier answer than asked for is legal, and a peer that wants to wait for ever may ask again
 
 
 class Poll:
-    """One request that waits."""
+    """One request that waits; `rank`: the LAC that its reader knows, then which poll of the ledger it is."""
 
-    __slots__ = ("peer", "request", "timer")
+    __slots__ = ("peer", "rank", "request", "timer")
 
-    def __init__(self, peer: Peer, request: Read, timer: Timer) -> None:
+    def __init__(self, peer: Peer, request: Read, timer: Timer, rank: tuple[int, int]) -> None:
         self.peer = peer
         self.request = request
         self.timer = timer
+        self.rank = rank
+
+    def __lt__(self, other: "Poll") -> bool:
+        return self.rank < other.rank
 
 
 class Waiters:
     """The polls of one ledger, and what the ledger looked like when the first of them came."""
 
-    __slots__ = ("explicit_lac", "fenced", "polls", "view", "watcher")
+    __slots__ = ("by_lac", "count", "explicit_lac", "fenced", "polls", "view", "watcher")
 
     def __init__(self, view: LedgerView, explicit_lac: bytes | None, watcher: Callable[[], None]) -> None:
         self.view = view
@@ -50,6 +58,14 @@ class Waiters:
         self.fenced = view.fenced
         self.explicit_lac = explicit_lac
         self.polls: dict[Poll, None] = {}  # in the order in which they came
+        self.by_lac: list[Poll] = []  # a heap of them, and of some that wait no longer
+        self.count = 0  # that ever came
+
+    def pass_over(self) -> None:
+        """Those that wait no longer go from the heap, once they are most of it."""
+        if len(self.by_lac) > 2 * len(self.polls) + GONE_MAX:
+            self.by_lac = list(self.polls)
+            heapify(self.by_lac)
 
 
 class LongPolls:
@@ -61,6 +77,7 @@ class LongPolls:
         self._reads = reads
         self._storage = reads.storage
         self._most = options.long_polls_max
+        self._most_of_peer = self._most - self._most // PEER_PART
         self._waiters: dict[int, Waiters] = {}
         self._of_peer: dict[Peer, dict[Poll, None]] = {}
 
@@ -99,7 +116,7 @@ class LongPolls:
         assert request.timeout_ms is not None
         if view is None or lac > request.previous_lac or request.timeout_ms <= 0:
             self._answer(peer, request)
-        elif self.waiting >= self._most:
+        elif self.waiting >= self._most or len(self._of_peer.get(peer, ())) >= self._most_of_peer:
             self._reads.refuse(peer, request, Status.ETOOMANYREQUESTS)
         elif peer.alive:
             self._wait(peer, request, view)
@@ -113,12 +130,16 @@ class LongPolls:
             )
             view.watch(waiters.watcher)
         assert request.timeout_ms is not None
+        assert request.previous_lac is not None
         poll = Poll(
             peer,
             request,
             self._clock.callLater(min(request.timeout_ms, WAIT_MS_MAX) / 1000, lambda: self._expired(poll)),
+            (request.previous_lac, waiters.count),
         )
+        waiters.count += 1
         waiters.polls[poll] = None
+        heappush(waiters.by_lac, poll)
         self._of_peer.setdefault(peer, {})[poll] = None
         self.waiting += 1
 
@@ -130,6 +151,7 @@ class LongPolls:
             del self._of_peer[poll.peer]
         waiters = self._waiters[ledger]
         del waiters.polls[poll]
+        waiters.pass_over()
         self.waiting -= 1
         if poll.timer.active():
             poll.timer.cancel()
@@ -152,12 +174,20 @@ class LongPolls:
         )
         waiters.fenced, waiters.explicit_lac = waiters.view.fenced, explicit_lac
         lac = self._storage.lac(ledger)
-        for poll in list(waiters.polls):
-            assert poll.request.previous_lac is not None
-            advanced = not isinstance(lac, Deferred) and lac > poll.request.previous_lac
-            if advanced or all_of_them or isinstance(lac, Deferred):
+        if all_of_them or isinstance(lac, Deferred):
+            for poll in list(waiters.polls):
                 self._remove(poll)
-                self._answer(poll.peer, poll.request, time_of_day() if advanced and not all_of_them else None)
+                self._answer(poll.peer, poll.request)
+            return
+        woken = []
+        while waiters.by_lac and waiters.by_lac[0].rank[0] < lac:
+            poll = heappop(waiters.by_lac)
+            if poll in waiters.polls:
+                woken.append(poll)
+        for poll in woken:
+            if poll in waiters.polls:  # its connection may have ended by the answer to another one
+                self._remove(poll)
+                self._answer(poll.peer, poll.request, time_of_day())
 
     def _answer(self, peer: Peer, request: Read, moved_at: float | None = None) -> None:
         """The wait is over.  `moved_at`: when an ordinary advance of the LAC ended it, seconds since the epoch."""

@@ -4,6 +4,7 @@ What the stories about stores need: a place where handles are opened, and ears t
 
 import sys
 from collections.abc import Callable
+from types import FrameType
 
 from twisted.internet.defer import Deferred
 
@@ -106,7 +107,7 @@ def calls_of(work: Callable[[], object]) -> int:
     """How many calls of Python's functions, steps of generators among them, some work takes."""
     count = 0
 
-    def seen(_frame: object, event: str, _argument: object) -> None:
+    def seen(_frame: FrameType, event: str, _argument: object) -> None:
         nonlocal count
         count += event == "call"
 

@@ -1,5 +1,9 @@
 """Long polls (wire.md 6.6): every case of the table, what wakes one, and that none is lost or answered twice."""
 
+import sys
+from collections.abc import Callable
+from types import FrameType
+
 import pytest
 
 from quire.bookie.server.long_poll import Poll
@@ -269,3 +273,75 @@ def test_polls_that_a_disk_is_asked_for_are_bounded(timeout_ms: int | None, ledg
     assert {getattr(reply, "status", None) for reply in refused} == {S.ETOOMANYREQUESTS}
     scene.storage.answer_reads()
     assert (len(client.replies()), scene.service.reads.waiting) == (20, 0)
+
+
+def lines_of(work: Callable[[], object]) -> int:
+    """How many lines of the module some work runs through."""
+    count = 0
+
+    def seen(frame: FrameType, event: str, _argument: object) -> object:
+        nonlocal count
+        if not frame.f_code.co_filename.endswith("long_poll.py"):
+            return None
+        count += event == "line"
+        return seen
+
+    before = sys.gettrace()
+    sys.settrace(seen)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_what_an_add_costs_does_not_depend_on_polls_that_it_does_not_wake() -> None:
+    """However many wait for a LAC that is far ahead, also behind many that went."""
+    lines = []
+    for count in (10, 1000):
+        scene, client = scene_with(2)
+        writer = scene.connect()
+        for number in range(count):
+            client.send(poll(number, 1 << 40, timeout_ms=5000))
+        gone = scene.connect()
+        for number in range(count):
+            gone.send(poll(number, 50, timeout_ms=5000))
+        gone.lose()
+        client.send(poll(count, 0, timeout_ms=5000))
+        add = adds(b"2", first=2)
+        lines.append(lines_of(lambda writer=writer, add=add: writer.send(add)))  # type: ignore[misc]
+        (reply,) = client.replies()
+        assert reply.txn == count
+        assert scene.service.long_polls.waiting == count
+    assert lines[1] < 2 * lines[0] + 50  # and what a heap takes
+
+
+def test_one_peer_leaves_room_for_others() -> None:
+    """A quarter of what may wait; one more poll is refused, and taken when one of its others was answered."""
+    scene, client = scene_with(2, long_polls_max=8)
+    for number in range(7):
+        client.send(poll(number, 5))
+    (refused,) = client.replies()
+    assert (refused.txn, refused.status) == (6, S.ETOOMANYREQUESTS)
+    other = scene.connect()
+    other.send(poll(1, 5))
+    other.send(poll(2, 5))
+    assert other.replies() == []
+    scene.clock.advance(1)
+    client.replies()
+    client.send(poll(9, 5))
+    assert client.replies() == []
+
+
+def test_those_that_an_add_wakes_are_answered_by_what_they_know() -> None:
+    """Each once, the others wait on."""
+    scene, client = scene_with(2)
+    for number, previous in enumerate((3, 1, 7, 1, 2, 0)):
+        client.send(poll(number, previous))
+    scene.connect().send(adds(b"2", first=2))
+    assert sorted(reply.txn for reply in client.replies()) == [5]
+    writer = scene.connect()
+    writer.send(adds(b"3", first=3) + adds(b"4", first=4))
+    assert sorted(reply.txn for reply in client.replies()) == [1, 3, 4]
+    scene.clock.advance(1)
+    assert sorted(reply.txn for reply in client.replies()) == [0, 2]
