@@ -5,6 +5,8 @@ Knows: connecting, losing the connection, a new session after an expiry, which f
 long.
 Does not know: what the znodes mean; kazoo (`client`).
 
+Long: each call of ZooKeeper's has its method here, and all of them share the one way of trying again.
+
 Threads: kazoo runs one, its connection's.  Nothing of ours runs on it: each callback hops to the reactor at once, but
 which session is there, and how long it lasts, is noted.  It ends in `close()`, which waits for it on another.
 
