@@ -20,10 +20,10 @@ from quire.bookie.index import ledger_table
 from quire.bookie.index.rocks_check import first_bad
 from quire.bookie.index.run import RUN_ENTRIES_MAX, Run, Tally, encode_run
 from quire.bookie.index.sequences import Sequences
+from quire.bookie.journal import extent, mark
 from quire.bookie.journal import format as journal
-from quire.bookie.journal import mark
 from quire.bookie.journal.replay import Replay
-from quire.bookie.layout import SEQUENCES
+from quire.bookie.layout import EXTENT, SEQUENCES
 from quire.bookie.lifecycle.cookie import Cookie, IdentityError
 from quire.bookie.logs import format as logs
 from quire.bookie.logs.walk import LogWalk
@@ -64,12 +64,20 @@ def cookie(data: bytes) -> None:
             assert Cookie.decode(found.encode(), "here") == found
 
 
-@target("bookie.journal.mark.decode_mark")
+@target("bookie.journal.mark.decode_mark", "bookie.journal.extent")
 def journal_mark(data: bytes) -> None:
+    """A mark, and the note of the newest segment."""
     for whole in (data, data + struct.pack(">I", crc32c(data))):
         with refused_as(StorageError):
             found = mark.decode_mark("here", whole)
             assert mark.encode_mark(found) == whole
+        disk = Disk()
+        disk.replace(f"here/{EXTENT}", whole)
+        with refused_as(StorageError):
+            start = extent.read_extent(disk, "here")
+            assert start is not None
+            extent.write_extent(disk, "here", start)
+            assert disk.read_file(f"here/{EXTENT}") == whole
 
 
 def shown(data: bytes, path: str) -> None:

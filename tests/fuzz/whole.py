@@ -256,7 +256,7 @@ class Opened:
     def secure(self) -> None:
         self.secures += 1
 
-    def is_open(self, bookie: str | None) -> None:
+    def is_open(self, bookie: str | None, incarnation: str | None) -> None:
         self.opens += 1
 
     def malformed(self, failure: WireError) -> None:

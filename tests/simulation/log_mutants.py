@@ -110,7 +110,7 @@ LOG_MUTANTS = (
             "end = assembler.progress.ordinal + bool(assembler._group),")),
     # Replicas
     mutant("a trim goes up to the newest snapshot", "logs.md, replicas", "log replica",
-           ("quire.log.store.holds:holds", "kept = min((each.index", "kept = max((each.index")),
+           ("quire.log.store.holds:own_holds", "kept = min((each.index", "kept = max((each.index")),
     mutant("an older snapshot replaces a newer one", "logs.md, replicas", "log replica",
            ("quire.log.core.machine.snapshot_edit:NameSnapshot.apply", "made.index <= newest(manifest)", "False"),
            ("quire.log.machine.snapshot_writing:SnapshotWriter.write", "if kept and max(kept) >= index:", "if False:")),

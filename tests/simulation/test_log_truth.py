@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from quire.conf.log import LogSettings
 from quire.log.core.batch import Records
 from quire.log.owner.appending.encoder import Encoder
 from quire.metadata.ledger import LedgerMetadata, LedgerState
@@ -56,6 +57,7 @@ def manifest(*segments: dict[str, Any], epoch: int = 1, edit: str = "e", **more:
         "snapshots": [],
         "epoch": epoch,
         "segments": list(segments),
+        "settings": LogSettings.made().model_dump(),
     }
     return {**made, **more}
 

@@ -353,14 +353,20 @@ def test_a_handle_that_leaves_while_it_begins():
 
 
 @pytest.mark.parametrize("heard", [True, False], ids=["watch", "look"])
-def test_a_candidate_whose_session_ended(heard):
+def test_a_candidate_whose_session_ended(heard, monkeypatch):
     """It is listed again, with its priority, at once or with the next look; not once it has left."""
 
     async def story():
         world = await World().ready()
-        one = await world.registered("one", 5)
+        store = MemoryStore(world.clock, world.cluster)
+        watch = store.records.watch
+
+        def deaf(path, hear):
+            return watch(path, (lambda _found: None) if path.endswith("candidates/one") else hear)
+
         if not heard:
-            one._watches[1].cancel()
+            monkeypatch.setattr(store.records, "watch", deaf)
+        one = await world.registered("one", 5, store)
         one.store.expire_session()
         world.clock.advance(0.05)
         listed = await world.look.children("logs/x/candidates")

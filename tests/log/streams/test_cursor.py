@@ -11,6 +11,7 @@ from quire.conf.log import LogOptions
 from quire.log.api import Logs
 from quire.log.core.streams.marks import Marks
 from quire.log.store.holds import cursors
+from quire.log.store.ledgers import LogLedgers
 from quire.log.streams import holding
 from quire.log.streams.ledger import load
 from quire.metadata.clock import pause
@@ -451,7 +452,7 @@ def test_a_call_that_is_cancelled_leaves_no_writer(tmp_path, point):
     run(story)
 
 
-def test_a_handle_that_ends_while_it_stores_leaves_no_writer(tmp_path):
+def test_a_handle_that_ends_while_it_stores_leaves_no_writer(tmp_path, monkeypatch):
     """Another one opens the cursor while the first makes its ledger."""
 
     async def story():
@@ -460,14 +461,15 @@ def test_a_handle_that_ends_while_it_stores_leaves_no_writer(tmp_path):
             await filled(logs)
             cursor = await logs.cursor("a", "billing", start="begin")
             cursor.ack_many([each.index for each in await cursor.read(7)])
-            real = logs._ledgers.create
+            real = LogLedgers.create
 
-            async def create(*args, **options):
-                writer = await real(*args, **options)
+            async def create(ledgers, *args, **options):
+                writer = await real(ledgers, *args, **options)
+                monkeypatch.undo()
                 await other.cursor("a", "billing")
                 return writer
 
-            logs._ledgers.create = create
+            monkeypatch.setattr(LogLedgers, "create", create)
             await failing(asked(cursor.persist()), LogFenced)
             await no_writer(logs)
 

@@ -21,8 +21,8 @@ from tests.reactor import run
 
 
 def test_opening_makes_no_file(sqlite_place):
-    """Only init makes the file, and the directories above it; a store that had it open before sees the cluster."""
-    sqlite_place.uri = sqlite_place.uri.replace("metadata.db", "deep/er/my metadata.db")
+    """Only init makes the file, and the directory that it is in; a store that had it open before sees the cluster."""
+    sqlite_place.uri = sqlite_place.uri.replace("metadata.db", "deep/my metadata.db")
 
     async def story():
         early = await sqlite_place.open()
