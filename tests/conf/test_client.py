@@ -15,7 +15,7 @@ OURS = {
     "batchEntries", "batchBytes", "readAheadBytes", "readAheadEntries", "readAheadBatches", "disableEnsembleChange",
     "networkTopologyFileName", "localPlace", "enforceDifferentHosts", "tlsRevocationList", "saslJaasFile",
     "zkSaslSection", "zkTlsTrustStore", "zkTlsCertificatePath", "zkTlsKeyStore",
-    "zkTlsKeyStorePasswordPath",
+    "zkTlsKeyStorePasswordPath", "zkRequestBytesMax",
 }  # fmt: skip
 
 

@@ -38,6 +38,7 @@ TWISTED = {
         "over",
         "tidy",
         "learnt",
+        "forget_ledger",
         "lease",
         "me",
     },

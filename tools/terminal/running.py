@@ -123,10 +123,7 @@ def with_store(uri: str, work: "Callable[[RecordStore], Awaitable[T]]", options:
     Runs `work(store)` with the metadata store at `uri`, which may hold no cluster yet.  `options`: a bookie's, where
     the command has them, else they are the client's.
     """
-    from quire.conf.client import ClientOptions
-
-    # A file is opened with none of the client's options, so none are read, which might fail.
-    chosen = options or (ClientOptions() if uri.startswith(SQLITE) else client_options())
+    chosen = options or _store_options(uri)
     timeout = chosen.session_timeout_ms
 
     async def whole(reactor: "ProcessReactor") -> T:
@@ -139,6 +136,19 @@ def with_store(uri: str, work: "Callable[[RecordStore], Awaitable[T]]", options:
             await store.close()
 
     return run(whole)
+
+
+def _store_options(uri: str) -> "StoreOptions":
+    """The client's; where their file can't be read, the defaults for a store in a file, which needs none of them."""
+    from quire.conf.client import ClientOptions
+    from quire.conf.properties import ConfigurationError
+
+    try:
+        return client_options()
+    except ConfigurationError as failure:
+        if not isinstance(failure.__cause__, OSError) or not uri.startswith(SQLITE):
+            raise
+        return ClientOptions()
 
 
 async def bounded(clock: Clock, deferred: Deferred[T], uri: str) -> T:

@@ -223,7 +223,7 @@ def test_a_read_without_a_proof_in_time_is_stale(tmp_path):
             logs = await world.logs(read_ms=1000)
             owner = await leading(logs)
             await owner.propose(b"one")
-            logs.bk.store.faults = lambda *_: Fault(before=1.5)
+            logs.bk.store.faults = lambda name, *_: Fault(before=1.5) if name == "record_sync" else None
             error = await failing(story_of(owner.read(applied)), StaleRead)
             assert "read_ms" in str(error)
             logs.bk.store.faults = lambda *_: Fault(error=MetaStore("no answer"))

@@ -182,6 +182,7 @@ def test_bookies_that_were_not_heard(tmp_path: Path) -> None:
         stopped(cluster, lambda: save(cluster, tmp_path / "backup"))
         new = written(cluster.uri)
         up, down = cluster.ids
+        ok("bookie", "gc", up, metadata=cluster.uri)  # it has seen what the store was like by then
         cluster.stop_bookie(down)
         online(cluster, tmp_path / "backup")
         quire("bookie", "gc", up, metadata=cluster.uri)
