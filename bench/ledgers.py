@@ -68,11 +68,13 @@ def frame(ledger: int, entry: int) -> bytes:
 
 
 class Metadata:
-    """A SQLite store with as many ledgers as wanted; a process of its own fills it."""
+    """A SQLite store; a process of its own fills it with as many ledgers as wanted."""
 
-    def __init__(self, directory: pathlib.Path, ledgers: Sequence[int]) -> None:
+    def __init__(self, directory: pathlib.Path) -> None:
         self.uri = f"sqlite://{directory}/metadata.db"
         quire("metadata", "init", "--metadata", self.uri)
+
+    def create(self, ledgers: Sequence[int]) -> None:
         self._change("create", ledgers)
 
     def delete(self, ledgers: Sequence[int]) -> None:
@@ -118,7 +120,7 @@ class BookieProcess:
     def __init__(self, directory: pathlib.Path, ledgers: Sequence[int]) -> None:
         directory.mkdir(parents=True)
         self.ledgers = ledgers
-        self.metadata = Metadata(directory, ledgers)
+        self.metadata = Metadata(directory)
         self.stored = directory / "ledgers"
         self._conf = directory / "bookie.conf"
         self._conf.write_text(
@@ -131,6 +133,7 @@ class BookieProcess:
         self._log = open(directory / "log", "ab")  # noqa: SIM115  # closed with the process
         self._next = dict.fromkeys(ledgers, 0)
         self.start()
+        self.metadata.create(ledgers)  # they name the bookie, so a first start behind them would be refused
 
     def start(self) -> float:
         """Seconds until it serves."""
