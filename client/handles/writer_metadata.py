@@ -5,10 +5,11 @@ Knows: the conditions under which each edit is still wanted, and which of the ma
 Does not know: when a bookie is replaced or the ledger closed; the machine does.
 
 Safety: an edit is applied only while the ledger is OPEN and the replaced bookies are still there; a ledger in recovery
-is never closed from here (D1).
+is never closed from here (D1).  A bookie's new incarnation is counted on only when the metadata, read after the bookie
+was listed in it, is OPEN with this ensemble: a fence that an earlier incarnation had says IN_RECOVERY there (D19).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -40,6 +41,22 @@ from quire.protocol.errors import (
 # SPDX-License-Identifier: Apache-2.0
 
 LOST_LEDGER = (LedgerFenced.code, MetadataVersion.code, NoSuchLedgerExistsOnMetadataServer.code)
+
+
+def refusal_of(metadata: LedgerMetadata, wanted: StoreEnsemble) -> ChangeRefused | None:
+    """Why a writer that wanted this change has lost its ledger, by the metadata that holds now; None: it has not."""
+    if metadata.state is LedgerState.CLOSED:
+        return ChangeRefused(LedgerClosed.code, f"another client closed the ledger at entry {metadata.last_entry}")
+    if metadata.state is LedgerState.IN_RECOVERY:
+        return ChangeRefused(
+            LedgerFenced.code, "another client opened the ledger for recovery; open it to see where it ends"
+        )
+    after, failed = metadata.last_fragment.bookies, dict(wanted.failed)
+    if any(after[index] != bookie for index, bookie in enumerate(wanted.bookies) if index not in failed):
+        return ChangeRefused(
+            MetadataVersion.code, f"another client changed the ensemble of an open ledger to {', '.join(after)}"
+        )
+    return None
 
 
 class WriterMetadata:
@@ -89,14 +106,30 @@ class WriterMetadata:
     async def _change_ensemble(self, wanted: StoreEnsemble) -> EnsembleChanged | ChangeRefused | Fatal:
         failed = dict(wanted.failed)
         picked = await self._choice.replace(wanted.bookies, list(failed), wanted.must, wish_of(self._record.metadata))
+        kept = [bookie for index, bookie in failed.items() if picked.bookies[index] == bookie]
+        begun_again: dict[str, str | None] = {}
+        if listed := self._begun_again(kept):
+            try:
+                fresh = await self._record.store.read_ledger(self.id)
+            except LedgerError as error:
+                self._log.warn("ledger {ledger}: its metadata can't be read: {error}", ledger=self.id, error=error)
+            else:
+                self._record.learn(fresh)
+                if (refusal := refusal_of(fresh.value, wanted)) is not None:
+                    return refusal
+                if fresh.value.last_fragment.bookies == wanted.bookies:
+                    begun_again = listed
+                    self._incarnations.update(listed)
+                    self._log.info("ledger {ledger}: {bookies} began again", ledger=self.id, bookies=sorted(listed))
         if picked.bookies == wanted.bookies:
-            self._log.warn(
-                "ledger {ledger} goes on without {failed}: {why}",
-                ledger=self.id,
-                failed=list(failed.values()),
-                why=picked.shortage,
-            )
-            return EnsembleChanged(picked.bookies, picked.shortage, picked.seen)
+            if without := sorted(set(kept).difference(begun_again)):
+                self._log.warn(
+                    "ledger {ledger} goes on without {failed}: {why}",
+                    ledger=self.id,
+                    failed=without,
+                    why=picked.shortage,
+                )
+            return EnsembleChanged(picked.bookies, picked.shortage, picked.seen, frozenset(begun_again))
 
         def needs(metadata: LedgerMetadata) -> bool:
             bookies = metadata.last_fragment.bookies
@@ -115,17 +148,9 @@ class WriterMetadata:
             metadata = await self._record.edit(needs, change)
         except LedgerError as error:
             return ChangeRefused(error.code, f"the ensemble change could not be stored: {error}")
-        if metadata.state is LedgerState.CLOSED:
-            return ChangeRefused(LedgerClosed.code, f"another client closed the ledger at entry {metadata.last_entry}")
-        if metadata.state is LedgerState.IN_RECOVERY:
-            return ChangeRefused(
-                LedgerFenced.code, "another client opened the ledger for recovery; open it to see where it ends"
-            )
+        if (refusal := refusal_of(metadata, wanted)) is not None:
+            return refusal
         after = metadata.last_fragment.bookies
-        if any(after[index] != bookie for index, bookie in enumerate(wanted.bookies) if index not in failed):
-            return ChangeRefused(
-                MetadataVersion.code, f"another client changed the ensemble of an open ledger to {', '.join(after)}"
-            )
         before = wanted.bookies
         for bookie in set(after).difference(before):
             self._incarnations[bookie] = picked.incarnations.get(bookie)
@@ -137,7 +162,19 @@ class WriterMetadata:
             first=wanted.first,
         )
         notify(self._changed, before, after)
-        return EnsembleChanged(after, picked.shortage, picked.seen)
+        return EnsembleChanged(after, picked.shortage, picked.seen, frozenset(begun_again))
+
+    def _begun_again(self, bookies: Iterable[str]) -> dict[str, str | None]:
+        """
+        Of these bookies those that are listed in another incarnation than the writer counts on (D19), and that one;
+        the caller reads the metadata afterwards, before the writer counts on it.
+        """
+        listed = self._choice.incarnations(bookies)
+        return {
+            bookie: incarnation
+            for bookie, incarnation in listed.items()
+            if incarnation is not None and self._incarnations.get(bookie) not in (None, incarnation)
+        }
 
     async def _close_ledger(self, last: int, length: int) -> LedgerMetadata:
         def needs(metadata: LedgerMetadata) -> bool:

@@ -278,11 +278,11 @@ class AppendMachine(Sending):
         replaced = False
         for replica in self._round:
             bookie = given.bookies[replica.index]
-            if bookie == replica.bookie:
+            if bookie == replica.bookie and bookie not in given.begun_again:
                 replica.standing = Standing.OUT
             else:
                 self._install(replica.index, bookie).standing = Standing.FRESH
-                replaced = True
+                replaced |= bookie != replica.bookie
         self.changes += replaced
         if not self._watching:  # else the watch says it; and whom a choice did not see, or could not, may be there
             self._seen = given.seen or None  # empty: the store could not be asked, so nobody who is seen next is new

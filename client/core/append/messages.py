@@ -134,12 +134,14 @@ class Fatal:
 class EnsembleChanged:
     """
     The ensemble is now `bookies`.  Those without a spare are unchanged, and `shortage` says why; `seen`: registered
-    bookies.
+    bookies.  `begun_again`: unchanged ones that the writer counts on in a new incarnation from now on, as on
+    replacements.
     """
 
     bookies: tuple[str, ...]
     shortage: str = ""
     seen: frozenset[str] = frozenset()
+    begun_again: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)

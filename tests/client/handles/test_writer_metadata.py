@@ -43,6 +43,62 @@ def test_a_killed_bookie_is_replaced_and_nothing_is_lost():
     ]
 
 
+def restored(cluster, name):
+    """The bookie has begun again, empty, its ledgers' confirmed entries were copied, and it takes adds."""
+    bookie = cluster.bookies[name]
+    bookie.ledgers.clear()
+    bookie.incarnation += "+"
+    bookie.limbo = True
+    cluster.restart(name)
+
+
+@pytest.mark.parametrize("away", [True, False], ids=["missed by an append", "between two appends"])
+def test_a_bookie_that_was_restored_is_used_again_where_no_other_is(away):
+    """
+    The ledger is open still, so no fence was lost with the disk: what follows goes there, it counts for what it took in
+    its new incarnation, and the ledger outlives the next failure.
+    """
+    cluster = FakeCluster(3)
+    writer = created(cluster)
+    _b0, b1, b2 = ensemble(cluster, writer)
+    cluster.succeed(writer.append(b"a"))
+    cluster.kill(b2)
+    cluster.spin(2)
+    if away:
+        cluster.succeed(writer.append(b"b"))
+    restored(cluster, b2)
+    cluster.spin(130)
+    entry = cluster.succeed(writer.append(b"c"))
+    cluster.spin(2)
+    assert writer.bookies_out == ()
+    assert b2 in cluster.holders(writer.id, entry)
+    cluster.kill(b1)
+    assert cluster.succeed(writer.append(b"d")) == entry + 1
+    assert len(cluster.metadata(writer.id).fragments) == 1
+    cluster.succeed(writer.close())
+
+
+@pytest.mark.parametrize("end", [False, True], ids=["in recovery", "closed"])
+def test_a_bookie_that_was_restored_is_not_used_again_after_a_fence(end):
+    """Its fence may be gone: the metadata is read before the new incarnation is counted on."""
+    cluster = FakeCluster(3)
+    writer = created(cluster)
+    _b0, b1, b2 = ensemble(cluster, writer)
+    cluster.succeed(writer.append(b"a"))
+    store, metadata = cluster.client().store, cluster.metadata(writer.id)
+    changed = metadata.closed(0, 1) if end else metadata.recovering()
+    stored = cluster.succeed(store.read_ledger(writer.id))
+    cluster.succeed(store.write_ledger(writer.id, changed, stored.version))
+    for name in (b1, b2):
+        cluster.kill(name)
+        restored(cluster, name)
+    cluster.spin(2)
+    append = cluster.outcome(writer.append(b"b"))
+    cluster.spin(5)
+    assert append.code == (LedgerClosed.code if end else LedgerFenced.code)
+    assert cluster.holders(writer.id, 1).isdisjoint((b1, b2))
+
+
 def test_who_is_told_of_a_change_and_raises_does_not_end_the_writer():
     """The change is stored by then."""
     cluster = FakeCluster(4)
