@@ -38,7 +38,7 @@ from quire.bookie.files import Files
 from quire.bookie.upkeep.store_notes import Seen, bytes_of, note_of, read_seen, write_seen
 from quire.metadata.clock import Clock, Timer
 from quire.metadata.store import MetadataStore, Progress, SetBack, WrongCluster
-from quire.protocol.errors import LedgerError, MetadataSerialization
+from quire.protocol.errors import LedgerError, MetadataSerialization, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -49,6 +49,8 @@ GIVEN_MAX = 1 << 40
 RAISED_MAX = 100_000  # ids that a bookie makes the store pass over by itself; for more there is the command
 DOUBTED_RAISED_MAX = 10_000  # the same for a doubt; as many as may be given between two looks
 DOUBTS_MAX = 20  # ledgers of one bookie that the note names
+OWN_DOUBTS_MAX = 1000  # that a bookie keeps in mind
+PASSED_MAX = 20  # ranges of ids in the note; of more, the nearest become one
 STRANGE_MAX = 100  # ledgers that are read by themselves in one look
 SWAPS_MAX = 20  # tries to write the note while others do
 COMMAND = "quire metadata set-back"
@@ -111,6 +113,7 @@ class StoreGuard:
         self._doubted: set[int] = set()  # the same of other bookies, as the note had it last
         self._told_of_bound = False
         self._passed = 0  # ids below that are passed over for a doubt
+        self._skipped: list[list[int]] = []  # ranges that were passed over for doubts, as the note had them last
         # the numbers of the looks that `trust_store` shares: of the last that began, and of the last that ended well
         self._begun = self._trusted = 0
 
@@ -276,12 +279,15 @@ class StoreGuard:
         first, end = progress.next_ledger, progress.next_ledger + GIVEN_MAX
         if self._seen.chosen >= 0:
             end = min(end, self._seen.chosen)
-        low, high = self._seen.strangers
+        skipped = [
+            (low, high if self._seen.chosen < 0 else min(high, self._seen.chosen)) for low, high in self._skipped
+        ]
         return sorted(
             ledger
             for ledger in ledgers
-            # what another bookie doubts may have been passed over for that
-            if (first <= ledger < end or ledger in self._doubted) and not low <= ledger < high
+            # what was passed over for a doubt is below the next id, and was not given for that
+            if (first <= ledger < end or ledger in self._doubted or any(low <= ledger < high for low, high in skipped))
+            and ledger not in self._seen.strangers
         )
 
     def given(self, ledgers: Iterable[int]) -> "array[int]":
@@ -301,7 +307,7 @@ class StoreGuard:
                 self._seen = replace(seen, ledgers=last + 1)
                 await self._look()
             return
-        self._own_doubts |= set(absent[: DOUBTS_MAX - len(self._own_doubts)])
+        self._own_doubts |= set(absent[: OWN_DOUBTS_MAX - len(self._own_doubts)])
         low, high, cleared = seen.doubt or (absent[0], absent[-1] + 1, -1)
         if seen.doubt is None:
             self._seen = replace(seen, bound=max(self._given, seen.ledgers) + DOUBTED_RAISED_MAX)
@@ -352,6 +358,8 @@ class StoreGuard:
             raise WrongCluster(f"{self._store.uri} holds cluster {cluster}, but this bookie belongs to {self._cluster}")
         note = note_of(await self._store.read_set_back())
         progress = await self._store.progress()
+        # After the next id: who passes over ids notes that before.
+        self._skipped = note_of(await self._store.read_set_back())["passed"]
         if self._silent:
             self._silent = False
             self.log.info(
@@ -416,10 +424,9 @@ class StoreGuard:
     async def _settle(self, note: dict[str, Any], progress: Progress) -> None:
         """Ends the doubt where an operator or another bookie has decided; else says it, and passes over its ids."""
         assert self._seen.doubt is not None
-        low, high, cleared = self._seen.doubt
+        cleared = self._seen.doubt[2]
         if 0 <= cleared < note["cleared"]:
-            first, end = self._seen.strangers
-            strangers = (min(low, first), max(high, end)) if end else (low, high)
+            strangers = tuple(sorted({*self._seen.strangers, *self._own_doubts}))
             self._seen = replace(self._seen, doubt=None, bound=0, strangers=strangers)
             await self._save()
             self.unknown, self._own_doubts, self._passed, self._told_of_bound = None, set(), 0, False
@@ -435,22 +442,28 @@ class StoreGuard:
             await self._fall_behind(note, progress)
             return
         if self._given < self._passed:
+            await self._say_doubt(passed=[self._given, self._passed])
             await self._store.raise_ledger_ids(self._passed)
 
-    async def _say_doubt(self) -> dict[str, Any]:
-        """Writes the doubt into the note, and returns that."""
+    async def _say_doubt(self, passed: Sequence[int] = ()) -> dict[str, Any]:
+        """
+        Writes the doubt into the note, and which ids are about to be `passed` over for it; returns the note.  A bookie
+        that has a ledger among these, which the store forgot, would take it for deleted.  `MetaStore`.
+        """
         assert self._seen.doubt is not None
         for _ in range(SWAPS_MAX):
             old = await self._store.read_set_back()
             note = note_of(old)
             named = sorted(self._own_doubts | set(note["doubts"].get(self._bookie, ())))[:DOUBTS_MAX]
             note["doubts"][self._bookie] = named or [self._seen.doubt[0]]
+            if passed:
+                note["passed"] = joined([*note["passed"], [*passed]])
             new = bytes_of(note)
             if new == old or await self._store.swap_set_back(old, new):
                 self._seen = replace(self._seen, doubt=(*self._seen.doubt[:2], note["cleared"]))
                 await self._save()
-                break
-        return note
+                return note
+        raise MetaStore(f"the note of {self._store.uri} was changed {SWAPS_MAX} times meanwhile")
 
     # -- being behind
 
@@ -513,3 +526,17 @@ class StoreGuard:
                 )
             else:
                 self._saved = seen
+
+
+def joined(ranges: Iterable[Sequence[int]]) -> list[list[int]]:
+    """The same ids in ranges apart from each other, ascending; at most `PASSED_MAX`, so perhaps with ids between."""
+    found: list[list[int]] = []
+    for low, high in sorted(ranges):
+        if found and low <= found[-1][1]:
+            found[-1][1] = max(found[-1][1], high)
+        else:
+            found.append([low, high])
+    while len(found) > PASSED_MAX:
+        at = min(range(1, len(found)), key=lambda number: found[number][0] - found[number - 1][1])
+        found[at - 1][1] = found.pop(at)[1]
+    return found

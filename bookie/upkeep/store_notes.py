@@ -18,12 +18,13 @@ File `quire.store` in the `current/` of every ledger directory, text:
     doubt: N N N                   only while a ledger here is in doubt: the first such id, the one behind the last, and
                                    `cleared` of the note in which that is said; -1 before it is written
     bound: N                       with one of both: ids from here on are not raised over by this bookie
-    strangers: N N                 ids from the first up to the second, without it, that an operator said are strangers'
+    strangers: N …                 ids that an operator said are strangers'
     CRC32C of the lines before, in hex
 
 The note is in the store itself (`MetadataStore.read_set_back`), JSON: {"number", "accepted", "ledgers", "bookies":
-{ID: {"changes", "ledgers", "unknown"}}, "doubts": {ID: [ledger, ...]}, "cleared"}; notes of earlier versions lack the
-last two: doubts of single bookies, and how often an operator has cleared them.
+{ID: {"changes", "ledgers", "unknown"}}, "doubts": {ID: [ledger, ...]}, "cleared", "passed": [[from, to], ...]}; notes
+of earlier versions lack the last three: doubts of single bookies, how often an operator has cleared them, and ids from
+the first up to the second, without it, that the store passed over for doubts.
 
 Knows: these formats.  Does not know: when the store is behind, what follows (`store_guard`).
 Safety: a damaged file or note raises an error that names it; it is never read as "nothing was seen".
@@ -45,6 +46,7 @@ from quire.protocol.errors import MetaStore
 
 HEAD = "quire.store 1"
 OF_A_BOOKIE = "changes", "ledgers"  # in the note, beside what it does not know
+LATER = "doubts", "cleared", "passed"  # in the note, what earlier versions do not know
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class Seen:
     found: tuple[int, int] = (0, 0)
     doubt: tuple[int, int, int] | None = None
     bound: int = 0
-    strangers: tuple[int, int] = (0, 0)
+    strangers: tuple[int, ...] = ()
 
     def encode(self) -> bytes:
         lines = [HEAD, f"cluster: {self.cluster}"]
@@ -72,8 +74,8 @@ class Seen:
             lines.append("doubt: {} {} {}".format(*self.doubt))
         if self.bound:
             lines.append(f"bound: {self.bound}")
-        if self.strangers != (0, 0):
-            lines.append("strangers: {} {}".format(*self.strangers))
+        if self.strangers:
+            lines.append(f"strangers: {' '.join(map(str, self.strangers))}")
         text = "".join(line + "\n" for line in lines).encode()
         return text + b"%08x\n" % crc32c(text)
 
@@ -92,8 +94,8 @@ class Seen:
             numbers: dict[str, Any] = {
                 name: int(values[name]) for name in ("changes", "ledgers", "chosen", "accepted", "note")
             }
-            first, end = map(int, values.get("strangers", "0 0").split())
-            seen = cls(values["cluster"], **numbers, bound=int(values.get("bound", 0)), strangers=(first, end))
+            strangers = tuple(map(int, values.get("strangers", "").split()))
+            seen = cls(values["cluster"], **numbers, bound=int(values.get("bound", 0)), strangers=strangers)
             if "doubt" in values:
                 low, high, cleared = map(int, values["doubt"].split())
                 seen = replace(seen, doubt=(low, high, cleared))
@@ -131,15 +133,16 @@ def note_of(data: bytes) -> dict[str, Any]:
     read.
     """
     if not data:
-        return {"number": 0, "accepted": True, "ledgers": 0, "bookies": {}, "doubts": {}, "cleared": 0}
+        return {"number": 0, "accepted": True, "ledgers": 0, "bookies": {}, "doubts": {}, "cleared": 0, "passed": []}
     try:
-        note: dict[str, Any] = {"doubts": {}, "cleared": 0, **parse_json(data)}
+        note: dict[str, Any] = {"doubts": {}, "cleared": 0, "passed": [], **parse_json(data)}
         bookies: dict[str, dict[str, Any]] = note["bookies"]
         numbers = [
             note["number"],
             note["ledgers"],
             note["cleared"],
             *(ledger for each in note["doubts"].values() for ledger in each),
+            *(ledger for low, high in note["passed"] for ledger in (low, high)),
             *(each[name] for each in bookies.values() for name in OF_A_BOOKIE),
         ]
         numbers += [each["unknown"] for each in bookies.values() if each["unknown"] is not None]
@@ -157,5 +160,11 @@ def note_of(data: bytes) -> dict[str, Any]:
 
 def bytes_of(note: dict[str, Any]) -> bytes:
     """The reverse of `note_of`; without what earlier versions do not know, where it says nothing."""
-    empty = {name for name in ("doubts", "cleared") if not note.get(name)}
+    empty = {name for name in LATER if not note.get(name)}
     return json.dumps({name: value for name, value in note.items() if name not in empty}, sort_keys=True).encode()
+
+
+def accepted(note: dict[str, Any]) -> dict[str, Any]:
+    """The note with which an operator accepts the store as it is, and what was doubted as strangers'."""
+    cleared = note["cleared"] + bool(note["doubts"])
+    return {**note, "accepted": True, "doubts": {}, "passed": [], "cleared": cleared}

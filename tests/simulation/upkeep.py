@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 
 from quire.bookie.upkeep.emptied import APART_S
 from quire.bookie.upkeep.store_guard import DOUBTED_RAISED_MAX, GIVEN_MAX, LOOK_S
-from quire.bookie.upkeep.store_notes import bytes_of, note_of
+from quire.bookie.upkeep.store_notes import accepted, bytes_of, note_of
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import LedgerError, Status
@@ -336,7 +336,7 @@ class Upkeep:
         used = shared.next_ledger - self.ids_drawn - len(history.lines)
         if used > DOUBTED_RAISED_MAX * len(self.strangers):
             raise Violation("strangers", f"{used} ids were passed over for adds to {self.strangers}")
-        shared.swap_set_back(shared.set_back, bytes_of({**note, "doubts": {}, "cleared": note["cleared"] + 1}))
+        shared.swap_set_back(shared.set_back, bytes_of(accepted(note)))
         history.let_pass(2 * LOOK_S)
         if any(each.serving and each.guard.is_behind for each in history.bookies):
             raise Violation("strangers", "a bookie deletes nothing though an operator cleared its doubt")

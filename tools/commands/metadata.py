@@ -223,7 +223,7 @@ async def accept_state(store: MetadataStore, cluster: str, unheard: bool) -> dic
     Takes the store's state for the truth, if it is that of `cluster` and, without `unheard`, every bookie said what it
     lacks.
     """
-    from quire.bookie.upkeep.store_notes import bytes_of, note_of
+    from quire.bookie.upkeep.store_notes import accepted, bytes_of, note_of
 
     noted, shown = await look_back(store)
     if cluster.lower() != shown["cluster"]:
@@ -245,8 +245,7 @@ async def accept_state(store: MetadataStore, cluster: str, unheard: bool) -> dic
     for _ in range(ACCEPTS_MAX):
         await store.raise_ledger_ids(shown["ledgers_seen"])
         note = note_of(noted)
-        cleared = note["cleared"] + bool(note["doubts"])
-        if await store.swap_set_back(noted, bytes_of({**note, "accepted": True, "doubts": {}, "cleared": cleared})):
+        if await store.swap_set_back(noted, bytes_of(accepted(note))):
             return {**shown, "next_ledger": (await store.progress()).next_ledger, "accepted": True}
         before = shown
         noted, shown = await look_back(store)

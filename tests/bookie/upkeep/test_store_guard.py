@@ -15,8 +15,18 @@ from twisted.logger import LogEvent, eventAsText, globalLogPublisher
 
 from quire.bookie.files import Files
 from quire.bookie.upkeep.garbage import Garbage
-from quire.bookie.upkeep.store_guard import ARRIVED_S, DOUBTED_RAISED_MAX, GIVEN_MAX, LOOK_S, RAISED_MAX, StoreGuard
-from quire.bookie.upkeep.store_notes import Seen, bytes_of, note_of, read_seen
+from quire.bookie.upkeep.store_guard import (
+    ARRIVED_S,
+    DOUBTED_RAISED_MAX,
+    DOUBTS_MAX,
+    GIVEN_MAX,
+    LOOK_S,
+    PASSED_MAX,
+    RAISED_MAX,
+    StoreGuard,
+    joined,
+)
+from quire.bookie.upkeep.store_notes import Seen, accepted, bytes_of, note_of, read_seen
 from quire.metadata.memory.cluster import Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore
 from quire.metadata.store import LEDGER_ID_MAX, Cluster, SetBack, WrongCluster
@@ -75,7 +85,7 @@ class Scene:
         old = now(self.store.read_set_back())
         note = note_of(old)  # type: ignore[arg-type]
         now(self.store.raise_ledger_ids(note["ledgers"]))
-        assert now(self.store.swap_set_back(old, bytes_of({**note, "accepted": True})))  # type: ignore[arg-type]
+        assert now(self.store.swap_set_back(old, bytes_of(accepted(note))))  # type: ignore[arg-type]
 
 
 class Bookie:
@@ -585,7 +595,7 @@ def cleared(scene: Scene) -> None:
     """What the operator's command does about doubts."""
     old = now(scene.store.read_set_back())
     note = note_of(old)  # type: ignore[arg-type]
-    now(scene.store.swap_set_back(old, bytes_of({**note, "doubts": {}, "cleared": note["cleared"] + 1})))  # type: ignore[arg-type]
+    now(scene.store.swap_set_back(old, bytes_of(accepted(note))))  # type: ignore[arg-type]
 
 
 def test_a_ledger_of_a_stranger_concerns_its_bookie_alone(scene: Scene) -> None:
@@ -646,6 +656,77 @@ def test_a_ledger_on_two_bookies_shows_that_the_store_was_set_back(scene: Scene,
     scene.accept()
     for bookie in bookies:
         assert bookie.collect() == held[1:]
+
+
+def test_what_is_passed_over_for_a_doubt_looks_given_to_nobody(scene: Scene) -> None:
+    """
+    A store that was set back by a moment: two bookies have a lower ledger, which they saw, and a third one's newer
+    ledger makes the store pass over the ids of both, so that its next id is no lower than it was seen.
+    """
+    held = scene.ledgers(2)
+    one, two, three = (scene.bookie(name, *held) for name in ("b1", "b2", "b3"))
+    saved = scene.backup()
+    (low,) = scene.ledgers(1)
+    for bookie in (two, three):
+        bookie.hold(low)
+        bookie.storage.arrived.add(low)
+        now(Deferred.fromCoroutine(bookie.guard.look()))
+    (high,) = scene.ledgers(1)
+    one.hold(high)
+    one.storage.arrived.add(high)
+    scene.put_back(saved)
+    scene.shared.changes += 1000  # as a new epoch of ZooKeeper does
+    now(Deferred.fromCoroutine(one.guard.look()))
+    assert scene.shared.next_ledger > high
+    assert low in two.collect()
+    assert low in three.collect()
+    assert not note_of(scene.shared.set_back)["accepted"], "two bookies have it"
+
+
+def test_more_doubts_than_the_note_names_are_passed_over(scene: Scene) -> None:
+    """A second bookie that has only ledgers that the note does not name deletes none of them."""
+    held = scene.ledgers(2)
+    one, other = scene.bookie("b1", *held), scene.bookie("b2", *held)
+    saved = scene.backup()
+    new = scene.ledgers(DOUBTS_MAX + 5)
+    for bookie, its in ((one, new), (other, new[DOUBTS_MAX:])):
+        bookie.hold(*its)
+        bookie.storage.arrived.update(its)
+    scene.put_back(saved)
+    scene.shared.changes += 1000
+    now(Deferred.fromCoroutine(one.guard.look()))
+    scene.shared.deletions += 1
+    assert set(new[DOUBTS_MAX:]) <= set(other.collect())
+
+
+def test_an_operator_who_clears_a_doubt_speaks_of_its_ledgers_only(scene: Scene) -> None:
+    """Ids between two strangers' are doubted as any other later."""
+    held = scene.ledgers(2)
+    one = scene.bookie("b1", *held)
+    strange(one, 5, 1 << 39)
+    cleared(scene)
+    now(Deferred.fromCoroutine(one.guard.look()))
+    assert one.guard.behind is None
+    scene.ledgers(20)
+    saved = scene.backup()
+    now(Deferred.fromCoroutine(one.guard.look()))
+    (new,) = scene.ledgers(1)
+    one.hold(new)
+    scene.put_back(saved)
+    scene.shared.changes += 1000
+    one.storage.arrived = {new}
+    now(Deferred.fromCoroutine(one.guard.look()))
+    assert new in one.collect()
+
+
+def test_ranges_that_were_passed_over_are_joined() -> None:
+    """Those that meet are one; of too many the nearest become one, which has all of them."""
+    assert joined([[5, 8], [1, 3], [3, 4], [7, 9]]) == [[1, 4], [5, 9]]
+    many = [[number * number, number * number + 1] for number in range(2, PASSED_MAX + 5)]
+    found = joined(many)
+    assert len(found) == PASSED_MAX
+    assert found[0][0] == 4
+    assert found[-1] == many[-1]
 
 
 def test_how_far_strangers_move_the_ids_is_bounded(scene: Scene) -> None:
