@@ -185,8 +185,8 @@ class Bookie:
                 bookie=self.id,
                 lost=", ".join(lost),
             )
-            restoring.begin(self._files, options, lost)
             self._cookie = await start_check.begin_incarnation(*identity)
+            restoring.begin(self._files, options, lost)
         else:
             is_new, self._cookie = await start_check.check(*identity, failed=failed)
             if is_new:

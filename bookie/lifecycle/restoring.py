@@ -1,8 +1,8 @@
 """
 A bookie that lost disks: what is prepared on the empty ones before its storage opens, and what ends their restore.
 
-Order (storage-order.md 6): the lost directories are noted as being restored, and the metadata store has their new
-incarnation (D19), beside the one of those that are left; the storage opens on them; every ledger that the metadata
+Order (storage-order.md 6): the metadata store has their new incarnation (D19), beside the one of those that are left;
+the lost directories are noted as being restored; the storage opens on them; every ledger that the metadata
 gives this bookie, and that was on them, is put in limbo, durably (`limbo`); only then do all get their cookies, and
 only then a port opens.  What is in limbo is copied from other bookies afterwards (`server/copies`,
 and `replication/own_copies/refilling.py` beside it).

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from quire.bookie.directory import notes
 from quire.bookie.files import Files, StorageError
@@ -16,9 +17,7 @@ from quire.bookie.lifecycle.cookie import Cookie
 from quire.bookie.lifecycle.ids import IdentityError
 from quire.metadata.formats.retired_ids import DECOMMISSIONED, retire
 from quire.metadata.ledger import LedgerMetadata
-from quire.protocol.errors import (
-    Status,
-)
+from quire.protocol.errors import MetaStore, Status
 from tests.bookie.fakes.disk import Bookie as Storage
 from tests.bookie.fakes.disk import body_of, left_behind, run_of
 from tests.bookie.fakes.in_process import new_store, options_in
@@ -230,6 +229,41 @@ def test_an_id_that_was_taken_out_is_let_in_with_every_fence(tmp_path: Path) -> 
         last = Bookie(reactor, options, store)
         await last.start()
         assert last.incarnation == again.incarnation
+        await last.stop()
+        await store.close()
+
+    run(story)
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["before the store has the cookie", "once it has"])
+def test_a_restore_under_an_id_that_was_taken_out_may_be_cut_off(tmp_path: Path, kept: bool) -> None:
+    """The store goes away as it is to have the cookie, or a kill comes then: the next restore goes on."""
+
+    async def story() -> None:
+        store = await new_store()
+        options = options_in(tmp_path, store.uri)
+        first = Bookie(reactor, options, store)
+        await first.start()
+        await first.stop()
+        await with_ledgers(store, 0)
+        wipe(tmp_path)
+        await retire(store, "raw", DECOMMISSIONED)
+        write = store.write_cookie
+
+        async def cut_off(bookie: str, data: bytes, version: int) -> int:
+            if kept:
+                await write(bookie, data, version)
+            raise MetaStore("the store is away")
+
+        store.write_cookie = lambda *given: Deferred.fromCoroutine(cut_off(*given))  # type: ignore[method-assign]
+        with pytest.raises(MetaStore):
+            await Bookie(reactor, options, store, restore=True).start()
+        store.write_cookie = write  # type: ignore[method-assign]
+        with pytest.raises(IdentityError, match="--restore"):
+            await Bookie(reactor, options, store).start()
+        last = Bookie(reactor, options, store, restore=True)
+        await last.start()
+        assert last.copies.limbo() == [0]
         await last.stop()
         await store.close()
 
