@@ -531,7 +531,7 @@ class StoreGuard:
 def joined(ranges: Iterable[Sequence[int]]) -> list[list[int]]:
     """The same ids in ranges apart from each other, ascending; at most `PASSED_MAX`, so perhaps with ids between."""
     found: list[list[int]] = []
-    for low, high in sorted(ranges):
+    for low, high in sorted((each[0], each[1]) for each in ranges):
         if found and low <= found[-1][1]:
             found[-1][1] = max(found[-1][1], high)
         else:
