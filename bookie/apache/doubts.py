@@ -5,8 +5,10 @@ and ledger table, at the moment of the takeover.
 RocksDB and `.idx` files lose what was written last without a word: a log of writes that is cut or gone, a file that is
 cut or gone.  The records are in the entry logs, which are written before the index, so the newest logs show it.
 
-* Logs without a ledgers map, and the newest ones down to the first that lacks nothing, are walked, heads only: each
-  record's entry has to be in the index.
+* Logs without a ledgers map, and the newest ones down to the first that the index has whole, are walked, heads only:
+  each record's entry has to be in the index.  Whole is a log that was read to its end, of which the index lacks nothing
+  and names a record in this log, and none of its entries in an older log: a compaction makes a log of entries that the
+  index has elsewhere, with an id above those of logs that are written after it.
 * Of the others the map is read: each of its ledgers has to be in the table and in the index.
 * An `.idx` file has whole pages.
 
@@ -16,9 +18,10 @@ records lie in an older log with a map is not seen; `quire bookie check` walks a
 """
 
 from functools import partial
+from itertools import takewhile
 
 from quire.bookie.apache.idx_files import Pages
-from quire.bookie.apache.joined_index import JoinedIndex
+from quire.bookie.apache.joined_index import AHEAD_ENTRIES, JoinedIndex
 from quire.bookie.index.ledger_table import LedgerTable
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.unnamed import unnamed
@@ -37,7 +40,7 @@ def doubted(logs: EntryLogs, index: RunIndex, table: LedgerTable) -> set[int]:
     found: set[int] = set()
     if isinstance(index, JoinedIndex) and isinstance(index.apache, Pages):
         found.update(index.apache.cut_off())
-    whole = False  # a newer log lacks nothing, so what was written before it is in the index, too
+    whole = False  # the index has a newer log whole, so what was written before it is in the index, too
     for log in reversed(logs.ids()):
         if log == logs.current or logs.size(log) <= HEADER_BYTES:
             continue
@@ -50,23 +53,32 @@ def doubted(logs: EntryLogs, index: RunIndex, table: LedgerTable) -> set[int]:
 
 
 def _walk(logs: EntryLogs, log: int, index: RunIndex, table: LedgerTable, found: set[int]) -> bool:
-    """Adds those of one log to `found`; whether it has ledgers of the table, and all of their records are named."""
+    """Adds the ledgers of one log to `found`; whether the index has the log whole, which Apache's rows alone show."""
     size = logs.size(log)
     walk = LogWalk(partial(logs.read, log), size, log_name(log), UNLIMITED)
-    known = lost = False
+    apache = index.apache if isinstance(index, JoinedIndex) else None
+    here = older = lost = False
 
     def counts(ledger: int) -> bool:
-        nonlocal known
         if ledger in found:
             return False
         row = table.get(ledger)
         if row is None:
             found.add(ledger)
             return False
-        known = True
         return not (row.limbo or row.dropped)
 
-    for ledger, _entry, _offset in unnamed(walk, size, index.named, counts):
+    def named(ledger: int, entry: int) -> int:
+        nonlocal here, older
+        places = apache.locations(ledger, entry, AHEAD_ENTRIES) if apache is not None else []
+        if not places:
+            return index.named(ledger, entry)
+        at = places[0] >> 32
+        here = here or at == log
+        older = older or at < log
+        return entry - 1 + sum(1 for _place in takewhile(lambda place: place >> 32 == at, places))
+
+    for ledger, _entry, _offset in unnamed(walk, size, named, counts):
         lost = True
         found.add(ledger)
-    return known and not lost
+    return here and not (older or lost) and (walk.problem is None or walk.cut)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from quire.bookie.apache.idx_files import idx_path
+from quire.bookie.apache.index import LOCATION, location
 from quire.bookie.directory import notes
 from quire.bookie.files import Files
 from quire.bookie.index.rocks import RocksRows
@@ -116,16 +117,32 @@ def test_a_good_index_leaves_no_doubt(name: str, moment: str, tmp_path: pathlib.
     here.close()
 
 
-def mapped(root: pathlib.Path, ledgers: list[int]) -> None:
-    """Log 0 has a map that names these, and a newer log of one record of ledger 3, which the index has in log 0."""
+def map_log_0(root: pathlib.Path, ledgers: list[int]) -> None:
+    """Log 0 has a map that names these."""
     path = root / "ledgers/current/0.log"
     data = path.read_bytes()
     head = HEADER.pack(MAGIC, 1, len(data), len(ledgers))
     path.write_bytes(head + data[len(head) :] + b"".join(ledgers_map(dict.fromkeys(ledgers, 1))))
-    digest, payloads = ledgers_of("sorted", "stopped")[3]
-    body = digest.entry(3, 0, -1, len(payloads[0]), payloads[0])
-    start = HEADER.pack(MAGIC, 1, 0, 0).ljust(1024, b"\0")
-    (root / "ledgers/current/1.log").write_bytes(start + len(body).to_bytes(4, "big") + body)
+
+
+def copied(root: pathlib.Path, log: int, ledger: int, entries: list[int], moved: list[int], end: bytes = b"") -> None:
+    """A newer log of copies of entries that log 0 has; of those that are `moved` the index names the copy."""
+    digest, payloads = ledgers_of("sorted", "stopped")[ledger]
+    data = HEADER.pack(MAGIC, 1, 0, 0).ljust(1024, b"\0")
+    pages = bytearray(idx(root, ledger).read_bytes())
+    for entry in entries:
+        body = digest.entry(ledger, entry, -1, len(payloads[entry]), payloads[entry])
+        if entry in moved:
+            pages[1024 + 8 * entry : 1032 + 8 * entry] = LOCATION.pack(location(log, len(data)))
+        data += len(body).to_bytes(4, "big") + body
+    (root / f"ledgers/current/{log}.log").write_bytes(data + end)
+    idx(root, ledger).write_bytes(pages)
+
+
+def mapped(root: pathlib.Path, ledgers: list[int]) -> None:
+    """Log 0 has a map that names these, and the index has the newer log of one record of ledger 3."""
+    map_log_0(root, ledgers)
+    copied(root, 1, 3, [0], [0])
 
 
 def test_of_older_logs_with_a_map_no_record_is_read(tmp_path: pathlib.Path) -> None:
@@ -146,6 +163,30 @@ def test_of_older_logs_with_a_map_no_record_is_read(tmp_path: pathlib.Path) -> N
     zero(idx(root, 3), 1024, 8)
     here = Here(root)
     assert here.storage.doubted == {3, 4}
+    here.close()
+
+
+DAMAGE = b"\0\0\0\1" + b"damage" * 100
+COPIES: dict[str, tuple[Harm, set[int]]] = {
+    "no row names it": (lambda root: copied(root, 1, 2, [0, 1], []), {4}),
+    "a row names an older log": (lambda root: copied(root, 1, 2, [0, 1, 2], [0, 1]), {4}),
+    "damage before its end": (lambda root: copied(root, 1, 2, [0], [0], DAMAGE), {4}),
+    "rows name a newer log": (lambda root: (copied(root, 1, 2, [0], []), copied(root, 2, 2, [0], [0], DAMAGE)), {4}),
+    "all rows name it": (lambda root: copied(root, 1, 2, [0, 1], [0, 1]), set()),
+    "its last record is cut off": (lambda root: copied(root, 1, 2, [0], [0], b"\0\0\1\0" + b"cut"), set()),
+}
+
+
+@pytest.mark.parametrize("how", COPIES)
+def test_only_a_log_that_the_index_has_whole_ends_the_look(how: str, tmp_path: pathlib.Path) -> None:
+    """Else log 0 is walked, too, of which the index lost entries 100 to 199 of ledger 4: a compaction copied others."""
+    copy, doubted = COPIES[how]
+    root = unpack("sorted_bookie0_stopped", tmp_path)
+    map_log_0(root, [0, 1, 2, 3, 4])
+    zero(idx(root), 1024 + 8 * 100, 8 * 100)
+    copy(root)
+    here = Here(root)
+    assert here.storage.doubted == doubted
     here.close()
 
 
