@@ -44,19 +44,16 @@ def test_a_killed_bookie_is_replaced_and_nothing_is_lost():
 
 
 def restored(cluster, name):
-    """The bookie has begun again, empty, its ledgers' confirmed entries were copied, and it takes adds."""
-    bookie = cluster.bookies[name]
-    bookie.ledgers.clear()
-    bookie.incarnation += "+"
-    bookie.limbo = True
+    """The bookie has begun again, without a directory that no ledger here was on."""
+    cluster.bookies[name].incarnation += "+"
     cluster.restart(name)
 
 
 @pytest.mark.parametrize("away", [True, False], ids=["missed by an append", "between two appends"])
 def test_a_bookie_that_was_restored_is_used_again_where_no_other_is(away):
     """
-    The ledger is open still, so no fence was lost with the disk: what follows goes there, it counts for what it took in
-    its new incarnation, and the ledger outlives the next failure.
+    The ledger is open still, so no fence was lost: what follows goes there, it counts for what it took in its new
+    incarnation, and the ledger outlives the next failure.
     """
     cluster = FakeCluster(3)
     writer = created(cluster)
@@ -91,6 +88,7 @@ def test_a_bookie_that_was_restored_is_not_used_again_after_a_fence(end):
     cluster.succeed(store.write_ledger(writer.id, changed, stored.version))
     for name in (b1, b2):
         cluster.kill(name)
+        cluster.bookies[name].ledgers.clear()
         restored(cluster, name)
     cluster.spin(2)
     append = cluster.outcome(writer.append(b"b"))
