@@ -9,7 +9,7 @@ cut or gone.  The records are in the entry logs, which are written before the in
   each record's entry has to be in the index.  Whole is a log that was read to its end, of which the index lacks nothing
   and names a record in this log, and none of its entries in an older log: a compaction makes a log of entries that the
   index has elsewhere, with an id above those of logs that are written after it.
-* Of the others the map is read: each of its ledgers has to be in the table and in the index.
+* Of the others the map is read: each of its ledgers has to be in the table and in the index, which is looked up once.
 * An `.idx` file has whole pages.
 
 Knows: these signs.  Does not know: whether a ledger without a row was deleted, which only the metadata store can tell.
@@ -40,6 +40,7 @@ def doubted(logs: EntryLogs, index: RunIndex, table: LedgerTable) -> set[int]:
     found: set[int] = set()
     if isinstance(index, JoinedIndex) and isinstance(index.apache, Pages):
         found.update(index.apache.cut_off())
+    looked_at: set[int] = set()  # ledgers of maps: most are in many logs, and table and index say the same of each
     whole = False  # the index has a newer log whole, so what was written before it is in the index, too
     for log in reversed(logs.ids()):
         if log == logs.current or logs.size(log) <= HEADER_BYTES:
@@ -48,7 +49,9 @@ def doubted(logs: EntryLogs, index: RunIndex, table: LedgerTable) -> set[int]:
         if mapped is None or not whole:
             whole = _walk(logs, log, index, table, found) or whole
         else:
-            found.update(ledger for ledger in mapped if table.get(ledger) is None or index.last(ledger) < 0)
+            fresh = mapped.keys() - looked_at - found
+            found.update(ledger for ledger in fresh if table.get(ledger) is None or index.last(ledger) < 0)
+            looked_at |= fresh
     return found
 
 

@@ -9,13 +9,19 @@ from collections.abc import Callable
 
 import pytest
 
+from quire.bookie.apache.doubts import doubted
 from quire.bookie.apache.idx_files import idx_path
 from quire.bookie.apache.index import LOCATION, location
+from quire.bookie.apache.joined_index import JoinedIndex
+from quire.bookie.apache.left_index import open_left
 from quire.bookie.directory import notes
 from quire.bookie.files import Files
+from quire.bookie.index.ledger_table import LedgerRow, LedgerTable
 from quire.bookie.index.rocks import RocksRows
+from quire.bookie.index.rows import DictRows
 from quire.bookie.lifecycle.bookie import Bookie
 from quire.bookie.lifecycle.limbo import Limbo
+from quire.bookie.logs.entry_logs import EntryLogs
 from quire.bookie.logs.format import HEADER, MAGIC, ledgers_map
 from quire.client.api import connect
 from quire.metadata.ledger import LedgerMetadata
@@ -75,21 +81,21 @@ HARMS: dict[str, tuple[str, Harm, set[int] | None]] = {
 @pytest.mark.parametrize("how", HARMS)
 def test_what_the_index_lost_is_in_doubt(how: str, tmp_path: pathlib.Path) -> None:
     """Ledger by ledger where the logs show it; else all that a directory may have held."""
-    name, harm, doubted = HARMS[how]
+    name, harm, lost = HARMS[how]
     root = unpack(f"{name}_bookie0_stopped", tmp_path)
     harm(root)
     here = Here(root)
     directory = str(root / "ledgers")
     try:
-        assert here.storage.doubted == (doubted or set())
-        assert here.storage.stale == ([] if doubted else [directory])
+        assert here.storage.doubted == (lost or set())
+        assert here.storage.stale == ([] if lost else [directory])
         assert notes.named_failed(Files(), directory) == {directory}
         denied = {
             ledger
             for ledger, (_digest, payloads) in ledgers_of(name, "stopped").items()
             if any(here.read(ledger, entry) in (Status.ENOENTRY, Status.ENOLEDGER) for entry in range(len(payloads)))
         }
-        assert denied <= (doubted or ALL)
+        assert denied <= (lost or ALL)
         here.storage.caught_up()
         assert notes.named_failed(Files(), directory) == here.storage.doubted == set()
     finally:
@@ -117,9 +123,9 @@ def test_a_good_index_leaves_no_doubt(name: str, moment: str, tmp_path: pathlib.
     here.close()
 
 
-def map_log_0(root: pathlib.Path, ledgers: list[int]) -> None:
-    """Log 0 has a map that names these."""
-    path = root / "ledgers/current/0.log"
+def map_log(root: pathlib.Path, log: int, ledgers: list[int]) -> None:
+    """The log has a map that names these."""
+    path = root / f"ledgers/current/{log}.log"
     data = path.read_bytes()
     head = HEADER.pack(MAGIC, 1, len(data), len(ledgers))
     path.write_bytes(head + data[len(head) :] + b"".join(ledgers_map(dict.fromkeys(ledgers, 1))))
@@ -141,7 +147,7 @@ def copied(root: pathlib.Path, log: int, ledger: int, entries: list[int], moved:
 
 def mapped(root: pathlib.Path, ledgers: list[int]) -> None:
     """Log 0 has a map that names these, and the index has the newer log of one record of ledger 3."""
-    map_log_0(root, ledgers)
+    map_log(root, 0, ledgers)
     copied(root, 1, 3, [0], [0])
 
 
@@ -180,14 +186,43 @@ COPIES: dict[str, tuple[Harm, set[int]]] = {
 @pytest.mark.parametrize("how", COPIES)
 def test_only_a_log_that_the_index_has_whole_ends_the_look(how: str, tmp_path: pathlib.Path) -> None:
     """Else log 0 is walked, too, of which the index lost entries 100 to 199 of ledger 4: a compaction copied others."""
-    copy, doubted = COPIES[how]
+    copy, lost = COPIES[how]
     root = unpack("sorted_bookie0_stopped", tmp_path)
-    map_log_0(root, [0, 1, 2, 3, 4])
+    map_log(root, 0, [0, 1, 2, 3, 4])
     zero(idx(root), 1024 + 8 * 100, 8 * 100)
     copy(root)
     here = Here(root)
-    assert here.storage.doubted == doubted
+    assert here.storage.doubted == lost
     here.close()
+
+
+def test_each_ledger_of_the_maps_is_looked_up_once(tmp_path: pathlib.Path) -> None:
+    """However many logs it is in, be it in doubt or not."""
+    root = unpack("sorted_bookie0_stopped", tmp_path)
+    for log in range(3):
+        if log:
+            copied(root, log, 2, [0], [])
+        map_log(root, log, [1, 2, 3, 4])
+    copied(root, 3, 3, [0], [0])
+    idx(root).unlink()
+    logs = EntryLogs(Files(), str(root / "ledgers/current"), 1 << 30)
+    table = LedgerTable(DictRows())
+    table.write({ledger: LedgerRow(b"") for ledger in ALL})
+    left = open_left(Files(), RocksRows, str(root / "index/current"), logs.read, table.get)
+    asked: list[int] = []
+
+    class Counting(JoinedIndex):
+        """An index that notes what it is asked for."""
+
+        def last(self, ledger: int) -> int:
+            asked.append(ledger)
+            return super().last(ledger)
+
+    assert left is not None
+    index = Counting(DictRows(), left, logs)
+    assert doubted(logs, index, table) == {4}
+    assert sorted(asked) == [1, 2, 3, 4]
+    index.close()
 
 
 async def apache(path: pathlib.Path, name: str, harm: Harm, store: RecordStore, ledgers: set[int]) -> Bookie:
@@ -229,7 +264,7 @@ def test_no_recovery_cuts_a_ledger_that_the_index_lost(how: str, limbo: set[int]
 
     async def story() -> None:
         store = await new_store()
-        name, harm, _doubted = HARMS[how]
+        name, harm, _lost = HARMS[how]
         bookie = await apache(tmp_path, name, harm, store, {2, 4})
         await bookie.start()
         assert set(bookie.copies.limbo()) == limbo
