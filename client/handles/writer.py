@@ -376,11 +376,11 @@ class Writer:
         return ValueError(f"an entry of {size} bytes is too large: a frame holds {self.payload_bytes_max}")
 
     def _release(self, effect: ReleaseAcks) -> None:
-        waiters, last = self._waiters, effect.last
+        last = effect.last
         if self.on_acknowledged is not None:
             self.on_acknowledged(last)
-        while waiters and waiters[0][0] <= last:
-            _last, done, result = waiters.popleft()
+        while self._waiters and self._waiters[0][0] <= last:  # a callback may append, be refused, and so change them
+            _last, done, result = self._waiters.popleft()
             done.callback(result)
 
     def _refused(self, effect: Refuse) -> None:

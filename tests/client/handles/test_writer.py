@@ -305,3 +305,35 @@ def test_who_listens_hears_of_each_rise_before_anybody_else():
     cluster.spin(0.1)
     assert heard[-1] == (3, 0, -1)
     assert answered == [range(4)]
+
+
+def test_an_append_that_is_refused_inside_an_answer_spoils_no_other_answer():
+    """Two calls are answered together, and the first one's callback appends where the window is full."""
+    cluster = FakeCluster()
+    client = cluster.client(placement="random", window_bytes_max=10 << 10, batch_bytes_max=2 << 10)
+    writer = cluster.succeed(client.create_ledger())
+    cluster.judge = lambda request: "hold" if request.op == "add" else "pass"
+    answered, refused = [], []
+
+    def appends(_ids):
+        writer.append(bytes(4 << 10)).addErrback(lambda failure: refused.append(failure.type))
+
+    writer.append(b"first").addCallback(answered.append)
+    writer.append(b"second").addCallback(appends)
+    writer.append(b"third").addCallback(answered.append)
+    cluster.spin(0.01)
+    for _ in range(8):
+        writer.append(bytes(4 << 10)).addErrback(lambda failure: refused.append(failure.type))
+    cluster.spin(0.01)
+    full = len(refused)
+    assert writer.window_full
+    for entry in (0, 2, 1):  # the third is on its quorum before the second, and both are answered at once
+        cluster.let_go(lambda request, entry=entry: request.entry == entry)
+        cluster.spin(0.005)
+    assert answered == [0, 2]
+    assert refused[full:] == [TooManyRequests]
+    cluster.judge = lambda _request: "pass"
+    cluster.let_go()
+    cluster.spin(2)
+    assert not writer.closed
+    assert cluster.succeed(writer.append(b"goes on")) == writer.last_add_confirmed
