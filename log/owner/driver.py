@@ -352,9 +352,9 @@ class OwnerDriver:
         self.run(work())
 
     def _begin_segment(self, segment: Segment, manifest: Manifest) -> None:
+        self.forget_ledger()  # first: what waits for the former writer's window is not its any more
         if self.writer is not None:
             self.writer.shut_down()
-        self.forget_ledger()
         number = segment.n
         self.writer = self.ledger_effects.writers.pop(segment.ledger).writer
         self.writer.on_acknowledged = lambda last: self._acked(number, last)
@@ -445,16 +445,18 @@ class OwnerDriver:
 
     def _end(self, effect: m.End) -> None:
         self.ended = True
-        self.lease.end()
-        self.forget_ledger()
-        self.timers.stop()
-        if self._manifest_watch is not None:
-            self._manifest_watch.cancel()
-        unnamed = [each.writer for each in self.ledger_effects.writers.values()]
-        for writer in [*unnamed, *([self.writer] if self.writer is not None else [])]:
-            writer.shut_down()
-        self.patience.left(effect.left)
-        self.events.over(effect.error)
+        try:
+            self.lease.end()
+            self.forget_ledger()
+            self.timers.stop()
+            if self._manifest_watch is not None:
+                self._manifest_watch.cancel()
+            unnamed = [each.writer for each in self.ledger_effects.writers.values()]
+            for writer in [*unnamed, *([self.writer] if self.writer is not None else [])]:
+                writer.shut_down()
+            self.patience.left(effect.left)
+        finally:
+            self.events.over(effect.error)  # all callers are answered, whatever failed before
 
 
 PERFORM: dict[type[Any], Callable[[OwnerDriver, Any], None]] = {
