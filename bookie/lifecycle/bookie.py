@@ -185,7 +185,8 @@ class Bookie:
                 bookie=self.id,
                 lost=", ".join(lost),
             )
-            self._cookie = await start_check.begin_incarnation(*identity)
+            await start_check.check_unlisted(self._store, options, self.id)
+            self._cookie = await start_check.begin_incarnation(*identity, lost)
             restoring.begin(self._files, options, lost)
         else:
             is_new, self._cookie = await start_check.check(*identity, failed=failed)

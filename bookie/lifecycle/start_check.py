@@ -267,13 +267,29 @@ def incarnation_of(
     return first
 
 
+async def check_unlisted(store: MetadataStore, options: BookieOptions, bookie: str) -> None:
+    """Whether nobody serves under the id that is to be restored; `IdentityError` otherwise, and what the store says."""
+    if (await store.bookies()).find(bookie) is not None:
+        raise IdentityError(
+            f"{bookie} is listed, so its directories are in use, on another machine perhaps; nothing was changed.  "
+            "Stop it first, or give this one another bookieId; one that was killed leaves the list within "
+            f"{options.session_timeout_ms / 1000:.0f} s"
+        )
+
+
 async def begin_incarnation(
-    store: MetadataStore, options: BookieOptions, bookie: str, instance_id: str | None, files: Files
+    store: MetadataStore,
+    options: BookieOptions,
+    bookie: str,
+    instance_id: str | None,
+    files: Files,
+    lost: Collection[str],
 ) -> Cookie:
     """
-    Has the metadata store know which incarnation a restore brings, beside the one of the directories that are left; its
-    cookie, which is to be that of all directories when they are restored, and then the store's.  `IdentityError`, and
-    what the store says.
+    Has the metadata store know which incarnation a restore of the `lost` directories brings, beside the one of those
+    that are left, if any; its cookie, which is to be that of all directories when they are restored, and then the
+    store's.  Where none is left, directories of the one before are another machine's, and refused from now on.
+    `IdentityError`, and what the store says.
     """
     wanted = Cookie.expected(options, bookie, instance_id).of(new_incarnation(files))
     stored = await stored_cookie(store, bookie)
@@ -281,17 +297,30 @@ async def begin_incarnation(
         await first_cookie(store, wanted)
         return wanted
     known = Cookie.decode(stored.value, f"the cookie of {bookie} in {store.uri}")
-    if known.before is not None:  # an interrupted restore: its incarnation has never served
+    left = set(directories(options)).difference(lost)
+    if left and known.before is not None:  # an interrupted restore: its incarnation has never served
         return replace(wanted, incarnation=known.incarnation)
-    await store.write_cookie(bookie, replace(wanted, before=known.incarnation).encode(), stored.version)
+    before = known.incarnation if left else None
+    await store.write_cookie(bookie, replace(wanted, before=before).encode(), stored.version)
     return wanted
 
 
 async def end_restore(store: MetadataStore, cookie: Cookie) -> None:
-    """All directories have the cookie: it is the metadata store's, too.  What the store says."""
+    """
+    All directories have the cookie: it is the metadata store's, too.  `IdentityError` where that has another
+    incarnation by now; what the store says.
+    """
     stored = await store.read_cookie(cookie.bookie)
-    if stored.value != cookie.encode():
-        await store.write_cookie(cookie.bookie, cookie.encode(), stored.version)
+    if stored.value == cookie.encode():
+        return
+    known = Cookie.decode(stored.value, f"the cookie of {cookie.bookie} in {store.uri}")
+    if known.incarnation != cookie.incarnation:
+        raise IdentityError(
+            f"another machine began under the id {cookie.bookie} while this one was being restored (incarnation "
+            f"{known.incarnation} instead of {cookie.incarnation}): give one of them another bookieId, and empty its "
+            "directories first"
+        )
+    await store.write_cookie(cookie.bookie, cookie.encode(), stored.version)
 
 
 def check_cookies(expected: Cookie, cookies: Mapping[str, Cookie | None], expansion: bool) -> None:

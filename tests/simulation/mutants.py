@@ -306,7 +306,7 @@ MUTANTS = (
     mutant("directories of another incarnation are let in", "D19, metadata-rules.md 6.2", "returns",
            (f"{START}:incarnation_of", "if others and", "if False and")),
     mutant("a restored bookie keeps its incarnation", "D19", "returns",
-           (f"{START}:begin_incarnation", "if known.before is not None:", "if True:")),
+           (f"{START}:begin_incarnation", "if left and known.before is not None:", "if True:")),
     # Sessions
     mutant("a bookie that stops unlists its successor", "metadata-rules.md 5.1", "everything",
            (f"{MEMORY}._unregister", "held is None or held.session != session", "held is None")),

@@ -338,7 +338,7 @@ class SimBookie:
             back = self.amnesia or self.lost_directory
             lost = await start_check.lost_directories(store, options, self.id, instance_id, self.disk) if back else []
             if lost:
-                cookie = await start_check.begin_incarnation(store, options, self.id, instance_id, self.disk)
+                cookie = await start_check.begin_incarnation(store, options, self.id, instance_id, self.disk, lost)
                 restoring.begin(self.disk, options, lost)
                 if cookie.incarnation == self.incarnation:
                     world.truth.break_("incarnation", f"{self.name} is restored, and says that it is what it was")

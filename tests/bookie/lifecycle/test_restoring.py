@@ -17,6 +17,7 @@ from quire.bookie.lifecycle.cookie import Cookie
 from quire.bookie.lifecycle.ids import IdentityError
 from quire.metadata.formats.retired_ids import DECOMMISSIONED, retire
 from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.store import ServiceInfo
 from quire.protocol.errors import MetaStore, Status
 from tests.bookie.fakes.disk import Bookie as Storage
 from tests.bookie.fakes.disk import body_of, left_behind, run_of
@@ -264,6 +265,31 @@ def test_a_restore_under_an_id_that_was_taken_out_may_be_cut_off(tmp_path: Path,
         last = Bookie(reactor, options, store, restore=True)
         await last.start()
         assert last.copies.limbo() == [0]
+        await last.stop()
+        await store.close()
+
+    run(story)
+
+
+def test_a_bookie_that_is_listed_is_not_restored(tmp_path: Path) -> None:
+    """Another machine serves under its id, and has all that is lacking here: nothing is written."""
+
+    async def story() -> None:
+        store = await new_store()
+        options = options_in(tmp_path, store.uri)
+        first = Bookie(reactor, options, store)
+        await first.start()
+        await first.stop()
+        wipe(tmp_path)
+        kept = await store.read_cookie("raw")
+        await store.register_bookie("raw", ServiceInfo.of("127.0.0.1", 1))
+        with pytest.raises(IdentityError, match=r"raw is listed.*Stop it first.* within \d+ s"):
+            await Bookie(reactor, options, store, restore=True).start()
+        assert await store.read_cookie("raw") == kept
+        assert not list(tmp_path.rglob("quire.*"))
+        await store.unregister_bookie("raw")
+        last = Bookie(reactor, options, store, restore=True)
+        await last.start()
         await last.stop()
         await store.close()
 

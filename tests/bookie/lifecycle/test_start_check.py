@@ -1,6 +1,7 @@
 """The table that says whether a bookie may start (metadata-rules.md 6.2), and what a restore finds lost."""
 
 import errno
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from quire.bookie.directory import notes
 from quire.bookie.files import Files
 from quire.bookie.lifecycle.cookie import Cookie
 from quire.bookie.lifecycle.ids import IdentityError
-from quire.bookie.lifecycle.start_check import check, failed_directories
+from quire.bookie.lifecycle.start_check import begin_incarnation, check, end_restore, failed_directories
 from quire.metadata.formats.retired_ids import DECOMMISSIONED, FORGOTTEN, FORMATTED, retire
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory.cluster import MemoryCluster
@@ -415,6 +416,49 @@ def test_of_two_first_starts_at_once_one_is_let_in(tmp_path: Path) -> None:
     winner.store.write_cookie = write  # type: ignore[method-assign]
     with pytest.raises(IdentityError, match="another life of the bookie than its cookie in the metadata store"):
         loser.check()
+
+
+def begun(home: Home, lost: list[str]) -> Cookie:
+    """The restore of these directories has begun; the cookie that they are to get."""
+    beginning = begin_incarnation(home.store, home.options(), "b:1", CLUSTER, home.files, lost)
+    return home.wait(Deferred.fromCoroutine(beginning))  # type: ignore[return-value, arg-type]
+
+
+def test_a_restore_from_nothing_leaves_no_other_set_of_directories_its_id(home: Home) -> None:
+    """
+    Another machine has the id, the paths and all that was there: it is not taken for what is left of the set, neither
+    amid the restore nor after it, and another try draws anew.
+    """
+    home.check()
+    first = home.incarnation
+    home.path.rename(home.path.with_name("away"))
+    lost = home.lost()
+    tries = [begun(home, lost).incarnation, begun(home, lost).incarnation]
+    cookie = begun(home, lost)
+    assert len({first, *tries, cookie.incarnation}) == 4
+    assert Cookie.decode(home.stored(), "s") == cookie
+    home.path.with_name("away").rename(home.path)
+    with pytest.raises(IdentityError, match="another life"):
+        home.check()
+    assert cookie_in(home, "j").incarnation == first
+
+
+def test_a_restore_that_was_overtaken_leaves_the_stored_cookie_alone(home: Home) -> None:
+    """Of two machines that are restored at once under one id; what is left of a set is no other machine."""
+    home.check()
+    home.empty("l2")
+    cookie = begun(home, home.lost())
+    known = Cookie.decode(home.stored(), "s")
+    assert known.before == home.incarnation
+    assert begun(home, home.lost()) == cookie, "it goes on with what it drew"
+    others = replace(known, incarnation="0123456789abcdef").encode()
+    home.wait(home.store.write_cookie("b:1", others, -1))  # type: ignore[arg-type]
+    with pytest.raises(IdentityError, match="another machine began under the id b:1"):
+        home.wait(Deferred.fromCoroutine(end_restore(home.store, cookie)))  # type: ignore[arg-type]
+    assert home.stored() == others
+    home.wait(home.store.write_cookie("b:1", known.encode(), -1))  # type: ignore[arg-type]
+    home.wait(Deferred.fromCoroutine(end_restore(home.store, cookie)))  # type: ignore[arg-type]
+    assert home.stored() == cookie.encode()
 
 
 # --- ids that were in use
