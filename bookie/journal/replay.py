@@ -205,10 +205,8 @@ class Replay:
                 self._files.sync(handle)
             finally:
                 self._files.close(handle)
-            for other in self.segments[number + 1 :]:
-                self._files.unlink(other.path)
-        else:
-            self.spares += [other.path for other in self.segments[number + 1 :]]
+        # They stay until the note is set back (`Segments.open`): a start that is cut off before needs what it names.
+        self.spares += [other.path for other in self.segments[number + 1 :]]
         self.segments = self.segments[: number + 1]
         self.position = Position(wanted, segment.start + offset)
 

@@ -241,11 +241,16 @@ class Segments:
         file would be two.
         """
         kept: deque[str] = deque()
+        dropped = []
         for path in self._spares:
             if len(kept) < SPARES_MAX and segment_start(os.path.basename(path)) is None:
                 kept.append(path)
             else:
-                self._files.unlink(path)
+                dropped.append(path)
+        for path in sorted(dropped, reverse=True):
+            # The newest first, each durably: a gap behind the current segment would be damage to the next start.
+            self._files.unlink(path)
+            self._files.sync_directory(self.directory)
         self._spares = kept
 
     def _spare_path(self) -> str:

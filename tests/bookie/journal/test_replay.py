@@ -12,6 +12,7 @@ from quire.bookie.journal.extent import read_extent
 from quire.bookie.journal.format import START, Position
 from quire.bookie.journal.mark import read_mark, write_mark
 from quire.bookie.journal.replay import Replay
+from quire.bookie.journal.segments import Segments
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
 from tests.bookie.fakes.disk import DIGEST, KEY, Bookie, Disk, body_of, run_of
@@ -223,6 +224,28 @@ def test_a_missing_last_segment_is_damage_and_is_named() -> None:
             groups_of(broken)
         with pytest.raises(StorageError, match=r"is missing.*--restore"):
             Bookie(broken)
+
+
+def test_a_start_that_ends_while_it_cuts_the_journal_off_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Sync was off, and a group in the middle is torn.  The note names a later segment until it is set back, and the
+    segments behind the end go without leaving a gap, wherever a kill or a power loss ends the start.
+    """
+    disk = several_segments()
+    disk.flip(disk.find(".qj")[1], 30)
+    replay = groups_of(disk, START, synced=False)[1]
+    ends = [disk.killed(), disk.crashed(None)]
+
+    def unlink(path: str) -> None:
+        Disk.unlink(disk, path)
+        ends.extend((disk.killed(), disk.crashed(None), *(disk.crashed(random.Random(seed)) for seed in range(4))))
+
+    monkeypatch.setattr(disk, "unlink", unlink)
+    Segments(disk, JOURNAL, replay.position.start, replay.segments, replay.spares, 1 << 20).open()
+    assert len(disk.find(".qj")) == len(replay.segments) == 1
+    for end in [*ends, disk.crashed(None)]:
+        assert groups_of(end, START, synced=False)[1].position == replay.position
+    assert len(ends) > 20, "several segments went"
 
 
 def test_a_missing_first_segment_is_damage_without_any_mark() -> None:
