@@ -31,9 +31,10 @@ class Exported(NamedTuple):
 
 
 def export(spark: SparkSession, kind: str, options: dict[str, str], to: Path, overwrite: bool, told: Told) -> Exported:
-    """All rows of `format(kind)` as Parquet files in the directory `to`.  `FileExistsError` unless `overwrite`."""
-    if to.exists() and not overwrite:
-        raise FileExistsError(17, "it is there already: name another directory, or give --overwrite", str(to))
+    """
+    All rows of `format(kind)` as Parquet files in the directory `to`.  An error of Spark's where it is there, unless
+    `overwrite`.
+    """
     rows = spark.read.format(kind).options(**options).load()
     mode = "overwrite" if overwrite else "errorifexists"
     watched(spark, lambda: rows.write.mode(mode).parquet(written_as(to)), told)

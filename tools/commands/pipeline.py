@@ -107,6 +107,8 @@ def export(
     """
     if (log is None) == (ledgers is None):
         raise Usage("name what is exported: either --log NAME or --ledgers IDS")
+    if to.exists() and not overwrite:  # before a session is begun for nothing
+        raise FileExistsError(17, "it is there already: name another directory, or give --overwrite", str(to))
     kind, what = ("log", {"log": log}) if log is not None else ("ledger", {"ledgers": ledgers})
     options = {"metadata": metadata_uri(metadata), **{name: str(value) for name, value in what.items()}}
     with session(master) as spark, progress("export") as told:
