@@ -124,14 +124,17 @@ def is_refused(failure: OSError) -> bool:
     return failure.errno in REFUSED or (failure.errno is None and os.strerror(errno.EACCES) in str(failure))
 
 
-def error_at(path: str, failure: OSError) -> str:
-    """The error of a call on `path`, with the next step where the system refuses it."""
+def error_at(path: str, directory: str, failure: OSError) -> str:
+    """The error of a call on `path` of a configured directory, with the next step where the system refuses it."""
     text = f"{path}: {failure.strerror or failure}"
-    return f"{text}.  {owner_advice(path)}" if is_refused(failure) else text
+    return f"{text}.  {owner_advice(path, directory)}" if is_refused(failure) else text
 
 
-def owner_advice(path: str) -> str:
-    """A sentence on who this process is, who owns `path` (or what is above it), and the next step."""
+def owner_advice(path: str, directory: str) -> str:
+    """
+    A sentence on the user of this process, the owner of `path` (or of the nearest directory above it), and the next
+    step.  That concerns `directory`, a configured one, and nothing above it.
+    """
     at = path
     while True:
         try:
@@ -141,13 +144,20 @@ def owner_advice(path: str) -> str:
             if os.path.dirname(at) == at:
                 return f"This process runs as {user(os.geteuid())}, which may not look at {path}"
             at = os.path.dirname(at)
-    root = path.partition("/current")[0] if "/current" in path else os.path.dirname(path)
     me, owner = os.geteuid(), state.st_uid
-    step = (
-        f"`chown -R {user(me)}: {root}`"
-        if owner != me
-        else f"`chmod -R u+rwX {root}`, and see what else guards it (a flag of chattr, a read-only mount, SELinux)"
-    )
+    try:
+        os.stat(directory)
+    except FileNotFoundError:
+        step = f"{directory} does not exist: `install -d -o {user(me)} -m 750 {directory}`"
+    except OSError:
+        step = f"let {user(me)} reach {directory} (`chmod o+x {at}`)"
+    else:
+        step = (
+            f"`chown -R {user(me)}: {directory}`"
+            if owner != me
+            else f"`chmod -R u+rwX {directory}`, and see what else guards it (a flag of chattr, a read-only mount, "
+            "SELinux)"
+        )
     return (
         f"This process runs as {user(me)}, and {at} belongs to {user(owner)} (mode {stat.S_IMODE(state.st_mode):o}).  "
         f"Nothing is lost: {step}, as root, and start again as before"

@@ -46,7 +46,7 @@ def check_roles(files: Files, options: BookieOptions, without: Collection[str] =
         try:
             data = files.read_file(role_path(directory))
         except OSError as failure:
-            raise IdentityError(error_at(role_path(directory), failure)) from failure
+            raise IdentityError(error_at(role_path(directory), directory, failure)) from failure
         if data is None:
             bare.append(directory)
             continue
@@ -78,4 +78,4 @@ def note_roles(files: Files, options: BookieOptions, bare: Iterable[str]) -> Non
         try:
             files.replace(role_path(directory), role_of(options, directory).encode())
         except OSError as failure:
-            raise IdentityError(error_at(role_path(directory), failure)) from failure
+            raise IdentityError(error_at(role_path(directory), directory, failure)) from failure

@@ -81,7 +81,7 @@ def read_cookies(files: Files, options: BookieOptions, without: Collection[str] 
                 ".  If its disk is lost, put an empty directory in its place and start with --restore: what it held is "
                 "copied from other bookies"
             )
-            raise IdentityError(error_at(path, failure) + ("" if is_refused(failure) else lost)) from failure
+            raise IdentityError(error_at(path, directory, failure) + ("" if is_refused(failure) else lost)) from failure
         try:
             cookies[directory] = None if data is None else Cookie.decode(data, path)
         except IdentityError as failure:
@@ -105,9 +105,19 @@ def explain(options: BookieOptions, failure: BaseException) -> None:
     say; returns otherwise.
     """
     if isinstance(failure, OSError) and is_refused(failure):
-        named = (each for each in directories(options) if each in str(failure))
-        path = str(failure.filename or next(named, options.journal_directories[0]))
-        raise IdentityError(f"{failure}.  {owner_advice(path)}") from failure
+        path = str(failure.filename or failure)
+        known = sorted(directories(options), key=len, reverse=True)  # of nested ones the inner first
+        inside = [each for each in known if (each in path if failure.filename is None else is_within(path, each))]
+        above = [each for each in known if is_within(each, path)]  # a directory that was to be made on the way to it
+        if near := inside + above:
+            raise IdentityError(
+                f"{failure}.  {owner_advice(path if failure.filename else near[0], near[0])}"
+            ) from failure
+
+
+def is_within(path: str, directory: str) -> bool:
+    """Whether the path is the directory or lies in it."""
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def is_empty(files: Files, directory: str) -> bool:
@@ -118,7 +128,7 @@ def is_empty(files: Files, directory: str) -> bool:
     try:
         return not set(files.names(path)) - {name + end for name in (COOKIE, ROLE) for end in ("", ".tmp")}
     except OSError as failure:
-        raise IdentityError(error_at(path, failure)) from failure
+        raise IdentityError(error_at(path, directory, failure)) from failure
 
 
 async def cluster_of(store: MetadataStore, options: BookieOptions, files: Files) -> str:
@@ -157,13 +167,13 @@ def stamp(files: Files, options: BookieOptions, cookie: Cookie, without: Collect
         try:
             files.make_directories(current(directory))
         except OSError as failure:
-            raise IdentityError(f"it can't be made: {error_at(current(directory), failure)}") from failure
+            raise IdentityError(f"it can't be made: {error_at(current(directory), directory, failure)}") from failure
     note_roles(files, options, wanted)
     for directory in wanted:
         try:
             files.replace(version_path(directory), cookie.encode())
         except OSError as failure:
-            raise IdentityError(error_at(version_path(directory), failure)) from failure
+            raise IdentityError(error_at(version_path(directory), directory, failure)) from failure
 
 
 async def check(

@@ -51,17 +51,59 @@ def test_user_owner_and_command_are_named(tmp_path: Path) -> None:
     (directory / "current").mkdir(parents=True)
     owner = pwd.getpwuid(os.getuid()).pw_name
     for name in ("current/VERSION", "current/runs/LOCK"):
-        text = error_at(str(directory / name), PermissionError(errno.EACCES, "Permission denied"))
+        text = error_at(str(directory / name), str(directory), PermissionError(errno.EACCES, "Permission denied"))
         assert f"runs as {OTHER}" in text
         assert f"belongs to {owner}" in text
         assert f"`chown -R {OTHER}: {directory}`" in text
         assert "Nothing is lost" in text
-    assert error_at("/x", OSError(errno.EIO, "broken")) == "/x: broken"
+    assert error_at("/x", "/x", OSError(errno.EIO, "broken")) == "/x: broken"
+
+
+@pytest.mark.usefixtures("as_another")
+@pytest.mark.parametrize("name", ["VERSION", ".qj"])
+def test_a_directory_below_one_of_the_same_name_is_named_itself(tmp_path: Path, name: str) -> None:
+    """`chown -R` of what is above it would change the owner of other programs' files."""
+    test_a_start_on_files_of_another_user_says_so(tmp_path / "current" / "bk", name)
+
+
+@pytest.mark.usefixtures("as_another")
+def test_a_first_start_below_a_directory_of_another_user_is_told_to_make_its_own(tmp_path: Path) -> None:
+    """The configured directory, with this owner: there is nothing yet to change the owner of."""
+
+    class Unmakeable(Files):
+        def make_directories(self, path: str) -> None:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(tmp_path / "bk"))
+
+    async def story() -> None:
+        store = await new_store()
+        with pytest.raises(IdentityError, match=rf"`install -d -o {OTHER} -m 750 {tmp_path}/bk/\w+`") as refused:
+            await Bookie(reactor, options_in(tmp_path / "bk", store.uri), store, Unmakeable()).start()
+        assert "chown" not in str(refused.value)
+        await store.close()
+
+    run(story)
+
+
+def test_a_directory_behind_a_closed_one_is_to_be_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be there, with the right owner."""
+    look = os.stat
+
+    def refuse(path: str) -> os.stat_result:
+        if str(path).startswith(str(tmp_path / "closed" / "ledgers")):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return look(path)
+
+    (tmp_path / "closed").mkdir()
+    directory = str(tmp_path / "closed" / "ledgers")
+    monkeypatch.setattr(os, "stat", refuse)
+    text = owner_advice(f"{directory}/current/VERSION", directory)
+    monkeypatch.undo()
+    assert f"`chmod o+x {tmp_path / 'closed'}`" in text
 
 
 def test_an_owner_who_is_refused_is_told_of_modes(tmp_path: Path) -> None:
     """`chown` would not help."""
-    text = owner_advice(str(tmp_path / "current" / "VERSION"))
+    text = owner_advice(str(tmp_path / "current" / "VERSION"), str(tmp_path))
     assert f"`chmod -R u+rwX {tmp_path}`" in text
     assert user(os.geteuid()) in text
 
