@@ -34,7 +34,7 @@ from quire.bookie.journal.format import (
     whole,
 )
 from quire.bookie.journal.segments import Segment, fill
-from quire.bookie.layout import EXTENT
+from quire.bookie.layout import DIRTY, EXTENT
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -52,10 +52,12 @@ class Replay:
         mark: Position | None,
         synced: bool = True,
         reach: Position | None = None,
+        ran: bool = False,
     ) -> None:
         """
         `mark`: everything before it is stored elsewhere.  None: read all that is there; `reach`: the journal must begin
-        there or before it; None: at the mark.  `StorageError` where a segment is missing, `OSError`.
+        there or before it; None: at the mark.  `ran`: a bookie ran on it that did not end cleanly, so it can't be
+        empty.  `StorageError` where a segment is missing, `OSError`.
         """
         self.position = mark or START
         self.segments: list[Segment] = []
@@ -69,6 +71,11 @@ class Replay:
         self._noted = False  # a segment was made by a bookie that notes the newest one
         self._synced = synced
         self._list()
+        if ran and not self.segments:
+            raise StorageError(
+                f"journal {directory} is empty, and a bookie ran here that did not end cleanly (its note {DIRTY} is "
+                f"there): {way_out(directory)}"
+            )
 
     def _list(self) -> None:
         files = self._files

@@ -9,7 +9,8 @@ lock of ours; RocksDB's keeps it out).
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from quire.bookie.directory import notes
 from quire.bookie.files import Files, StorageError
@@ -58,10 +59,10 @@ class Stopped:
         marks = [(current(path), mark) for path, mark in self._known().items()]
         return lowest(marks, len(self.journals)) or [None] * len(self.journals)
 
-    def begins(self) -> list[tuple[str, Position | None, Position | None]]:
+    def replays(self) -> Iterator[tuple[str, Callable[[], Replay]]]:
         """
-        For each of our journals its directory, where the next start's replay will begin, and how far back it must
-        reach.  `StorageError` as `marks`, and for a mark that is gone.
+        Each of our journals: its directory, and a call that looks at it as the next start will.  `StorageError` as
+        `marks`, and for a mark that is gone; the call raises what `Replay` does.
         """
         complete = [
             (current(path), mark)
@@ -69,7 +70,12 @@ class Stopped:
             if mark is not None or not notes.is_restoring(self.files, path)
         ]
         check_marked(self.files, complete, self.journals)
-        return list(zip(self.journals, self.marks(), reaches(complete, len(self.journals)), strict=True))
+        marks, reach = self.marks(), reaches(complete, len(self.journals))
+        ran = any(notes.has_run(self.files, path) for path in self.options.ledger_directories)
+        for number, path in enumerate(self.options.journal_directories):
+            begun = ran and not notes.is_restoring(self.files, path)
+            directory = self.journals[number]
+            yield directory, partial(Replay, self.files, directory, marks[number], reach=reach[number], ran=begun)
 
     def _known(self) -> dict[str, list[Position] | None]:
         """The mark of each configured ledger directory that has missed nothing."""
@@ -81,8 +87,8 @@ class Stopped:
     def journaled(self) -> set[int]:
         """The ledgers that a replay of our journals will come to.  Raises `StorageError` on damage."""
         found = set()
-        for directory, mark, reach in self.begins():
-            for data, offset, length in Replay(self.files, directory, mark, reach=reach).groups():
+        for directory, replay in self.replays():
+            for data, offset, length in replay().groups():
                 try:
                     found |= {
                         ledger for kind, _count, ledger, _begin, _end in blocks(data, offset, length) if kind != END
@@ -93,11 +99,10 @@ class Stopped:
 
     def unflushed(self) -> Iterator[str]:
         """A line for each of our journals that holds something which is not stored elsewhere, or that is damaged."""
-        for directory, mark, reach in self.begins():
+        for directory, replay in self.replays():
             entries = others = 0
             try:
-                replay = Replay(self.files, directory, mark, reach=reach)
-                for data, offset, length in replay.groups():
+                for data, offset, length in replay().groups():
                     for kind, count, _ledger, _begin, _end in blocks(data, offset, length):
                         if kind in (FRAMES, BODIES):
                             entries += count

@@ -41,7 +41,6 @@ from quire.bookie.journal.format import (
     split_bodies,
     split_frames,
 )
-from quire.bookie.journal.replay import Replay
 from quire.bookie.layout import COOKIE, LEDGERS, LOCATIONS, MARK, ROCKSDB_FILE, SECOND_RUNS, Pair
 from quire.bookie.logs.format import HEADER, HEADER_BYTES, IDS, MAGIC, SIZE, log_id, log_name, read_map
 from quire.bookie.logs.walk import RECORD_BYTES_MAX, LogWalk
@@ -176,13 +175,13 @@ def _journals(stopped: Stopped, replayed: Replayed, report: Report) -> None:
         if left:
             report.notes.append(f"{left} entries and keys are in Apache's journal only; the next start takes them over")
         report.notes += [f"cut off, and never acknowledged: {cut}" for cut in moving.cuts]
-        begins = stopped.begins()
+        replays = list(stopped.replays())
     except StorageError as failure:
         report.bad(str(failure))
         return
-    for directory, mark, reach in begins:
+    for directory, begin_replay in replays:
         try:
-            replay = Replay(stopped.files, directory, mark, reach=reach)
+            replay = begin_replay()
             for data, offset, length in replay.groups():
                 report.journal_groups += 1
                 for kind, count, ledger, begin, end in blocks(data, offset, length):

@@ -27,12 +27,11 @@ from quire.bookie.directory import notes
 from quire.bookie.directory.directories import Directories
 from quire.bookie.files import Files, StorageError, is_dead
 from quire.bookie.index.rocks_check import lost_writes
-from quire.bookie.journal.extent import way_out
 from quire.bookie.journal.format import START, Position, blocks, sequence_at
 from quire.bookie.journal.mark import check_marked, lowest, reaches, read_mark, write_mark
 from quire.bookie.journal.replay import Replay
 from quire.bookie.journal.writer import JournalOptions
-from quire.bookie.layout import DIRTY, Pair, current, pairs
+from quire.bookie.layout import Pair, current, pairs
 from quire.bookie.storage.checkpoint import Checkpoints
 from quire.bookie.storage.contents import Contents
 from quire.bookie.storage.counters import StorageCounters
@@ -239,13 +238,13 @@ class Opening:
                 for mark in map(marks.get, self._options.ledger_directories)
             ]
             replay = Replay(
-                self._files, current(path), None if begins is None else begins[number], synced, reach[number]
+                self._files,
+                current(path),
+                None if begins is None else begins[number],
+                synced,
+                reach[number],
+                ran and not notes.is_restoring(self._files, path),
             )
-            if ran and not replay.segments and not notes.is_restoring(self._files, path):
-                raise StorageError(
-                    f"journal {current(path)} is empty, and a bookie ran here that did not end cleanly (its note "
-                    f"{DIRTY} is there): {way_out(current(path))}"
-                )
             end = self._open_journal(path, replay, stored)
             ahead = ahead or any(position is not None and end < position for position in stored)
         # Ledgers have another journal than before when one was added, and a later replay would come to that of some

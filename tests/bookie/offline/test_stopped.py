@@ -5,9 +5,11 @@ import shutil
 
 import pytest
 
+from quire.bookie.directory import notes
 from quire.bookie.files import Files, StorageError
 from quire.bookie.journal.mark import read_mark
 from quire.bookie.offline.stopped import Stopped
+from quire.bookie.offline.verify import verify
 from tests.bookie.fakes.apache_files import Here, ledgers_of, options_for
 from tests.bookie.fakes.disk import Bookie, left_behind, options_of, run_of
 from tests.bookie.offline.test_rebuild import lived
@@ -72,3 +74,24 @@ def test_marks_of_more_journals_than_are_configured_are_refused() -> None:
     bookie.close()
     with pytest.raises(StorageError, match="the mark names 2 journals, but 1 are configured"):
         Stopped(bookie.disk.killed(), options_of(journals=1)).marks()
+
+
+def test_an_empty_journal_is_refused_as_a_start_refuses_it() -> None:
+    """A bookie ran there and did not end cleanly, and no checkpoint was made; not where the journal is restored."""
+    bookie = Bookie()
+    notes.note_running(bookie.disk, bookie.options, b"boot")
+    bookie.storage.add(run_of(1, 0), "a")
+    bookie.commit()
+    disk = bookie.disk.killed()
+    for path in [path for path in disk.inodes if path.startswith("/disk/journal0/current")]:
+        del disk.inodes[path]
+    stopped = Stopped(disk.killed(), bookie.options)
+    (line,) = stopped.unflushed()
+    assert "journal /disk/journal0/current is empty" in line
+    assert line in verify(stopped).problems
+    with pytest.raises(StorageError, match="is empty"):
+        stopped.journaled()
+    with pytest.raises(StorageError, match="is empty"):
+        Bookie(disk.killed())
+    notes.note_restoring(disk, "/disk/journal0")
+    assert Stopped(disk, bookie.options).journaled() == set()
