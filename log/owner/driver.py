@@ -243,6 +243,8 @@ class OwnerDriver:
             self.feed(m.Deposed(error))
             return
         for given in news(manifest, self.machine, self.token):
+            if isinstance(given, m.SegmentEnded) and given.n == self.machine.segment:
+                self.forget_ledger()  # nothing more goes there, whether its writer has heard of it or not
             self.feed(given)
 
     def _ledger_seen(self, n: int, metadata: LedgerMetadata | None) -> None:

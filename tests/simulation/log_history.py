@@ -18,6 +18,7 @@ from quire.client.core.append.messages import Effect, Input, Refuse
 from quire.conf.log import LogOptions
 from quire.log.core import edits
 from quire.log.owner.appending import producing
+from quire.log.owner.appending.window import Window
 from quire.log.owner.handle import Owner
 from quire.log.reader import shared_ledgers
 from quire.protocol.errors import TooManyRequests
@@ -777,8 +778,16 @@ def small_manifests() -> Iterator[None]:
 
 @contextmanager
 def watched_windows(truth: Truth) -> Iterator[None]:
-    """Whoever writes ledgers for a log waits for room in their windows: nothing is refused there."""
-    handle = AppendMachine.handle
+    """
+    Whoever writes ledgers for a log waits for room in their windows: nothing is refused there.  What is under way in an
+    owner's own window is over once.
+    """
+    handle, take = AppendMachine.handle, Window.take
+
+    def taken(window: Window, count: int, size: int) -> None:
+        take(window, count, size)
+        if window.records < 0 or window.bytes < 0:
+            truth.break_("window", f"{window.records} records of {window.bytes} bytes are under way in an owner's")
 
     def watched(machine: AppendMachine, given: Input) -> list[Effect]:
         effects = handle(machine, given)
@@ -787,5 +796,5 @@ def watched_windows(truth: Truth) -> Iterator[None]:
                 truth.break_("window", f"the writer of ledger {machine.ledger} was given too much: {effect.reason}")
         return effects
 
-    with patch.object(AppendMachine, "handle", watched):
+    with patch.object(AppendMachine, "handle", watched), patch.object(Window, "take", taken):
         yield

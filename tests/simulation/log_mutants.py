@@ -1,9 +1,11 @@
 """
 Guards of named logs, as `mutants.py` has those of ledgers.
 
-Two guards of leases have a test and no mutant.  That a lease is looked at again after the value was taken
-(`tests/log/machine/test_proofs.py`): nothing comes between the two in a history.  That it does not count for a segment
-which was opened without (`tests/log/owner/test_lease.py`): 2,000 histories do not meet that.
+Three guards have a test and no mutant.  That nothing more goes to a segment that a publisher has ended
+(`tests/log/owner/appending/test_sending.py`): 2,000 histories do not meet what it leads to.  That a lease is looked at
+again after the value was taken (`tests/log/machine/test_proofs.py`): nothing comes between the two in a history.  That
+it does not count for a segment which was opened without (`tests/log/owner/test_lease.py`): 2,000 histories do not meet
+that, either.
 """
 
 from tests.simulation.guards import mutant

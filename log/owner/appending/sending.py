@@ -60,6 +60,7 @@ class Sending:
         self._waiting: deque[Item] = deque()
         self._is_sending = False
         self._waits = False  # for the writer's window
+        self._has_stopped = False
 
     def send(self, items: Sequence[Item]) -> None:
         """These too, behind what waits."""
@@ -67,7 +68,8 @@ class Sending:
         self._go_on()
 
     def stop(self) -> None:
-        """What waits is not sent here any more."""
+        """What waits is not sent here any more, nor what is being encoded."""
+        self._has_stopped = True
         self._waiting.clear()
 
     def _go_on(self) -> None:
@@ -88,6 +90,8 @@ class Sending:
                     self._refused(batch, error)
                     batch.records, batch.calls = Records([]), []
                     sent += encoder.nothing()
+                if self._has_stopped:  # while those that were refused were told
+                    return
                 batch.last = encoder.entries - 1
                 size += batch.records.weight
                 if size >= SENT_BYTES:
