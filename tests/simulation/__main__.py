@@ -28,10 +28,14 @@ if os.environ.get("PYTHONHASHSEED") != "0":
     os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
 
 
+def command_of(plan: Plan) -> str:
+    """The command that shows one history again."""
+    return f"python -m tests.simulation --seed {plan.seed} --profile {plan.profile.name!r} --trace"
+
+
 def tell_broken(plan: Plan, violation: Violation) -> None:
     print(
-        f"\nBROKEN  {violation}\n{plan}\nreplay: python -m tests.simulation --seed {plan.seed} --profile "
-        f"{plan.profile.name!r} --trace",
+        f"\nBROKEN  {violation}\n{plan}\nreplay: {command_of(plan)}",
         flush=True,  # before the search for a smaller one, which takes its time
     )
     small = shrink(plan, violation)
@@ -73,6 +77,8 @@ def report(first: int, result: Result, name: str | None) -> int:
         print(f"  {result.seen[case]:8} {case}")
     for plan, violation in result.broken:
         tell_broken(plan, violation)
+    for plan, violation in result.broken:  # at the end once more, for a log may be cut before it
+        print(f"BROKEN  {violation}\n  {command_of(plan)}")
     unmet = result.unmet if name is None else []
     if unmet:
         print(f"NOT REACHED: {', '.join(unmet)}")

@@ -379,7 +379,7 @@ class SimBookie:
             await self._doubt(storage, Lost.all_of(options))
             self.doubtful = True
             world.truth.seen["bookie without sync doubts itself"] += 1
-        if self.lives > 1 and not self.amnesia:
+        if self.lives > 1 and Lost.of(options, lost) != Lost.all_of(options):  # else it begins empty
             self._look_back(storage, failed)
         self.alien = False
         notes.note_running(self.disk, options, self.disk.boot_id())
