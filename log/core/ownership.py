@@ -271,6 +271,15 @@ class Ownership:
         self.sent = max(0, self.sent - count)
         return [self.items.popleft() for _ in range(count)]
 
+    def _take_unsent(self) -> list[Item]:
+        """Those that wait."""
+        return [self.items.pop() for _ in range(len(self.items) - self.sent)][::-1]
+
+    def _end_sending(self) -> None:
+        """Nothing more goes to the ledger's writer: what that had no room for waits, and was not sent."""
+        while self.sent and self.items[self.sent - 1].last == UNSENT:
+            self.sent -= 1
+
     def _not_owner(self, why: str) -> NotOwner:
         return NotOwner(
             f"the log {self._log!r}: this handle {why}; this was not sent: own the log again, and append it"
@@ -367,7 +376,10 @@ class Ownership:
         self._do(Recover(self.segment, self.ledger))
 
     def _begin_fenced(self) -> None:
-        if self.state is not State.MOVING:
+        self._end_sending()
+        if self.state is State.MOVING:
+            self._fail(self._take_unsent(), self._not_owner("hands it over"))
+        else:
             self.state = State.FENCED
         self._recovered = self._again = False
         self._cut = True
@@ -499,8 +511,7 @@ class Ownership:
         self._closing = False  # a close before a fence came to nothing
         if to and before is not State.SETTLING:
             self._do(EditAnnounce(to))
-        waiting = [self.items.pop() for _ in range(len(self.items) - self.sent)]
-        self._fail(waiting[::-1], self._not_owner("hands it over"))
+        self._fail(self._take_unsent(), self._not_owner("hands it over"))
         if self.segment is None:
             self._leave()
         else:
@@ -545,8 +556,8 @@ class Ownership:
 
     def _deposed(self, given: Deposed | Refused) -> None:
         self.error = given.error
-        waiting = [self.items.pop() for _ in range(len(self.items) - self.sent)]
-        self._fail(waiting[::-1], given.error)
+        self._end_sending()
+        self._fail(self._take_unsent(), given.error)
         if isinstance(given, Refused):
             self._discard()
         if not self.sent:

@@ -41,6 +41,8 @@ LOG_MUTANTS = (
            (f"{MACHINE}._known", "self._release(last)", "self._release(-1)")),
     mutant("a fenced owner acknowledges what is not in its ledger", "logs.md, safety", "log takeover",
            (f"{MACHINE}._known", "self._release(last)", "self._release(1 << 60)")),
+    mutant("a fenced owner takes what it sent as not sent", "logs.md, safety", "log takeover",
+           (f"{MACHINE}._end_sending", "self.items[self.sent - 1].last == UNSENT", "True")),
     mutant("a deposed owner fails what is in its ledger", "logs.md, safety", "log takeover",
            (f"{MACHINE}._lost_settled",
             "self._release(given.entries - 1 if isinstance(given, SegmentEnded) else given.last)",

@@ -414,6 +414,8 @@ class Walk:
         self.now = 0.0
         self.asked = []  # effects that wait for their answer
         self.items = []
+        self.waiting = []  # for room in the window of the open segment's writer
+        self.gone = set()  # that were sent at some time
         self.answers = {}
         self.over = False
         self.calm = False
@@ -424,11 +426,11 @@ class Walk:
             self.perform(effect)
 
     def perform(self, effect) -> None:
+        if isinstance(effect, Recover | Settle | CloseLedger | End):
+            self.waiting.clear()
         if isinstance(effect, Send):
-            ledger = self.ledgers[self.machine.ledger]
-            for each in effect.items:
-                each.last = len(ledger.sent)
-                ledger.sent.append(each)
+            self.waiting += effect.items
+            self.send(self.random.randint(0, len(self.waiting)))
         elif isinstance(effect, Release | Fail):
             for each in effect.items:
                 assert each not in self.answers, "answered twice"
@@ -437,6 +439,16 @@ class Walk:
             self.over = True
         elif not isinstance(effect, BecomeOwner | ReleaseClaim):
             self.asked.append(effect)
+
+    def send(self, count) -> None:
+        """The writer has room for so many."""
+        ledger = self.ledgers[self.machine.ledger]
+        for each in self.waiting[:count]:
+            assert each not in self.answers, "sent after it was answered"
+            each.last = len(ledger.sent)
+            ledger.sent.append(each)
+            self.gone.add(each)
+        del self.waiting[:count]
 
     def close(self, ledger) -> None:
         """It is brought to an end by whomever: what was acknowledged is in, more may be."""
@@ -504,6 +516,7 @@ class Walk:
             self.open = self.next_segment
             self.numbers[self.next_segment] = effect.ledger
             self.next_segment += 1
+            self.waiting.clear()
             self.feed(Opened(self.next_segment - 1))
 
     def event(self) -> None:
@@ -514,6 +527,7 @@ class Walk:
         kind = random.choice(
             ["append"] * 8
             + ["ack"] * 8
+            + ["room"] * 4
             + ["fence", "fence", "publish", "depose", "claim", "expire", "roll", "roll", "move"]
         )
         if kind == "append" and machine.state in (
@@ -529,10 +543,13 @@ class Walk:
         elif kind == "ack" and ledger is not None and ledger.end is None and ledger.acked < len(ledger.sent):
             ledger.acked = random.randint(ledger.acked + 1, len(ledger.sent))
             self.feed(Acked(number, ledger.acked - 1))
+        elif kind == "room" and self.waiting:
+            self.send(random.randint(1, len(self.waiting)))
         elif kind in {"fence", "publish"} and ledger is not None:
             self.close(ledger)
             if kind == "publish":
                 self.open = None
+                self.waiting.clear()
                 self.feed(SegmentEnded(number, ledger.end))
             self.feed(random.choice([WriterEnded, LedgerNotOpen])(number))
         elif kind == "depose" and random.random() < 0.3 and self.machine.state is not State.CLAIMING:
@@ -562,7 +579,9 @@ class Walk:
                 break
             number = self.machine.segment
             ledger = self.ledgers.get(self.numbers.get(number))
-            if ledger is not None and ledger.end is None and ledger.acked < len(ledger.sent):
+            if self.waiting:
+                self.send(len(self.waiting))
+            elif ledger is not None and ledger.end is None and ledger.acked < len(ledger.sent):
                 ledger.acked = len(ledger.sent)
                 self.feed(Acked(number, ledger.acked - 1))
             elif self.asked:
@@ -589,7 +608,9 @@ class Walk:
             error = self.answers[each]
             if error is None:
                 assert id(each) in places, "acknowledged, and not in the log"
-            elif not isinstance(error, AppendUnknown):
+            elif isinstance(error, AppendUnknown):
+                assert each in self.gone, "unknown, and was never sent"
+            else:
                 assert id(each) not in places, f"failed as not stored, and is: {error!r}"
 
 
