@@ -211,15 +211,23 @@ class BookieList:
     writable: Mapping[str, ServiceInfo]
     read_only: Mapping[str, ServiceInfo]
     changes: int = field(default=0, compare=False)  # how often a bookie has joined or left one of the lists, ever
+    # By bookie and whether read-only, where it is known: what tells this registration from others of that bookie.
+    joined: Mapping[tuple[str, bool], object] = field(default_factory=dict, compare=False)
 
     def repeats(self, heard: "BookieList | None") -> bool:
         """Whether who has heard that one needn't be told: nobody has come or gone since, not even for a moment."""
         return heard == self and heard.changes == self.changes
 
     def follows(self, before: "BookieList") -> bool:
-        """Whether all changes since then show; if not, a bookie that is away in both may have been there between."""
+        """
+        Whether all changes since then show; if not, a bookie that is away in both may have been there between.  One
+        that is in both by another registration has left and joined.
+        """
         pairs = ((self.writable, before.writable), (self.read_only, before.read_only))
-        return self.changes - before.changes == sum(len(now.keys() ^ then.keys()) for now, then in pairs)
+        seen = sum(len(now.keys() ^ then.keys()) for now, then in pairs)
+        both = self.joined.keys() & before.joined.keys()
+        anew = sum(self.joined[each] != before.joined[each] for each in both)
+        return self.changes - before.changes == seen + 2 * anew
 
     def find(self, bookie: str) -> ServiceInfo | None:
         """What a bookie announces, in either list; None when it is in neither."""

@@ -68,6 +68,7 @@ Faults = Callable[[str, tuple[object, ...]], Fault | None]
 class Registration:
     session: int
     info: ServiceInfo
+    joined: int = 0  # the count of registrations then; its list sets it
 
 
 @dataclass(slots=True)
@@ -118,11 +119,18 @@ class MemoryCluster:
             {bookie: held.info for bookie, held in sorted(self.writable.items())},
             {bookie: held.info for bookie, held in sorted(self.read_only.items())},
             self.registrations,
+            {
+                (bookie, read_only): held.joined
+                for read_only in (False, True)
+                for bookie, held in self.lists(read_only).items()
+            },
         )
 
     def enlist(self, bookie: str, read_only: bool, registration: Registration) -> None:
         """Puts a bookie on a list, or renews what is there."""
-        self.registrations += bookie not in self.lists(read_only)
+        held = self.lists(read_only).get(bookie)
+        self.registrations += held is None
+        registration.joined = self.registrations if held is None else held.joined
         self.lists(read_only)[bookie] = registration
 
     def delist(self, bookie: str, read_only: bool) -> bool:

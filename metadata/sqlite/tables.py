@@ -322,29 +322,31 @@ def registered(connection: Connection, session: str) -> set[tuple[str, bool]]:
     }
 
 
-def bookie_rows(connection: Connection) -> list[tuple[str, int, Any]]:
+def bookie_rows(connection: Connection) -> list[tuple[str, int, Any, str]]:
     """
-    All registrations as they are stored: bookie, whether read-only, information; and how often that changed, which has
-    to be of the same moment, so of the same statement.
+    All registrations as they are stored: bookie, whether read-only, information, session; and how often that changed,
+    which has to be of the same moment, so of the same statement.
     """
     return connection.execute(
-        "SELECT bookie, read_only, info FROM bookies UNION ALL SELECT name, ?, value FROM counters WHERE name = ? "
-        "ORDER BY 1, 2",
+        "SELECT bookie, read_only, info, session FROM bookies "
+        "UNION ALL SELECT name, ?, value, '' FROM counters WHERE name = ? ORDER BY 1, 2",
         (COUNT, REGISTRATIONS),
     ).fetchall()
 
 
-def listed(rows: Iterable[tuple[str, int, Any]]) -> BookieList:
+def listed(rows: Iterable[tuple[str, int, Any, str]]) -> BookieList:
     """The lists that stored rows make up; information that can't be read counts as unknown."""
     writable: dict[str, ServiceInfo] = {}
     read_only: dict[str, ServiceInfo] = {}
     changes = 0
-    for bookie, kind, found in rows:
+    joined: dict[tuple[str, bool], str] = {}
+    for bookie, kind, found, session in rows:
         if kind == COUNT:
             changes = found
         else:
             (read_only if kind else writable)[bookie] = service_info.decode_or_unknown(bookie, found)
-    return BookieList(writable, read_only, changes)
+            joined[bookie, bool(kind)] = session
+    return BookieList(writable, read_only, changes, joined)
 
 
 def bookies(connection: Connection) -> BookieList:

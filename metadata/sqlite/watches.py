@@ -65,7 +65,7 @@ class Sight:
     dead: list[str] = field(default_factory=list)
     ledgers: dict[int, Versioned[LedgerMetadata] | None] = field(default_factory=dict)
     versions: dict[int, int] = field(default_factory=dict)  # of those that are there, also where they can't be read
-    rows: list[tuple[str, int, Any]] | None = None  # of the bookies, as they are stored
+    rows: list[tuple[str, int, Any, str]] | None = None  # of the bookies, as they are stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Watches:
         self._ledgers: dict[int, dict[LedgerSubscription, None]] = {}  # in their order, as those of bookies
         self._versions: dict[int, int] = {}  # of watched ledgers, as they were seen last
         self._bookies: dict[BookieSubscription, None] = {}
-        self._rows: list[tuple[str, int, Any]] | None = None  # of the bookies, as they were seen last
+        self._rows: list[tuple[str, int, Any, str]] | None = None  # of the bookies, as they were seen last
         self._listed = BookieList({}, {})  # what they say
         self._change: int | None = None  # data_version at the last look at everything
         self._stale: set[int] = set()  # look at these, whatever the counter says
@@ -224,7 +224,7 @@ class Watches:
             self._tell_bookies(sight.rows)
         self._again()
 
-    def _tell_bookies(self, rows: list[tuple[str, int, Any]]) -> None:
+    def _tell_bookies(self, rows: list[tuple[str, int, Any, str]]) -> None:
         if rows == self._rows:
             return
         self._rows = rows

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
@@ -55,6 +56,13 @@ class Subscription:
     heard: BookieList | None = None
 
 
+class Registered(NamedTuple):
+    """A bookie's node, as it was read: what it announces, and the transaction that made it."""
+
+    info: ServiceInfo
+    made: int
+
+
 @dataclass(slots=True)
 class Listing:
     """
@@ -64,8 +72,9 @@ class Listing:
 
     path: str
     names: list[str] | None = None
-    infos: dict[str, ServiceInfo] = field(default_factory=dict)
+    infos: dict[str, Registered] = field(default_factory=dict)
     cleared: int = 0  # how often it had changed once all that were in it had left
+    last: int = 0  # the transaction of its last change: a node that is younger is not the one that was listed
 
     def forget(self) -> None:
         """Reads all of it again before the next answer; a reading that is under way keeps what it began with."""
@@ -264,10 +273,16 @@ class BookieRegistry:
         listings = writable, read_only
         found = await together([Deferred.fromCoroutine(self._filled(listing, watching)) for listing in listings])
         changes = sum(listing.cleared - len(infos) for listing, infos in zip(listings, found, strict=True))
-        writable_infos, read_only_infos = (dict(sorted(infos.items())) for infos in found)
-        return BookieList(writable_infos, read_only_infos, changes)
+        writable_infos, read_only_infos = ({name: infos[name].info for name in sorted(infos)} for infos in found)
+        joined = {
+            (name, listing is read_only): each.made
+            for listing, infos in zip(listings, found, strict=True)
+            for name, each in infos.items()
+            if each.made <= listing.last
+        }
+        return BookieList(writable_infos, read_only_infos, changes, joined)
 
-    async def _filled(self, listing: Listing, watching: bool) -> dict[str, ServiceInfo]:
+    async def _filled(self, listing: Listing, watching: bool) -> dict[str, Registered]:
         """
         Reads what isn't known.  An event may overtake the answer that armed its watch, so a spent watch makes the
         answer stale: this reading has it all the same, the next one reads it again.
@@ -290,6 +305,7 @@ class BookieRegistry:
             names = [name for name in nodes if is_bookie_id(name)]
             self._tell_of_others({*nodes} - {*names, READ_ONLY})
             listing.cleared = stat.cversion - (len(nodes) - len(names)) + len(names)
+            listing.last = stat.pzxid
             if not spent and listing.infos is infos:
                 listing.names = names
             for gone in set(infos) - set(names):
@@ -308,8 +324,8 @@ class BookieRegistry:
             log.warn("{name!r} is registered as a bookie, and is no bookie id: it is passed over", name=name)
         self._others |= names
 
-    async def _info(self, path: str, bookie: str, infos: dict[str, ServiceInfo], watching: bool) -> ServiceInfo | None:
-        """What a bookie announces; put into `infos` for as long as its watch is silent."""
+    async def _info(self, path: str, bookie: str, infos: dict[str, Registered], watching: bool) -> Registered | None:
+        """A bookie's node; put into `infos` for as long as its watch is silent."""
         spent = False
 
         def changed() -> None:
@@ -319,13 +335,13 @@ class BookieRegistry:
             self._wake()
 
         try:
-            data, _ = await self._session.get(path, changed if watching else None)
+            data, stat = await self._session.get(path, changed if watching else None)
         except NoNode:
             return None  # it has just left; the list's own watch says so
-        info = service_info.decode_or_unknown(bookie, data)
+        found = Registered(service_info.decode_or_unknown(bookie, data), stat.czxid)
         if not spent:
-            infos[bookie] = info
-        return info
+            infos[bookie] = found
+        return found
 
     # -- watching -------------------------------------------------------------------------------------------------
 

@@ -639,6 +639,37 @@ def test_lists_show_whether_somebody_came_and_went_between_them(place):
     run(story)
 
 
+def test_a_bookie_that_is_in_both_lists_accounts_for_its_own_restart(place):
+    """It left and joined, as its new registration shows; who else came and went is missed all the same."""
+
+    async def story():
+        watching = await place.ready()
+        heard = Heard()
+        watching.watch_bookies(heard)
+        first = await place.open()
+        await first.register_bookie("a:1", HERE)
+        before, told = await watching.bookies(), await heard.until(lambda seen: "a:1" in seen.writable)
+        await first.close()
+        second = await place.open()
+        await second.register_bookie("a:1", HERE)
+        after = await watching.bookies()
+        assert (after, after.changes) == (before, before.changes + 2)
+        assert after.follows(before)
+        assert (await heard.until(lambda seen: seen.changes == after.changes)).follows(told)
+        await second.register_bookie("a:1", THERE)
+        assert (await watching.bookies()).follows(after), "a new address is no restart"
+        await second.close()
+        third = await place.open()
+        await third.register_bookie("a:1", HERE)
+        await third.register_bookie("b:1", HERE)
+        await third.unregister_bookie("b:1")
+        last = await watching.bookies()
+        assert (last, last.changes) == (after, after.changes + 4)
+        assert not last.follows(after)
+
+    run(story)
+
+
 def test_a_watch_tells_of_lists_that_are_what_they_were(place):
     """Somebody came and went: who watches hears of it, though the last that it heard is the same."""
 

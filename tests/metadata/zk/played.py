@@ -21,6 +21,9 @@ class PlayedSession:
         self.nodes = dict.fromkeys(paths, (b"", 0))
         self.changes = Counter(path.rpartition("/")[0] for path in paths)  # of children: made or removed
         self.calls = []
+        self.transactions = 0  # that made or removed a znode
+        self.made = dict.fromkeys(paths, 0)  # in which one each was
+        self.changed = Counter()  # of children: the last
         self.held = None  # while a list: answers wait in it
         self.trouble = {}  # call -> an error, once
         self._watches = {}
@@ -37,7 +40,9 @@ class PlayedSession:
 
     def put(self, path, data=b"", owner=0):
         """By another session."""
-        self.changes[path.rpartition("/")[0]] += path not in self.nodes
+        if path not in self.nodes:
+            self._count(path)
+            self.made[path] = self.transactions
         self.nodes[path] = (data, owner)
         self.fire(path)
         self.fire(path.rpartition("/")[0])
@@ -45,9 +50,15 @@ class PlayedSession:
     def remove(self, path):
         """By another session, or by the server."""
         del self.nodes[path]
-        self.changes[path.rpartition("/")[0]] += 1
+        self._count(path)
         self.fire(path)
         self.fire(path.rpartition("/")[0])
+
+    def _count(self, path):
+        parent = path.rpartition("/")[0]
+        self.transactions += 1
+        self.changes[parent] += 1
+        self.changed[parent] = self.transactions
 
     def _call(self, name, path, watch=None):
         self.calls.append(f"{name} {path}")
@@ -72,14 +83,14 @@ class PlayedSession:
         error = self._call("get", path, watch)
         if error is not None or path not in self.nodes:
             return fail(error or NoNode(path))
-        return self._answer((self.nodes[path][0], None))
+        return self._answer((self.nodes[path][0], SimpleNamespace(czxid=self.made[path])))
 
     def listing(self, path, watch=None):
         error = self._call("children", path, watch)
         if error is not None or path not in self.nodes:
             return fail(error or NoNode(path))
         names = [name[len(path) + 1 :] for name in self.nodes if name.rpartition("/")[0] == path]
-        return self._answer((names, SimpleNamespace(cversion=self.changes[path])))
+        return self._answer((names, SimpleNamespace(cversion=self.changes[path], pzxid=self.changed[path])))
 
     def children(self, path, watch=None):
         return self.listing(path, watch).addCallback(lambda found: found[0])

@@ -342,6 +342,36 @@ def test_who_has_left_while_its_address_was_read_counts_as_gone(watched):
     assert not outcome(ask())[0].follows(first[0])
 
 
+@pytest.mark.parametrize("watched", [False, True])
+def test_who_restarts_while_its_address_is_read_accounts_for_nobody(watched):
+    """Its node is younger than the list: its restart is not in the count that another's is in."""
+    scene = Scene()
+    ask = scene.registry.known if watched else scene.registry.bookies
+    a, b = (f"{WRITABLE}/{bookie}:1" for bookie in "ab")
+
+    def restart(path):
+        scene.session.put(path, service_info.encode(HERE), 9)
+        scene.session.remove(path)
+        scene.session.put(path, service_info.encode(HERE), 9)
+
+    restart(a)
+    first = outcome(ask())[0]
+    scene.session.put(b, service_info.encode(HERE), 9)
+    scene.session.remove(b)
+    scene.session.held = []
+    found = outcome(ask())
+    scene.session.remove(a)
+    scene.session.put(a, service_info.encode(HERE), 9)
+    scene.session.let_go()
+    assert found == [first]
+    assert not found[0].follows(first)
+    last = outcome(ask())[0]
+    assert not last.follows(found[0])
+    scene.session.remove(a)
+    scene.session.put(a, service_info.encode(HERE), 9)
+    assert outcome(ask())[0].follows(last)
+
+
 def test_a_reading_beside_a_new_connection_lacks_nobody():
     """Every watch went, not what had been read: who was known and lives is in it; the next one reads all again."""
     scene = Scene()

@@ -355,6 +355,25 @@ def test_an_absence_of_which_a_part_was_not_seen_begins_anew() -> None:
     auditor.auditor.stop()
 
 
+@pytest.mark.parametrize("other", ["b1", "b4"])
+def test_a_bookie_that_restarts_over_and_over_delays_no_other(other: str) -> None:
+    """Each time unseen between two looks: its registration shows that it was this one that left and came."""
+    cluster = FakeCluster(5)
+    named = ledgers_of(cluster, 100)
+    auditor = Counting(cluster, lost_bookie_recovery_delay_s=60)
+    cluster.spin(5)
+    cluster.kill("b2")
+    for _ in range(6):
+        cluster.spin(9)
+        cluster.kill(other)
+        cluster.restart(other)
+    cluster.spin(5)
+    assert queue(cluster) == [], "away for 59 s"
+    cluster.spin(3)
+    assert queue(cluster) == named
+    auditor.auditor.stop()
+
+
 def test_bookies_that_restart_unseen_while_none_is_lost_cost_no_pass() -> None:
     """Nor does one that changes between writable and read-only; each that leaves, and is back at the next look."""
     cluster = FakeCluster(5)
