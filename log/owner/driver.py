@@ -95,7 +95,7 @@ class OwnerDriver:
         self._queue: deque[m.Input] = deque()
         self._effects: deque[m.Effect] = deque()
         self._feeding = False
-        self._dead = False  # a step or an effect failed: nothing is fed or performed any more
+        self.dead = False  # a step or an effect failed: nothing is fed or performed any more
         self.ended = False
         self.timers = OwnerTimers(self._clock, client.random, options)
         self.rolling = Rolling(records, self.timers, lambda: self.feed(m.RollDue()))
@@ -165,7 +165,7 @@ class OwnerDriver:
 
     def feed(self, given: m.Input) -> None:
         """Hands an input to the machine and performs what follows."""
-        if self._dead:
+        if self.dead:
             return
         self._queue.append(given)
         if self._feeding:
@@ -189,9 +189,9 @@ class OwnerDriver:
     def _poison(self, failure: Failure) -> None:
         """A bug: the handle ends here, so that nothing goes on half done, and another one can own the log."""
         log.failure("the owner of the log {name} failed", failure, name=self._records.name)
-        if self._dead:
+        if self.dead:
             return
-        self._dead = True
+        self.dead = True
         self._queue.clear()
         self._effects.clear()
         self.machine.poison()

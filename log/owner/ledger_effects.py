@@ -37,6 +37,7 @@ class Driver(Protocol):
 
     writer: Writer | None
     ended: bool
+    dead: bool
     events: Any
     timers: OwnerTimers
     patience: Patience
@@ -100,6 +101,9 @@ class LedgerEffects:
             self.writers[writer.id] = Unnamed(writer, version)
             self._driver.timers.calm("create")
             self._reached("open.created")
+            if self._driver.dead:  # a bug has ended the machine, which would have it discarded
+                self.discard(m.Discard(writer.id))
+                return
             self._driver.feed(m.LedgerCreated(writer.id))
 
         self._driver.run(work())

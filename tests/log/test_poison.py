@@ -1,6 +1,7 @@
 """A bug in a step of a log's machines, or in an effect, ends the handle: whoever waits is told, and another goes on."""
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from quire.conf.log import LogOptions
 from quire.log.api import Logs
@@ -8,6 +9,7 @@ from quire.log.core import ownership, ownership_messages
 from quire.log.core.machine import applying, applying_messages
 from quire.log.machine import driver as replica_driver
 from quire.log.owner import driver as owner_driver
+from quire.metadata.clock import pause
 from quire.metadata.memory.store import MemoryStore
 from quire.protocol.log_errors import AppendUnknown, LogError
 from tests.client.fakes.cluster import FakeCluster
@@ -49,6 +51,30 @@ def fails_in(monkeypatch, table, key):
         raise Bug("on purpose")
 
     monkeypatch.setitem(table, key, failing)
+
+
+def test_a_ledger_that_is_being_made_when_an_owners_machine_fails(monkeypatch):
+    """It is deleted as soon as it is there: nothing names it."""
+    story = Story()
+    world = story.world
+    owner = world.succeed(story.logs.own("a"))
+    fails_in(monkeypatch, ownership.TRANSITIONS, (S.OPENING, m.Append))
+    made = []
+    create = story.logs.bk.store.create_ledger
+
+    async def created(ledger, metadata):
+        await pause(world.clock, 0.01)
+        made.append(ledger)
+        return await create(ledger, metadata)
+
+    monkeypatch.setattr(story.logs.bk.store, "create_ledger", lambda *given: Deferred.fromCoroutine(created(*given)))
+    done = [world.outcome(owner.append(b"value")) for _ in range(2)]
+    world.spin(0.005)
+    assert {type(each.error) for each in done} == {LogError}
+    assert made == []
+    world.spin(1.0)
+    assert len(made) == 1
+    assert world.shared.ledgers.keys() == set()
 
 
 @pytest.mark.parametrize(
