@@ -124,6 +124,11 @@ def is_refused(failure: OSError) -> bool:
     return failure.errno in REFUSED or (failure.errno is None and os.strerror(errno.EACCES) in str(failure))
 
 
+def is_full(failure: OSError) -> bool:
+    """Whether there is no room on a disk; RocksDB has only the words of it."""
+    return failure.errno in FULL or (failure.errno is None and any(os.strerror(each) in str(failure) for each in FULL))
+
+
 def error_at(path: str, directory: str, failure: OSError) -> str:
     """The error of a call on `path` of a configured directory, with the next step where the system refuses it."""
     text = f"{path}: {failure.strerror or failure}"
@@ -499,6 +504,10 @@ class Files:
         try:
             self.write(handle, [data], 0)
             self.sync(handle)
+        except OSError as error:
+            if error.errno is not None and error.filename is None:
+                error.filename = path  # a write knows its handle only
+            raise
         finally:
             self.close(handle)
         self.rename_durably(temporary, path)

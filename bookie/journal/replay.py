@@ -41,8 +41,8 @@ from quire.bookie.layout import DIRTY, EXTENT
 
 class Replay:
     """
-    One pass over a journal directory.  After `groups` is exhausted: `position`, `segments`, `spares` are what `Journal`
-    needs.
+    One pass over a journal directory.  After `groups` is exhausted: `position`, `segments`, `following`, `spares` and
+    `extent` are what `Journal` needs.
     """
 
     def __init__(
@@ -61,13 +61,14 @@ class Replay:
         """
         self.position = mark or START
         self.segments: list[Segment] = []
+        self.following: Segment | None = None  # the one that was made ahead, behind the last of `segments`
         self.spares: list[str] = []
+        self.extent = read_extent(files, directory)  # where the newest segment begins, by its note
         self.torn: str | None = None  # file and offset of a torn tail, for the log
         self._files = files
         self._directory = directory
         self._mark = mark
         self._reach = reach if reach is not None else mark
-        self._extent = read_extent(files, directory)
         self._noted = False  # a segment was made by a bookie that notes the newest one
         self._synced = synced
         self._list()
@@ -108,7 +109,7 @@ class Replay:
                 below.pop()
             self.spares += [segment.path for segment in below]
             self.segments = self.segments[len(below) :]
-        reach, extent = self._reach, self._extent
+        reach, extent = self._reach, self.extent
         if reach is not None and (
             self.segments[0].start > reach.start or self.segments[-1].stop < reach.start
             if self.segments
@@ -183,7 +184,7 @@ class Replay:
         """The good groups end at `offset` of segment `at`: is it the tail, or damage?"""
         segment = self.segments[number]
         wanted = sequence if sequence is not None else 1
-        if self._extent is None and self._noted and wanted != START.sequence:
+        if self.extent is None and self._noted and wanted != START.sequence:
             # it is there before the first group is, and nothing removes it
             raise StorageError(
                 f"{os.path.join(self._directory, EXTENT)} is missing, so the last files of the journal may be missing "
@@ -212,8 +213,13 @@ class Replay:
                 self._files.sync(handle)
             finally:
                 self._files.close(handle)
-        # They stay until the note is set back (`Segments.open`): a start that is cut off before needs what it names.
-        self.spares += [other.path for other in self.segments[number + 1 :]]
+        behind = self.segments[number + 1 :]
+        if later is None and len(behind) == 1 and behind[0].start == self.extent:
+            # Its name was durable before it was noted, so no spare is the same file.
+            self.following = behind[0]
+        else:
+            # They stay until the note is set back (`Segments.open`): a start that is cut off needs what it names.
+            self.spares += [other.path for other in behind]
         self.segments = self.segments[: number + 1]
         self.position = Position(wanted, segment.start + offset)
 

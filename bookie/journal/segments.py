@@ -84,8 +84,13 @@ class Segments:
         segments: Sequence[Segment],
         spares: Sequence[str],
         segment_bytes: int,
+        following: Segment | None = None,
+        noted: int | None = None,
     ) -> None:
-        """`position`: of the next group, in `segments[-1]` if there is one.  Replay found `segments` and `spares`."""
+        """
+        `position`: of the next group, in `segments[-1]` if there is one.  Replay found `segments` and `spares`, the
+        segment `following` that was made ahead and is noted, and what is `noted`.
+        """
         self.directory = directory
         # Attributes, not properties: the journal reads them for each append and each group.
         self.current = segments[-1] if segments else Segment("", position, 0, 0)  # without any, `open` makes the first
@@ -98,8 +103,8 @@ class Segments:
         self._spare_serial = 0
         self._lock = threading.Lock()  # of the list
         self._growing = threading.Lock()  # held by the caller that makes, frees or closes a segment
-        self._next: Segment | None = None
-        self._noted = -1  # where the newest segment begins, by the note; -1: not known
+        self._next = following
+        self._noted = -1 if noted is None else noted  # where the newest segment begins, by the note; -1: not known
 
     @property
     def kept(self) -> list[Segment]:
@@ -108,9 +113,12 @@ class Segments:
             return list(self._segments)
 
     def open(self) -> None:
-        """Opens the current segment, making the first one if there is none.  Raises `OSError`."""
+        """
+        Opens the current segment, making the first one if there is none.  A full disk is no hindrance while there is
+        nothing to be set back: a bookie starts on it.  Raises `OSError`.
+        """
         if self._segments:
-            self._note(self.current)  # before what replay found unused behind it goes
+            self._note(self._next or self.current)  # before what replay found unused behind it goes
         self._drop_spares()
         if not self._segments:
             self.current = self._make_segment(self.current.start, min(FIRST_SEGMENT_BYTES, self.size_max))

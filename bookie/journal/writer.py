@@ -124,8 +124,8 @@ class Journal:
         self._files = files
         self._events = events
         self._reactor = reactor
-        segments = Segments(files, directory, position.start, replay.segments, replay.spares, options.segment_bytes)
-        self._segments = segments
+        made = (replay.segments, replay.spares, options.segment_bytes, replay.following, replay.extent)
+        self._segments = segments = Segments(files, directory, position.start, *made)
         self._staging = Staging()
         self._group_bytes_max = options.group_bytes_max
         self._queue_bytes_max = options.queue_bytes_max

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from quire.bookie.directory import notes
-from quire.bookie.files import Files, error_at, is_dead, is_refused, owner_advice
+from quire.bookie.files import Files, error_at, is_dead, is_full, is_refused, owner_advice
 from quire.bookie.layout import COOKIE, ROLE, current, directories, pairs, with_indexes
 from quire.bookie.lifecycle.cookie import OTHER_STORE, Cookie, advice, listed
 from quire.bookie.lifecycle.ids import IdentityError
@@ -102,8 +102,13 @@ def cookie_back(options: BookieOptions, path: str) -> str:
 def explain(options: BookieOptions, failure: BaseException) -> None:
     """
     Raises `IdentityError` with the next step where a start failed since the system refuses it a file, of its storage
-    say; returns otherwise.
+    say, or has no room for one; returns otherwise.
     """
+    if isinstance(failure, OSError) and is_full(failure):
+        raise IdentityError(
+            f"{failure}.  Nothing is lost: make room on that disk (16 MiB, or what is wanted above), not by removing "
+            "files of the bookie, and start again"
+        ) from failure
     if isinstance(failure, OSError) and is_refused(failure):
         path = str(failure.filename or failure)
         known = sorted(directories(options), key=len, reverse=True)  # of nested ones the inner first

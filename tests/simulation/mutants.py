@@ -179,7 +179,7 @@ MUTANTS = (
            ("quire.bookie.journal.replay:Replay._drop_left_over",
             "if gap and (self._reach is None or segments[gap].start > self._reach.start):",
             "if gap and (self._reach is None or segments[gap].start > self._reach.start):\n"
-            "        self.segments = segments[:gap]\n        self._extent = None\n        return\n    if False:")),
+            "        self.segments = segments[:gap]\n        self.extent = None\n        return\n    if False:")),
     mutant("a bookie in limbo says no", "B4, S9", "limbo",
            ("quire.bookie.storage.lookup:_missing", "Status.EUNKNOWNLEDGERSTATE if state.limbo else Status.ENOENTRY",
             "Status.ENOENTRY")),

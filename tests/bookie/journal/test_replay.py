@@ -1,5 +1,6 @@
 """Replay: a torn tail is cut, damage is named, and nothing that was acknowledged is ever missing."""
 
+import errno
 import os
 import random
 
@@ -8,7 +9,7 @@ import pytest
 from quire.bookie.directory import notes
 from quire.bookie.files import StorageError
 from quire.bookie.journal import format as form
-from quire.bookie.journal.extent import read_extent
+from quire.bookie.journal.extent import read_extent, write_extent
 from quire.bookie.journal.format import START, Position
 from quire.bookie.journal.mark import read_mark, write_mark
 from quire.bookie.journal.replay import Replay
@@ -246,6 +247,35 @@ def test_a_start_that_ends_while_it_cuts_the_journal_off_is_no_damage(monkeypatc
     for end in [*ends, disk.crashed(None)]:
         assert groups_of(end, START, synced=False)[1].position == replay.position
     assert len(ends) > 20, "several segments went"
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_start_on_a_full_journal_disk_makes_nothing_there(ahead: bool) -> None:
+    """However often; and groups go on into the segment that was made ahead, if there is one."""
+    disk = several_segments()
+    if not ahead:
+        *_, last, next_one = disk.find(".qj")
+        disk.unlink(next_one)
+        write_extent(disk, JOURNAL, form.segment_start(os.path.basename(last)) or 0)
+    names = disk.find(".qj")
+
+    def full(call: str, path: str) -> None:
+        if path.startswith(JOURNAL) and call == "write" and not path.endswith(".qj"):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    for life in range(3):
+        disk = disk.crashed(None) if life % 2 else disk.killed()
+        disk.before = full
+        bookie = Bookie(disk, write_cache_bytes_max=64 << 20)
+        assert [bookie.read(1, number) for number in range(9)] == [body_of(1, number, 400_000) for number in range(9)]
+        assert disk.find(".qj") == names
+    for number in range(9, 11):
+        bookie.storage.add(run_of(1, number, size=400_000), number)
+        bookie.commit()
+    assert bookie.tokens == ([9, 10] if ahead else [9])
+    assert f"no room for the next segment of the journal {JOURNAL}" in str(bookie.storage.read_only)
+    again = Bookie(disk.crashed(None), write_cache_bytes_max=64 << 20)
+    assert all(again.read(1, number) == body_of(1, number, 400_000) for number in range(9 + len(bookie.tokens)))
 
 
 def test_a_missing_first_segment_is_damage_without_any_mark() -> None:

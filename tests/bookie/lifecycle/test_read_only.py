@@ -6,12 +6,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock, deferLater
 
 from quire.bookie.directory import notes
 from quire.bookie.files import Files, NotBegun, Usage
 from quire.bookie.lifecycle.bookie import Bookie
+from quire.bookie.lifecycle.ids import IdentityError
 from quire.bookie.lifecycle.read_only import DiskWatch, ReadOnly
 from quire.metadata.formats.drain_orders import DrainOrders
 from quire.protocol.errors import Status as S
@@ -87,6 +89,43 @@ def test_a_full_disk_makes_it_read_only_and_room_makes_it_writable(tmp_path: Pat
             )  # type: ignore[misc]
             await moved
             watch.cancel()
+        await bookie.stop()
+        await store.close()
+
+    run(story)
+
+
+def test_a_start_on_a_full_journal_disk_is_read_only(tmp_path: Path) -> None:
+    """It says so, and is read as before.  Without room for what a start must write, it says what to do."""
+
+    class Full(Files):
+        full = str(tmp_path / "journal")
+
+        def usage(self, path: str) -> Usage:
+            return Usage(len(path), 1000, 0 if path.startswith(self.full) else 500)
+
+        def open(self, path: str, create: bool = False) -> int:
+            if create and path.startswith(self.full) and not self.exists(path):
+                raise OSError(errno.ENOSPC, "No space left on device", path)
+            return super().open(path, create)
+
+    async def story() -> None:
+        store = await new_store()
+        files = Full()
+        async with running(tmp_path, store) as bookie:
+            assert status(await (await connect(bookie)).ask(adds(b"a"))) is S.EOK
+        bookie = Bookie(reactor, options_in(tmp_path, store.uri), store, files)
+        await bookie.start()
+        assert bookie.read_only_reasons == [f"{tmp_path}/journal is 100.0% full"]
+        raw = await connect(bookie)
+        assert status(await raw.ask(read(0))) is S.EOK
+        assert status(await raw.ask(adds(b"b", first=1))) is S.EREADONLY
+        assert list((await store.bookies()).read_only) == ["raw"]
+        await bookie.stop()
+        files.full = str(tmp_path / "ledgers")
+        bookie = Bookie(reactor, options_in(tmp_path, store.uri), store, files)
+        with pytest.raises(IdentityError, match=r"No space left on device.*/ledgers/.*Nothing is lost: make room"):
+            await bookie.start()
         await bookie.stop()
         await store.close()
 
