@@ -14,6 +14,7 @@ directory of a ledger directory is the ledger directory itself unless another on
         <id>.log, lastId            entry logs (`logs/format`)
         quire.mark                  where the next replay begins (`journal/mark`)
         quire.lost                  ledger directories that failed (`directory/notes`)
+        quire.doubted               ledgers that Apache's index may lack entries of (`directory/notes`)
         quire.limbo                 some ledgers are in limbo (`directory/notes`)
         quire.restoring             the directory is being restored (`directory/notes`)
         DIRTY                       a bookie runs here (`directory/notes`)
@@ -48,6 +49,7 @@ LOCK = "quire.lock"
 EXTENT = "quire.extent"
 MARK = "quire.mark"
 LOST = "quire.lost"
+DOUBTED = "quire.doubted"
 LIMBO = "quire.limbo"
 RESTORING = "quire.restoring"
 DIRTY = "DIRTY"

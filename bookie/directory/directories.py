@@ -169,13 +169,16 @@ class Directories:
 
     def doubt(self, ledgers: frozenset[int]) -> None:
         """
-        At a start: the index that Apache left may lack entries of these, unless they were deleted.  Should this start
-        end before they are in limbo, the next finds all directories stale.  `OSError`.
+        At a start: the index that Apache left may lack entries of these, unless they were deleted.  Noted, for this
+        start may end before they are in limbo.  `OSError`.
         """
+        self.doubted |= ledgers
+        if self.doubted:
+            notes.note_doubted(self._files, [directory.configured for directory in self.usable], self.doubted)
+
+    def doubt_again(self, ledgers: frozenset[int]) -> None:
+        """At a start: an earlier one noted these, and ended before they were in limbo."""
         self.doubted = ledgers
-        if ledgers:
-            paths = [directory.configured for directory in self.all]
-            notes.note_failed(self._files, paths, paths)
 
     def note(self) -> None:
         """Writes down which have failed or are stale, if that is not written yet, in all usable ones."""
@@ -189,6 +192,7 @@ class Directories:
     def caught_up(self) -> None:
         """What may be missing is in limbo now, durably.  Before anything else runs; `OSError`."""
         self.stale, self.doubted = [], frozenset()
+        notes.forget_doubted(self._files, [directory.configured for directory in self.usable])
         if self.failed:
             self.note()
         else:

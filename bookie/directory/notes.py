@@ -6,6 +6,9 @@ what was meant for them: the paths of the failed directories, a line each, and a
 before it in hex.  At the next start the ledgers of such a directory are put in limbo, whether the directory is back as
 it was or an empty one took its place (`lifecycle.limbo`).
 
+`quire.doubted`: the ledgers of which the index that Apache left may lack entries, written in all of them before Apache
+is kept out, until those that exist are in limbo: their ids, otherwise as above.
+
 `quire.restoring`: in a directory that lost its data, until it has its cookie, so that an interrupted restore begins
 again.  `quire.limbo`: in every ledger directory while any ledger is in limbo, with the word COPYING until each was
 copied once.  `DIRTY`: in every ledger directory while a bookie runs on it, as Apache's has it; it holds the id of the
@@ -20,7 +23,7 @@ from collections.abc import Collection, Iterable, Sequence
 from crc32c import crc32c
 
 from quire.bookie.files import Files, StorageError
-from quire.bookie.layout import DIRTY, LIMBO, LOST, RESTORING, current
+from quire.bookie.layout import DIRTY, DOUBTED, LIMBO, LOST, RESTORING, current
 from quire.conf.bookie import BookieOptions
 
 # SPDX-License-Identifier: Apache-2.0
@@ -32,8 +35,7 @@ COPYING, WAITING = b"copying\n", b"waiting\n"
 
 def note_failed(files: Files, living: Iterable[str], failed: Sequence[str]) -> None:
     """`living`, `failed`: paths as they are configured.  Durable on return; `OSError`."""
-    text = "".join(f"{path}\n" for path in failed).encode("utf-8", "surrogateescape")
-    text += b"%08x\n" % crc32c(text)
+    text = _with_sum([path.encode("utf-8", "surrogateescape") for path in failed])
     for directory in living:
         files.replace(current(directory, LOST), text)
 
@@ -48,20 +50,46 @@ def noted_failed(files: Files, directories: Sequence[str]) -> list[str]:
 
 def named_failed(files: Files, directory: str) -> set[str]:
     """Those that the note in one directory names."""
-    path = current(directory, LOST)
-    text = files.read_file(path)
-    if text is None:
-        return set()
-    lines, check = text[:-9], text[-9:]
-    if check != b"%08x\n" % crc32c(lines):
-        raise StorageError(f"{path} at offset {len(lines)}: damaged (its checksum is wrong)")
-    return set(lines.decode("utf-8", "surrogateescape").splitlines())
+    return {line.decode("utf-8", "surrogateescape") for line in _lines(files, current(directory, LOST))}
 
 
 def forget_failed(files: Files, directories: Iterable[str]) -> None:
     """Their ledgers are in limbo now, durably."""
     for directory in directories:
         files.unlink(current(directory, LOST))
+
+
+def note_doubted(files: Files, directories: Iterable[str], ledgers: Iterable[int]) -> None:
+    """Durable on return; `OSError`."""
+    text = _with_sum([b"%d" % ledger for ledger in sorted(ledgers)])
+    for directory in directories:
+        files.replace(current(directory, DOUBTED), text)
+
+
+def noted_doubted(files: Files, directory: str) -> set[int]:
+    """The ledgers that the note in one directory names.  `StorageError` that names a damaged file, `OSError`."""
+    return set(map(int, _lines(files, current(directory, DOUBTED))))
+
+
+def forget_doubted(files: Files, directories: Iterable[str]) -> None:
+    """Those that exist are in limbo now, durably."""
+    for directory in directories:
+        files.unlink(current(directory, DOUBTED))
+
+
+def _with_sum(lines: Iterable[bytes]) -> bytes:
+    text = b"".join(line + b"\n" for line in lines)
+    return text + b"%08x\n" % crc32c(text)
+
+
+def _lines(files: Files, path: str) -> list[bytes]:
+    text = files.read_file(path)
+    if text is None:
+        return []
+    lines, check = text[:-9], text[-9:]
+    if check != b"%08x\n" % crc32c(lines):
+        raise StorageError(f"{path} at offset {len(lines)}: damaged (its checksum is wrong)")
+    return lines.splitlines()
 
 
 def note_restoring(files: Files, directory: str) -> None:

@@ -176,6 +176,8 @@ class Opening:
         named = set().union(*at_start.each(lambda path: notes.named_failed(self._files, path)).values())
         self._notice(at_start.failed)
         directories.are_stale(named)
+        noted = at_start.each(lambda path: notes.noted_doubted(self._files, path))
+        directories.doubt_again(frozenset().union(*noted.values()))
         if at_start.failed and moving.arriving:
             reasons = "; ".join(at_start.failed.values())
             raise StorageError(f"{reasons}: what an Apache bookie left is taken over as a whole or not at all")

@@ -3,6 +3,7 @@ What an Apache bookie's index lost without a word is in doubt at the takeover, a
 denied, and no recovery cuts a ledger by it.
 """
 
+import gc
 import pathlib
 import shutil
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.records import RecordStore
 from quire.protocol.digest import DigestType
 from quire.protocol.errors import LedgerError, MetaStore, Status
-from tests.bookie.fakes.apache_files import PASSWORD, Here, ledgers_of, options_for, unpack
+from tests.bookie.fakes.apache_files import PASSWORD, Cut, Here, ledgers_of, options_for, unpack
 from tests.bookie.fakes.in_process import new_store, options_in
 from tests.reactor import reactor, run
 
@@ -89,7 +90,8 @@ def test_what_the_index_lost_is_in_doubt(how: str, tmp_path: pathlib.Path) -> No
     try:
         assert here.storage.doubted == (lost or set())
         assert here.storage.stale == ([] if lost else [directory])
-        assert notes.named_failed(Files(), directory) == {directory}
+        assert notes.named_failed(Files(), directory) == (set() if lost else {directory})
+        assert notes.noted_doubted(Files(), directory) == (lost or set())
         denied = {
             ledger
             for ledger, (_digest, payloads) in ledgers_of(name, "stopped").items()
@@ -98,6 +100,7 @@ def test_what_the_index_lost_is_in_doubt(how: str, tmp_path: pathlib.Path) -> No
         assert denied <= (lost or ALL)
         here.storage.caught_up()
         assert notes.named_failed(Files(), directory) == here.storage.doubted == set()
+        assert notes.noted_doubted(Files(), directory) == set()
     finally:
         here.close()
 
@@ -302,7 +305,10 @@ def test_a_ledger_that_was_deleted_is_not_put_in_limbo(tmp_path: pathlib.Path) -
 
 
 def test_a_doubt_outlives_a_start_that_failed(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
-    """The takeover was done, and nothing in limbo yet, when the metadata store went away."""
+    """
+    The takeover was done, and nothing in limbo yet, when the metadata store went away.  Only what was in doubt then is
+    in limbo later.
+    """
 
     async def story() -> None:
         store = await new_store()
@@ -317,11 +323,36 @@ def test_a_doubt_outlives_a_start_that_failed(monkeypatch: pytest.MonkeyPatch, t
                 await bookie.start()
         again = Bookie(reactor, bookie.options, store)
         await again.start()
-        assert set(again.copies.limbo()) == {2, 4}
+        assert set(again.copies.limbo()) == {4}
+        assert not [*tmp_path.rglob("quire.lost"), *tmp_path.rglob("quire.doubted")]
         await again.stop()
         await store.close()
 
     run(story)
+
+
+def test_a_takeover_that_is_cut_off_doubts_the_same(tmp_path: pathlib.Path) -> None:
+    """Wherever it ends; and again when the next start ends before the metadata store was asked."""
+    left = unpack("sorted_bookie0_stopped", tmp_path / "left")
+    idx(left).unlink()
+    cut, ended = 0, False
+    while not ended:
+        root = shutil.copytree(left, tmp_path / str(cut))
+        files = Cut(cut)
+        try:
+            here = Here(root, files)
+        except KeyboardInterrupt:
+            cut += 2
+        else:
+            ended, files.left = True, 1 << 30
+            here.close()
+        gc.collect()  # a process that ends gives up its locks; here RocksDB's objects must go
+        for _start in range(2):
+            here = Here(root)
+            assert (here.storage.doubted, here.storage.stale) == ({4}, []), cut
+            here.close()
+        shutil.rmtree(root)
+    assert cut > 10
 
 
 def test_rebuilt_directories_are_not_looked_at_again(tmp_path: pathlib.Path) -> None:

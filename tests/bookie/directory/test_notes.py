@@ -27,6 +27,22 @@ def test_any_note_counts_and_only_configured_directories() -> None:
     assert notes.noted_failed(disk, [ONE, TWO, THREE]) == []
 
 
+def test_ledgers_in_doubt_are_noted_until_they_are_in_limbo() -> None:
+    """In each directory; a damaged note is reported, for an id that is missing would be denied."""
+    disk = Disk()
+    assert notes.noted_doubted(disk, ONE) == set()
+    notes.note_doubted(disk, [ONE, TWO], {7, 1 << 62})
+    assert notes.noted_doubted(disk.crashed(None), TWO) == {7, 1 << 62}
+    path = f"{ONE}/current/quire.doubted"
+    for bit in range(8 * disk.size(disk.open(path))):
+        disk.flip(path, bit // 8, 1 << bit % 8)
+        with pytest.raises(StorageError, match=r"quire\.doubted at offset .*damaged"):
+            notes.noted_doubted(disk, ONE)
+        disk.flip(path, bit // 8, 1 << bit % 8)
+    notes.forget_doubted(disk, [ONE])
+    assert (notes.noted_doubted(disk, ONE), notes.noted_doubted(disk, TWO)) == (set(), {7, 1 << 62})
+
+
 def test_a_damaged_note_is_reported_whichever_bit_it_is() -> None:
     """A name that is read wrongly would be no name, and its ledgers would deny what they missed."""
     disk = Disk()
