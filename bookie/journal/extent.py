@@ -22,13 +22,14 @@ import struct
 from crc32c import crc32c
 
 from quire.bookie.files import Files, StorageError
-from quire.bookie.layout import EXTENT
+from quire.bookie.layout import EXTENT, LEDGERS, MARK
 
 # SPDX-License-Identifier: Apache-2.0
 
 MAGIC, VERSION = b"QEXT", 1
 LAYOUT = struct.Struct(">4sIQ")  # magic, version, start
 SUM = struct.Struct(">I")
+OF_LEDGERS = frozenset((MARK, LEDGERS))  # what shows that a directory has ledgers or their table, too
 
 
 def read_extent(files: Files, directory: str) -> int | None:
@@ -43,7 +44,7 @@ def read_extent(files: Files, directory: str) -> int | None:
             return int(start)
     raise StorageError(
         f"{path} at offset 0: damaged ({len(data)} bytes; its checksum or its layout is wrong), so the last files of "
-        f"the journal may be missing unseen; {way_out(directory)}"
+        f"the journal may be missing unseen; {way_out(files, directory)}"
     )
 
 
@@ -53,10 +54,16 @@ def write_extent(files: Files, directory: str, start: int) -> None:
     files.replace(os.path.join(directory, EXTENT), data + SUM.pack(crc32c(data)))
 
 
-def way_out(directory: str) -> str:
-    """What an operator does about a file of a journal (`<dir>/current`) that is missing."""
+def way_out(files: Files, directory: str) -> str:
+    """
+    What an operator does about a file of a journal (`<dir>/current`) that is missing.  Nothing is removed, for ledgers
+    may lie in the same directory, and of some entries no other bookie may have a copy.
+    """
+    shared = not OF_LEDGERS.isdisjoint(files.names(directory))
     return (
-        "this bookie would deny entries and fences that it acknowledged.  Put the file back; or remove "
-        f"{directory} and run `quire bookie start --conf FILE --restore`, which puts each ledger that may lack "
-        "something in limbo, so that nothing is denied, and copies what is missing from other bookies"
+        "this bookie would deny entries and fences that it acknowledged.  Put the file back; or move "
+        f"{directory} aside and run `quire bookie start --conf FILE --restore`, which puts each ledger that may lack "
+        "something in limbo, so that nothing is denied, and copies what is missing from other bookies.  "
+        + (f"The ledgers lie in {directory}, too, so all of them are copied: keep" if shared else "Keep")
+        + " what was moved until no ledger lacks a copy (`quire ledger check`)"
     )

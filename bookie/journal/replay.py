@@ -75,7 +75,7 @@ class Replay:
         if ran and not self.segments:
             raise StorageError(
                 f"journal {directory} is empty, and a bookie ran here that did not end cleanly (its note {DIRTY} is "
-                f"there): {way_out(directory)}"
+                f"there): {way_out(files, directory)}"
             )
 
     def _list(self) -> None:
@@ -117,14 +117,14 @@ class Replay:
         ):
             raise StorageError(
                 f"journal {self._directory}: the segment that holds position {reach.start} (group {reach.sequence}) "
-                f"is missing: {way_out(self._directory)}"
+                f"is missing: {way_out(self._files, self._directory)}"
             )
         if extent is not None and (not self.segments or self.segments[-1].start < extent):
             first = segment_name(self.segments[-1].stop if self.segments else 0)
             until = "" if first == segment_name(extent) else f", like all up to {segment_name(extent)}"
             raise StorageError(
                 f"journal {self._directory}: segment {first} is missing{until}: it was made, and may hold what was "
-                f"acknowledged; {way_out(self._directory)}"
+                f"acknowledged; {way_out(self._files, self._directory)}"
             )
 
     def _drop_left_over(self) -> None:
@@ -141,7 +141,7 @@ class Replay:
             before, after = segments[gap - 1], segments[gap]
             raise StorageError(
                 f"journal {self._directory}: segment {segment_name(before.stop)} is missing: {before.path} ends there, "
-                f"and {after.path} is the next one; {way_out(self._directory)}"
+                f"and {after.path} is the next one; {way_out(self._files, self._directory)}"
             )
         self.spares += [segment.path for segment in segments[:gap]]
         self.segments = segments[gap:]
@@ -188,7 +188,7 @@ class Replay:
             # it is there before the first group is, and nothing removes it
             raise StorageError(
                 f"{os.path.join(self._directory, EXTENT)} is missing, so the last files of the journal may be missing "
-                f"unseen; {way_out(self._directory)}"
+                f"unseen; {way_out(self._files, self._directory)}"
             )
         later: str | None = None
         if (later_offset := later_group(data, offset, segment.start, segment.salt, wanted)) is not None:

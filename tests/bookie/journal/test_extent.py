@@ -4,6 +4,8 @@ import pytest
 
 from quire.bookie.files import StorageError
 from quire.bookie.journal.extent import read_extent, way_out, write_extent
+from quire.bookie.journal.format import START
+from quire.bookie.journal.mark import write_mark
 from tests.bookie.fakes.disk import Disk
 
 # SPDX-License-Identifier: Apache-2.0
@@ -34,9 +36,14 @@ def test_damage_is_reported() -> None:
                 read_extent(one, PLACE)
 
 
-def test_the_way_out_says_what_becomes_of_the_ledgers() -> None:
-    """It names the directory to remove, the command, and that nothing is denied afterwards."""
-    text = way_out(PLACE)
-    assert PLACE in text
-    assert "quire bookie start --conf FILE --restore" in text
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_way_out_says_what_becomes_of_the_ledgers(shared: bool) -> None:
+    """It names the directory, the command, and that nothing is denied afterwards; nothing is to be removed."""
+    disk = Disk()
+    if shared:
+        write_mark(disk, PLACE, [START])
+    text = way_out(disk, PLACE)
+    assert f"move {PLACE} aside and run `quire bookie start --conf FILE --restore`" in text
     assert "limbo" in text
+    assert "remove" not in text
+    assert (f"The ledgers lie in {PLACE}, too" in text) == shared
