@@ -181,7 +181,7 @@ class FragmentCopier:
         """The same into a target that is given, which is closed at the end."""
         self._sums[index] = 0
         memory = Portion(None if self._pace is None else self._pace.stores(bookie).ahead, self._memory)
-        left = self._count(index)
+        left = self.entries_on(index)
         under_way: tuple[Deferred[int], Copied] | None = None
         runs = Runs(self._runs(index))
         try:
@@ -225,8 +225,8 @@ class FragmentCopier:
         runs = runs_on(self._quorums, index, self._fragment.first, self._last)
         return runs_without(runs, self._gone) if self._gone else runs
 
-    def _count(self, index: int) -> int:
-        """How many entries these are."""
+    def entries_on(self, index: int) -> int:
+        """How many entries are copied for an index."""
         parts = [(max(self._fragment.first, first), min(self._last, last)) for first, last in self._gone]
         gone = sum(count_on(self._quorums, index, *part) for part in parts)
         return count_on(self._quorums, index, self._fragment.first, self._last) - gone
@@ -308,7 +308,7 @@ class FragmentCopier:
         the connection that took the copies is the proof (protocol-rules.md 5.1); else all of them are read back.
         `Replication` when it gives no answer; `TargetFailed`.
         """
-        if not self._count(index):
+        if not self.entries_on(index):
             return
         code = await self._reader.answers(bookie)
         connection = self._pool.connection_of(bookie)

@@ -6,7 +6,7 @@ Does not know: the queue, when a ledger is tried again; how copies are made (`lo
 
 | a bookie that the mark names | then |
 |---|---|
-| the ledger does not name it any more | nothing is left to do for it |
+| the ledger does not name it any more | all that it names are looked at: a worker that died may have named one |
 | it is gone | what it held is copied to others; an open ledger is closed first when its writer does not replace it |
 | it is away, inside the delay of lost bookies | it is waited for |
 | it is there | what it lacks is found by its list, or by reading, and copied to it |
@@ -86,11 +86,13 @@ class Repairer:
         metadata = stored.value
         listed = await client.store.bookies()
         self.absent.see(listed)
-        marked = short_of(metadata, shortage.missing or metadata.bookies())
+        named = metadata.bookies()
+        replaced = not named.issuperset(shortage.missing)
+        marked = short_of(metadata, named if replaced or not shortage.missing else shortage.missing)
         here = [bookie for bookie in marked if listed.find(bookie) is not None]
         away = [bookie for bookie in marked if bookie not in here]
         inside = await self.absent.inside(away, shortage)
-        gone = [bookie for bookie in away if shortage.missing and bookie not in inside]
+        gone = [bookie for bookie in away if bookie in shortage.missing and bookie not in inside]
         due_s = None
         ended = unsettled = False
         hopeless: list[bool] = []  # of each part that left something: whether its entries have no copy

@@ -169,7 +169,8 @@ class _Freed:
         meanwhile is left to the next round.  `cut`: the last one is not all of its fragment.
         """
         run = self._run
-        freed_of = run.lost if self._ends and not self._unclosed else None
+        proven = run.lock is None or not any(each.holds_entries for each in moves)  # else the mark ends after `keep`
+        freed_of = run.lost if self._ends and proven and not self._unclosed else None
         named, ended = await run.store(lambda: name(run.client.store, self._lock, record, moves, freed_of))
         run.count(fragments=len(named) - (cut and moves[-1] in named))
         run.ended = run.ended or ended

@@ -1,7 +1,8 @@
 """
 Putting the bookies that have new copies into a ledger's metadata, under its repair lock.
 
-Knows: one edit for all fragments that were copied, which may be the ledger's last, and what is seen to after it.
+Knows: one edit for all fragments that were copied, which may be the ledger's last, and what is seen to after it; who
+dies before that leaves a mark by which the next worker looks at the new bookies, if the ledger is in the queue.
 Does not know: how copies were made.
 
 Safety: the metadata names a bookie only while the lock under which its copies were made is there, in the same
@@ -35,6 +36,11 @@ class Moved(NamedTuple):
     bytes: int = 0
     unread: Unread | None = None
 
+    @property
+    def holds_entries(self) -> bool:
+        """Whether the new bookies have got any, which they may have lost by now."""
+        return any(self.copier.entries_on(index) for index in self.bookies)
+
     def ensemble(self) -> tuple[str, ...]:
         """With them in place of those they are for."""
         return tuple(self.bookies.get(index, bookie) for index, bookie in enumerate(self.fragment.bookies))
@@ -64,6 +70,9 @@ async def name(
     async def write(after: LedgerMetadata, version: int) -> Versioned[LedgerMetadata]:
         nonlocal ended
         last = freed_of is not None and after.bookies().isdisjoint(freed_of)
+        if not last and not _is_told(lock, after):
+            new = {bookie for each in moves for bookie in each.bookies.values()}
+            await store.repairs.mark(record.ledger, sorted(new), None)
         stored, ended = await store.repairs.write_ledger(lock, after, version, last=last)
         return stored
 
@@ -107,6 +116,15 @@ async def keep(store: RecordStore, named: Sequence[Moved], ledger: int) -> None:
     if errors:
         await store.repairs.mark(ledger, sorted(set(unknown)), None, afresh=True)
         raise errors[0]
+
+
+def _is_told(lock: RepairLock, after: LedgerMetadata) -> bool:
+    """
+    Whether the ledger's mark, as it is, has the next worker look at all bookies of the ledger (`autorecovery.ledger`);
+    also where it is not in the queue.
+    """
+    mark = lock.shortage
+    return mark is None or not mark.missing or not after.bookies().issuperset(mark.missing)
 
 
 def _with(metadata: LedgerMetadata, moved: Moved) -> LedgerMetadata:

@@ -12,6 +12,7 @@ The code is the product's (`replication/autorecovery`).  Beside the promises abo
 | one worker | metadata is changed by a process that has the ledger's lock, as long as its session lives |
 | off the queue | a ledger leaves the queue when it names no bookie of its mark that was away since its repair began |
 | marked again | nor one that went after that, if it was marked for it meanwhile |
+| proven | nor before all that were named for it, by a worker that died since, too, have their copies or know that not |
 | healed | faults are over: every entry comes to be on its whole write quorum, and the queue is empty |
 
 Long: the steps of one kind of history and the judgement of it, which share what they remember.
@@ -134,6 +135,7 @@ class Healing:
         self._here: set[str] = set()
         self._awaited: str | None = None
         self._target: tuple[int, SimBookie] | None = None  # the ledger, and which loses a directory when it is named
+        self._kills = False  # whoever named that bookie dies at once
 
     def begin(self) -> None:
         """Once the cluster is there."""
@@ -294,12 +296,15 @@ class Healing:
         if target.serving:
             target.storage.flush().addErrback(lambda _failure: None)
             self.history.let_pass(0.1)
-        self._target = line.truth.id, target
+        self._target, self._kills = (line.truth.id, target), rng.random() < 0.5
         holder.die()
         self.history.let_pass(3.0 + self.delay_s, lambda: self._target is None)
         self.truth.seen["healing: it lost copies before it was named"] += self._target is None
         self._target = None
-        self.history.let_pass(2.0)
+        self.history.let_pass(1.0)
+        self._kills = False
+        self.do_heal_begin(rng)
+        self.history.let_pass(1.0)
 
     def _is_closed(self, ledger: int) -> bool:
         metadata = self.world.metadata(ledger)
@@ -408,6 +413,7 @@ class Healing:
         for process in self.processes:
             if process.session == session:
                 process.unmarked[shortage.ledger] = session
+        self._judge_unproven(shortage.ledger, metadata)
         for bookie in shortage.missing:
             if bookie in self._here or bookie not in metadata.bookies():
                 continue
@@ -416,6 +422,21 @@ class Healing:
             if since < locked_at or self._missed_at.get((shortage.ledger, bookie), 0.0) >= since:
                 self.truth.break_(
                     broken, f"ledger {shortage.ledger} leaves the queue, and names {bookie}, which is away"
+                )
+
+    def is_worker(self, author: str) -> bool:
+        """Whether the author of a change is one of the processes."""
+        return any(each.node.name == author for each in self.processes)
+
+    def _judge_unproven(self, ledger: int, metadata: LedgerMetadata) -> None:
+        """Whoever was named and had lost copies just before got them again, or looks after itself."""
+        truth = self.truth.ledgers[ledger]
+        unproven, truth.unproven = truth.unproven, set()
+        serving = {each.id for each in self.history.bookies if each.serving and not each.in_limbo}
+        for entry, bookie in unproven & truth.lost.keys():
+            if bookie in serving and bookie in truth.write_set(entry, metadata):
+                self.truth.break_(
+                    "proven", f"ledger {ledger} leaves the queue, and {bookie} was named for entry {entry}, lost before"
                 )
 
     def done_with(self, process: Process, ledger: int) -> None:
@@ -441,6 +462,10 @@ class Healing:
             return
         if self.world.shared.repairs.locks.get(ledger) != process.session:
             self.truth.break_("one worker", f"{author} changes ledger {ledger} without its lock")
+        if self._kills and self._target is None:
+            self._kills = False
+            self.truth.seen["healing: it died when it had named one that lost copies"] += 1
+            self.world.timeline.at(0.0, process.node.crash)
         self._look()
         for bookie in (before.bookies() - after.bookies()) - self._here:
             self._replaced(process, ledger, bookie)

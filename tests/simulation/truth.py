@@ -53,6 +53,7 @@ class LedgerTruth:
         self.lost_before: set[tuple[int, str]] = set()  # what had gone when the ledger came to be recovered
         # what a bookie had lost when a repair named it for that entry: the repair's name
         self.short: dict[tuple[int, str], str] = {}
+        self.unproven: set[tuple[int, str]] = set()  # the same, if a worker did, which may have died since
         self.fenced: set[str] = set()  # bookies that said so
         self.deleted = False
 
@@ -168,7 +169,11 @@ class Truth:
         recovering = metadata is not None and metadata.state is LedgerState.IN_RECOVERY
         return metadata is not None and all(
             (each, bookie) in truth.lost
-            and ((each, bookie) in truth.short or bookie not in truth.write_set(each, metadata))
+            and (
+                (each, bookie) in truth.short
+                or (each, bookie) in truth.unproven
+                or bookie not in truth.write_set(each, metadata)
+            )
             and not (recovering and (each, bookie) not in truth.lost_before)
             for each in asked
         )
@@ -392,7 +397,10 @@ class Truth:
             for entry in range(max(first, truth.first), last + 1):
                 named = truth.write_set(entry, new) - truth.write_set(entry, old)
                 lacking = named - truth.kept.get(entry, set())
-                truth.short.update(((entry, each), author) for each in named if (entry, each) in truth.lost)
+                short = [(entry, each) for each in named if (entry, each) in truth.lost]
+                truth.short.update(dict.fromkeys(short, author))
+                if self.healing is not None and self.healing.is_worker(author):
+                    truth.unproven.update(short)
                 if lacking:
                     self.break_(
                         "repair",

@@ -3,7 +3,9 @@
 from typing import Any
 
 import pytest
+from twisted.internet.defer import CancelledError, Deferred
 
+from quire.metadata.memory.store import MemoryStore
 from quire.metadata.repairs import RepairLock
 from quire.replication import mending
 from quire.replication.autorecovery import ledger as repair
@@ -40,11 +42,14 @@ def test_a_bookie_that_is_gone_is_replaced() -> None:
     assert "b2" not in cluster.metadata(ledger).bookies()
 
 
-def test_with_the_last_change_a_ledger_is_off_the_queue() -> None:
-    """The lock and the mark went with it; not where a bookie that is there is marked, too."""
-    for also, ended in ((), True), (("b1",), False):
+def test_with_the_last_change_an_empty_ledger_is_off_the_queue() -> None:
+    """
+    The lock and the mark went with it; not where a bookie that is there is marked, too, or where copies were made,
+    which the new bookie may have lost.
+    """
+    for last, also, ended in (-1, (), True), (-1, ("b1",), False), (19, (), False):
         cluster = FakeCluster(5)
-        ledger = closed(cluster, {0: THREE, 5: ["b0", "b4", "b2"]}, 19)
+        ledger = closed(cluster, {0: THREE, 5: ["b0", "b4", "b2"]} if last > 0 else {0: THREE}, last)
         cluster.kill("b2")
         outcome = tried(cluster, ledger, "b2", *also)
         assert (outcome.done, outcome.ended) == (True, ended)
@@ -53,7 +58,7 @@ def test_with_the_last_change_a_ledger_is_off_the_queue() -> None:
 
 
 def test_what_the_repair_of_a_small_ledger_asks_of_the_store() -> None:
-    """Once it is taken: its metadata, who is there and whom to choose, and one transaction."""
+    """Once it is taken: its metadata, who is there and whom to choose, the edit; then it leaves the queue."""
     cluster = FakeCluster(5)
     ledger = closed(cluster, {0: THREE, 5: ["b0", "b4", "b2"]}, 19)
     cluster.kill("b2")
@@ -66,18 +71,59 @@ def test_what_the_repair_of_a_small_ledger_asks_of_the_store() -> None:
     client = cluster.client()
     lock: RepairLock = cluster.succeed(client.store.repairs.take())
     cluster.store_fault = note
-    assert cluster.succeed(Repairer(client, 0, 30.0).repaired(lock)).ended
-    assert asked == ["read_ledger", "bookies", "bookies", "write_ledger"]
+    assert cluster.succeed(Repairer(client, 0, 30.0).repaired(lock)).done
+    assert cluster.succeed(client.store.repairs.finish(lock))
+    assert asked == ["read_ledger", "bookies", "bookies", "write_ledger", "finish_repair"]
+
+
+@pytest.mark.parametrize("unnamed_bytes", [1000, 16 << 20])
+def test_a_worker_may_die_before_it_asks_whom_it_named(unnamed_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new bookie had lost its copies just before: the next one finds that, also of a part that was named alone."""
+    monkeypatch.setattr("quire.replication.freeing.ledger.UNNAMED_BYTES_MAX", unnamed_bytes)
+    cluster = FakeCluster(4)
+    ledger = closed(cluster, {0: THREE}, 199)
+    cluster.kill("b2")
+    mark(cluster, ledger, "b2")
+    client = cluster.client()
+    repair = Deferred.fromCoroutine(Repairer(client, 0, 30.0).repaired(cluster.succeed(client.store.repairs.take())))
+
+    def lose(name: str, _given: tuple[object, ...]) -> None:
+        if name == "write_ledger":
+            cluster.kill("b3", registered=True)
+            cluster.bookies["b3"].ledgers[ledger].entries.clear()
+            cluster.restart("b3", registered=True)
+
+    def die() -> None:
+        if "b3" in cluster.metadata(ledger).bookies():
+            cluster.clock.callLater(0, repair.cancel)
+            cluster.shared.listeners.remove(die)
+
+    cluster.store_fault = lose
+    cluster.shared.listeners.append(die)
+    repair.addErrback(lambda failure: failure.trap(CancelledError) and None)
+    cluster.spin(5)
+    assert not cluster.bookies["b3"].ledgers[ledger].entries
+    cluster.store_fault = lambda _name, _given: None
+    cluster.shared.repairs.locks.clear()
+    other = cluster.client()
+    other.store = MemoryStore(cluster.clock, cluster.shared)
+    for _ in range(2):
+        lock = cluster.succeed(other.store.repairs.take())
+        if lock is not None:
+            assert cluster.succeed(Repairer(other, 0, 30.0).repaired(lock)).done
+            cluster.succeed(other.store.repairs.finish(lock))
+    assert is_whole(cluster, other, ledger)
+    assert cluster.shared.repairs.shortages == {}
 
 
 def test_a_new_bookie_that_may_have_lost_its_copies_is_marked() -> None:
-    """It can't be asked just after the metadata names it, and the ledger is off the queue by then."""
+    """It can't be asked just after the metadata names it."""
     cluster = FakeCluster(4)
     ledger = closed(cluster, {0: THREE}, 19)
     cluster.kill("b2")
     cluster.store_fault = lambda name, _given: cluster.kill("b3") if name == "write_ledger" else None
     assert not tried(cluster, ledger, "b2").done
-    assert cluster.shared.repairs.shortages[ledger].missing == ("b3",)
+    assert cluster.shared.repairs.shortages[ledger].missing == ("b2", "b3")
 
 
 def test_a_bookie_that_is_there_is_filled() -> None:

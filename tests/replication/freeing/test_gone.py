@@ -166,7 +166,10 @@ def test_an_open_ledger_whose_end_nobody_knows_is_never_let_go() -> None:
 
 
 def test_autorecovery_has_nothing_more_to_try() -> None:
-    """The mark for the lost bookie goes; one that a check of copies makes later is parked as gone."""
+    """
+    The mark for the lost bookie stays, parked as gone: nobody has what the bookie that is named now lacks.  So does one
+    that a check of copies makes.
+    """
     cluster = FakeCluster(5)
     ledger = closed(cluster, {0: ["b1"]}, 9, write=1)
     lose(cluster, "b1")
@@ -174,7 +177,7 @@ def test_autorecovery_has_nothing_more_to_try() -> None:
     cluster.succeed(recover_bookies(cluster.client(), ["b1"], accept=accepting({ledger: ((0, 9),)})))
     (named,) = cluster.metadata(ledger).bookies()
     cluster.shared.repairs.shortages.clear()
-    assert tried(cluster, ledger, "b1").done
+    assert tried(cluster, ledger, "b1").outlook is Outlook.GONE
     cluster.shared.repairs.shortages.clear()
     assert tried(cluster, ledger, named).outlook is Outlook.GONE
     assert cluster.metadata(ledger).bookies() == {named}
