@@ -185,7 +185,7 @@ class Bookie:
                 bookie=self.id,
                 lost=", ".join(lost),
             )
-            await start_check.check_unlisted(self._store, options, self.id)
+            await restoring.check_unlisted(self._reactor, self._store, options, self.id)
             self._cookie = await start_check.begin_incarnation(*identity, lost)
             restoring.begin(self._files, options, lost)
         else:

@@ -7,10 +7,13 @@ gives this bookie, and that was on them, is put in limbo, durably (`limbo`); onl
 only then a port opens.  What is in limbo is copied from other bookies afterwards (`server/copies`,
 and `replication/own_copies/refilling.py` beside it).
 
-Knows: the first and the last step.  Does not know: which ledgers are concerned, how copies are made.
+Knows: the first and the last step, and that nobody may be listed under the id before.
+Does not know: which ledgers are concerned, how copies are made.
 """
 
 from collections.abc import Collection, Sequence
+
+from twisted.logger import Logger
 
 from quire.bookie.directory import notes
 from quire.bookie.files import Files
@@ -18,10 +21,44 @@ from quire.bookie.journal.mark import read_mark
 from quire.bookie.journal.segments import empty_journal
 from quire.bookie.layout import current, with_indexes
 from quire.bookie.lifecycle.cookie import Cookie
+from quire.bookie.lifecycle.ids import IdentityError
 from quire.bookie.lifecycle.start_check import stamp
 from quire.conf.bookie import BookieOptions
+from quire.metadata.clock import Clock, pause
+from quire.metadata.store import MetadataStore
 
 # SPDX-License-Identifier: Apache-2.0
+
+log = Logger()
+
+SESSIONS_AWAITED = 2  # the server may notice late that one is over
+LISTED_LOOK_S = 0.5  # between two looks at the list
+
+
+async def check_unlisted(clock: Clock, store: MetadataStore, options: BookieOptions, bookie: str) -> None:
+    """
+    Whether nobody serves under the id that is to be restored.  One that was killed is listed until its session is over,
+    and is waited for.  `IdentityError` otherwise, and what the store says.
+    """
+    seconds = options.session_timeout_ms / 1000 * SESSIONS_AWAITED
+    deadline = clock.seconds() + seconds
+    waits = False
+    while (await store.bookies()).find(bookie) is not None:
+        if clock.seconds() >= deadline:
+            raise IdentityError(
+                f"{bookie} is listed, and was so for {seconds:.0f} s, longer than the session of one that was killed: "
+                "its directories are in use, on another machine perhaps; nothing was changed.  Stop it first, or give "
+                "this one another bookieId"
+            )
+        if not waits:
+            log.info(
+                "{bookie} is listed: if it was killed, its session ends by itself, which is waited for up to {seconds} "
+                "s; if it serves, on another machine perhaps, stop it, or give this one another bookieId",
+                bookie=bookie,
+                seconds=round(seconds),
+            )
+        waits = True
+        await pause(clock, LISTED_LOOK_S)
 
 
 def begin(files: Files, options: BookieOptions, directories: Sequence[str]) -> None:

@@ -282,16 +282,6 @@ def incarnation_of(
     return first
 
 
-async def check_unlisted(store: MetadataStore, options: BookieOptions, bookie: str) -> None:
-    """Whether nobody serves under the id that is to be restored; `IdentityError` otherwise, and what the store says."""
-    if (await store.bookies()).find(bookie) is not None:
-        raise IdentityError(
-            f"{bookie} is listed, so its directories are in use, on another machine perhaps; nothing was changed.  "
-            "Stop it first, or give this one another bookieId; one that was killed leaves the list within "
-            f"{options.session_timeout_ms / 1000:.0f} s"
-        )
-
-
 async def begin_incarnation(
     store: MetadataStore,
     options: BookieOptions,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs, formatEvent
 
 from quire.bookie.directory import notes
 from quire.bookie.files import Files, StorageError
@@ -17,7 +18,7 @@ from quire.bookie.lifecycle.cookie import Cookie
 from quire.bookie.lifecycle.ids import IdentityError
 from quire.metadata.formats.retired_ids import DECOMMISSIONED, retire
 from quire.metadata.ledger import LedgerMetadata
-from quire.metadata.store import ServiceInfo
+from quire.metadata.store import BookieList, ServiceInfo
 from quire.protocol.errors import MetaStore, Status
 from tests.bookie.fakes.disk import Bookie as Storage
 from tests.bookie.fakes.disk import body_of, left_behind, run_of
@@ -276,20 +277,52 @@ def test_a_bookie_that_is_listed_is_not_restored(tmp_path: Path) -> None:
 
     async def story() -> None:
         store = await new_store()
-        options = options_in(tmp_path, store.uri)
+        options = options_in(tmp_path, store.uri).model_copy(update={"session_timeout_ms": 500})
         first = Bookie(reactor, options, store)
         await first.start()
         await first.stop()
         wipe(tmp_path)
         kept = await store.read_cookie("raw")
         await store.register_bookie("raw", ServiceInfo.of("127.0.0.1", 1))
-        with pytest.raises(IdentityError, match=r"raw is listed.*Stop it first.* within \d+ s"):
+        with pytest.raises(IdentityError, match=r"raw is listed.*for 1 s.*Stop it first"):
             await Bookie(reactor, options, store, restore=True).start()
         assert await store.read_cookie("raw") == kept
         assert not list(tmp_path.rglob("quire.*"))
         await store.unregister_bookie("raw")
         last = Bookie(reactor, options, store, restore=True)
         await last.start()
+        await last.stop()
+        await store.close()
+
+    run(story)
+
+
+def test_a_restore_waits_for_the_session_of_a_bookie_that_was_killed(tmp_path: Path) -> None:
+    """It is told that it is waited for, once; what is listed goes with the session, and then the start goes on."""
+
+    async def story() -> None:
+        store = await new_store()
+        options = options_in(tmp_path, store.uri)
+        first = Bookie(reactor, options, store)
+        await first.start()
+        await first.stop()
+        wipe(tmp_path)
+        await store.register_bookie("raw", ServiceInfo.of("127.0.0.1", 1))
+        listed, looks = store.bookies, 0
+
+        async def look() -> BookieList:
+            nonlocal looks
+            looks += 1
+            if looks == 3:
+                await store.unregister_bookie("raw")
+            return await listed()
+
+        store.bookies = lambda: Deferred.fromCoroutine(look())  # type: ignore[method-assign]
+        last = Bookie(reactor, options, store, restore=True)
+        with capturedLogs() as events:
+            await last.start()
+        assert sum("session ends by itself" in (formatEvent(event) or "") for event in events) == 1
+        assert looks >= 3
         await last.stop()
         await store.close()
 
