@@ -14,7 +14,8 @@ cut or gone.  The records are in the entry logs, which are written before the in
 
 Knows: these signs.  Does not know: whether a ledger without a row was deleted, which only the metadata store can tell.
 Safety: an entry whose row is gone is denied unless its ledger is in doubt.  A hole in an `.idx` file of which the
-records lie in an older log with a map is not seen; `quire bookie check` walks all logs.
+records lie in an older log with a map is not seen, nor rows lost of a log that was sealed after a compaction had made
+one of a higher id, which the index has whole; `quire bookie check` walks all logs.
 """
 
 from functools import partial

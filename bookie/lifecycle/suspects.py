@@ -12,6 +12,8 @@ acknowledged belongs to a ledger that is listed here.
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import NamedTuple
 
+from twisted.logger import Logger
+
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.layout import pairs, share_of
 from quire.conf.bookie import BookieOptions
@@ -22,8 +24,10 @@ from quire.protocol.errors import MetadataSerialization, NoSuchLedgerExistsOnMet
 
 # SPDX-License-Identifier: Apache-2.0
 
+log = Logger()
 LEDGERS_PER_PAGE = 10_000
 READS_AT_ONCE = 50  # of metadata
+LOGGED_LEDGERS = 100_000  # whole pages, half a minute and more
 
 
 class Lost(NamedTuple):
@@ -99,7 +103,7 @@ async def ledger_naming(store: MetadataStore, bookie: str) -> int | None:
     """
     A ledger whose metadata names the bookie, if there is one; reads all ledgers for that.  Fails as the store does.
     One whose metadata can't be decoded counts for none: it can be neither recovered nor repaired, so nothing rests on
-    what a bookie denies of it.
+    what a bookie denies of it.  What takes long is logged.
     """
 
     async def names(ledger: int) -> bool:
@@ -108,14 +112,21 @@ async def ledger_naming(store: MetadataStore, bookie: str) -> int | None:
         except (NoSuchLedgerExistsOnMetadataServer, MetadataSerialization):
             return False
 
-    after = -1
+    after, count = -1, 0
     while page := await store.ledger_ids(after, LEDGERS_PER_PAGE):
+        if not count and len(page) == LEDGERS_PER_PAGE:
+            log.info("{bookie}: the metadata of all ledgers is read, to see whether one names it", bookie=bookie)
         for start in range(0, len(page), READS_AT_ONCE):
             some = page[start : start + READS_AT_ONCE]
             for ledger, named in zip(some, await at_once([names(ledger) for ledger in some]), strict=True):
                 if named:
+                    log.info("{bookie}: ledger {ledger} names it", bookie=bookie, ledger=ledger)
                     return ledger
-        after = page[-1]
+        after, count = page[-1], count + len(page)
+        if count % LOGGED_LEDGERS == 0:
+            log.info("{bookie}: none of {count} ledgers names it, up to {last}", bookie=bookie, count=count, last=after)
+    if count >= LEDGERS_PER_PAGE:
+        log.info("{bookie}: none of {count} ledgers names it; these are all", bookie=bookie, count=count)
     return None
 
 

@@ -3,6 +3,7 @@
 import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.lifecycle import suspects
@@ -34,6 +35,37 @@ def test_which_ledgers_lay_on_what_is_lost() -> None:
     assert [ledger for ledger in range(7) if Lost.of(options, ["/disk/journal0"]).concerns(ledger)] == [0, 2, 4, 6]
     assert all(Lost.all_of(options).concerns(ledger) for ledger in range(7))
     assert not any(Lost.of(options, []).concerns(ledger) for ledger in range(7))
+
+
+def test_a_long_look_for_a_ledger_that_names_a_bookie_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How far it is, and what it found; a short one that found nothing says nothing."""
+    monkeypatch.setattr(suspects, "LEDGERS_PER_PAGE", 4)
+    monkeypatch.setattr(suspects, "LOGGED_LEDGERS", 8)
+
+    def said(bookie: str, count: int) -> list[str]:
+        clock = Clock()
+        store = MemoryStore(clock, MemoryCluster(f"naming {bookie} {count}"))
+
+        async def story() -> None:
+            await store.init_cluster()
+            await with_ledgers(store, *range(count))
+            await suspects.ledger_naming(store, bookie)
+
+        with capturedLogs() as events:
+            done = Deferred.fromCoroutine(story())
+            while not done.called:
+                clock.advance(0.01)
+            assert done.result is None
+        return [str(formatEvent(event)) for event in events]
+
+    assert said("d", 3) == []
+    assert said("d", 18) == [
+        "d: the metadata of all ledgers is read, to see whether one names it",
+        "d: none of 8 ledgers names it, up to 7",
+        "d: none of 16 ledgers names it, up to 15",
+        "d: none of 18 ledgers names it; these are all",
+    ]
+    assert said("raw", 3) == ["raw: ledger 0 names it"]
 
 
 def test_suspects_are_read_from_the_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
