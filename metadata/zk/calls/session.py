@@ -400,14 +400,18 @@ class ZooKeeperSession:
     ) -> tuple[Any, bool]:
         """
         Tries until there is an answer or the session timeout is over; with `session`, until that one has ended.  The
-        answer, and whether an earlier try's was lost.  `size`: bytes that are to be stored, about; a large request that
-        lost its connection twice is not tried again, for each try ends it for everybody else, too.
+        answer, and whether an earlier try's was lost.  `size`: bytes that are to be stored, about.  After a first loss
+        a large request goes only behind something small that was answered in the same connection; one that loses it
+        so twice is not tried again, for each try ends it for everybody else, too.
         """
-        losses = 0
+        is_large, losses = size > LARGE_BYTES, 0
         if deadline is None:
             deadline = self._reactor.seconds() + self.timeout_s
         while True:
             await self._connection(deadline)
+            if is_large and retried and not await self._answers(deadline):
+                await pause(self._reactor, RETRY_PAUSE_S)
+                continue
             if session is not None and session != self.id:
                 raise SessionOver(f"ZooKeeper at {self.uri}: the session that {path} belonged to has ended")
             submitted = self._submit(submit, session)
@@ -417,17 +421,28 @@ class ZooKeeperSession:
             try:
                 return await self._until(deadline, answered(self._reactor, submitted)), retried
             except TRANSIENT:
+                losses += retried  # the first one may have another reason
                 retried = True
-                losses += 1
-                if losses == LARGE_LOSSES and size > LARGE_BYTES:
+                if is_large and losses == LARGE_LOSSES:
                     raise MetadataTooLarge(
-                        f"ZooKeeper at {self.uri} ended the connection {losses} times while {path} was to be written, "
-                        f"about {size} bytes, as it does with what is larger than jute.maxbuffer of its servers: see "
-                        "whether that is set below zkRequestBytesMax; make what is stored smaller, or set it higher"
+                        f"ZooKeeper at {self.uri} ended the connection {losses} times just when {path} was to be "
+                        f"written, about {size} bytes, while it answered what is small, as it does with what is larger "
+                        "than jute.maxbuffer of its servers: see whether that is set below zkRequestBytesMax; make "
+                        "what is stored smaller, or set it higher"
                     ) from None
                 await pause(self._reactor, RETRY_PAUSE_S)
             except Failed as error:
                 raise self._error(path, error, retried) from error
+
+    async def _answers(self, deadline: float) -> bool:
+        """Whether something small is answered before the connection is lost."""
+        try:
+            await self._until(deadline, answered(self._reactor, self._client.sync_async("/")))
+        except TRANSIENT:
+            return False
+        except Failed:  # an answer
+            return True
+        return True
 
     def _error(self, path: str, error: BaseException, retried: bool) -> MetaStore:
         return self._client.error_of(f"ZooKeeper at {self.uri}", path, error, retried)

@@ -381,7 +381,30 @@ def test_what_is_too_large_is_not_sent(lossy):
     assert lines == []
 
 
-def test_what_the_server_finds_too_large_is_tried_twice(zookeeper):
+def test_what_is_large_and_loses_its_connection_for_another_reason(lossy):
+    """As beside servers that begin again one by one: it is done as soon as they answer."""
+    proxy, store = lossy
+    lost = iter((True,) * 4)
+    proxy.lose = lambda: next(lost, False)
+
+    async def story():
+        for large in (
+            lambda: store.session.set("/zookeeper", bytes(600 << 10), -1),
+            lambda: store.session.transact([Write("/zookeeper", bytes(600 << 10), -1)]),
+        ):
+            before = proxy.lost
+            await large()
+            assert proxy.lost - before == 4
+            assert len((await store.session.get("/zookeeper"))[0]) == 600 << 10
+            await store.session.set("/zookeeper", b"", -1)
+            again = iter((True,) * 4)
+            proxy.lose = lambda again=again: next(again, False)
+        proxy.lose = lambda: False
+
+    run(story)
+
+
+def test_what_the_server_finds_too_large_is_tried_thrice(zookeeper):
     """Where the option is above what it takes: the error says so, long before the time is over; others are answered."""
 
     async def story():
