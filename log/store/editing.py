@@ -35,8 +35,8 @@ from quire.metadata.records import (
     Write,
 )
 from quire.metadata.store import ANY, Versioned
-from quire.protocol.errors import MetaStore
-from quire.protocol.log_errors import LogDamaged, LogError, NoSuchLog, UnknownFormat
+from quire.protocol.errors import MetadataTooLarge, MetaStore
+from quire.protocol.log_errors import LogDamaged, LogError, LogFull, NoSuchLog, UnknownFormat
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -232,6 +232,12 @@ class LogRecords:
             except RecordChanged as error:
                 if error.step != self._step_of(made):
                     raise
+            except MetadataTooLarge as error:
+                await self.records.sync()
+                current = await self.read()
+                if id_ not in current.value.recent:  # else the connection was lost for another reason
+                    raise self._full(error) from error
+                return Edited(current.value, current.version, True)
             else:
                 return Edited(self.learn_own(made.manifest, version), version, True)
             conflicts += 1
@@ -280,6 +286,13 @@ class LogRecords:
             raise
         self.counters.known(made.manifest, len(data))
         return versions[len(made.chunks)]
+
+    def _full(self, error: MetadataTooLarge) -> LogFull:
+        """What an edit fails with that the metadata store finds too large."""
+        return LogFull(
+            f"the manifest of the log {self.name!r} can't be changed so, it would be too large: {error}; "
+            f"`quire log tidy {self.name}` and a trim make room"
+        )
 
     async def _drop(self, made: Made) -> None:
         """Removes the chunks of a try that can't take effect any more, for the version that it named has moved."""

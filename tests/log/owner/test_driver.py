@@ -8,8 +8,8 @@ from quire.conf.log import LogOptions
 from quire.log.api import Logs
 from quire.log.store import paths
 from quire.metadata.memory.cluster import Fault
-from quire.protocol.errors import MetaStore
-from quire.protocol.log_errors import LogFenced, NotOwner
+from quire.protocol.errors import MetadataTooLarge, MetaStore
+from quire.protocol.log_errors import LogFenced, LogFull, NotOwner
 from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.cluster import cluster
 from tests.log.fakes.killed import Doomed, kill
@@ -230,3 +230,41 @@ def test_an_idle_owner_says_what_is_confirmed_until_bookies_hear_it():
     world.spin(60.0)
     assert len(said) == before
     world.succeed(owner.close())
+
+
+@pytest.mark.parametrize("rolls", [False, True])
+def test_a_manifest_that_the_metadata_store_finds_too_large(rolls):
+    """What is appended fails with the limit and the next step, and the ledger that was made for it is deleted."""
+    world = FakeCluster()
+    logs = Logs(world.client(placement="random"), LogOptions())
+    world.succeed(logs.create("a"))
+    owner = world.succeed(logs.own("a"))
+    if rolls:
+        world.succeed(owner.append(b"one"))
+        owner.roll()
+    too_large = MetadataTooLarge("a request of 1000001 bytes is above the 1000000 that are sent (zkRequestBytesMax)")
+    world.store_fault = lambda name, _: Fault(error=too_large) if name == "record_multi" else None
+    error = world.fails(owner.append(b"two"), 5.0)
+    assert isinstance(error, LogFull)
+    assert "the log 'a'" in str(error)
+    assert "above the 1000000 that are sent (zkRequestBytesMax)" in str(error)
+    assert "`quire log tidy a` and a trim make room" in str(error)
+    world.spin(5.0)
+    assert len(world.shared.ledgers) == rolls
+    world.store_fault = lambda _name, _arguments: None
+    again = world.succeed(logs.own("a"))
+    assert world.succeed(again.append(b"three")).index == rolls
+
+
+def test_a_manifest_that_was_stored_and_seemed_too_large():
+    """The connection was lost behind it for another reason: the segment is open, and nothing is deleted."""
+    world = FakeCluster()
+    logs = Logs(world.client(placement="random"), LogOptions())
+    world.succeed(logs.create("a"))
+    owner = world.succeed(logs.own("a"))
+    seeming = iter([Fault(error=MetadataTooLarge("ended the connection 2 times"), applied=True)])
+    world.store_fault = lambda name, _: next(seeming, None) if name == "record_multi" else None
+    assert world.succeed(owner.append(b"one")).index == 0
+    assert next(seeming, None) is None
+    assert world.succeed(owner.append(b"two")).index == 1
+    assert world.succeed(logs.info("a")).segments == 1
