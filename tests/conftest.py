@@ -13,6 +13,22 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.drawn import (  # hooks
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_configure_node,
+    pytest_terminal_summary,
+)
+
+__all__ = [
+    "pytest_addoption",
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+    "pytest_configure_node",
+    "pytest_terminal_summary",
+]
+
 # SPDX-License-Identifier: Apache-2.0
 
 settings.register_profile("quire", deadline=None)
