@@ -310,7 +310,7 @@ MUTANTS = (
            (f"{START}:trace_of", "(ledger := await ledger_naming(store, bookie)) is not None", "False")),
     mutant("directories of another incarnation are let in", "D19, metadata-rules.md 6.2", "returns",
            (f"{START}:incarnation_of", "if others and", "if False and")),
-    mutant("a restored bookie keeps its incarnation", "D19", "returns",
+    mutant("a restored bookie keeps its incarnation", "D19", "restore",
            (f"{START}:begin_incarnation", "if left and known.before is not None:", "if True:")),
     # Sessions
     mutant("a bookie that stops unlists its successor", "metadata-rules.md 5.1", "everything",

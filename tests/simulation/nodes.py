@@ -338,6 +338,7 @@ class SimBookie:
             back = self.amnesia or self.lost_directory
             lost = await start_check.lost_directories(store, options, self.id, instance_id, self.disk) if back else []
             if lost:
+                await restoring.check_unlisted(process, store, options, self.id)
                 cookie = await start_check.begin_incarnation(store, options, self.id, instance_id, self.disk, lost)
                 restoring.begin(self.disk, options, lost)
                 if cookie.incarnation == self.incarnation:
