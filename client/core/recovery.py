@@ -127,7 +127,7 @@ class RecoveryMachine:
         effects.append(Recovered(True))
 
     def _store_failed(self, given: StoreFailed, effects: list[Effect]) -> None:
-        self._fail(given.code, given.reason, effects)
+        self._fail(given.code, given.reason, effects, given.again)
 
     # R3, R4
 
@@ -296,7 +296,7 @@ class RecoveryMachine:
         if self.adds is not None:
             effects += [effect for effect in self.adds.handle(end) if isinstance(effect, CloseChannel | StopAlarm)]
 
-    def _fail(self, code: int, reason: str, effects: list[Effect]) -> None:
+    def _fail(self, code: int, reason: str, effects: list[Effect], again: bool = True) -> None:
         """
         Refusals of the password or of TLS and time-outs keep their code, all else is LedgerRecovery (protocol-rules.md
         4.1).
@@ -306,10 +306,8 @@ class RecoveryMachine:
         self._let_go(effects)
         self.state = RecoveryState.FAILED
         kept = code in (UnauthorizedAccess.code, Security.code, Timeout.code, LedgerRecovery.code)
-        text = (
-            f"ledger {self.ledger} can't be recovered: {reason}{'' if kept else f' ({name_of(code)})'}; nothing is "
-            "lost by trying again"
-        )
+        then = "nothing is lost by trying again" if again else "until then trying again changes nothing"
+        text = f"ledger {self.ledger} can't be recovered: {reason}{'' if kept else f' ({name_of(code)})'}; {then}"
         effects.append(Failed(code if kept else LedgerRecovery.code, text))
 
     def _stop(self, given: Shutdown, effects: list[Effect]) -> None:

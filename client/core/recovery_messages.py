@@ -42,8 +42,11 @@ class EndStored:
 
 @dataclass(slots=True)
 class StoreFailed:
+    """`again`: another try may come to more."""
+
     code: int
     reason: str
+    again: bool = True
 
 
 # Inputs from the network.

@@ -44,7 +44,7 @@ from quire.client.placement.choice import BookieChoice, wish_of
 from quire.metadata.clock import Clock
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.protocol.digest import HEADER, Digest
-from quire.protocol.errors import LedgerError, UnexpectedCondition, error_of
+from quire.protocol.errors import LedgerError, MetadataTooLarge, UnexpectedCondition, error_of
 from quire.protocol.messages import LAST_ENTRY
 
 # SPDX-License-Identifier: Apache-2.0
@@ -147,7 +147,7 @@ class Recovery:
                 lambda metadata: metadata.state is LedgerState.OPEN, lambda metadata: metadata.recovering()
             )
         except LedgerError as error:
-            return StoreFailed(error.code, f"IN_RECOVERY could not be stored: {error}")
+            return _store_failed("IN_RECOVERY", error)
         if metadata.state is LedgerState.CLOSED:
             return FoundClosed()
         return Marked(metadata.last_fragment.first, metadata.last_fragment.bookies)
@@ -202,7 +202,7 @@ class Recovery:
         try:
             metadata = await self._record.edit(lambda metadata: metadata.state is not LedgerState.CLOSED, change)
         except LedgerError as error:
-            return StoreFailed(error.code, f"its end could not be stored: {error}")
+            return _store_failed("its end", error)
         adopted = (metadata.last_entry, metadata.length) != (end.last, end.length)
         return FoundClosed() if adopted else EndStored()
 
@@ -236,3 +236,9 @@ class Recovery:
             for made in list(self._under_way):
                 made.cancel()
             answer()
+
+
+def _store_failed(what: str, error: LedgerError) -> StoreFailed:
+    if isinstance(error, MetadataTooLarge):
+        return StoreFailed(error.code, f"{what} could not be stored, for its metadata is too large: {error}", False)
+    return StoreFailed(error.code, f"{what} could not be stored: {error}")

@@ -33,6 +33,7 @@ from quire.protocol.errors import (
     LedgerClosed,
     LedgerError,
     LedgerFenced,
+    MetadataTooLarge,
     MetadataVersion,
     NoSuchLedgerExistsOnMetadataServer,
     UnexpectedCondition,
@@ -193,7 +194,12 @@ class WriterMetadata:
 
     def _close_failed(self, failure: Failure) -> CloseRefused:
         code, reason = getattr(failure.value, "code", UnexpectedCondition.code), failure.getErrorMessage()
-        if code not in LOST_LEDGER:
+        if isinstance(failure.value, MetadataTooLarge):
+            reason = (
+                f"its end could not be stored, for its metadata is too large: {reason}; after that, open the ledger, "
+                "which brings it to its end and closes it"
+            )
+        elif code not in LOST_LEDGER:
             reason = (
                 f"its end could not be stored: {reason}; once the store answers, open the ledger, which brings it "
                 "to its end and closes it"

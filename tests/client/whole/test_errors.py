@@ -38,6 +38,7 @@ from quire.client import (
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.batch import AddBatch
 from quire.protocol.digest import Digest, DigestType
+from quire.protocol.errors import MetadataTooLarge
 from quire.tools.local_cluster.cluster import LocalCluster
 from tests.client.fakes.cluster import FakeCluster
 from tests.reactor import reactor, run
@@ -293,6 +294,24 @@ def test_a_store_that_is_down_is_named_and_what_happens_to_the_ledger() -> None:
         "open the ledger, which brings it to its end",
     ):
         raise cluster.fails(writer.close())
+
+
+def test_an_end_that_is_too_large_for_the_store_says_so() -> None:
+    """Of a writer's close, and of a recovery, for which trying again is no advice."""
+    from quire.metadata.memory.cluster import Fault
+
+    cluster = FakeCluster(3)
+    writer = cluster.succeed(cluster.client().create_ledger())
+    cluster.succeed(writer.append(b"a"))
+    limit = "a request of 1000001 bytes is above the 1000000 that are sent (zkRequestBytesMax)"
+    said = f"its end could not be stored, for its metadata is too large: {limit}"
+    cluster.store_fault = lambda name, given: (
+        Fault(error=MetadataTooLarge(limit)) if name == "write_ledger" and given[1].is_closed else None
+    )
+    with raised(MetaStore, f"ledger {writer.id}: {said}; after that, open the ledger"):
+        raise cluster.fails(writer.close())
+    with raised(LedgerRecovery, f"ledger {writer.id} can't be recovered: {said}", "trying again changes nothing"):
+        raise cluster.fails(cluster.client().open_ledger(writer.id))
 
 
 def test_a_bookie_in_limbo_is_no_answer_and_says_so() -> None:
