@@ -3,7 +3,8 @@ One ledger freed from lost bookies: closed if need be, copied fragment by fragme
 
 Knows: the order of steps; an unclosed ledger whose last ensemble names a lost bookie is recovered first (which fences
 its writer) or left alone, no other is ever fenced; all fragments of a small ledger are named in one edit, which ends
-the lock as well, so a small ledger costs a read, the lock and that edit.
+the lock as well, so a small ledger costs a read, the lock and that edit; one that is in the repair queue, and has
+entries, leaves it only after `keep`.
 Does not know: which ledgers there are (`survey`), how a fragment is copied (`copies`).
 
 Restartable: what was named stays so; what was copied since is copied again.
