@@ -133,6 +133,8 @@ class RocksRows(Rows):
         self._db = self._opened()
 
     def _opened(self) -> Rdict:
+        if not self._read_only:
+            rocks_check.cut_torn_end(self.path)
         rocks_check.check(self.path)
         try:
             return (

@@ -10,33 +10,53 @@ in blocks of 32 KiB:
     6   1   type: 1 a whole record, 2 to 4 a first, middle, last part; 5 to 8 the same in a log that is used again
     7   … data, behind the log's number in a log that is used again; fewer than 7 bytes at the end of a block are zeros
 
-Knows: that format and CURRENT.  Does not know: what the records say, tables, options.  Logs that are used again are
-passed over: no manifest is one, we write none, and RocksDB reads them to their end.
-Safety: a manifest passes only when each record fits its sum up to the end, or up to a record that the file is too short
-for by every measure. Of a log of writes only what never ends is refused: RocksDB stops at a bad record, as it must
-after a power loss; whether that record was durable is in the numbers of `quire.rows`, and `stops` where it is.
+Each record of a log of writes begins with the number of its first write (8 bytes), and how many it has (4).
+
+RocksDB syncs what it appends to a manifest before it removes a file that this makes superfluous.  Of an append that a
+power loss tore any sectors may be missing; they are zeros, or the file ends before them.  RocksDB opens with some of
+these, refuses others, and passes over zeros to the next block, where the end of the same append may say which logs of
+writes to leave out.  So a start cuts such an end off: what is left is the state before, and opening it loses nothing if
+that is all there, whether the append was durable or not.
+
+Knows: that format, CURRENT, and which files belong to a state.  Does not know: what an edit says (`rocks_manifest`),
+what is in tables, options.  Logs that are used again are passed over: no manifest is one, we write none, and RocksDB
+reads them to their end.
+Safety: a manifest passes only when each record fits its sum up to the end, or up to one that a power loss may have torn
+while all tables and logs of writes of the state before it are there.  Of a log of writes only what never ends is
+refused: RocksDB stops at a bad record, as it must after a power loss; whether that record was durable is in the numbers
+of `quire.rows`, and `stops` where it is.
 """
 
 import os
 import re
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from crc32c import crc32c
+from twisted.logger import Logger
 
 from quire.bookie.files import Files, StorageError
+from quire.bookie.index.rocks_manifest import State
 from quire.bookie.layout import ROCKSDB_FILE
 
 # SPDX-License-Identifier: Apache-2.0
 
 NAMES = re.compile(rb"MANIFEST-\d+\n")
+LOG_NAMES = re.compile(r"\d+\.log")
 BLOCK_BYTES = 32 << 10
+SECTOR_BYTES = 512
 HEADER = struct.Struct("<IHB")
+BATCH = struct.Struct("<QI")  # what a log of writes holds begins so: the first one's number, and how many there are
+BEGINNING, CONTINUING, ENDING = (1, 2), (3, 4), (1, 4)
 USED_AGAIN = range(5, 9)
 SUFFIX = ".log"  # of a log of writes
+WRONG_SUM = "its checksum is wrong"
+IN_OPEN = "the records before it end in the midst of what an open writes"
 OF_USED_AGAIN = "its type is that of a log which is used again"
 WHAT_TO_DO = "put it back, or run `quire bookie rebuild-index --conf FILE` (with --ledgers if it is the ledger table's)"
+
+log = Logger()
 
 
 class Bad(NamedTuple):
@@ -52,10 +72,16 @@ def masked(check: int) -> int:
     return ((check >> 15 | check << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def first_bad(data: bytes) -> Bad | None:
-    """
-    The first bad record of a file that is not used again; None when there is none.  An end that is torn is not bad.
-    """
+class Part(NamedTuple):
+    """What is behind one head: a record, or a part of one that goes over the end of a block."""
+
+    offset: int
+    kind: int
+    data: bytes
+
+
+def _parts(data: bytes) -> Iterator[Part | Bad]:
+    """Up to the end, one that is torn, or the first that is bad."""
     offset = 0
     while offset + HEADER.size <= len(data):
         room = min(BLOCK_BYTES - offset % BLOCK_BYTES, len(data) - offset) - HEADER.size
@@ -64,16 +90,39 @@ def first_bad(data: bytes) -> Bad | None:
             continue
         check, size, kind = HEADER.unpack_from(data, offset)
         if kind in USED_AGAIN:
-            return Bad(offset, OF_USED_AGAIN, offset > 0)
+            yield Bad(offset, OF_USED_AGAIN, offset > 0)
+            return
         if size > room:
-            return _too_long(data, offset, room, check)
+            if (bad := _too_long(data, offset, room, check)) is not None:
+                yield bad
+            return
         if kind == 0 and size == 0 and not any(data[offset:]):
-            return None  # a file that grew, and a write that never came
+            return  # a file that grew, and a write that never came
         body = offset + HEADER.size
         if masked(crc32c(data[body - 1 : body + size])) != check:  # the type is part of what the sum is of
-            return Bad(offset, "its checksum is wrong", False)
+            yield Bad(offset, WRONG_SUM, False)
+            return
+        yield Part(offset, kind, data[body : body + size])
         offset = body + size
-    return None
+
+
+def first_bad(data: bytes) -> Bad | None:
+    """
+    The first bad record of a file that is not used again; None when there is none.  An end that is torn is not bad.
+    """
+    return next((each for each in _parts(data) if isinstance(each, Bad)), None)
+
+
+def records(data: bytes) -> Iterator[tuple[bytes, int]]:
+    """Whole records and the offset behind each, up to the first that is bad, torn or of a type not drawn above."""
+    begun: list[bytes] = []
+    for part in _parts(data):
+        if isinstance(part, Bad) or part.kind not in (CONTINUING if begun else BEGINNING):
+            return
+        begun.append(part.data)
+        if part.kind in ENDING:
+            yield b"".join(begun), part.offset + HEADER.size + len(part.data)
+            begun = []
 
 
 def _too_long(data: bytes, offset: int, room: int, check: int) -> Bad | None:
@@ -91,16 +140,81 @@ def _too_long(data: bytes, offset: int, room: int, check: int) -> Bad | None:
     return Bad(offset, "its length is wrong", False) if masked(sums) == check else None
 
 
-def check(directory: str, files: Files | None = None) -> None:
-    """
-    Looks at a directory that RocksDB is about to open, if there is one.  Raises `StorageError` that names file and
-    offset, `OSError`.
-    """
-    files = files if files is not None else Files()
+class Manifest(NamedTuple):
+    """The manifest that CURRENT names."""
+
+    path: str
+    data: bytes
+
+    def end(self) -> int:
+        """The offset behind its last whole record."""
+        return max((end for _record, end in records(self.data)), default=0)
+
+    def lacking(self, directory: str, files: Files) -> str | None:
+        """
+        What is missing of the state that its whole records describe; None when all of it is there, so that opening it
+        so loses nothing.  Raises `OSError`.
+        """
+        state = State()
+        try:
+            for record, _end in records(self.data):
+                state.apply(record)
+        except ValueError as error:
+            return f"of a record before it: {error}"
+        names = files.names(directory)
+        if gone := {f"{table:06}.sst" for _level, table in state.tables} - set(names):
+            return f"{min(gone)} of the state before is gone"
+        logs = sorted(int(name[: -len(SUFFIX)]) for name in names if LOG_NAMES.fullmatch(name))
+        return self._lacking_logs(state, directory, [number for number in logs if number >= state.log], files)
+
+    def _lacking_logs(self, state: State, directory: str, logs: list[int], files: Files) -> str | None:
+        made = int(self.path.rpartition("-")[2])
+        if not state.is_begun or state.oldest_log > state.log:
+            return IN_OPEN
+        # RocksDB begins a manifest in an open, and when it could not write to the one before.  The snapshot in it does
+        # not say which writes are in tables, unless none are.
+        is_counted = not state.is_snapshot or state.log == 0
+        # A flush names the log of writes that it began.  An open names none that is there: it began one before the
+        # manifest, when all writes were in tables.
+        begun_by_open = is_counted and state.log < made and not state.had_rest
+        if not logs or (logs[0] != state.log and not (begun_by_open and logs[0] < made)):
+            return f"the log of writes from {state.log:06}{SUFFIX} on of the state before is gone"
+        following = state.in_tables + 1 if is_counted else None
+        for number in logs:
+            path = os.path.join(directory, f"{number:06}{SUFFIX}")
+            data, read_to = files.read_file(path) or b"", 0
+            for record, end in records(data):
+                if len(record) < BATCH.size:
+                    return f"{path} holds a record of {len(record)} bytes"
+                first, count = BATCH.unpack_from(record)
+                if following is not None and first > following:
+                    return f"{path} begins with write {first}, and those from {following} on are gone"
+                following = max(following or 0, first + count)
+                read_to = end
+            if state.is_snapshot and number < made and not read_to:
+                return IN_OPEN  # this may be its log, and those before it gone
+            if read_to < len(data):
+                break  # RocksDB ends here, too
+        return None
+
+
+class Torn(StorageError):
+    """A manifest of which a power loss tore the end, and nothing is lost: `cut_torn_end` takes it off."""
+
+    def __init__(self, manifest: Manifest, end: int) -> None:
+        super().__init__(
+            f"{manifest.path} at offset {end}: a power loss tore what was written last; all of the state before is "
+            f"there, so nothing is lost, and a start of the bookie cuts off these {len(manifest.data) - end} bytes"
+        )
+        self.manifest = manifest
+        self.end = end
+
+
+def _manifest(directory: str, files: Files) -> Manifest | None:
     path = os.path.join(directory, ROCKSDB_FILE)
     current = files.read_file(path)
     if current is None:
-        return
+        return None
     if NAMES.fullmatch(current) is None:
         raise StorageError(f"{path} at offset 0: damaged: it does not name a manifest; {WHAT_TO_DO}")
     manifest = os.path.join(directory, current.decode().strip())
@@ -109,18 +223,60 @@ def check(directory: str, files: Files | None = None) -> None:
         raise StorageError(
             f"{path} at offset 0: damaged, or a file is gone: it names {manifest}, which is not there; {WHAT_TO_DO}"
         )
-    bad = first_bad(data)
+    return Manifest(manifest, data)
+
+
+def _is_torn(data: bytes, offset: int) -> bool:
+    """Whether a sector, or as much of one as lies behind the offset, was not written: a file grows by zeros."""
+    begins = [offset, *range(offset - offset % SECTOR_BYTES + SECTOR_BYTES, len(data), SECTOR_BYTES)]
+    return not all(any(data[begin : begin - begin % SECTOR_BYTES + SECTOR_BYTES]) for begin in begins)
+
+
+def _look_at_manifest(directory: str, files: Files) -> None:
+    manifest = _manifest(directory, files)
+    if manifest is None:
+        return
+    data = manifest.data
+    bad, end = first_bad(data), manifest.end()
+    if bad is None and end == len(data):
+        return
+    offset, why = (end, "it is cut off") if bad is None else (bad.offset, bad.why)
+    torn = bad is None or (bad.why == WRONG_SUM and _is_torn(data, offset))
+    lacking = manifest.lacking(directory, files) if torn else None
+    if not torn or lacking is not None:
+        words = [f"damaged: a record begins here, and {why}", *filter(None, [lacking]), WHAT_TO_DO]
+        raise StorageError(f"{manifest.path} at offset {offset}: {'; '.join(words)}")
     if bad is not None:
-        raise StorageError(
-            f"{manifest} at offset {bad.offset}: damaged: a record begins here, and {bad.why}; {WHAT_TO_DO}"
-        )
+        raise Torn(manifest, end)
+
+
+def cut_torn_end(directory: str) -> None:
+    """
+    Before RocksDB opens a directory to write: takes off its manifest what a power loss tore so that RocksDB would not
+    open it, or would read on behind it.  Raises `StorageError`, `OSError`.
+    """
+    files = Files()
+    try:
+        _look_at_manifest(directory, files)
+    except Torn as torn:
+        files.replace(torn.manifest.path, torn.manifest.data[: torn.end])
+        log.warn("cut off: {torn}", torn=torn)
+
+
+def check(directory: str, files: Files | None = None) -> None:
+    """
+    Looks at a directory that RocksDB is about to open, if there is one.  Raises `StorageError` that names file and
+    offset, `Torn` where only `cut_torn_end` is wanted, `OSError`.
+    """
+    files = files if files is not None else Files()
+    _look_at_manifest(directory, files)
     for name in files.names(directory):
         if name.endswith(SUFFIX):
-            log = os.path.join(directory, name)
-            bad = first_bad(files.read_file(log) or b"")
+            path = os.path.join(directory, name)
+            bad = first_bad(files.read_file(path) or b"")
             if bad is not None and bad.endless:
                 raise StorageError(
-                    f"{log} at offset {bad.offset}: damaged: a record begins here, and {bad.why}; {WHAT_TO_DO}"
+                    f"{path} at offset {bad.offset}: damaged: a record begins here, and {bad.why}; {WHAT_TO_DO}"
                 )
 
 
@@ -131,10 +287,10 @@ def stops(directory: str, files: Files) -> str | None:
     """
     for name in files.names(directory):
         if name.endswith(SUFFIX):
-            log = os.path.join(directory, name)
-            bad = first_bad(files.read_file(log) or b"")
+            path = os.path.join(directory, name)
+            bad = first_bad(files.read_file(path) or b"")
             if bad is not None and (bad.endless or bad.why != OF_USED_AGAIN):
-                return f"{log} at offset {bad.offset} holds a record of writes, and {bad.why}"
+                return f"{path} at offset {bad.offset} holds a record of writes, and {bad.why}"
     return None
 
 

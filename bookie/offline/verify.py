@@ -24,7 +24,7 @@ from quire.bookie.directory.records import damaged, damages
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerTable
 from quire.bookie.index.rocks import open_read_only
-from quire.bookie.index.rocks_check import lost_writes
+from quire.bookie.index.rocks_check import Torn, lost_writes
 from quire.bookie.index.rows import OpenRows, Rows
 from quire.bookie.index.run import BEHIND_ALL, Run, run_bytes
 from quire.bookie.index.run_index import RunIndex
@@ -199,6 +199,7 @@ def _journals(stopped: Stopped, replayed: Replayed, report: Report) -> None:
 
 def _directory(files: Files, pair: Pair, open_rows: OpenRows, replayed: Replayed, report: Report) -> None:
     stores: list[Rows] = []
+    torn: set[str] = set()  # of these the start alone is wanted
 
     def opened(path: str) -> Rows | None:
         if not files.exists(os.path.join(path, ROCKSDB_FILE)):
@@ -207,6 +208,8 @@ def _directory(files: Files, pair: Pair, open_rows: OpenRows, replayed: Replayed
             stores.append(open_rows(path))
         except (StorageError, OSError) as failure:
             report.bad(str(failure))
+            if isinstance(failure, Torn):
+                torn.add(path)
             return None
         return stores[-1]
 
@@ -220,7 +223,7 @@ def _directory(files: Files, pair: Pair, open_rows: OpenRows, replayed: Replayed
         paths = place, os.path.join(pair.rows, LEDGERS)
         runs, ledgers = map(opened, paths)
         for path, rows in zip(paths, (runs, ledgers), strict=True):
-            if rows is None and logs.ids and files.exists(os.path.join(pair.logs, MARK)):
+            if rows is None and path not in torn and logs.ids and files.exists(os.path.join(pair.logs, MARK)):
                 report.bad(f"{path} is gone or can't be read: run `quire bookie rebuild-index --conf FILE`")
         if runs is not None and ledgers is not None:
             try:

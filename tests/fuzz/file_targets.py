@@ -16,8 +16,8 @@ from quire.bookie.apache import journal as apache_journal
 from quire.bookie.directory import records
 from quire.bookie.directory.records import EntryDamaged
 from quire.bookie.files import StorageError
-from quire.bookie.index import ledger_table
-from quire.bookie.index.rocks_check import first_bad
+from quire.bookie.index import ledger_table, rocks_check
+from quire.bookie.index.rocks_manifest import State
 from quire.bookie.index.run import RUN_ENTRIES_MAX, Run, Tally, encode_run
 from quire.bookie.index.sequences import Sequences
 from quire.bookie.journal import extent, mark
@@ -217,13 +217,49 @@ def index_files(data: bytes) -> None:
     with refused_as(StorageError):
         Tally().add([(bytes(16), data)])
     recorded(data)
-    bad = first_bad(data)
+    bad = rocks_check.first_bad(data)
     assert bad is None or 0 <= bad.offset < len(data)
     for whole in (data, data + struct.pack(">I", crc32c(data))):
         disk = Disk()
         disk.replace(f"/i/{SEQUENCES}", whole)
         with refused_as(StorageError):
             Sequences(disk, "/i")
+
+
+@target("bookie.index.rocks_manifest.Edit", "bookie.index.rocks_manifest.State.apply",
+        "bookie.index.rocks_check.records", "bookie.index.rocks_check.check")  # fmt: skip
+def manifest(data: bytes) -> None:
+    """
+    As edits, each behind its length; as a file, and as one of these records with a torn end, beside some tables and a
+    log of writes: one that passes has its tables.
+    """
+    edits = lengths(data)
+    state = State()
+    for edit in edits:
+        with refused_as(ValueError):
+            state.apply(edit)
+    whole = [edit for edit in edits if edit]
+    framed = b"".join(
+        rocks_check.HEADER.pack(rocks_check.masked(crc32c(b"\x01" + edit)), len(edit), 1) + edit for edit in whole
+    )
+    in_one_block = len(framed) <= rocks_check.BLOCK_BYTES
+    assert [edit for edit, _end in rocks_check.records(framed)] == whole or not in_one_block
+    for torn in (framed + bytes(600), framed + bytes(600) + b"x", data):
+        disk = Disk()
+        disk.replace("/i/CURRENT", b"MANIFEST-000021\n")
+        disk.replace("/i/MANIFEST-000021", torn)
+        for number in range(8, 24):
+            disk.replace(f"/i/{number:06}.sst", b"")
+        disk.replace("/i/000020.log", data)
+        passed = False
+        with refused_as(StorageError):
+            try:
+                rocks_check.check("/i", disk)
+                passed = True
+            except rocks_check.Torn:
+                passed = True
+        if passed and in_one_block and torn is not data:
+            assert all(8 <= number < 24 for _level, number in state.tables)
 
 
 def recorded(data: bytes) -> None:

@@ -14,6 +14,7 @@ from quire.bookie.apache.idx_files import idx_path
 from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerTable
 from quire.bookie.index.rocks import RocksRows
+from quire.bookie.index.rocks_check import SECTOR_BYTES
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.logs.format import HEADER, MAGIC
 from quire.bookie.offline.stopped import Stopped
@@ -111,6 +112,22 @@ def test_each_kind_of_damage_is_reported(what: str, tmp_path: pathlib.Path) -> N
     report = verified(tmp_path)
     assert any(said in problem for problem in report.problems), report.problems
     assert report.entry_logs >= 2
+
+
+def test_a_manifest_that_a_power_loss_tore_wants_a_start(tmp_path: pathlib.Path) -> None:
+    """It is told, without a word of a rebuild, and left as it is; a start mends it."""
+    good(tmp_path)
+    store = tmp_path / "index/current/runs"
+    manifest = store / (store / "CURRENT").read_text().strip()
+    end = manifest.stat().st_size
+    manifest.write_bytes(manifest.read_bytes() + bytes(SECTOR_BYTES - end % SECTOR_BYTES) + b"the rest of a record")
+    before = sums(tmp_path)
+    (problem,) = verified(tmp_path).problems
+    assert f"{manifest} at offset {end}: a power loss tore" in problem
+    assert "rebuild-index" not in problem
+    assert sums(tmp_path) == before
+    Here(tmp_path).close()
+    assert verified(tmp_path).problems == []
 
 
 def test_damage_in_the_journal_is_reported(tmp_path: pathlib.Path) -> None:
