@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from crc32c import crc32c
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredLock
 
 from quire.client.api import Client, Writer
 from quire.conf.log import LogOptions, LogSettings
@@ -64,6 +64,7 @@ class PartWriter:
         self._records = 0
         self._done: list[PartLedger] = []
         self._closed = False
+        self._turns = DeferredLock()
 
     async def append_many(
         self,
@@ -73,11 +74,17 @@ class PartWriter:
         times_ms: Sequence[int | None] | None = None,
         headers: Sequence[Headers] | None = None,
     ) -> int:
-        """Durable when it returns: how many records the part has.  `LogFenced` when its run is over."""
-        if self._closed:
-            raise ValueError("this part was closed")
+        """
+        Durable when it returns: how many records the part has then.  Of several calls one begins after the other has
+        ended.  `LogFenced` when its run is over.
+        """
         records = Records(list(values), copied(keys), copied(times_ms), copied(headers))
         check(records)
+        return await self._turns.run(lambda: Deferred.fromCoroutine(self._append(records)))
+
+    async def _append(self, records: Records) -> int:
+        if self._closed:
+            raise ValueError("this part was closed")
         under_way: deque[Deferred[Any]] = deque()
         try:
             for piece in cut(records, self._options.batch_bytes) if records.values else ():
@@ -143,13 +150,18 @@ class PartWriter:
         assert writer is not None
         assert encoder is not None
         await self._txns.written(str(self._name), self._txn, self._ledgers.close(writer))
-        if self._writer is writer:  # else another call has ended it meanwhile
-            self._writer = self._encoder = None
-            counts = encoder.counts
-            self._done.append(PartLedger(writer.id, counts.entries, counts.records, counts.bytes, self._crc))
+        self._writer = self._encoder = None
+        counts = encoder.counts
+        self._done.append(PartLedger(writer.id, counts.entries, counts.records, counts.bytes, self._crc))
 
     async def close(self) -> Part:
-        """What the driver publishes; without a record it has no ledger.  `LogFenced`; `MetaStore`: call it again."""
+        """
+        What the driver publishes, once appends that were called before are over; without a record it has no ledger.
+        `LogFenced`; `MetaStore`: call it again.
+        """
+        return await self._turns.run(lambda: Deferred.fromCoroutine(self._close()))
+
+    async def _close(self) -> Part:
         if not self._closed:
             self._reached("part.written")
             if self._writer is not None:

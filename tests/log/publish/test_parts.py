@@ -5,15 +5,20 @@ from crc32c import crc32c
 from twisted.internet.defer import Deferred, gatherResults
 
 from quire.client.handles.writer import Writer
+from quire.conf.log import LogOptions
+from quire.log.api import Logs
 from quire.log.publish.parts import UNDER_WAY
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import MetaStore, NoSuchLedger
 from quire.protocol.log_errors import LogFenced
+from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.cluster import cluster, values
 from tests.metadata.stories import failing
 from tests.reactor import run
 
 # SPDX-License-Identifier: Apache-2.0
+
+KIB = 1 << 10
 
 
 def story_of(coroutine):
@@ -226,3 +231,26 @@ def test_a_zombie_whose_intent_went(tmp_path, point):
             assert await other.bk.ledger_ids() == []
 
     run(story)
+
+
+@pytest.mark.parametrize("roll_bytes", [30 * KIB, 1 << 30])
+@pytest.mark.parametrize("size", [100, 6 * KIB, 40 * KIB])
+@pytest.mark.parametrize("window", [{}, {"window_bytes_max": 10 * KIB, "batch_bytes_max": 2 * KIB}])
+def test_calls_of_one_part_at_once(window, size, roll_bytes):
+    """One after another, whatever the writer's window takes, and the close behind them: each call's values together."""
+    world = FakeCluster()
+    logs = Logs(world.client(placement="random", **window), LogOptions(batch_bytes=1))
+    world.succeed(logs.create("a", roll_bytes=roll_bytes))
+    sink = world.succeed(logs.sink("a", "facts", "run"))
+    part = world.succeed(sink.part(0, 0, 0))
+    content = [b"%d " % number + bytes(size) for number in range(60)]
+    done = [world.outcome(part.append_many(content[first : first + 10])) for first in range(0, 60, 10)]
+    closed = world.succeed(part.close())
+    assert [each.result() for each in done] == list(range(10, 70, 10))
+    assert isinstance(world.fails(part.append_many([b"late"])), ValueError)
+    world.succeed(sink.commit(0, [closed]))
+
+    async def read():
+        return [value async for batch in (await logs.read("a")).batches() for value in batch.values]
+
+    assert world.succeed(read()) == content
