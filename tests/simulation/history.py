@@ -529,6 +529,14 @@ class History:
         if bookie is not None:
             bookie.lose_power(rng)
 
+    def _do_dark_start(self, rng: Random) -> None:
+        """The power goes, and again in the midst of the start that follows."""
+        bookie = self.some_bookie(rng)
+        if bookie is not None:
+            bookie.lose_power(rng)
+            bookie.power_after(rng.randint(1, 24), rng)
+            bookie.start()
+
     def _do_torn(self, rng: Random) -> None:
         bookie = self.some_bookie(rng)
         if bookie is not None:

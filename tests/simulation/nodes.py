@@ -742,10 +742,12 @@ class SimBookie:
             nonlocal left
             left -= 1
             if left == 0:
-                self.world.truth.seen["power lost inside a round of garbage collection"] += self.garbage.status()[
-                    "running"
-                ]
-                self.world.truth.seen["power lost while an index was rebuilt"] += self.upkeep.rebuild.running
+                seen = self.world.truth.seen
+                if self.serving:
+                    seen["power lost inside a round of garbage collection"] += self.garbage.status()["running"]
+                    seen["power lost while an index was rebuilt"] += self.upkeep.rebuild.running
+                else:
+                    seen["power lost inside a start"] += 1
                 self.world.timeline.at(0, lambda: self.lose_power(rng))
             if left <= 0:
                 raise OSError(5, "simulated power loss", path)

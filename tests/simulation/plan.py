@@ -192,6 +192,13 @@ profile(
     sync=False, gap=0.02, fault_rates=(0.0,),
 )  # fmt: skip
 profile(
+    "dark start",
+    {"dark_start": 10, "force": 3, "kill": 1, "start": 20, "again": 2},
+    chance_on=1.0, always=frozenset({"dark_start", "start"}), shapes=((3, 3, 2), (2, 2, 2)), spares=(0, 1),
+    writers=(1,), kinds=("deferred",), sync=False, batch=12, gap=0.004, steps=(20, 60), fault_rates=(0.0,),
+    bookie=(("journal_segment_bytes", 4096),),
+)  # fmt: skip
+profile(
     "large ids",
     {"kill": 4, "start": 6, "open": 3, "look": 2, "poll": 3},
     chance_on=1.0, shapes=((3, 2, 2), (5, 3, 2)), spares=(1, 2), writers=(1,), first_id=(1 << 31) - 8,

@@ -127,7 +127,7 @@ RARE = (
     "fragment repaired",
     "garbage collection forced", "index rebuilt", "ledger deleted", "limbo ended",
     "power lost inside a round of garbage collection",
-    "power lost while an index was rebuilt", "repair begun under faults",
+    "power lost while an index was rebuilt", "power lost inside a start", "repair begun under faults",
     "repair beside a recovery", "repair crashed", "repair lost its session", "repair of a ledger that is being written",
     "repair paused",
     "rebalance crashed", "rebalance moved a holding",
