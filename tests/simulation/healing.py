@@ -143,7 +143,6 @@ class Healing:
         queue = Watched(shared.repairs.changed, shared.repairs.went)
         queue.healing = self
         shared.repairs = queue
-        shared.time_of_day = lambda: self.world.timeline.now
         shared.listeners.append(self._look)
         self.truth.healing = self
         self._look()

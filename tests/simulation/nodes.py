@@ -83,6 +83,7 @@ class World:
         self.network = Network(self.timeline, self.random, latency, jitter)
         self.truth = Truth()
         self.shared = MemoryCluster("simulation", seed)
+        self.shared.time_of_day = lambda: self.timeline.now
         self.shared.ledgers = WatchedLedgers(self.truth)
         self.shared.went = self.truth.went
         self.trace: list[str] | None = None
