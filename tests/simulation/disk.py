@@ -62,11 +62,16 @@ def put(target: bytearray, offset: int, data: bytes) -> None:
 
 
 class SimRows(DictRows):
-    """Rows of which those of some ledgers can't be read any more."""
+    """Rows on a disk; those of some ledgers can't be read any more.  `before` hears of each sync."""
 
-    def __init__(self, rows: dict[bytes, bytes] | None = None) -> None:
+    def __init__(self, before: Callable[[], None], rows: dict[bytes, bytes] | None = None) -> None:
         super().__init__(rows)
         self.rotten: set[int] = set()
+        self._before = before
+
+    def sync(self) -> None:
+        self._before()
+        super().sync()
 
     def _check(self, *ledgers: int) -> None:
         if not self.rotten.isdisjoint(ledgers):
@@ -83,7 +88,7 @@ class SimRows(DictRows):
         return super().scan(low, high)
 
     def crash(self, kept: int = 0) -> "SimRows":
-        after = SimRows(super().crash(kept).as_dict())
+        after = SimRows(self._before, super().crash(kept).as_dict())
         after.rotten = self.rotten
         return after
 
@@ -231,8 +236,12 @@ class SimDisk(Files):
         rows = self.rows.get(path)
         if rows is None:
             self.inodes[f"{path}/CURRENT"] = self.durable[f"{path}/CURRENT"] = Inode()
-            rows = self.rows[path] = SimRows()
+            rows = self.rows[path] = SimRows(lambda: self._tell_sync(path))
         return rows
+
+    def _tell_sync(self, path: str) -> None:
+        if self.before is not None:
+            self.before("sync", path)
 
     # what happens to it
 
