@@ -59,13 +59,14 @@ class Shortage:
         return (not missing or missing in self.missing) and (not excluding or excluding not in self.missing)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class RepairLock:
     """The right to repair a ledger, until it is given back or its session ends."""
 
     ledger: int
     session: int | str
-    shortage: Shortage | None = None  # of a ledger that was taken from the queue, as it was under the lock
+    # of a ledger that was taken from the queue, as it was under the lock, and with what its holder has added since
+    shortage: Shortage | None = None
 
 
 class Rewritten(NamedTuple):
@@ -105,6 +106,28 @@ class Repairs(ABC):
         unless it is to be noted `afresh`: then who repairs the ledger now does not take it off the queue.
         `since_ms` None notes no time.  `NoCluster`.
         """
+
+    def mark_under(self, lock: RepairLock, missing: Sequence[str]) -> Deferred[None]:
+        """
+        Adds to what a ledger that was taken from the queue is short of, as `mark` does, without a time; nothing is
+        asked where the lock knows all of it.  The ledger can leave the queue with the lock all the same, unless the
+        queue said something else of it before.
+        """
+        return Deferred.fromCoroutine(self._mark_under(lock, missing))
+
+    async def _mark_under(self, lock: RepairLock, missing: Sequence[str]) -> None:
+        if lock.shortage is None:
+            raise IncorrectParameter(f"ledger {lock.ledger}: its lock does not come from the queue")
+        check_missing(lock.ledger, missing)
+        more = lock.shortage.with_more(missing, None)
+        if more is None:
+            return
+        version = await self._extend(more)
+        if version is None:
+            await self.mark(lock.ledger, missing, None)
+            lock.shortage = more  # of the version that was read, so what the queue says now stays
+        else:
+            lock.shortage = replace(more, version=version)
 
     @abstractmethod
     def shortage(self, ledger: int) -> Deferred[Shortage | None]:
@@ -303,6 +326,10 @@ class Repairs(ABC):
     @abstractmethod
     async def _drop_lock(self, ledger: int, session: int | str) -> None:
         """Removes a lock if it is that session's."""
+
+    @abstractmethod
+    async def _extend(self, shortage: Shortage) -> int | None:
+        """Puts a shortage in the place of the one of its version; the new version, None when another one is there."""
 
     @abstractmethod
     async def _settle(self, shortage: Shortage, session: int | str) -> bool:

@@ -47,6 +47,16 @@ class RepairQueue:
         self.shortages[ledger] = replace(found, version=self.versions)
         self._tell()
 
+    def extend(self, shortage: Shortage) -> int | None:
+        """Puts a shortage in the place of the one of its version; the new version, None when another one is there."""
+        known = self.shortages.get(shortage.ledger)
+        if known is None or known.version != shortage.version:
+            return None
+        self.versions += 1
+        self.shortages[shortage.ledger] = replace(shortage, version=self.versions)
+        self._tell()
+        return self.versions
+
     def page(self, after: int, limit: int) -> list[Shortage]:
         """At most `limit` above `after`, ascending."""
         return [self.shortages[ledger] for ledger in sorted(self.shortages) if ledger > after][:limit]
@@ -207,6 +217,9 @@ class MemoryRepairs(Repairs):
 
     async def _drop_lock(self, ledger: int, session: int | str) -> None:
         await self._run("release_repair", lambda ledger: self._queue.release(ledger, int(session)), ledger)
+
+    async def _extend(self, shortage: Shortage) -> int | None:
+        return await self._run("repair_extend", lambda each: self._checked().extend(each), shortage)
 
     async def _settle(self, shortage: Shortage, session: int | str) -> bool:
         done = await self._run("finish_repair", lambda each: self._queue.settle(each, int(session)), shortage)

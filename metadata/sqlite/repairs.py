@@ -190,6 +190,20 @@ class SQLiteRepairs(Repairs):
     async def _drop_lock(self, ledger: int, session: int | str) -> None:
         await self._change(partial(_drop_lock, ledger, str(session)))
 
+    async def _extend(self, shortage: Shortage) -> int | None:
+        version: int | None = None
+
+        def extend(connection: Connection) -> bool:
+            nonlocal version
+            known = _shortage(shortage.ledger, connection)
+            if known is None or known.version != shortage.version:
+                return False
+            version = _put(shortage, connection)
+            return True
+
+        await self._change(extend)
+        return version
+
     async def _settle(self, shortage: Shortage, session: int | str) -> bool:
         gone = False
 
@@ -247,15 +261,16 @@ def _mark(ledger: int, missing: Sequence[str], since_ms: int | None, afresh: boo
     else:
         found = known.with_more(missing, since_ms, afresh)
     if found is not None:
-        connection.execute(
-            "INSERT OR REPLACE INTO shortages VALUES (?, ?, ?)",
-            (
-                ledger,
-                tables.count(connection, "shortages"),
-                repair_text.encode_shortage(found.missing, found.since_ms),
-            ),
-        )
+        _put(found, connection)
     return found is not None
+
+
+def _put(shortage: Shortage, connection: Connection) -> int:
+    """Stores it; the version that it has now."""
+    version = tables.count(connection, "shortages")
+    data = repair_text.encode_shortage(shortage.missing, shortage.since_ms)
+    connection.execute("INSERT OR REPLACE INTO shortages VALUES (?, ?, ?)", (shortage.ledger, version, data))
+    return version
 
 
 def _drop_lock(ledger: int, session: str, connection: Connection) -> bool:

@@ -339,6 +339,14 @@ class ZooKeeperRepairs(Repairs):
         with suppress(NoNode):
             await self._session.delete_own(self._lock_of(ledger), int(session))
 
+    async def _extend(self, shortage: Shortage) -> int | None:
+        data = repair_text.encode_shortage(shortage.missing, shortage.since_ms)
+        try:
+            await self._session.set(self._path(shortage.ledger), data, shortage.version)
+        except (NoNode, BadVersion):  # or an earlier try of ours, whose answer was lost
+            return None
+        return shortage.version + 1
+
     async def _settle(self, shortage: Shortage, session: int | str) -> bool:
         ledger = shortage.ledger
         steps = [Delete(self._lock_of(ledger), ANY), Delete(self._path(ledger), shortage.version)]

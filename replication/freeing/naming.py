@@ -72,7 +72,7 @@ async def name(
         last = freed_of is not None and after.bookies().isdisjoint(freed_of)
         if not last and not _is_told(lock, after):
             new = {bookie for each in moves for bookie in each.bookies.values()}
-            await store.repairs.mark(record.ledger, sorted(new), None)
+            await store.repairs.mark_under(lock, sorted(new))
         stored, ended = await store.repairs.write_ledger(lock, after, version, last=last)
         return stored
 

@@ -193,6 +193,39 @@ def test_only_what_was_read_under_the_lock_leaves_the_queue(place):
     run(story)
 
 
+def test_what_a_holder_adds_leaves_the_queue_with_its_lock(place):
+    """Unless the queue said something else before or after; what is known already is not written again."""
+
+    async def story():
+        store, other = await place.ready(), await place.open()
+        await store.repairs.mark(7, ["a:1"], 5)
+        for before, after in (False, False), (True, False), (False, True):
+            lock = await store.repairs.take()
+            if before:
+                await other.repairs.mark(7, ["a:1"], None, afresh=True)
+            await store.repairs.mark_under(lock, ["b:1", "a:1"])
+            added = await other.repairs.shortage(7)
+            assert brief(added) == (7, ("a:1", "b:1"), 5)
+            await store.repairs.mark_under(lock, ["b:1"])
+            assert (await other.repairs.shortage(7)).version == added.version
+            if after:
+                await other.repairs.mark(7, ["b:1"], None, afresh=True)
+            assert await store.repairs.finish(lock) is not (before or after)
+            if before or after:
+                assert brief(await other.repairs.shortage(7)) == (7, ("a:1", "b:1"), 5)
+                assert await store.repairs.finish(await store.repairs.take()) is True
+            await store.repairs.mark(7, ["a:1"], 5)
+        lock = await store.repairs.take()
+        await store.repairs.mark_under(lock, ["b:1"])
+        assert (await store.repairs.shortage(7)) == lock.shortage
+        await failing(store.repairs.mark_under(lock, [""]), IncorrectParameter)
+        assert await store.repairs.finish(lock) is True
+        plain = await store.repairs.lock(7)
+        await failing(store.repairs.mark_under(plain, ["b:1"]), IncorrectParameter)
+
+    run(story)
+
+
 def test_one_at_a_time_repairs_a_ledger(place):
     """The lock excludes everybody else, is free after its release and after its session, and needs no shortage."""
 

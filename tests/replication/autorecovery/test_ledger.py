@@ -76,6 +76,28 @@ def test_what_the_repair_of_a_small_ledger_asks_of_the_store() -> None:
     assert asked == ["read_ledger", "bookies", "bookies", "write_ledger", "finish_repair"]
 
 
+def test_what_the_repair_of_a_large_ledger_asks_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many parts it has: one more for the mark, which leaves the queue with the first try."""
+    monkeypatch.setattr("quire.replication.freeing.ledger.UNNAMED_BYTES_MAX", 1000)
+    cluster = FakeCluster(4)
+    ledger = closed(cluster, {0: THREE}, 199)
+    cluster.kill("b2")
+    asked: list[str] = []
+
+    def note(name: str, _arguments: tuple[object, ...]) -> None:
+        asked.append(name)
+
+    mark(cluster, ledger, "b2")
+    client = cluster.client()
+    lock: RepairLock = cluster.succeed(client.store.repairs.take())
+    cluster.store_fault = note
+    assert cluster.succeed(Repairer(client, 0, 30.0).repaired(lock), seconds=1000).done
+    assert cluster.succeed(client.store.repairs.finish(lock))
+    assert asked.count("write_ledger") > 2
+    assert [each for each in asked if "repair" in each] == ["repair_extend", "finish_repair"]
+    assert cluster.shared.repairs.shortages == {}
+
+
 @pytest.mark.parametrize("unnamed_bytes", [1000, 16 << 20])
 def test_a_worker_may_die_before_it_asks_whom_it_named(unnamed_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The new bookie had lost its copies just before: the next one finds that, also of a part that was named alone."""
