@@ -225,9 +225,12 @@ class BookieList:
         """
         pairs = ((self.writable, before.writable), (self.read_only, before.read_only))
         seen = sum(len(now.keys() ^ then.keys()) for now, then in pairs)
+        more = self.changes - before.changes
+        if more == 0 or self.joined is before.joined:  # the usual look, and no registration is another one
+            return more == seen
         both = self.joined.keys() & before.joined.keys()
         anew = sum(self.joined[each] != before.joined[each] for each in both)
-        return self.changes - before.changes == seen + 2 * anew
+        return more == seen + 2 * anew
 
     def find(self, bookie: str) -> ServiceInfo | None:
         """What a bookie announces, in either list; None when it is in neither."""
