@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from quire.bookie.directory import notes
 from quire.bookie.files import Files, error_at, is_dead, is_full, is_refused, owner_advice
-from quire.bookie.layout import COOKIE, ROLE, current, directories, pairs, with_indexes
+from quire.bookie.layout import COOKIE, RESTORING, ROLE, current, directories, pairs, with_indexes
 from quire.bookie.lifecycle.cookie import OTHER_STORE, Cookie, advice, listed
 from quire.bookie.lifecycle.ids import IdentityError
 from quire.bookie.lifecycle.roles import check_roles, note_roles
@@ -127,11 +127,13 @@ def is_within(path: str, directory: str) -> bool:
 
 def is_empty(files: Files, directory: str) -> bool:
     """
-    Whether the directory's `current` holds nothing but its cookie and role; `IdentityError` when it can't be read.
+    Whether the directory's `current` holds nothing but its cookie and role, or a note that was never made whole;
+    `IdentityError` when it can't be read.
     """
     path = current(directory)
     try:
-        return not set(files.names(path)) - {name + end for name in (COOKIE, ROLE) for end in ("", ".tmp")}
+        nothing = {COOKIE, ROLE, *(f"{name}.tmp" for name in (COOKIE, ROLE, RESTORING))}
+        return not set(files.names(path)) - nothing
     except OSError as failure:
         raise IdentityError(error_at(path, directory, failure)) from failure
 

@@ -191,8 +191,9 @@ class Opening:
         synced = all(whole) if whole else self._options.journal_sync_data
         restored = at_start.each(lambda path: notes.is_restoring(self._files, path))
         ran = any(at_start.each(lambda path: notes.has_run(self._files, path)).values())
+        complete = {path: marks[path] for path in at_start.usable if path not in directories.stale}
         behind = self._replay(
-            {path: marks[path] for path in at_start.usable if path not in directories.stale},
+            complete,
             [path for path, being_restored in restored.items() if being_restored],
             synced,
             ran,
@@ -201,14 +202,19 @@ class Opening:
         if behind:
             self._checkpoints.make_now()
         elif not moving.arriving:  # then a checkpoint has written them
-            start = [START] * len(self._options.journal_directories)
-            bare = [path for path, mark in marks.items() if mark is None and path not in directories.stale]
+            # one that failed before it had a mark, and is back, gets what is replayed into the others
+            journals = len(self._options.journal_directories)
+            begins = lowest([(current(path), mark) for path, mark in complete.items()], journals)
+            start = [START] * journals if begins is None else begins
+            bare = [path for path, mark in marks.items() if mark is None]
             at_start.each(
                 lambda path: write_mark(self._files, current(path), start),
                 [path for path in bare if not restored.get(path, False)],
             )
         at_start.moving(Moving.finish)
         self._notice(at_start.failed)
+        if any(marks.get(path) is None for path in at_start.failed):
+            directories.note()  # the next start misses no mark there
         for journal in self._journals.all:
             journal.start()
 

@@ -26,6 +26,7 @@ MIXED = (
     "new ensemble",
     "change",
     "power",
+    "dark start",
     "limbo",
     "tail",
     "store",
