@@ -64,6 +64,7 @@ class PartWriter:
         self._records = 0
         self._done: list[PartLedger] = []
         self._closed = False
+        self._has_failed = False  # an append, which may have left some of its values
         self._turns = DeferredLock()
 
     async def append_many(
@@ -76,7 +77,7 @@ class PartWriter:
     ) -> int:
         """
         Durable when it returns: how many records the part has then.  Of several calls one begins after the other has
-        ended.  `LogFenced` when its run is over.
+        ended.  `LogFenced` when its run is over.  Once a call has failed, `ValueError`: the part can only be discarded.
         """
         records = Records(list(values), copied(keys), copied(times_ms), copied(headers))
         check(records)
@@ -85,6 +86,7 @@ class PartWriter:
     async def _append(self, records: Records) -> int:
         if self._closed:
             raise ValueError("this part was closed")
+        self._check_whole()
         under_way: deque[Deferred[Any]] = deque()
         try:
             for piece in cut(records, self._options.batch_bytes) if records.values else ():
@@ -103,10 +105,20 @@ class PartWriter:
                 self._records += len(piece.values)
                 await self._acknowledged(under_way, UNDER_WAY - 1)
             await self._acknowledged(under_way)
+        except BaseException:
+            self._has_failed = True
+            raise
         finally:
             for each in under_way:
                 each.addErrback(lambda _failure: None)  # the first one was told
         return self._records
+
+    def _check_whole(self) -> None:
+        if self._has_failed:
+            raise ValueError(
+                f"the part {self._name} may lack values of an append that failed, and nothing of it is published: "
+                "discard it, and write it again as a new part"
+            )
 
     async def _acknowledged(self, under_way: "deque[Deferred[Any]]", left: int = 0) -> None:
         """Returns when so many have no acknowledgement yet, the latest ones."""
@@ -157,12 +169,13 @@ class PartWriter:
     async def close(self) -> Part:
         """
         What the driver publishes, once appends that were called before are over; without a record it has no ledger.
-        `LogFenced`; `MetaStore`: call it again.
+        `LogFenced`; `MetaStore`: call it again.  `ValueError` once an append has failed.
         """
         return await self._turns.run(lambda: Deferred.fromCoroutine(self._close()))
 
     async def _close(self) -> Part:
         if not self._closed:
+            self._check_whole()
             self._reached("part.written")
             if self._writer is not None:
                 await self._end_ledger()

@@ -120,7 +120,7 @@ def away(_name, _arguments):
 
 @pytest.mark.parametrize("rolled", [False, True])
 def test_a_ledger_whose_end_can_t_be_stored(tmp_path, rolled):
-    """At a close, or as an append goes on to the next ledger: the call fails, made again it loses nothing."""
+    """A close that fails so is called again, and loses nothing; an append that does so leaves a part to discard."""
 
     async def story():
         async with cluster(tmp_path) as world:
@@ -133,12 +133,16 @@ def test_a_ledger_whose_end_can_t_be_stored(tmp_path, rolled):
             await failing(story_of(part.append_many([b"three"]) if rolled else part.close()), MetaStore)
             logs.bk.store.faults = None
             if rolled:
-                assert await part.append_many([b"three"]) == 3
+                await failing(story_of(part.append_many([b"three"])), ValueError)
+                await failing(story_of(part.close()), ValueError)
+                await part.discard()
+                assert await logs.bk.ledger_ids() == []
+                return
             made = await part.close()
             assert await part.close() == made
-            assert len(made.ledgers) == 1 + rolled
+            assert len(made.ledgers) == 1
             await sink.commit(0, [made], verify="entries")
-            assert await values(await logs.read("a")) == [b"one", b"two", b"three"][: 2 + rolled]
+            assert await values(await logs.read("a")) == [b"one", b"two"]
 
     run(story)
 
@@ -254,3 +258,26 @@ def test_calls_of_one_part_at_once(window, size, roll_bytes):
         return [value async for batch in (await logs.read("a")).batches() for value in batch.values]
 
     assert world.succeed(read()) == content
+
+
+def test_what_comes_behind_an_append_that_failed():
+    """Some of its values are there and some not, so nothing follows, no close either; a discard takes all of it."""
+    world = FakeCluster()
+    logs = Logs(world.client(placement="random"), LogOptions(batch_bytes=1))
+    world.succeed(logs.create("a", roll_bytes=15000))
+    part = world.succeed(world.succeed(logs.sink("a", "facts", "run")).part(0, 0, 0))
+    created = []
+
+    def second_fails(name, _arguments):
+        created.extend([name] if name == "create_ledger" else [])
+        return Fault(error=MetaStore("away")) if name == "create_ledger" and len(created) == 2 else None
+
+    world.store_fault = second_fails
+    done = [world.outcome(part.append_many([bytes(2000)] * 10)) for _ in range(3)]
+    done.append(world.outcome(part.close()))
+    world.spin(30)
+    assert [type(each.error) for each in done] == [MetaStore, ValueError, ValueError, ValueError]
+    assert "0-0-0-" in str(done[-1].error)
+    assert "discard it" in str(done[-1].error)
+    world.succeed(part.discard())
+    assert not world.shared.ledgers
