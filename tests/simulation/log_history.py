@@ -526,6 +526,11 @@ class LogHistory(History):
         """The next one that has made a ledger names it late, and meanwhile another one looks for orphans."""
         self.set_trap("open.created", "orphan.deleted", lambda _process, drawn: self._do_orphans(drawn), rng)
 
+    def _do_orphans_at_compact(self, rng: Random) -> None:
+        """The next compaction that has written is named late, and meanwhile another process looks for orphans."""
+        self.set_trap("compact.written", "orphan.deleted", lambda _process, drawn: self._do_orphans(drawn), rng)
+        self._do_compact(rng)
+
     async def orphans(self, process: LogProcess, grace_s: float) -> None:
         async for orphan in process.logs.orphans(delete=True, really=True, grace_s=grace_s):
             self.world.tell(f"{process.name} found {orphan}")

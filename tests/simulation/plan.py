@@ -423,7 +423,8 @@ log_profile(
 )  # fmt: skip
 log_profile(
     "log compact",
-    {**OWNERS, "append": 30, "compact": 12, "trim": 8, "tidy": 5, "orphans": 8, "read": 8, "crash_at": 6, "crash": 2},
+    {**OWNERS, "append": 30, "compact": 12, "trim": 8, "tidy": 5, "orphans": 8, "orphans_at_compact": 6, "read": 8,
+     "crash_at": 6, "crash": 2},
     compacts=True, late=0.1, chance_on=0.7, always=frozenset({"own", "append", "compact", "read"}),
     fault_rates=(0.0, 0.15, 0.3), points=("compact", "compact", "trim", "orphan"),
 )  # fmt: skip
