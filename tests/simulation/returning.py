@@ -101,7 +101,8 @@ class Returning:
     def do_return_forgotten(self, rng: Random) -> None:
         """Somebody deletes the cookie of a bookie whose disk is lost, and starts it on an empty one."""
         bookie = self.history.some_bookie(rng)
-        if bookie is None or not self.history.may_lose(bookie):
+        # one that is being restored has no cookie yet
+        if bookie is None or bookie.id not in self.world.shared.cookies() or not self.history.may_lose(bookie):
             return
         bookie.begin_again()
         self.world.shared.remove_cookie(bookie.id, ANY)
