@@ -119,6 +119,7 @@ class Returning:
             self._restore(bookie)
         else:
             bookie.alien, bookie.gone = False, True
+            bookie.leaving = True  # nobody starts it later: as long as no ledger names it, it would be a new bookie
 
     def do_return_twin(self, rng: Random) -> None:
         """Another machine's directories are started, whose first start under the id was overtaken; then its own."""
