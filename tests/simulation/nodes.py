@@ -347,6 +347,11 @@ class SimBookie:
             else:
                 cookie = (await start_check.check(store, options, self.id, instance_id, self.disk)).cookie
         except IdentityError as refusal:
+            if self.amnesia and not self.alien and self.id not in world.shared.cookies():
+                self.amnesia = False  # no ledger names it any more: it is started without a restore, as it is told
+                self.die()
+                world.timeline.at(0.01, self.start)
+                return
             if not self.gone and not self.alien:
                 raise
             world.truth.seen["bookie refused to serve without its disk"] += self.gone
