@@ -64,7 +64,7 @@ def long_turns(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(autouse=True)
 def turns_are_short(long_turns: Path, request: pytest.FixtureRequest) -> Iterator[None]:
     """
-    No turn of the reactor of a bookie's process takes more than 75 ms of its thread's CPU time, or what the test's mark
+    No turn of the reactor of a bookie's process takes more than 50 ms of its thread's CPU time, or what the test's mark
     `turns_ms_max` allows.
     """
     yield

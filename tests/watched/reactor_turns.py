@@ -23,7 +23,7 @@ from typing import Any
 
 # SPDX-License-Identifier: Apache-2.0
 
-TURN_S = 0.075  # half as much again as the 50 ms of docs/threads.md: beside others a core does less in its time
+TURN_S = 0.05
 TICK_S = 0.005  # so often, in CPU time, the place is noted: in truth with each tick of the kernel, 4 or 10 ms
 TICKED_S_MIN = 0.02  # a turn of `TURN_S` has so much by these ticks
 TIMER_S = 1e6  # never over
