@@ -2,8 +2,10 @@
 Ordered rows in RocksDB, through rocksdict: the only module that imports it.
 
 RocksDB holds the interpreter lock in put, get, seek and open and gives it up in `flush_wal` and compaction.  So a write
-is kept to `BATCH_BYTES_MAX`, never written with sync=True, and made durable by `flush_wal(True)`.  Tables have format
-version 5, which Java's RocksDB of BookKeeper opens too.
+is kept to `BATCH_BYTES_MAX`, never written with sync=True, and made durable by `flush_wal(True)`.  Nor does it wait in
+RocksDB for tables that are being written: it would stop the whole process, and on a full disk for good, because the
+next try of those tables waits for that write.  Tables have format version 5, which Java's RocksDB of BookKeeper opens
+too.
 
 Knows: how RocksDB says that a disk is full or dead, and how it is opened again afterwards.  Does not know: what keys
 and values mean.
@@ -12,14 +14,25 @@ Safety: a sync that failed is never tried again, unless nothing had begun.
 
 import errno
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from threading import Lock
 from typing import cast
 from weakref import WeakSet
 
-from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, RdictIter, WriteBatch
+from rocksdict import (
+    AccessType,
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    Options,
+    Rdict,
+    RdictIter,
+    WriteBatch,
+    WriteOptions,
+)
 
 from quire.bookie.files import DESCRIPTORS, FULL, SHORT, Files, NotBegun, is_dead
 from quire.bookie.index import rocks_check
@@ -32,7 +45,19 @@ FULL_WORDS = {os.strerror(number): number for number in FULL}  # the words of it
 SHORT_WORDS = {os.strerror(number): number for number in SHORT}
 OPEN_WORDS = {os.strerror(number): number for number in DESCRIPTORS}
 DAMAGED = "Corruption: "  # a block of a table differs from its sum
+STALLED = "Write stall"  # both write buffers are full, or there are too many tables: the same write can be done later
+STALL_LOOK_S = 0.001  # between two tries of a write that was stalled
+STALL_S = 1.0  # a stall that lasts longer is a full disk if there is too little room
 FILES_MAX = 256  # that it keeps open, unless fewer are given
+
+
+def _at_once() -> WriteOptions:
+    options = WriteOptions()
+    options.no_slowdown = True
+    return options
+
+
+AT_ONCE = _at_once()  # fails with `STALLED` where RocksDB would wait
 
 
 def open_read_only(path: str) -> Rows:
@@ -148,27 +173,41 @@ class RocksRows(Rows):
     def write(self, puts: Sequence[Row], deletes: Sequence[bytes] = ()) -> None:
         if self._stuck is not None:
             self._open_again()
-        batch = WriteBatch(raw_mode=True)
-        for key in deletes:
-            batch.delete(key)
-        put = batch.put
-        for key, value in puts:
-            put(key, value)
-        try:
-            self._db.write(batch)
-        except Exception as error:
-            raise self._not_written(error) from error
+
+        def write() -> None:
+            batch = WriteBatch(raw_mode=True)
+            for key in deletes:
+                batch.delete(key)
+            put = batch.put
+            for key, value in puts:
+                put(key, value)
+            self._db.write(batch, AT_ONCE)
+
+        self._go_on_until_written(write)
 
     def delete_range(self, low: bytes, high: bytes) -> None:
+        if low >= high:
+            return  # RocksDB would count an operation that it does not keep
         if self._stuck is not None:
             self._open_again()
-        try:
-            self._db.delete_range(low, high)
-        except Exception as error:
-            raise self._not_written(error) from error
+        self._go_on_until_written(lambda: self._db.delete_range(low, high, AT_ONCE))
 
-    def _not_written(self, error: Exception) -> OSError:
-        text = f"RocksDB {self.path}: {error}"
+    def _go_on_until_written(self, write: Callable[[], None]) -> None:
+        """Tries a write again while RocksDB says that it would have to wait.  Raises `OSError`."""
+        stalled_at: float | None = None
+        while True:
+            try:
+                return write()
+            except Exception as error:
+                now = time.monotonic()
+                stalled_at = now if stalled_at is None else stalled_at
+                full = now - stalled_at >= STALL_S and Files().usage(self.path).free < REOPEN_BYTES
+                if full or STALLED not in str(error):
+                    raise self._not_written(error, full) from error
+            time.sleep(STALL_LOOK_S)
+
+    def _not_written(self, error: Exception, full: bool = False) -> OSError:
+        text = f"RocksDB {self.path}: {error}{f': {os.strerror(errno.ENOSPC)}' if full else ''}"
         raised = rocks_error(text, OPEN_WORDS | FULL_WORDS)
         if raised.errno is None and self._stuck is not None:
             raised = again(self._stuck, text)  # other writers get other texts from then on
