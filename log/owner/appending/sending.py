@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred
 
 from quire.client.api import Writer
 from quire.log.core.batch import Records
-from quire.log.core.ownership_messages import Item
+from quire.log.core.ownership_messages import UNSENT, Item
 from quire.log.owner.appending.appends import Batch, drop_failed
 from quire.log.owner.appending.encoder import Encoder, Hook, Placed
 from quire.log.owner.appending.preparing import prepare
@@ -58,6 +58,7 @@ class Sending:
         self._appended = appended
         self._run = run
         self._waiting: deque[Item] = deque()
+        self._encoded: list[Batch] = []  # the writer does not have them yet
         self._is_sending = False
         self._waits = False  # for the writer's window
         self._has_stopped = False
@@ -68,16 +69,18 @@ class Sending:
         self._go_on()
 
     def stop(self) -> None:
-        """What waits is not sent here any more, nor what is being encoded."""
+        """What waits is not sent here any more, nor what is being encoded, or is encoded and not handed over."""
         self._has_stopped = True
         self._waiting.clear()
+        for batch in self._encoded:
+            batch.last = UNSENT
 
     def _go_on(self) -> None:
         """Encodes and appends what the writer sends at once; the rest when it has room again."""
         if self._is_sending:  # who is answered meanwhile appends behind what waits
             return
         self._is_sending = True
-        waiting, writer, encoder = self._waiting, self._writer, self.encoder
+        waiting, writer, encoder, encoded = self._waiting, self._writer, self.encoder, self._encoded
         sent: list[bytes] = []
         size = 0
         try:
@@ -93,11 +96,14 @@ class Sending:
                 if self._has_stopped:  # while those that were refused were told
                     return
                 batch.last = encoder.entries - 1
+                encoded.append(batch)
                 size += batch.records.weight
                 if size >= SENT_BYTES:
+                    encoded.clear()
                     self._appended(writer.append_many(sent))
                     sent, size = [], 0
             if sent:
+                encoded.clear()
                 self._appended(writer.append_many(sent))
         finally:
             self._is_sending = False

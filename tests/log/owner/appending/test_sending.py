@@ -4,9 +4,11 @@ import pytest
 
 from quire.conf.log import LogOptions
 from quire.log.api import Logs
+from quire.log.core.batch import Records
 from quire.log.core.ownership_messages import UNSENT
+from quire.log.owner.appending.appends import Batch, Call
 from quire.log.owner.appending.encoder import Encoder
-from quire.log.owner.appending.sending import Sending
+from quire.log.owner.appending.sending import SENT_BYTES, Sending
 from quire.log.owner.handle import ENTRIES_UNDER_WAY_MAX
 from quire.log.owner.lease import OwnerLease
 from quire.metadata.clock import pause
@@ -206,3 +208,26 @@ def test_a_stop_while_a_batch_is_encoded(monkeypatch):
     world.spin(0.1)
     assert writer.last_add_pushed == pushed
     assert [each.last for each in taken] == [UNSENT]
+
+
+def test_a_stop_behind_batches_that_are_encoded_and_not_handed_over(monkeypatch):
+    """They are not sent, and so they do not count as what may be stored; what the writer has does."""
+    world, _logs, owner, _writer = owned()
+    send, encode, taken = Sending.send, Encoder.encode, []
+    values = [b"x" * SENT_BYTES, b"2", b"3"]
+
+    def send_and_stop(sending, _items):
+        def encode_and_stop(encoder, *arguments):
+            if len(encoded := [each for each in taken if each.last != UNSENT]) == 2:
+                assert encoded == taken[:2]
+                sending.stop()
+            return encode(encoder, *arguments)
+
+        monkeypatch.setattr(Encoder, "encode", encode_and_stop)
+        taken.extend(Batch(Records([value]), [(Call(1, True, 9.0), 1)]) for value in values)
+        send(sending, taken)
+
+    monkeypatch.setattr(Sending, "send", send_and_stop)
+    world.outcome(owner.append(b"value"))
+    world.spin(0.1)
+    assert [each.last == UNSENT for each in taken] == [False, True, True]
