@@ -37,18 +37,28 @@ LISTED_LOOK_S = 0.5  # between two looks at the list
 
 async def check_unlisted(clock: Clock, store: MetadataStore, options: BookieOptions, bookie: str) -> None:
     """
-    Whether nobody serves under the id that is to be restored.  One that was killed is listed until its session is over,
-    and is waited for.  `IdentityError` otherwise, and what the store says.
+    Returns when no bookie serves under the id that is to be restored.  One that was killed is listed until its session
+    is over, and is waited for; one that was listed and is no more is looked for again a session later, since a bookie
+    that lost its session registers again.  Raises `IdentityError` when one is listed for longer, and what the store
+    says.
     """
-    seconds = options.session_timeout_ms / 1000 * SESSIONS_AWAITED
+    session = options.session_timeout_ms / 1000
+    seconds = session * SESSIONS_AWAITED
     deadline = clock.seconds() + seconds
-    waits = False
-    while (await store.bookies()).find(bookie) is not None:
-        if clock.seconds() >= deadline:
+    waits = gone = False
+    while True:
+        if (await store.bookies()).find(bookie) is None:
+            if not waits or gone:
+                return
+            gone = True
+            await pause(clock, session)
+            continue
+        if gone or clock.seconds() >= deadline:
+            longer = f"and was so for {seconds:.0f} s, longer than the session of one that was killed"
+            how_long = "again, after its session was over" if gone else longer
             raise IdentityError(
-                f"{bookie} is listed, and was so for {seconds:.0f} s, longer than the session of one that was killed: "
-                "its directories are in use, on another machine perhaps; nothing was changed.  Stop it first, or give "
-                "this one another bookieId"
+                f"{bookie} is listed, {how_long}: its directories are in use, on another machine perhaps; nothing was "
+                "changed.  Stop it first, or give this one another bookieId"
             )
         if not waits:
             log.info(

@@ -2,9 +2,12 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 
 from quire.bookie.directory import notes
@@ -297,33 +300,32 @@ def test_a_bookie_that_is_listed_is_not_restored(tmp_path: Path) -> None:
     run(story)
 
 
-def test_a_restore_waits_for_the_session_of_a_bookie_that_was_killed(tmp_path: Path) -> None:
-    """It is told that it is waited for, once; what is listed goes with the session, and then the start goes on."""
-
-    async def story() -> None:
-        store = await new_store()
-        options = options_in(tmp_path, store.uri)
-        first = Bookie(reactor, options, store)
-        await first.start()
-        await first.stop()
-        wipe(tmp_path)
-        await store.register_bookie("raw", ServiceInfo.of("127.0.0.1", 1))
-        listed, looks = store.bookies, 0
-
-        async def look() -> BookieList:
-            nonlocal looks
-            looks += 1
-            if looks == 3:
-                await store.unregister_bookie("raw")
-            return await listed()
-
-        store.bookies = lambda: Deferred.fromCoroutine(look())  # type: ignore[method-assign]
-        last = Bookie(reactor, options, store, restore=True)
-        with capturedLogs() as events:
-            await last.start()
-        assert sum("session ends by itself" in (formatEvent(event) or "") for event in events) == 1
-        assert looks >= 3
-        await last.stop()
-        await store.close()
-
-    run(story)
+@pytest.mark.parametrize(
+    ("looks", "after_s", "refused"),
+    [
+        ([False], 0, None),
+        ([True, True, False, False], 11, None),
+        ([True, False, True], 10.5, "again, after its session was over"),
+        ([True] * 100, 20, "was so for 20 s"),
+    ],
+)
+def test_a_restore_waits_for_the_session_of_a_bookie_that_was_killed(
+    looks: list[bool], after_s: float, refused: str | None
+) -> None:
+    """One that is listed again a session later serves.  It is said once that it is waited for."""
+    listed, clock = iter(looks), Clock()
+    found = BookieList({"raw": ServiceInfo.of("127.0.0.1", 1)}, {})
+    store: Any = SimpleNamespace(bookies=lambda: succeed(found if next(listed) else BookieList({}, {})))
+    options: Any = SimpleNamespace(session_timeout_ms=10_000)
+    with capturedLogs() as events:
+        done = Deferred.fromCoroutine(restoring.check_unlisted(clock, store, options, "raw"))
+        while not done.called:
+            clock.advance(0.5)
+    assert clock.seconds() == after_s
+    assert sum("session ends by itself" in (formatEvent(event) or "") for event in events) == (len(looks) > 1)
+    if refused is None:
+        done.result  # noqa: B018
+    else:
+        with pytest.raises(IdentityError, match=refused):
+            done.result.raiseException()
+        done.addErrback(lambda _failure: None)
