@@ -88,7 +88,10 @@ def _lines(files: Files, path: str) -> list[bytes]:
         return []
     lines, check = text[:-9], text[-9:]
     if check != b"%08x\n" % crc32c(lines):
-        raise StorageError(f"{path} at offset {len(lines)}: damaged (its checksum is wrong)")
+        raise StorageError(
+            f"{path} at offset {len(lines)}: damaged (its checksum is wrong); each ledger directory has the same note: "
+            "copy it from another one, and where none is whole, start with --restore on empty directories"
+        )
     return lines.splitlines()
 
 

@@ -291,7 +291,7 @@ class LogRecords:
         """What an edit fails with that the metadata store finds too large."""
         return LogFull(
             f"the manifest of the log {self.name!r} can't be changed so, it would be too large: {error}; "
-            f"`quire log tidy {self.name}` and a trim make room"
+            f"`quire log tidy {self.name}` makes room, and so does a trim"
         )
 
     async def _drop(self, made: Made) -> None:

@@ -248,7 +248,7 @@ def test_a_manifest_that_the_metadata_store_finds_too_large(rolls):
     assert isinstance(error, LogFull)
     assert "the log 'a'" in str(error)
     assert "above the 1000000 that are sent (zkRequestBytesMax)" in str(error)
-    assert "`quire log tidy a` and a trim make room" in str(error)
+    assert "`quire log tidy a` makes room, and so does a trim" in str(error)
     world.spin(5.0)
     assert len(world.shared.ledgers) == rolls
     world.store_fault = lambda _name, _arguments: None
