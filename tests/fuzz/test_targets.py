@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.__main__ import CORPUS, TooSlow, timed
+from tests.fuzz.__main__ import TooSlow, timed
+from tests.fuzz.inputs import CORPUS, add_inputs, inputs
 from tests.fuzz.registry import COVERED, registered
 from tests.tidy import PACKAGES
 
 # SPDX-License-Identifier: Apache-2.0
 
 ROOT = Path(__file__).parents[2]
-SEEDS = [(path.parent.name, path) for path in sorted(CORPUS.glob("*/*"))]
 TARGETS = registered()
 PLACES = 400  # of all inputs of a target, about; of few inputs fewer
 NAMES = {"decode", "parse", "decoded"}
@@ -88,18 +88,17 @@ def test_what_a_target_stands_for_is_there(name: str) -> None:
     pkgutil.resolve_name(f"quire.{name}")
 
 
-@pytest.mark.parametrize("name", TARGETS)
-def test_each_target_has_a_corpus(name: str) -> None:
-    """What its decoder takes, and what was found."""
-    assert [path for target, path in SEEDS if target == name]
+def test_each_target_has_a_corpus() -> None:
+    """The inputs that its decoder takes, and those that were found; and no corpus is left of a target that is gone."""
+    assert {path.stem for path in CORPUS.iterdir()} == TARGETS.keys()
 
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_what_is_in_the_corpus_is_decoded_or_refused(name: str) -> None:
     """Whole, and in some places cut off and with a byte changed: the more places the fewer inputs there are."""
-    inputs = [path.read_bytes() for target, path in SEEDS if target == name]
-    places = min(16, -(-PLACES // len(inputs)))
-    for data in inputs:
+    corpus = inputs(name).values()
+    places = min(16, -(-PLACES // len(corpus)))
+    for data in corpus:
         TARGETS[name](data)
         for at in range(0, len(data), -(-len(data) // places) or 1):
             TARGETS[name](data[:at])
@@ -111,7 +110,7 @@ def test_a_bookie_that_proves_a_password_is_in_the_corpus(name: str, monkeypatch
     """Else the fuzzer never came behind the proof."""
     opened = []
     monkeypatch.setattr("tests.fuzz.whole.Opened.is_open", lambda _self, bookie, _incarnation: opened.append(bookie))
-    TARGETS["opening"]((CORPUS / "opening" / name).read_bytes())
+    TARGETS["opening"](inputs("opening")[name])
     assert opened == ["b:1"]
 
 
@@ -124,3 +123,12 @@ def test_an_input_that_takes_too_long_is_found(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(TooSlow, match="4 bytes"):
         timed(seen.append, b"slow")
     assert seen == [b"quick", b"slow"]
+
+
+def test_an_input_is_added_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """To those that are there; a target may have none yet."""
+    monkeypatch.setattr("tests.fuzz.inputs.CORPUS", tmp_path)
+    assert add_inputs("target", [b"\xff\n", b"one"]) == 2
+    assert add_inputs("target", [b"one", b"two"]) == 1
+    assert sorted(inputs("target").values()) == [b"one", b"two", b"\xff\n"]
+    assert len((tmp_path / "target.json").read_text(encoding="ascii").splitlines()) == 2 + 3
