@@ -1,6 +1,6 @@
 """
 The sans-IO machines of the client.
 
-In reading order: `quorum` (face), `append` (face), `coverage` (face), `read` (face), `recovery_messages` (face),
-`recovery_reads`, `recovery` (face).
+In reading order: `machine` (face), `quorum` (face), `append` (face), `coverage` (face), `read` (face),
+`recovery_messages` (face), `recovery_reads`, `recovery` (face).
 """

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from quire.client.core.append.machine import AppendMachine, IllegalInput
+from quire.client.core.append.machine import AppendMachine
 from quire.client.core.append.messages import (
     Acked,
     AddRefused,
@@ -37,6 +37,7 @@ from quire.client.core.append.messages import (
 )
 from quire.client.core.append.messages import Input as AddInput
 from quire.client.core.coverage import Coverage, describe
+from quire.client.core.machine import IllegalInput
 from quire.client.core.quorum import NEGATIVE, Quorums, shortage
 from quire.client.core.recovery_messages import (
     Begin,
@@ -109,9 +110,13 @@ class RecoveryMachine:
             row.step(self, given, effects)
             assert self.state in row.after, f"{type(given).__name__} led to {self.state.name}"
         except BaseException:
-            self.state = RecoveryState.FAILED
+            self.poison()
             raise
         return effects
+
+    def poison(self) -> None:
+        """A step, or an effect, has failed: what the machine knows counts no more."""
+        self.state = RecoveryState.FAILED
 
     def _begin(self, given: Begin, effects: list[Effect]) -> None:
         effects.append(MarkInRecovery())

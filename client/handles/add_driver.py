@@ -8,9 +8,8 @@ Safety: effects are performed in the order they were returned, also when a callb
 again; an exception out of the machine ends the handle before any caller sees more of it.
 """
 
-from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 from twisted.logger import Logger
 
@@ -25,14 +24,19 @@ from quire.client.core.append.messages import (
     CloseChannel,
     OpenChannel,
     Refuse,
+    Reported,
     SendAdds,
     SetAlarm,
     StopAlarm,
 )
+from quire.client.core.machine import Driver, Fed
 from quire.metadata.clock import Clock, Timer
 from quire.protocol.errors import OK, ClientClosed
 
 # SPDX-License-Identifier: Apache-2.0
+
+I = TypeVar("I")  # noqa: E741  # input
+E = TypeVar("E")
 
 
 class AddPool(Protocol):
@@ -49,17 +53,13 @@ class AddPool(Protocol):
     def part(self, channel: AddChannel) -> None: ...
 
 
-class Machine(Protocol):
-    def handle(self, given: Any) -> list[Any]: ...
-
-
 class ChannelReports:
     """Takes the reports of one channel, and feeds them to the machine under the channel's number."""
 
     __slots__ = ("_bookie", "_failed", "_feed", "_number")
 
     def __init__(
-        self, number: int, bookie: str, feed: Callable[[Any], None], failed: Callable[[str, int], None]
+        self, number: int, bookie: str, feed: Callable[[Reported], None], failed: Callable[[str, int], None]
     ) -> None:
         self._number = number
         self._bookie = bookie
@@ -80,90 +80,47 @@ class ChannelReports:
         self._feed(ChannelLost(self._number, code, reason))
 
 
-class AddDriver:
+class AddDriver(Driver[I | Reported, E]):
     """
-    Feeds a machine and performs its effects.  `perform`: the owner's part of them by type; `poisoned` is called once,
-    when the machine failed; `failed` with each bookie that did, and how; `after` whenever a round of effects is done.
-    `incarnations`: those that the ledger's bookies had when they were named (D19).
+    Feeds a machine that adds, and performs its effects on channels and alarms; its owner names what performs the
+    others.  `failed` is called with each bookie that did, and how.  `incarnations`: those that the ledger's bookies had
+    when they were named (D19).
     """
+
+    at_once = frozenset((Refuse,))  # a caller that is refused now may have given an id that is acknowledged
 
     def __init__(
         self,
+        machine: Fed[I | Reported, E],
+        poisoned: Callable[[str], None],
         clock: Clock,
         pool: AddPool,
         ledger: int,
-        machine: Machine,
-        perform: dict[type, Callable[[Any], None]],
-        poisoned: Callable[[str], None],
         failed: Callable[[str, int], None],
         secure: bool,
-        after: Callable[[], None] = lambda: None,
         incarnations: Mapping[str, str | None] | None = None,
     ) -> None:
+        super().__init__(machine, self._machine_failed)
         self.incarnations: Incarnations = dict(incarnations or {})
+        self._end = poisoned
         self._clock = clock
         self._pool = pool
         self._ledger = ledger
-        self._machine = machine
-        self._poisoned = poisoned
         self._failed = failed
         self._secure = secure
-        self._after = after
         self._channels: dict[int, AddChannel] = {}
         self._alarms: dict[Alarm, Timer] = {}
-        self._effects: deque[Any] = deque()
-        self._performing = False
-        self.dead = False  # the machine failed: nothing is fed or performed any more
         self._log = Logger()
-        self._perform: dict[type, Callable[[Any], None]] = {
-            OpenChannel: self._open,
-            CloseChannel: self._close,
-            SendAdds: self._send,
-            SetAlarm: self._set_alarm,
-            StopAlarm: self._stop_alarm,
-            **perform,
-        }
+        self.perform(OpenChannel, self._open)
+        self.perform(CloseChannel, self._close)
+        self.perform(SendAdds, self._send)
+        self.perform(SetAlarm, self._set_alarm)
+        self.perform(StopAlarm, self._stop_alarm)
 
-    def feed(self, given: Any) -> None:
-        """
-        One input; its effects are performed before this returns, unless it came from inside an effect: then right after
-        that.
-        """
-        if self.dead:
-            return
-        try:
-            effects = self._machine.handle(given)
-        except Exception as error:
-            # The machine has poisoned itself; the handle ends here, so that nothing goes on half done.
-            self._poison(error)
-            return
-        if not effects:  # of three answers to an add, two
-            return
-        todo = self._effects
-        if self._performing and type(effects[0]) is Refuse:  # at once: who is answered right now may append under an id
-            self._perform[Refuse](effects[0])  # that is acknowledged
-            return
-        todo += effects
-        if self._performing:
-            return
-        self._performing = True
-        try:
-            while todo:
-                effect = todo.popleft()
-                self._perform[type(effect)](effect)
-                if not todo:
-                    self._after()
-        except Exception as error:
-            self._poison(error)
-        finally:
-            self._performing = False
-
-    def _poison(self, error: Exception) -> None:
-        self.dead = True
-        self._effects.clear()
+    def _machine_failed(self, error: Exception) -> None:
         self._log.failure("the machine of ledger {ledger} failed", ledger=self._ledger)
         self.release()
-        self._poisoned(f"a bug in the client, see the log: {error!r}")
+        self._end(f"a bug in the client, see the log: {error!r}")
 
     def release(self) -> None:
         """Lets go of channels and alarms."""

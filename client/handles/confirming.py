@@ -17,7 +17,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from quire.client.core.append.machine import AppendMachine
-from quire.client.core.append.messages import Fatal, Forced
+from quire.client.core.append.messages import Effect, Fatal, Forced, Input
 from quire.client.core.coverage import describe
 from quire.client.handles.add_driver import AddDriver
 from quire.metadata.clock import Clock, Timer
@@ -44,7 +44,12 @@ class Confirming:
     """
 
     def __init__(
-        self, clock: Clock, pool: ConfirmingPool, machine: AppendMachine, driver: AddDriver, interval_ms: int
+        self,
+        clock: Clock,
+        pool: ConfirmingPool,
+        machine: AppendMachine,
+        driver: AddDriver[Input, Effect],
+        interval_ms: int,
     ) -> None:
         self.id = machine.ledger
         self._clock = clock

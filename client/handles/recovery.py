@@ -20,6 +20,7 @@ from quire.client.core.append.messages import EnsembleChanged, Limits, Shutdown,
 from quire.client.core.recovery import RecoveryMachine
 from quire.client.core.recovery_messages import (
     Begin,
+    Effect,
     EndStored,
     Failed,
     Fence,
@@ -100,20 +101,19 @@ class Recovery:
         self._under_way: set[Deferred[Any]] = set()
         self._ended = False
         self._log = Logger()
-        perform: dict[type, Callable[[Any], None]] = {
-            MarkInRecovery: self._mark,
-            Fence: self._fence,
-            RecoveryRead: self._read,
-            RecoveryRun: self._read_run,
-            FindLength: self._find_length,
-            StoreEnd: self._store_end,
-            Recovered: self._recovered,
-            Failed: self._failed,
-            StoreEnsemble: self._replace,
-        }
-        self._driver = AddDriver(
-            clock, pool, record.ledger, self._machine, perform, self._poisoned, choice.suspect, secure=True
+        self._driver = AddDriver[Input, Effect](
+            self._machine, self._poisoned, clock, pool, record.ledger, choice.suspect, secure=True
         )
+        perform = self._driver.perform
+        perform(MarkInRecovery, self._mark)
+        perform(Fence, self._fence)
+        perform(RecoveryRead, self._read)
+        perform(RecoveryRun, self._read_run)
+        perform(FindLength, self._find_length)
+        perform(StoreEnd, self._store_end)
+        perform(Recovered, self._recovered)
+        perform(Failed, self._failed)
+        perform(StoreEnsemble, self._replace)
 
     def run(self) -> Deferred[LedgerMetadata]:
         """Call once."""

@@ -15,7 +15,7 @@ import operator
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
@@ -25,8 +25,10 @@ from quire.client.core.append.messages import (
     Append,
     BookiesSeen,
     Close,
+    Effect,
     Ended,
     FailPending,
+    Input,
     KeepEnsemble,
     Limits,
     Refuse,
@@ -154,27 +156,18 @@ class Writer:
         self._closers: list[Deferred[None]] = []
         self._end: tuple[int, str] | None = None
         self._log = Logger()
-        perform: dict[type, Callable[[Any], None]] = {
-            ReleaseAcks: self._release,
-            Refuse: self._refused,
-            FailPending: self._fail_pending,
-            StoreEnsemble: self._store_ensemble,
-            StoreClose: self._store_close,
-            WatchBookies: self._watch_bookies,
-            Ended: self._ended,
-        }
-        self._driver = AddDriver(
-            clock,
-            pool,
-            record.ledger,
-            self._machine,
-            perform,
-            self._poisoned,
-            choice.suspect,
-            deferred_sync,
-            self._tell_ready,
-            incarnations,
+        self._driver = AddDriver[Input, Effect](
+            self._machine, self._poisoned, clock, pool, record.ledger, choice.suspect, deferred_sync, incarnations
         )
+        self._driver.after = self._tell_ready
+        perform = self._driver.perform
+        perform(ReleaseAcks, self._release)
+        perform(Refuse, self._refused)
+        perform(FailPending, self._fail_pending)
+        perform(StoreEnsemble, self._store_ensemble)
+        perform(StoreClose, self._store_close)
+        perform(WatchBookies, self._watch_bookies)
+        perform(Ended, self._ended)
         self._edits = WriterMetadata(record, choice, self._ensemble_changed, self._driver.incarnations)
         self._confirming = Confirming(clock, pool, self._machine, self._driver, options.explicit_lac_interval_ms)
 
@@ -384,12 +377,13 @@ class Writer:
             done.callback(result)
 
     def _refused(self, effect: Refuse) -> None:
-        refused = {id(waiter) for waiter in effect.token}
+        token = cast("list[Waiter]", effect.token)  # as `_feed_append` was given it
+        refused = {id(waiter) for waiter in token}
         kept = deque(waiter for waiter in self._waiters if id(waiter) not in refused)
         if len(kept) == len(self._waiters):  # they failed with everything else just before
             return
         self._waiters = kept
-        for _last, done, _result in effect.token:
+        for _last, done, _result in token:
             done.errback(error_of(effect.code, f"ledger {self.id}: {effect.reason}"))
 
     def _fail_pending(self, effect: FailPending) -> None:

@@ -2,8 +2,8 @@
 One ledger's writer: which adds go where, when an entry is acknowledged, what a failed bookie leads to.
 
 Knows: protocol-rules.md 2 with D1, D10 to D12, D15 to D17, for a writer and for the adds of a recovery.
-Does not know: sockets, timers, Deferreds, placement, the metadata store.  `client.writer` performs the effects and
-feeds what came of them back in.  One input and a few effects per batch, never per entry.
+Does not know: sockets, timers, Deferreds, placement, the metadata store.  `handles.writer` performs the effects
+and feeds what came of them back in.  One input and a few effects per batch, never per entry.
 
 Safety: an entry is acknowledged when `ack` bookies of its write set in the current ensemble said so and every lower id
 is acknowledged, and never while an ensemble change is under way; so the first id of a new fragment, LAC + 1, can't be
@@ -16,9 +16,7 @@ call back, so they are one object, in two files: the steps that send are in its 
 (the ensemble, the window, the time-out) is a part of its own.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
 
 from quire.client.core.append.messages import (
     LEDGER_CODES,
@@ -34,7 +32,6 @@ from quire.client.core.append.messages import (
     CloseChannel,
     CloseRefused,
     CloseStored,
-    Effect,
     Ended,
     EnsembleChanged,
     FailPending,
@@ -53,7 +50,8 @@ from quire.client.core.append.messages import (
     WatchBookies,
 )
 from quire.client.core.append.replica import Replica, Standing
-from quire.client.core.append.sending import WRITABLE, Sending
+from quire.client.core.append.sending import Sending
+from quire.client.core.machine import Table
 from quire.protocol.errors import (
     AddEntryQuorumTimeout,
     ClientClosed,
@@ -71,35 +69,18 @@ from quire.protocol.errors import (
 # SPDX-License-Identifier: Apache-2.0
 
 
-class IllegalInput(Exception):
-    """An input that can't come in this state: our bug, so it ends the handle."""
+TABLE = Table(State, Input)
 
 
 class AppendMachine(Sending):
-    """The writer of one ledger.  `handle` is the only way in; what it returns must be performed in order."""
+    """The writer of one ledger; after a bug it is DEAD, and acknowledges nothing more."""
 
-    # The one verb.
-
-    def handle(self, given: Input) -> list[Effect]:
-        """
-        Takes one input, returns the effects to perform in order.  An exception out of here is a bug: the machine is
-        DEAD afterwards and acknowledges nothing more.
-        """
-        effects: list[Effect] = []
-        try:
-            row = TRANSITIONS.get((self.state, type(given)))
-            if row is None:
-                raise IllegalInput(f"{type(given).__name__} in {self.state.name}")
-            row.step(self, given, effects)
-            assert self.state in row.after, f"{type(given).__name__} led to {self.state.name}"
-        except BaseException:
-            self.state = State.DEAD
-            raise
-        return effects
+    table = TABLE
+    ruined = State.DEAD
 
     # Acknowledgements.
 
-    def _acked(self, given: Acked, effects: list[Effect]) -> None:
+    def _acked(self, given: Acked) -> None:
         replica = self._channels.get(given.channel)
         if replica is None:  # replaced meanwhile
             return
@@ -115,11 +96,11 @@ class AppendMachine(Sending):
             news = replica.acknowledge(first, last, self.head, self.quorums)
         if news:
             if last > self.head and self.state is State.OPEN:
-                self._walk(effects)
+                self._walk()
             if self._stalled:
-                self._unstall(effects)
+                self._unstall()
 
-    def _walk(self, effects: list[Effect]) -> None:
+    def _walk(self) -> None:
         """Moves the head over every entry that is at its ack quorum, and releases it."""
         replicas, domains = self._replicas, self.domains
         head = self.head if domains else self.quorums.confirmed([replica.watermark for replica in replicas], self.head)
@@ -139,21 +120,21 @@ class AppendMachine(Sending):
         self._window.settle(head)
         for replica in scattered:
             replica.settle(head, self.quorums)
-        effects.append(ReleaseAcks(head))
+        self.effects.append(ReleaseAcks(head))
         if self._window.waiting:
-            self._pump(effects)
+            self._pump()
 
-    def _unstall(self, effects: list[Effect]) -> None:
+    def _unstall(self) -> None:
         """Goes on once every backlog is down to half its bound."""
         half = self.limits.replica_backlog_bytes_max // 2
         if self._stalled and all(replica.backlog <= half for replica in self._channels.values()):
             self._stalled = False
-            effects.append(StopAlarm(Alarm.STALL))
-            self._pump(effects)
+            self.effects.append(StopAlarm(Alarm.STALL))
+            self._pump()
 
     # Failures of a bookie.
 
-    def _add_refused(self, given: AddRefused, effects: list[Effect]) -> None:
+    def _add_refused(self, given: AddRefused) -> None:
         replica = self._channels.get(given.channel)
         if replica is None:
             return
@@ -168,7 +149,7 @@ class AppendMachine(Sending):
                 "before and another one has to be created; or it gives this client no right to that (its log says "
                 "which)",
             }.get(given.code, "it does not serve adds of this kind (protocol or deferred sync)")
-            self._end(given.code, f"bookie {replica.bookie} refused entry {open_entries[0]}: {reason}", effects)
+            self._end(given.code, f"bookie {replica.bookie} refused entry {open_entries[0]}: {reason}")
             return
         self._fail(
             replica,
@@ -176,26 +157,23 @@ class AppendMachine(Sending):
             f"bookie {replica.bookie} refused entry {given.first}",
             bool(open_entries) or self._has_pending(replica),
             True,
-            effects,
         )
 
-    def _channel_lost(self, given: ChannelLost, effects: list[Effect]) -> None:
+    def _channel_lost(self, given: ChannelLost) -> None:
         replica = self._channels.get(given.channel)
         if replica is None:
             return
         awaited = self._has_pending(replica)
         if given.code == ClientClosed.code or (awaited and given.code == UnauthorizedAccess.code):
-            self._end(given.code, given.reason, effects)
+            self._end(given.code, given.reason)
         else:
-            self._fail(replica, given.code, given.reason, awaited, bool(replica.unanswered), effects)
+            self._fail(replica, given.code, given.reason, awaited, bool(replica.unanswered))
 
     def _has_pending(self, replica: Replica) -> bool:
         """Whether entries that are not acknowledged to the caller wait for an answer of this replica."""
         return self.quorums.next_of(replica.index, max(replica.watermark, self.head)) <= self._window.sent_last
 
-    def _fail(
-        self, replica: Replica, code: int, reason: str, awaited: bool, missed: bool, effects: list[Effect]
-    ) -> None:
+    def _fail(self, replica: Replica, code: int, reason: str, awaited: bool, missed: bool) -> None:
         """
         A bookie can't be used any more.  `awaited`: it owes an answer for an entry that is not acknowledged to the
         caller; `missed`: it owes one at all.
@@ -207,23 +185,21 @@ class AppendMachine(Sending):
         if replica.heard:  # it worked until now, so it may be back soon
             self._retry_ms = self.limits.stall_ms_max
         if replica.opened:
-            effects.append(CloseChannel(replica.channel))
+            self.effects.append(CloseChannel(replica.channel))
         spared = self.state is State.OPEN and self._spared(replica, code)
         if self.deferred_sync and not spared:
-            self._give_up(
-                Write.code, f"{replica.failure}, and a ledger with DEFERRED_SYNC can't change its ensemble", effects
-            )
+            self._give_up(Write.code, f"{replica.failure}, and a ledger with DEFERRED_SYNC can't change its ensemble")
             return
         if spared:
-            self._set_aside(replica, effects)
+            self._set_aside(replica)
         elif awaited or self.state is State.CHANGING:
             replica.standing = Standing.FAILED
             if self.state is State.OPEN:
-                self._change(effects)
+                self._change()
         else:  # whether it matters shows at the next append (protocol-rules.md 2.5, last paragraph)
             replica.standing = Standing.LAPSED
             replica.missed = missed
-        self._unstall(effects)
+        self._unstall()
 
     def _spared(self, replica: Replica, code: int) -> bool:
         """
@@ -234,27 +210,27 @@ class AppendMachine(Sending):
             return not self.deferred_sync and (not self.recovery or self._ensemble.can_lose([replica]))
         return self.limits.delay_change and code != WriteOnReadOnlyBookie.code and self._ensemble.can_lose([replica])
 
-    def _set_aside(self, replica: Replica, effects: list[Effect]) -> None:
+    def _set_aside(self, replica: Replica) -> None:
         replica.standing = Standing.OUT
         if not self._watching:
             self._seen = None
         if not self.deferred_sync:  # what it missed could not be made durable later (D15)
-            self._follow_bookies(True, effects)
+            self._follow_bookies(True)
 
     # The ensemble change (protocol-rules.md 2.5).
 
-    def _change(self, effects: list[Effect]) -> None:
+    def _change(self) -> None:
         if (
             self.limits.keep_ensemble and not self.recovery and not self.deferred_sync
         ):  # since a moment ago: they failed before that
             for replica in self._ensemble.standing(Standing.FAILED):
-                self._set_aside(replica, effects)
+                self._set_aside(replica)
             return
         if 0 <= self.limits.changes_max <= self.changes and not self.recovery:
             reason = (
                 f"the ensemble was changed {self.changes} times already, which is the maximum (maxNumEnsembleChanges)"
             )
-            self._give_up(Write.code, f"{self._ensemble.failures(Standing.FAILED)}, and {reason}", effects)
+            self._give_up(Write.code, f"{self._ensemble.failures(Standing.FAILED)}, and {reason}")
             return
         if self.limits.keep_ensemble:
             reason = (
@@ -264,16 +240,17 @@ class AppendMachine(Sending):
             self._give_up(
                 self._ensemble.shortage(Standing.FAILED, Standing.OUT),
                 f"{self._ensemble.failures(Standing.FAILED, Standing.OUT)}; {reason}",
-                effects,
             )
             return
         self.state = State.CHANGING
         self._round = tuple(self._ensemble.standing(Standing.FAILED, Standing.OUT))
         indexes = {replica.index for replica in self._round}
         failed = tuple((replica.index, replica.bookie) for replica in self._round)
-        effects.append(StoreEnsemble(self.head + 1, failed, self.bookies, not self._ensemble.writable_without(indexes)))
+        self.effects.append(
+            StoreEnsemble(self.head + 1, failed, self.bookies, not self._ensemble.writable_without(indexes))
+        )
 
-    def _ensemble_changed(self, given: EnsembleChanged, effects: list[Effect]) -> None:
+    def _ensemble_changed(self, given: EnsembleChanged) -> None:
         assert len(given.bookies) == self.quorums.ensemble
         replaced = False
         for replica in self._round:
@@ -288,7 +265,7 @@ class AppendMachine(Sending):
             self._seen = given.seen or None  # empty: the store could not be asked, so nobody who is seen next is new
         self._round = ()
         if self._ensemble.standing(Standing.FAILED):  # failed meanwhile: the change goes on
-            self._change(effects)
+            self._change()
             if not self.limits.keep_ensemble or self.state is not State.CHANGING:
                 return
         out = self._ensemble.standing(Standing.OUT)
@@ -308,44 +285,44 @@ class AppendMachine(Sending):
                 )
             code = self._ensemble.shortage(Standing.OUT)
             step = "start bookies" if code == NotEnoughBookies.code else "mend what was refused"
-            self._give_up(code, "; ".join(reasons), effects, step)
+            self._give_up(code, "; ".join(reasons), step)
             return
         self.state = State.OPEN
         self._live.clear()
         for replica in self._ensemble.standing(Standing.FRESH):
             replica.standing = Standing.LIVE
-            self._open(replica, effects)
-            self._resend(replica, effects)
-        self._follow_bookies(bool(out), effects)
-        self._walk(effects)
-        self._unstall(effects)
-        self._pump(effects)
+            self._open(replica)
+            self._resend(replica)
+        self._follow_bookies(bool(out))
+        self._walk()
+        self._unstall()
+        self._pump()
 
-    def _follow_bookies(self, on: bool, effects: list[Effect]) -> None:
+    def _follow_bookies(self, on: bool) -> None:
         """Starts or stops watching for bookies that register (D17): some bookie is out, or none is any more."""
         if on and not self.recovery:
             if not self._watching:
-                effects.append(WatchBookies(True))
-            effects.append(SetAlarm(Alarm.RETRY, self._retry_ms))
+                self.effects.append(WatchBookies(True))
+            self.effects.append(SetAlarm(Alarm.RETRY, self._retry_ms))
             self._retry_ms = min(2 * self._retry_ms, self.limits.retry_ms_max)
         elif self._watching:
-            effects += (WatchBookies(False), StopAlarm(Alarm.RETRY))
+            self.effects += (WatchBookies(False), StopAlarm(Alarm.RETRY))
         self._watching = on and not self.recovery
 
-    def _change_refused(self, given: ChangeRefused, effects: list[Effect]) -> None:
+    def _change_refused(self, given: ChangeRefused) -> None:
         reason = f"{self._ensemble.failures(Standing.FAILED, Standing.OUT)}, and {given.reason}"
         if given.code in (LedgerClosed.code, LedgerFenced.code, NoSuchLedgerExistsOnMetadataServer.code):
-            self._end(given.code, reason, effects, ours=False)
+            self._end(given.code, reason, ours=False)
         else:
-            self._give_up(given.code, reason, effects)
+            self._give_up(given.code, reason)
 
-    def _bookies_seen(self, given: BookiesSeen, effects: list[Effect]) -> None:
+    def _bookies_seen(self, given: BookiesSeen) -> None:
         new = given.writable - (given.writable if self._seen is None else self._seen)
         self._seen = given.writable
         if self.state is State.OPEN:
-            self._return(new, effects)
+            self._return(new)
 
-    def _return(self, candidates: frozenset[str], effects: list[Effect]) -> None:
+    def _return(self, candidates: frozenset[str]) -> None:
         """Takes back those that are out and among the candidates; if others are, changes the ensemble for the rest."""
         out = self._ensemble.standing(Standing.OUT)
         if not out or self.deferred_sync:  # what it missed could not be made durable later (D15)
@@ -355,27 +332,27 @@ class AppendMachine(Sending):
                 replica.bookie in candidates
             ):  # the same one: no metadata change, what it missed below the LAC is left for repair
                 back = self._install(replica.index, replica.bookie)
-                self._open(back, effects)
-                self._resend(back, effects)
+                self._open(back)
+                self._resend(back)
         away = self._ensemble.standing(Standing.OUT)
         fixed = self.limits.delay_change or self.limits.keep_ensemble or 0 <= self.limits.changes_max <= self.changes
         if away and candidates - set(self.bookies) and not fixed:
-            self._change(effects)
+            self._change()
             return
-        self._follow_bookies(bool(away), effects)
+        self._follow_bookies(bool(away))
 
-    def _keep_ensemble(self, given: KeepEnsemble, effects: list[Effect]) -> None:
+    def _keep_ensemble(self, given: KeepEnsemble) -> None:
         self.limits = replace(self.limits, keep_ensemble=given.on)
         if self.state is State.OPEN and not given.on:
-            self._return(self._seen or frozenset(), effects)
+            self._return(self._seen or frozenset())
 
-    def _alarm_fired(self, given: AlarmFired, effects: list[Effect]) -> None:
+    def _alarm_fired(self, given: AlarmFired) -> None:
         if given.alarm is Alarm.RETRY:
             if self.state is State.OPEN:
-                self._return(self._seen or frozenset(), effects)
+                self._return(self._seen or frozenset())
             return
         if given.alarm is Alarm.QUORUM:
-            self._look_at_quorum(effects)
+            self._look_at_quorum()
             return
         if not self._stalled:
             return
@@ -390,12 +367,11 @@ class AppendMachine(Sending):
                         f"bookie {replica.bookie} held up the writer with a backlog of {replica.backlog} bytes",
                         True,
                         True,
-                        effects,
                     )
         if self._stalled:
-            effects.append(SetAlarm(Alarm.STALL, self.limits.stall_ms_max))
+            self.effects.append(SetAlarm(Alarm.STALL, self.limits.stall_ms_max))
 
-    def _look_at_quorum(self, effects: list[Effect]) -> None:
+    def _look_at_quorum(self) -> None:
         """Half the time-out is over once more: what waits since the last look but one waits for too long."""
         overdue = self._quorum_timeout.alarm_fired(self._unsettled())
         late = self.head + 1
@@ -418,15 +394,15 @@ class AppendMachine(Sending):
                 f"entry {late} missed its ack quorum of {self.quorums.ack} for {self.limits.quorum_ms_max} ms "
                 f"(addEntryQuorumTimeoutSec): {silent}"
             )
-            self._give_up(AddEntryQuorumTimeout.code, reason, effects)
+            self._give_up(AddEntryQuorumTimeout.code, reason)
         elif self.idle and not self._ids:
             self._quorum_timeout.waiting = False
         else:
-            self._quorum_timeout.set_alarm(effects)
+            self._quorum_timeout.set_alarm(self.effects)
 
     # The end (protocol-rules.md 2.7, 2.8).
 
-    def _give_up(self, code: int, reason: str, effects: list[Effect], first: str = "") -> None:
+    def _give_up(self, code: int, reason: str, first: str = "") -> None:
         """
         The ledger can't be written any more; the error says what to do about it.  `first`: what helps a recovery
         too.
@@ -434,23 +410,23 @@ class AppendMachine(Sending):
         steps = [first] if first else []
         if not self.recovery:
             steps.append("open the ledger to see where it ends, and write another one")
-        self._end(code, "; ".join([reason, ", then ".join(steps)] if steps else [reason]), effects)
+        self._end(code, "; ".join([reason, ", then ".join(steps)] if steps else [reason]))
 
-    def _end(self, code: int, reason: str, effects: list[Effect], ours: bool = True, finish: bool = False) -> None:
+    def _end(self, code: int, reason: str, ours: bool = True, finish: bool = False) -> None:
         """
         Fails everything pending with one code, then closes the ledger at the LAC; unless it is not `ours` to close any
         more, or a recovery's, which ends with its own step.
         """
         self.ended_by = (code, reason)
         lac, length = self.lac, self._lac_length if self.deferred_sync else self.length_at_head()
-        effects.append(FailPending(code, reason))
-        effects += [CloseChannel(replica.channel, finish) for replica in self._channels.values() if replica.opened]
+        self.effects.append(FailPending(code, reason))
+        self.effects += [CloseChannel(replica.channel, finish) for replica in self._channels.values() if replica.opened]
         if self._watching:
-            effects += (WatchBookies(False), StopAlarm(Alarm.RETRY))
+            self.effects += (WatchBookies(False), StopAlarm(Alarm.RETRY))
         if self._stalled:
-            effects.append(StopAlarm(Alarm.STALL))
+            self.effects.append(StopAlarm(Alarm.STALL))
         if self._quorum_timeout.waiting:
-            effects.append(StopAlarm(Alarm.QUORUM))
+            self.effects.append(StopAlarm(Alarm.QUORUM))
             self._quorum_timeout.waiting = False
         self._channels.clear()
         self._live.clear()
@@ -462,41 +438,41 @@ class AppendMachine(Sending):
         lost = (LedgerFenced.code, ClientClosed.code, NoSuchLedgerExistsOnMetadataServer.code)
         if self.recovery or not ours or code in lost:
             self.state = State.DEAD
-            effects.append(Ended(code, reason))
+            self.effects.append(Ended(code, reason))
         else:
             self.state = State.CLOSING
-            effects.append(StoreClose(lac, length))
+            self.effects.append(StoreClose(lac, length))
 
-    def _fatal(self, given: Fatal, effects: list[Effect]) -> None:
-        self._end(given.code, given.reason, effects)
+    def _fatal(self, given: Fatal) -> None:
+        self._end(given.code, given.reason)
 
-    def _close(self, given: Close, effects: list[Effect]) -> None:
-        self._end(LedgerClosed.code, "the ledger was closed before this append was acknowledged", effects, finish=True)
+    def _close(self, given: Close) -> None:
+        self._end(LedgerClosed.code, "the ledger was closed before this append was acknowledged", finish=True)
 
-    def _shutdown(self, given: Shutdown, effects: list[Effect]) -> None:
-        self._end(ClientClosed.code, "the client was closed", effects)
+    def _shutdown(self, given: Shutdown) -> None:
+        self._end(ClientClosed.code, "the client was closed")
 
-    def _abandon(self, given: Shutdown, effects: list[Effect]) -> None:
+    def _abandon(self, given: Shutdown) -> None:
         self.state = State.DEAD
         self.ended_by = (ClientClosed.code, "the client was closed while the ledger's end was being stored")
-        effects.append(Ended(*self.ended_by))
+        self.effects.append(Ended(*self.ended_by))
 
-    def _forced(self, given: Forced, effects: list[Effect]) -> None:
+    def _forced(self, given: Forced) -> None:
         assert given.last <= self.head
         if given.last > self.lac:
             self.lac, self._lac_length = given.last, given.length
 
-    def _close_stored(self, given: CloseStored, effects: list[Effect]) -> None:
+    def _close_stored(self, given: CloseStored) -> None:
         self.state = State.CLOSED
-        effects.append(Ended(0, "closed"))
+        self.effects.append(Ended(0, "closed"))
 
-    def _close_refused(self, given: CloseRefused, effects: list[Effect]) -> None:
+    def _close_refused(self, given: CloseRefused) -> None:
         self.state = State.DEAD
         self.ended_by = (given.code, given.reason)
-        effects.append(Ended(*self.ended_by))
+        self.effects.append(Ended(*self.ended_by))
 
-    def _refuse(self, given: Append, effects: list[Effect]) -> None:
-        effects.append(Refuse(given.token, *self.final_error))
+    def _refuse(self, given: Append) -> None:
+        self.effects.append(Refuse(given.token, *self.final_error))
 
     @property
     def final_error(self) -> tuple[int, str]:
@@ -508,87 +484,48 @@ class AppendMachine(Sending):
             return code, "the ledger is closed; create another to go on"
         return LedgerClosed.code, f"this writer has ended: {reason}"
 
-    def _ignore(self, given: Input, effects: list[Effect]) -> None:
-        """A late answer finds a writer that has ended, and changes nothing."""
-
-
-class Row(NamedTuple):
-    step: Callable[[AppendMachine, Any, list[Effect]], None]
-    after: frozenset[State]
-
 
 S, M = State, AppendMachine
-_ANY_LIVE = frozenset((S.OPEN, S.CHANGING, S.CLOSING, S.DEAD))  # a failure may start a change, or end the handle
-_ENDING = frozenset((S.CLOSING, S.DEAD))
+_LIVE = (S.OPEN, S.CHANGING)
+_ANY_LIVE = (*_LIVE, S.CLOSING, S.DEAD)  # a failure may start a change, or end the handle
+_CHANGING = (S.CHANGING, S.CLOSING, S.DEAD)
+_ENDED = (S.CLOSED, S.DEAD)
 
+on, ignore, rule_out = TABLE.on, TABLE.ignore, TABLE.rule_out
 
-def _stay(state: State) -> Row:
-    return Row(M._ignore, frozenset((state,)))
+on(S.OPEN, Append, M._append, *_ANY_LIVE)
+on(S.OPEN, Acked, M._acked, *_ANY_LIVE)
+on(S.OPEN, AddRefused, M._add_refused, *_ANY_LIVE)
+on(S.OPEN, ChannelLost, M._channel_lost, *_ANY_LIVE)
+on(S.OPEN, BookiesSeen, M._bookies_seen, *_LIVE)
+on(S.OPEN, AlarmFired, M._alarm_fired, *_ANY_LIVE)
+on(S.OPEN, KeepEnsemble, M._keep_ensemble, *_LIVE)
+# Adds go on to those that live; no acknowledgement is released before the change ends.
+on(S.CHANGING, Append, M._append)
+on(S.CHANGING, Acked, M._acked)
+# A second failure joins the change under way; it starts no other.
+on(S.CHANGING, AddRefused, M._add_refused, *_CHANGING)
+on(S.CHANGING, ChannelLost, M._channel_lost, *_CHANGING)
+on(S.CHANGING, BookiesSeen, M._bookies_seen)
+on(S.CHANGING, AlarmFired, M._alarm_fired, *_CHANGING)
+on(S.CHANGING, KeepEnsemble, M._keep_ensemble)  # the change under way goes on
+on(S.CHANGING, EnsembleChanged, M._ensemble_changed, *_ANY_LIVE)
+on(S.CHANGING, ChangeRefused, M._change_refused, S.CLOSING, S.DEAD)
+for _state in _LIVE:
+    on(_state, Forced, M._forced)  # of a handle without deferred sync: it moves nothing
+    on(_state, Fatal, M._fatal, S.CLOSING, S.DEAD)
+    on(_state, Close, M._close, S.CLOSING, S.DEAD)
+    on(_state, Shutdown, M._shutdown, S.DEAD)
+on(S.CLOSING, CloseStored, M._close_stored, S.CLOSED)
+on(S.CLOSING, CloseRefused, M._close_refused, S.DEAD)
+on(S.CLOSING, Shutdown, M._abandon, S.DEAD)
+for _state in (S.CLOSING, *_ENDED):
+    on(_state, Append, M._refuse)
 
-
-TRANSITIONS: dict[tuple[State, type], Row] = {
-    (S.OPEN, Append): Row(M._append, _ANY_LIVE),
-    (S.OPEN, Acked): Row(M._acked, _ANY_LIVE),
-    (S.OPEN, AddRefused): Row(M._add_refused, _ANY_LIVE),
-    (S.OPEN, ChannelLost): Row(M._channel_lost, _ANY_LIVE),
-    (S.OPEN, BookiesSeen): Row(M._bookies_seen, WRITABLE),
-    (S.OPEN, AlarmFired): Row(M._alarm_fired, _ANY_LIVE),
-    (S.OPEN, Forced): Row(M._forced, frozenset((S.OPEN,))),
-    (S.OPEN, KeepEnsemble): Row(M._keep_ensemble, WRITABLE),
-    (S.OPEN, Fatal): Row(M._fatal, _ENDING),
-    (S.OPEN, Close): Row(M._close, _ENDING),
-    (S.OPEN, Shutdown): Row(M._shutdown, frozenset((S.DEAD,))),
-    # Adds go on to those that live; no acknowledgement is released before the change ends.
-    (S.CHANGING, Append): Row(M._append, frozenset((S.CHANGING,))),
-    (S.CHANGING, Acked): Row(M._acked, frozenset((S.CHANGING,))),
-    # A second failure joins the change under way; it starts no other.
-    (S.CHANGING, AddRefused): Row(M._add_refused, frozenset((S.CHANGING, S.CLOSING, S.DEAD))),
-    (S.CHANGING, ChannelLost): Row(M._channel_lost, frozenset((S.CHANGING, S.CLOSING, S.DEAD))),
-    (S.CHANGING, BookiesSeen): Row(M._bookies_seen, frozenset((S.CHANGING,))),
-    (S.CHANGING, AlarmFired): Row(M._alarm_fired, frozenset((S.CHANGING, S.CLOSING, S.DEAD))),
-    (S.CHANGING, Forced): Row(
-        M._forced, frozenset((S.CHANGING,))
-    ),  # of a handle without deferred sync: it moves nothing
-    (S.CHANGING, KeepEnsemble): Row(M._keep_ensemble, frozenset((S.CHANGING,))),  # the change under way goes on
-    (S.CHANGING, EnsembleChanged): Row(M._ensemble_changed, _ANY_LIVE),
-    (S.CHANGING, ChangeRefused): Row(M._change_refused, _ENDING),
-    (S.CHANGING, Fatal): Row(M._fatal, _ENDING),
-    (S.CHANGING, Close): Row(M._close, _ENDING),
-    (S.CHANGING, Shutdown): Row(M._shutdown, frozenset((S.DEAD,))),
-    (S.CLOSING, CloseStored): Row(M._close_stored, frozenset((S.CLOSED,))),
-    (S.CLOSING, CloseRefused): Row(M._close_refused, frozenset((S.DEAD,))),
-    (S.CLOSING, Shutdown): Row(M._abandon, frozenset((S.DEAD,))),
-    (S.CLOSED, Shutdown): _stay(S.CLOSED),
-    (S.DEAD, Shutdown): _stay(S.DEAD),
-    # The close went on while the client was being closed.
-    (S.DEAD, CloseStored): _stay(S.DEAD),
-    (S.DEAD, CloseRefused): _stay(S.DEAD),
-}
-for _state in (S.CLOSING, S.CLOSED, S.DEAD):
-    TRANSITIONS[_state, Append] = Row(M._refuse, frozenset((_state,)))
-    for _late in (
-        Acked,
-        AddRefused,
-        ChannelLost,
-        BookiesSeen,
-        AlarmFired,
-        EnsembleChanged,
-        ChangeRefused,
-        KeepEnsemble,
-        Forced,
-        Fatal,
-        Close,
-    ):
-        TRANSITIONS[_state, _late] = _stay(_state)
-
-# Reaching one of these is our bug, so it raises instead of being ignored.
-ILLEGAL: set[tuple[State, type]] = {
-    (S.OPEN, EnsembleChanged),
-    (S.OPEN, ChangeRefused),
-    (S.OPEN, CloseStored),
-    (S.OPEN, CloseRefused),
-    (S.CHANGING, CloseStored),
-    (S.CHANGING, CloseRefused),
-    (S.CLOSED, CloseStored),
-    (S.CLOSED, CloseRefused),
-}
+# A late answer finds a writer that has ended, and changes nothing.
+ignore((S.CLOSING, *_ENDED), Acked, AddRefused, ChannelLost, BookiesSeen, AlarmFired, EnsembleChanged, ChangeRefused)
+ignore((S.CLOSING, *_ENDED), KeepEnsemble, Forced, Fatal, Close)
+ignore(_ENDED, Shutdown)
+ignore((S.DEAD,), CloseStored, CloseRefused)  # the close went on while the client was being closed
+rule_out((S.OPEN,), EnsembleChanged, ChangeRefused)
+rule_out((*_LIVE, S.CLOSED), CloseStored, CloseRefused)

@@ -10,22 +10,20 @@ Channels are numbers that the machine gives out and never uses twice, so that an
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
 
+from quire.client.core.machine import MachineState
 from quire.protocol.batch import AddBatch
 from quire.protocol.errors import IllegalOp, LedgerFenced, UnauthorizedAccess
 
 # SPDX-License-Identifier: Apache-2.0
 
 
-class State(Enum):
+class State(MachineState):
     OPEN = auto()
     CHANGING = auto()  # one ensemble change is under way; adds are sent, acknowledgements wait
     CLOSING = auto()  # every pending add has failed; the end is being written to the metadata
     CLOSED = auto()  # the end is stored
     DEAD = auto()  # the ledger is lost to this writer, or its end could not be written
-
-    __hash__ = object.__hash__  # Enum's is a call of Python, and the machine looks up a state with every input
 
 
 # Refusals that concern the ledger; the bookie that sent one works.
@@ -61,7 +59,7 @@ class Append:
 
     payloads: list[bytes]
     first: int | None = None
-    token: Any = None
+    token: object = None
     length: int | None = (
         None  # recovery only: the ledger's length before the first payload, as the original writer counted it
     )
@@ -184,22 +182,20 @@ class AlarmFired:
     alarm: Alarm
 
 
+Reported = Acked | AddRefused | ChannelLost | AlarmFired  # by channels and alarms, to whatever machine sends adds
 Input = (
     Append
     | Close
     | Shutdown
     | KeepEnsemble
     | Forced
-    | Acked
-    | AddRefused
-    | ChannelLost
     | Fatal
     | EnsembleChanged
     | ChangeRefused
     | BookiesSeen
     | CloseStored
     | CloseRefused
-    | AlarmFired
+    | Reported
 )
 
 # Effects.
@@ -240,7 +236,7 @@ class ReleaseAcks:
 class Refuse:
     """The append with this token is not taken; it used no ids."""
 
-    token: Any
+    token: object
     code: int
     reason: str
 

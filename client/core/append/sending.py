@@ -16,6 +16,7 @@ from quire.client.core.append.messages import (
     Alarm,
     Append,
     Effect,
+    Input,
     Limits,
     OpenChannel,
     Refuse,
@@ -26,6 +27,7 @@ from quire.client.core.append.messages import (
 from quire.client.core.append.quorum_timeout import QuorumTimeout
 from quire.client.core.append.replica import Replica, Standing
 from quire.client.core.append.window import Window
+from quire.client.core.machine import Machine
 from quire.client.core.quorum import Domains, Quorums
 from quire.protocol.batch import AddBatch
 from quire.protocol.digest import ENTRY_ID_MAX, Digest
@@ -37,7 +39,7 @@ RECOVERY_PRIORITY = 100
 WRITABLE = frozenset((State.OPEN, State.CHANGING))
 
 
-class Sending(ABC):
+class Sending(Machine[State, Input, Effect], ABC):
     """The state of a writer, and the steps that send."""
 
     def __init__(
@@ -55,6 +57,7 @@ class Sending(ABC):
         advanced: bool = False,
         domains: Domains | None = None,
     ) -> None:
+        super().__init__(State.OPEN)
         self.ledger = ledger
         self.quorums = quorums
         self.digest = digest
@@ -63,7 +66,6 @@ class Sending(ABC):
         self.deferred_sync = deferred_sync
         self.advanced = advanced
         self.domains = domains
-        self.state = State.OPEN
         self.head = last  # highest id acknowledged to the caller
         self.lac = last  # last add confirmed: the head, except with deferred sync
         self.pushed = last  # highest id handed out
@@ -126,14 +128,14 @@ class Sending(ABC):
 
     # Appending.
 
-    def _append(self, given: Append, effects: list[Effect]) -> None:
+    def _append(self, given: Append) -> None:
         payloads = given.payloads
         count = len(payloads)
         assert count, "an append of nothing"
         # A recovery bounds by itself what it reads ahead; the id that all others wait for can't be sent later.
         if self._window.overfull and not self.recovery and not (self.advanced and given.first == self.head + 1):
             waiting = self._window.waiting_bytes
-            effects.append(
+            self.effects.append(
                 Refuse(
                     given.token,
                     TooManyRequests.code,
@@ -144,7 +146,7 @@ class Sending(ABC):
         first = self.pushed + 1
         if self.advanced:
             if given.first is None:
-                effects.append(
+                self.effects.append(
                     Refuse(
                         given.token,
                         IllegalOp.code,
@@ -154,7 +156,7 @@ class Sending(ABC):
                 return
             first = given.first
         if not 0 <= first <= ENTRY_ID_MAX + 1 - count:
-            effects.append(
+            self.effects.append(
                 Refuse(
                     given.token,
                     IncorrectParameter.code,
@@ -165,11 +167,11 @@ class Sending(ABC):
         if self.advanced:
             taken = [entry for entry in range(first, first + count) if entry <= self.head or entry in self._ids]
             if taken:
-                effects.append(Refuse(given.token, DuplicateEntryId.code, f"entry {taken[0]} was written already"))
+                self.effects.append(Refuse(given.token, DuplicateEntryId.code, f"entry {taken[0]} was written already"))
                 return
             self._ids.update(range(first, first + count))
         elif given.first is not None and given.first != first:
-            effects.append(
+            self.effects.append(
                 Refuse(
                     given.token,
                     IllegalOp.code,
@@ -181,16 +183,16 @@ class Sending(ABC):
         self.pushed = max(self.pushed, first + count - 1)
         self._window.take(first, payloads, given.length)
         if self.limits.quorum_ms_max and not self._quorum_timeout.waiting:
-            self._quorum_timeout.begin(self._unsettled(), effects)
-        self._pump(effects)
+            self._quorum_timeout.begin(self._unsettled(), self.effects)
+        self._pump()
 
-    def _pump(self, effects: list[Effect]) -> None:
+    def _pump(self) -> None:
         """Sends what waits, as far as the window and the slowest replica's backlog allow."""
         window = self._window
         if window.waiting and len(self._channels) != len(self._replicas):
-            self._decide_lapsed(effects)
+            self._decide_lapsed()
         while window.waiting and (not self._stalled or window.fills_gap(self.head)) and window.has_room(self.head):
-            if not window.fills_gap(self.head) and self._held_up(window.waiting[0].size, effects):
+            if not window.fills_gap(self.head) and self._held_up(window.waiting[0].size):
                 break
             first, payloads, size, _length = window.following()
             batch = AddBatch(
@@ -203,14 +205,14 @@ class Sending(ABC):
             if self.quorums.striped and batch.count > 1:
                 for replica in self._replicas:
                     if replica.standing is Standing.LIVE:
-                        self._send_share(batch, replica, first, effects)
+                        self._send_share(batch, replica, first)
             else:
-                channels = self._channels_now(first, effects)
+                channels = self._channels_now(first)
                 for channel in channels:
                     self._channels[channel].send(batch.last, size)
-                effects.append(SendAdds(batch, channels))
+                self.effects.append(SendAdds(batch, channels))
 
-    def _decide_lapsed(self, effects: list[Effect]) -> None:
+    def _decide_lapsed(self) -> None:
         """Before more is sent: lapsed replicas are connected again, or replaced if they owe an answer."""
         missed = False
         for replica in self._replicas:
@@ -223,9 +225,9 @@ class Sending(ABC):
                     back.watermark = max(replica.watermark, self.head)
                     back.stragglers, back.sent = replica.stragglers, max(replica.sent, self.head)
         if missed and self.state is State.OPEN:
-            self._change(effects)
+            self._change()
 
-    def _held_up(self, size: int, effects: list[Effect]) -> bool:
+    def _held_up(self, size: int) -> bool:
         """
         Whether a replica's backlog has no room for `size` more bytes.  One that has answered nothing since it was
         connected to counts as failed at once if the others suffice; for one that answers the writer waits a while.
@@ -244,14 +246,13 @@ class Sending(ABC):
                         f"bookie {replica.bookie} answered nothing, with {replica.backlog} bytes sent to it",
                         True,
                         True,
-                        effects,
                     )
             return self.state not in WRITABLE
         self._stalled = True
-        effects.append(SetAlarm(Alarm.STALL, self.limits.stall_ms_max))
+        self.effects.append(SetAlarm(Alarm.STALL, self.limits.stall_ms_max))
         return True
 
-    def _channels_now(self, entry: int, effects: list[Effect]) -> tuple[int, ...]:
+    def _channels_now(self, entry: int) -> tuple[int, ...]:
         """Of the bookies that get this entry."""
         write_set = entry % self.quorums.ensemble if self.quorums.striped else 0
         channels = self._live.get(write_set)
@@ -259,30 +260,30 @@ class Sending(ABC):
             replicas = [self._replicas[index] for index in self.quorums.write_set(write_set)]
             live = [replica for replica in replicas if replica.standing is Standing.LIVE]
             for replica in live:
-                self._open(replica, effects)
+                self._open(replica)
             channels = self._live[write_set] = tuple(replica.channel for replica in live)
         return channels
 
-    def _open(self, replica: Replica, effects: list[Effect]) -> None:
+    def _open(self, replica: Replica) -> None:
         if not replica.opened:
             replica.opened = True
-            effects.append(OpenChannel(replica.channel, replica.index, replica.bookie))
+            self.effects.append(OpenChannel(replica.channel, replica.index, replica.bookie))
 
-    def _send_share(self, batch: AddBatch, replica: Replica, first: int, effects: list[Effect]) -> None:
+    def _send_share(self, batch: AddBatch, replica: Replica, first: int) -> None:
         """Sends to one replica what belongs to it of the batch's entries from `first` on."""
         entries = self.quorums.entries_of(replica.index, first, batch.last)
         if not entries:
             return
-        self._open(replica, effects)
+        self._open(replica)
         whole = len(entries) == batch.count
         start, payloads = batch.first, batch.payloads
         replica.send(entries[-1], batch.bytes if whole else sum([len(payloads[entry - start]) for entry in entries]))
-        effects.append(SendAdds(batch, (replica.channel,), None if whole else entries))
+        self.effects.append(SendAdds(batch, (replica.channel,), None if whole else entries))
 
-    def _resend(self, replica: Replica, effects: list[Effect]) -> None:
+    def _resend(self, replica: Replica) -> None:
         """Sends everything above the head that belongs to a replica that is new, or came back."""
         for batch in self._window.pending:
-            self._send_share(batch, replica, max(batch.first, self.head + 1), effects)
+            self._send_share(batch, replica, max(batch.first, self.head + 1))
 
     def _install(self, index: int, bookie: str) -> Replica:
         """A new replica at `index`, in place of the one that is there."""
@@ -296,11 +297,9 @@ class Sending(ABC):
     # What a failure leads to.
 
     @abstractmethod
-    def _fail(
-        self, replica: Replica, code: int, reason: str, awaited: bool, missed: bool, effects: list[Effect]
-    ) -> None:
+    def _fail(self, replica: Replica, code: int, reason: str, awaited: bool, missed: bool) -> None:
         """A bookie can't be used any more."""
 
     @abstractmethod
-    def _change(self, effects: list[Effect]) -> None:
+    def _change(self) -> None:
         """Those that failed are to be replaced."""

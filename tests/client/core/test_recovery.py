@@ -4,8 +4,8 @@ from itertools import product
 
 import pytest
 
-from quire.client.core.append.machine import IllegalInput
 from quire.client.core.append.messages import Acked, CloseChannel, Limits, OpenChannel
+from quire.client.core.machine import IllegalInput
 from quire.client.core.quorum import Quorums
 from quire.client.core.recovery import ILLEGAL, INPUTS, TRANSITIONS, RecoveryMachine, RecoveryState
 from quire.client.core.recovery_messages import (

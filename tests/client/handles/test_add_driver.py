@@ -76,6 +76,9 @@ class Scripted:
             raise found
         return found
 
+    def poison(self) -> None:
+        pass
+
 
 class Scene:
     """A driver with everything around it; `events` are its notes and its end, in order."""
@@ -89,16 +92,16 @@ class Scene:
         self.poisoned: list[str] = []
         self.on_note: Any = lambda note: None
         self.driver = AddDriver(
+            self.machine,
+            self.poisoned.append,
             self.clock,
             self.pool,
             7,
-            self.machine,
-            {Note: self.note},
-            self.poisoned.append,
             lambda bookie, code: self.failed.append((bookie, code)),
             secure,
-            lambda: self.events.append("done"),
         )
+        self.driver.perform(Note, self.note)
+        self.driver.after = lambda: self.events.append("done")
 
     def note(self, note: Note) -> None:
         self.events.append(str(note))

@@ -260,7 +260,7 @@ def test_a_writer_whose_machine_failed_answers_later_callers(monkeypatch):
     cluster = FakeCluster()
     writer = created(cluster, options={"window_entries_max": 1, "batch_entries_max": 1})
     cluster.succeed(writer.append(b"a"))
-    monkeypatch.setattr(AppendMachine, "_walk", lambda _self, _effects: 1 / 0)
+    monkeypatch.setattr(AppendMachine, "_walk", lambda _self: 1 / 0)
     first = cluster.outcome(writer.append_many([b"b", b"c"]))
     gathered = cluster.outcome(writer.append(b"d"))
     cluster.spin(1)

@@ -1,0 +1,176 @@
+"""
+Machines without input and output, and the loop that feeds them: shared by appends, recoveries, reads, owners and
+replicas.
+
+Knows: whether an input has a step in a state, is without effect there, or can't come; that effects are performed in
+order; that a bug ends the machine and its handle.
+Does not know: a single state, input or effect; clocks, connections, Deferreds.
+
+Safety: a row lists the states in which its step may end, and ending elsewhere is a bug.  After a bug in a step or in an
+effect nothing is fed or performed any more, and the handle, which hears of it once, fails everything that waits.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from enum import Enum
+from itertools import product
+from typing import Generic, NamedTuple, Protocol, TypeVar, cast, get_args
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class MachineState(Enum):
+    """The base of a machine's states."""
+
+    __hash__ = object.__hash__  # Enum's is a call of Python, and a machine looks up its state with every input
+
+
+S = TypeVar("S", bound=MachineState)
+M = TypeVar("M")
+G = TypeVar("G")
+I = TypeVar("I")  # noqa: E741  # input
+I_contra = TypeVar("I_contra", contravariant=True)
+E = TypeVar("E")
+
+
+class IllegalInput(Exception):
+    """An input that can't come in this state: a bug, so it ends the handle."""
+
+
+class Row(NamedTuple, Generic[S]):
+    """What an input does in a state: a method of the machine, and the states in which that may end."""
+
+    step: Callable[[object, object], None]
+    after: frozenset[S]
+
+
+class Table(Generic[S]):
+    """
+    The transitions of one kind of machine.  Each pair of a state and a type of input has one of `rows`, is one of
+    `ignored`, which are without effect, or of `illegal`, which can't be.
+    """
+
+    def __init__(self, states: type[S], inputs: object) -> None:
+        """`inputs`: the union of their types."""
+        self.states = states
+        self.inputs: tuple[type, ...] = get_args(inputs)
+        self.rows: dict[tuple[S, type], Row[S]] = {}
+        self.ignored: set[tuple[S, type]] = set()
+        self.illegal: set[tuple[S, type]] = set()
+
+    def on(self, state: S, kind: type[G], step: Callable[[M, G], None], *after: S) -> None:
+        """The step for such an input in that state; it ends in one of the states `after`, without any in the same."""
+        assert (state, kind) not in self.rows, f"two rows for {kind.__name__} in {state.name}"
+        self.rows[state, kind] = Row(cast("Callable[[object, object], None]", step), frozenset(after or (state,)))
+
+    def ignore(self, states: Iterable[S], *kinds: type) -> None:
+        """Such inputs are late or no news in these states."""
+        self.ignored |= set(product(states, kinds))
+
+    def rule_out(self, states: Iterable[S], *kinds: type) -> None:
+        """Such inputs can't come in these states, for they answer what was not asked there."""
+        self.illegal |= set(product(states, kinds))
+
+
+class Machine(Generic[S, I, E]):
+    """One machine.  `handle` is the only way in; what it returns must be performed in order."""
+
+    table: Table[S]
+    ruined: S  # the state after a bug
+
+    def __init__(self, state: S) -> None:
+        self.state = state
+        self.effects: list[E] = []  # of the input that is handled; its steps add to them
+
+    def handle(self, given: I) -> list[E]:
+        """Takes one input, returns the effects to perform in order.  An exception is a bug, and poisons the machine."""
+        effects: list[E] = []
+        self.effects = effects
+        pair = self.state, type(given)
+        try:
+            row = self.table.rows.get(pair)
+            if row is not None:
+                row.step(self, given)
+                assert self.state in row.after, f"{type(given).__name__} in {pair[0].name} led to {self.state.name}"
+            elif pair not in self.table.ignored:
+                raise IllegalInput(f"{type(given).__name__} in {self.state.name}")
+        except BaseException:
+            self.poison()
+            raise
+        return effects
+
+    def poison(self) -> None:
+        """A step, or an effect, has failed: what the machine knows counts no more."""
+        self.state = self.ruined
+
+
+class Fed(Protocol[I_contra, E]):
+    """What a driver needs of its machine."""
+
+    def handle(self, given: I_contra, /) -> list[E]: ...
+
+    def poison(self) -> None: ...
+
+
+class Driver(Generic[I, E]):
+    """
+    Feeds one machine and performs its effects, each by the function that `perform` named for its type.  `poisoned` is
+    called once, with the bug that ended the machine.
+    """
+
+    at_once: frozenset[type] = frozenset()  # an effect of these types goes before those that wait
+
+    def __init__(self, machine: Fed[I, E], poisoned: Callable[[Exception], None]) -> None:
+        self.dead = False  # a step or an effect failed: nothing is fed or performed any more
+        self.performing = False
+        self.after: Callable[[], object] = lambda: None  # called when no effect is left
+        self._fed = machine
+        self._poisoned = poisoned
+        self._todo: deque[E] = deque()
+        self._performers: dict[type, Callable[[E], object]] = {}
+
+    def perform(self, kind: type[G], function: Callable[[G], object]) -> None:
+        """Effects of that type are performed so."""
+        self._performers[kind] = cast("Callable[[E], object]", function)
+
+    def feed(self, given: I) -> None:
+        """
+        Hands one input to the machine.  Its effects are performed before this returns, unless it came from inside an
+        effect: then behind those that wait already.
+        """
+        if self.dead:
+            return
+        try:
+            effects = self._fed.handle(given)
+        except Exception as error:
+            self.poison(error)
+            return
+        if not effects:  # of three answers to an add, two
+            return
+        todo = self._todo
+        if self.performing and type(effects[0]) in self.at_once:
+            self._performers[type(effects[0])](effects[0])
+            return
+        todo += effects
+        if self.performing:
+            return
+        self.performing = True
+        try:
+            while todo:
+                effect = todo.popleft()
+                self._performers[type(effect)](effect)
+                if not todo:
+                    self.after()
+        except Exception as error:
+            self.poison(error)
+        finally:
+            self.performing = False
+
+    def poison(self, error: Exception) -> None:
+        """A bug: the handle ends here, so that nothing goes on half done."""
+        if self.dead:
+            return
+        self.dead = True
+        self._todo.clear()
+        self._fed.poison()
+        self._poisoned(error)
