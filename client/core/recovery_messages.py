@@ -8,8 +8,8 @@ Does not know: what the machine decides.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from quire.client.core.append.messages import ChangeRefused, EnsembleChanged, Reported, Shutdown
 from quire.client.core.append.messages import Effect as AddEffect
-from quire.client.core.append.messages import Input as AddInput
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -152,6 +152,7 @@ class Failed:
     reason: str
 
 
+AddInput = Reported | EnsembleChanged | ChangeRefused  # to the adds, by the recovery
 Input = (
     Begin
     | Marked
@@ -163,5 +164,6 @@ Input = (
     | ReadAnswer
     | LengthAnswer
     | AddInput
+    | Shutdown
 )
 Effect = MarkInRecovery | Fence | RecoveryRead | RecoveryRun | FindLength | StoreEnd | Recovered | Failed | AddEffect

@@ -10,7 +10,7 @@ ledger, if the ledger is still IN_RECOVERY and no later fragment was added.
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -51,6 +51,7 @@ from quire.protocol.messages import LAST_ENTRY
 # SPDX-License-Identifier: Apache-2.0
 
 PRIORITY = 100
+T = TypeVar("T")
 
 
 class RecoveryPool(AddPool, Protocol):
@@ -127,14 +128,14 @@ class Recovery:
         """
         self._driver.feed(Shutdown())
 
-    def _later(self, made: Any, feed: Callable[[Any], Any]) -> None:
+    def _later(self, made: Deferred[T], feed: Callable[[T], None]) -> None:
         """Feeds what a Deferred brings; a failure that is no answer ends the attempt."""
         self._under_way.add(made)
         made.addBoth(self._came, made).addCallback(feed).addErrback(
             lambda failure: self._give_up(failure.getErrorMessage())
         )
 
-    def _came(self, result: Any, made: Any) -> Any:
+    def _came(self, result: T, made: Deferred[T]) -> T:
         self._under_way.discard(made)
         return result
 
