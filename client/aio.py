@@ -1,5 +1,5 @@
 """
-The asyncio face: the same names as the blocking one with `async with`, `await` and `async for`.
+The asyncio face of ledgers.
 
     async with connect("sqlite:///var/lib/quire/metadata.db") as bk:
         async with await bk.create_ledger() as writer:
@@ -7,103 +7,68 @@ The asyncio face: the same names as the blocking one with `async with`, `await` 
         async with await bk.open_ledger(writer.id) as reader:
             async for entry in reader: ...
 
-Knows: how to carry results from the reactor's thread to an asyncio loop, once per batch.
-Does not know: the protocol; every decision is the core's (`api`).
+Knows: how to carry results from the Twisted core (`api`), on the background reactor, to the code that waits for them.
+Does not know: the protocol; every decision is the core's.
+
+A batch hops between threads once: `append_many` and `read` as a whole, a streaming reader once per batch of entries,
+and single appends that arrive together as one.
 
 Cancelling a task cancels the operation it waits for, and what came of it all the same is ended; an append that was sent
 stays sent.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
-from contextlib import aclosing
+from asyncio import Future
+from collections.abc import AsyncIterator, Iterable, Mapping
 from functools import partial
-from types import TracebackType
-from typing import Self
+
+from twisted.internet.defer import maybeDeferred
 
 from quire.client.api import LEDGER_IDS_PER_PAGE, Copies, Entry
 from quire.client.api import Client as LedgerClient
 from quire.client.api import Reader as LedgerReader
 from quire.client.api import Writer as LedgerWriter
 from quire.client.api import connect as open_cluster
-from quire.client.background import ReactorThread, reactor_thread
 from quire.client.gathering import append_when_ready, gathering
-from quire.client.loops import Watches, appended, appended_when_room, end, pulled, wait, watched, when
+from quire.client.loops import (
+    Connecting,
+    Handle,
+    ReactorThread,
+    WatchedLedgers,
+    all_answered,
+    answered,
+    appended,
+    each,
+    reactor_thread,
+)
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.digest import DigestType
-from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
 
 
-class Connecting:
-    """What `connect` answers: `async with` it, or `await` it and close the client yourself."""
+def connect(uri: str, options: ClientOptions | None = None, copies: Copies | None = None) -> "Connecting[Client]":
+    """
+    Opens a cluster by its metadata URI ("zk://127.0.0.1:2181/ledgers", "sqlite:///var/lib/quire/metadata.db").  Best
+    used with `async with`, which closes the client.  `copies`: where ledgers are looked for that bookies no longer
+    have.  `ValueError` for a URI of no known form; `MetaStore` when the store can't be reached or holds no cluster.
+    """
+    chosen = ClientOptions.given(options)
 
-    def __init__(self, uri: str, options: ClientOptions | None, copies: Copies | None) -> None:
-        self._uri = uri
-        self._copies = copies
-        self._options = ClientOptions.given(options)
-        self._client: Client | None = None
-
-    def __await__(self) -> Generator[object, None, "Client"]:
-        return self._connect().__await__()
-
-    async def __aenter__(self) -> "Client":
-        self._client = await self._connect()
-        return self._client
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._client is not None:
-            await self._client.__aexit__(kind, error, trace)
-
-    async def _connect(self) -> "Client":
+    async def opened() -> Client:
         thread = reactor_thread()
-        client = await wait(
-            thread,
-            lambda: open_cluster(thread.reactor, self._uri, self._options, self._copies),
-            LedgerClient.close,
-        )
-        return Client(thread, client, self._options)
+        client = await thread.wait(lambda: open_cluster(thread.reactor, uri, chosen, copies), LedgerClient.close)
+        return Client(thread, client, chosen)
+
+    return Connecting(opened)
 
 
-def connect(uri: str, options: ClientOptions | None = None, copies: Copies | None = None) -> Connecting:
-    """
-    Opens a cluster by its metadata URI.  `copies`: where ledgers are looked for that bookies no longer have.
-    `ValueError` for a URI of no known form; `MetaStore` when the store can't be used.
-    """
-    return Connecting(uri, options, copies)
-
-
-class Handle:
-    """Something that `async with` closes.  When its block failed, a failure to close does not hide that."""
-
-    async def close(self) -> None:
-        raise AssertionError("every handle closes in its own way")
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            await self.close()
-        except (LedgerError, RuntimeError):
-            if error is None:
-                raise
-
-
-class Client(Handle):
-    """A cluster's ledgers; see `quire.client.blocking.Client` for each operation."""
+class Client(WatchedLedgers):
+    """A cluster's ledgers.  Made by `connect`."""
 
     def __init__(self, thread: ReactorThread, client: LedgerClient, options: ClientOptions) -> None:
-        self._thread = thread
-        self._client = client
+        super().__init__(thread, client)
         self._options = options
-        self._watches: Watches = set()
 
     async def create_ledger(
         self,
@@ -118,8 +83,12 @@ class Client(Handle):
         write_flags: str | Iterable[str] = (),
         advanced: bool = False,
     ) -> "Writer":
-        writer = await wait(
-            self._thread,
+        """
+        Creates a ledger, open for appending.  `ledger_id`: an id of your own (`LedgerExist` if taken).  `write_flags`:
+        "DEFERRED_SYNC" acknowledges before the disk; `advanced`: entry ids are yours (`append_at`).
+        `NotEnoughBookies`, `ValueError`.
+        """
+        writer = await self._thread.wait(
             lambda: self._client.create_ledger(
                 ensemble_size=ensemble_size,
                 write_quorum=write_quorum,
@@ -136,21 +105,25 @@ class Client(Handle):
         return Writer(self._thread, writer, self._options)
 
     async def open_ledger(self, ledger_id: int, password: bytes = b"", recover: bool = True) -> "Reader":
-        return Reader(
-            self._thread,
-            await wait(
-                self._thread, lambda: self._client.open_ledger(ledger_id, password, recover), LedgerReader.close
-            ),
+        """
+        Opens a ledger for reading.  With `recover` (the default) an unclosed one is fenced, recovered and closed first:
+        its writer loses it.  Without, it is only looked at and may be followed with `tail`.  `NoSuchLedger`,
+        `UnauthorizedAccess`.
+        """
+        reader = await self._thread.wait(
+            lambda: self._client.open_ledger(ledger_id, password, recover), LedgerReader.close
         )
+        return Reader(self._thread, reader)
 
     async def delete_ledger(self, ledger_id: int) -> None:
-        await wait(self._thread, lambda: self._client.delete_ledger(ledger_id))
+        """Removes a ledger; bookies free its space later.  A missing one is success."""
+        await self._thread.wait(lambda: self._client.delete_ledger(ledger_id))
 
     async def ledgers(self) -> AsyncIterator[int]:
-        """The ids of all ledgers, ascending, fetched page by page."""
+        """Yields the ids of all ledgers, ascending, fetched page by page."""
         after = -1
         while True:
-            page = await wait(self._thread, partial(self._client.ledger_ids, after, LEDGER_IDS_PER_PAGE))
+            page = await self._thread.wait(partial(self._client.ledger_ids, after, LEDGER_IDS_PER_PAGE))
             if not page:
                 return
             for ledger in page:
@@ -158,36 +131,27 @@ class Client(Handle):
             after = page[-1]
 
     async def metadata(self, ledger_id: int) -> LedgerMetadata:
-        return await wait(self._thread, lambda: self._client.metadata(ledger_id))
+        """Reads what the cluster says about a ledger.  `NoSuchLedger`."""
+        return await self._thread.wait(lambda: self._client.metadata(ledger_id))
 
     async def is_closed(self, ledger_id: int) -> bool:
-        return await wait(self._thread, lambda: self._client.is_closed(ledger_id))
-
-    async def watch_ledger(self, ledger_id: int) -> AsyncIterator[LedgerMetadata | None]:
-        """
-        The metadata now and after changes (not every one in between), None once the ledger is deleted or missing.
-        Leaving the loop ends the watch; the client's close ends the loop with `ClientClosed`.
-        """
-        begin = partial(self._client.watch_ledger, ledger_id)
-        async with aclosing(watched(self._thread, begin, self._watches)) as news:
-            async for metadata in news:
-                yield metadata
+        """True if the ledger has its end, as the store says now.  `NoSuchLedger`."""
+        return await self._thread.wait(lambda: self._client.is_closed(ledger_id))
 
     async def disable_ensemble_change(self, on: bool = True) -> None:
-        async def switch() -> None:
-            self._client.disable_ensemble_change(on)
-
-        await wait(self._thread, switch)
+        """
+        Sets the option of that name at run time, for this client's writers and those to come: while bookies are
+        restarted one after another, say, none is replaced; appends wait where the ack quorum is out of reach.
+        """
+        await self._thread.wait(partial(maybeDeferred, self._client.disable_ensemble_change, on))
 
     async def close(self) -> None:
-        try:
-            await wait(self._thread, self._client.close)
-        finally:
-            end(self._watches)
+        """Ends every connection; open writers and readers fail with `ClientClosed`.  Ledgers are not closed by this."""
+        await super().close()
 
 
 class Writer(Handle):
-    """The one writer of a new ledger; see `quire.client.blocking.Writer`."""
+    """The one writer of a new ledger.  Made by `Client.create_ledger`; `async with` closes the ledger."""
 
     def __init__(self, thread: ReactorThread, writer: LedgerWriter, options: ClientOptions) -> None:
         self._thread = thread
@@ -196,55 +160,75 @@ class Writer(Handle):
 
     @property
     def id(self) -> int:
+        """The ledger's id."""
         return self._writer.id
 
     @property
     def last_add_confirmed(self) -> int:
+        """The highest id that is acknowledged, and all below it; -1: none."""
         return self._writer.last_add_confirmed
 
     @property
     def last_add_pushed(self) -> int:
+        """The highest id handed out; -1: none."""
         return self._writer.last_add_pushed
 
     @property
     def length(self) -> int:
+        """Payload bytes appended."""
         return self._writer.length
 
     @property
     def metadata(self) -> LedgerMetadata:
+        """The ledger's metadata, as this writer stored it last."""
         return self._writer.metadata
 
     async def append(self, data: bytes) -> int:
-        """The entry's id, once it is durable.  Appends of tasks that run at the same time travel as one batch."""
-        return await appended_when_room(self._gathering, LedgerWriter.payload_of(data))
-
-    def append_async(self, data: bytes) -> "asyncio.Future[int]":
         """
-        The id later.  Never waits: `append` does, when more than the options' window is under way.
+        Appends an entry: its id, once it is durable on `ack_quorum` bookies.  Appends of tasks that run at the same
+        time travel as one batch.
+        """
+        return await answered(self._gathering, LedgerWriter.payload_of(data))
+
+    async def append_many(self, entries: Iterable[bytes]) -> range:
+        """Appends entries: their ids, once all are durable.  One batch: much cheaper than as many single appends."""
+        payloads = list(map(LedgerWriter.payload_of, entries))
+        return await self._thread.wait(lambda: append_when_ready(self._writer, payloads))
+
+    def append_async(self, data: bytes) -> "Future[int]":
+        """
+        Appends an entry whose id comes later.  Calls that come close together travel as one batch.
+        Never waits: `append` does, while more than the options' window is under way.
         """
         return appended(self._gathering, LedgerWriter.payload_of(data))
 
-    async def append_many(self, entries: Iterable[bytes]) -> range:
-        payloads = list(map(LedgerWriter.payload_of, entries))
-        return await wait(self._thread, lambda: append_when_ready(self._writer, payloads))
-
     async def append_at(self, entry_id: int, data: bytes) -> int:
+        """
+        Appends to an advanced ledger under an id of your own; acknowledged once it and all below it are durable.
+        `DuplicateEntryId`.
+        """
         payload = LedgerWriter.payload_of(data)
-        return await wait(self._thread, lambda: self._writer.append_at(entry_id, payload))
+        return await self._thread.wait(lambda: self._writer.append_at(entry_id, payload))
 
     async def force(self) -> None:
-        await wait(self._thread, self._writer.force)
+        """Makes everything acknowledged so far durable on every bookie of the ensemble, where the sync is deferred."""
+        await self._thread.wait(self._writer.force)
 
     async def write_lac(self) -> None:
-        await wait(self._thread, self._writer.write_lac)
+        """Stores the last add confirmed on the bookies, so that tailing readers see it without a further append."""
+        await self._thread.wait(self._writer.write_lac)
 
     async def close(self) -> None:
-        await when(self._gathering.when_idle, self._gathering.forget)
-        await wait(self._thread, self._writer.close)
+        """
+        Waits for what is under way, then closes the ledger: its end is final.  A writer that lost its ledger writes
+        nothing.
+        """
+        await all_answered(self._gathering)
+        await self._thread.wait(self._writer.close)
 
 
 class Reader(Handle):
-    """A ledger open for reading; see `quire.client.blocking.Reader`."""
+    """A ledger open for reading.  Made by `Client.open_ledger`; `async for` gives every entry."""
 
     def __init__(self, thread: ReactorThread, reader: LedgerReader) -> None:
         self._thread = thread
@@ -252,46 +236,67 @@ class Reader(Handle):
 
     @property
     def id(self) -> int:
+        """The ledger's id."""
         return self._reader.id
 
     @property
     def last_entry_id(self) -> int:
+        """
+        The last entry that may be read: the end of a closed ledger, else the last add confirmed that is known here.
+        -1: none.
+        """
         return self._reader.last_entry_id
 
     @property
     def length(self) -> int:
+        """Payload bytes, as far as is known."""
         return self._reader.length
 
     @property
     def closed(self) -> bool:
+        """True if the ledger (not this handle) is closed."""
         return self._reader.closed
 
     async def read(self, first: int, last: int) -> list[Entry]:
-        return await wait(self._thread, lambda: self._reader.read(first, last))
+        """Reads entries first to last, both included.  Past the end: `Read`."""
+        return await self._thread.wait(lambda: self._reader.read(first, last))
 
     async def read_unconfirmed(self, first: int, last: int) -> list[Entry]:
-        return await wait(self._thread, lambda: self._reader.read_unconfirmed(first, last))
+        """
+        Reads entries also past the last add confirmed: such entries may yet come to nothing.  Stops at the end of a
+        closed ledger.
+        """
+        return await self._thread.wait(lambda: self._reader.read_unconfirmed(first, last))
 
     async def read_last_confirmed(self) -> int:
-        return await wait(self._thread, self._reader.read_last_confirmed)
+        """Asks the bookies for the last add confirmed."""
+        return await self._thread.wait(self._reader.read_last_confirmed)
 
     async def try_read_last_confirmed(self) -> int:
-        return await wait(self._thread, self._reader.try_read_last_confirmed)
+        """
+        Asks for the last add confirmed and takes the first answer with news, so also while too few bookies are up for
+        certainty; without news, what is known here.  `LedgerRecovery` when no bookie answers.
+        """
+        return await self._thread.wait(self._reader.try_read_last_confirmed)
 
     async def read_last_entry(self) -> Entry:
-        return await wait(self._thread, self._reader.read_last_entry)
+        """
+        Reads the last entry that is confirmed, asked for again while the ledger is open.  `NoSuchEntry` when there is
+        none.
+        """
+        return await self._thread.wait(self._reader.read_last_entry)
 
     def __aiter__(self) -> AsyncIterator[Entry]:
-        return self._pull(self._reader.stream)
+        """Yields every entry up to `last_entry_id`, fetched in batches."""
+        return each(self._thread, self._reader.stream)
 
     def tail(self, timeout: float) -> AsyncIterator[Entry]:
-        return self._pull(lambda: self._reader.tail(timeout))
+        """
+        Yields every entry from the first on, and those that come; ends after `timeout` seconds of silence, or at the
+        ledger's close.
+        """
+        return each(self._thread, lambda: self._reader.tail(timeout))
 
     async def close(self) -> None:
-        await wait(self._thread, self._reader.close)
-
-    async def _pull(self, begin: Callable[[], AsyncIterator[list[Entry]]]) -> AsyncIterator[Entry]:
-        async with aclosing(pulled(self._thread, begin)) as batches:
-            async for batch in batches:
-                for entry in batch:
-                    yield entry
+        """Ends what is under way; the ledger stays as it is."""
+        await self._thread.wait(self._reader.close)

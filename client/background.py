@@ -2,25 +2,22 @@
 The reactor for programs that run none: one daemon thread runs Twisted's global reactor while the program does its own
 work.
 
-Knows: how to start it, once per process, how to wait for its results from other threads, and that it does not survive a
+Knows: how to start it, once per process, how to begin work on it from other threads, and that it does not survive a
 fork.
-Does not know: ledgers.
+Does not know: ledgers; how other threads (`threads`) and asyncio loops (`loops`) wait for results.
 
-A reactor that runs already, in any thread, is used as it is.  The reactor's own thread must never wait for
-itself, so a blocking call from it raises `RuntimeError` at once.  Signal handlers stay the program's.  Twisted's
-reactor module is imported only here and only when it is needed, so that a process may fork workers before (Spark's do)
-and each gets its own.
+A reactor that runs already, in any thread, is used as it is.  Signal handlers stay the program's.  Twisted's reactor
+module is imported only here and only when it is needed, so that a process may fork workers before (Spark's do) and each
+gets its own.
 """
 
 import os
 import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
 from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
 from weakref import WeakSet
 
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.python import threadable
 from twisted.python.failure import Failure
 
 from quire.client.connections.network import TcpReactor
@@ -80,7 +77,7 @@ def _in_child() -> None:
 os.register_at_fork(after_in_child=_in_child)
 
 
-def _forget(_result: Any) -> None:
+def forget(_result: Any) -> None:
     """For results that need no clean-up."""
 
 
@@ -134,7 +131,7 @@ class OwnReactor(StartableReactor, TcpReactor, Protocol):
     """The reactor that this module starts."""
 
 
-class ReactorThread:
+class Background:
     """
     The running reactor as other threads see it.  In a forked child everything that needs it raises `RuntimeError` at
     once.
@@ -155,66 +152,20 @@ class ReactorThread:
         """Runs `fn` on the reactor's thread, soon, in the order of the calls."""
         self.reactor.callFromThread(fn, *args)
 
-    def begin(self, work: Work[T], done: Done[T], unwanted: Callable[[T], object] = _forget) -> Running[T]:
+    def begin(self, work: Work[T], done: Done[T], unwanted: Callable[[T], object] = forget) -> Running[T]:
         """
         Runs an async function (or one that returns a Deferred) on the reactor's thread and hands its result, or its
         failure, to `done` there.  `unwanted` gets there what came of it though it was cancelled, and must be ended.
         """
         return Running(self.reactor, work, done, unwanted)
 
-    def future(self, work: Work[T]) -> "Future[T]":
-        """The same, with the result in a future."""
-        result: Future[T] = Future()
-        self.begin(work, lambda value: settle(result, value))
-        return result
-
     def let_go(self, work: Work[T]) -> None:
         """The same for what only ends something: no caller waits for it, and a forked child has nothing to end."""
         if not isinstance(self.reactor, Forked):
-            self.begin(work, _forget)
-
-    def wait(self, work: Work[T], unwanted: Callable[[T], object] = _forget) -> T:
-        """
-        The same, but this thread waits for the result.  `RuntimeError` on the reactor's own thread.  An interrupt
-        (whatever a signal's handler raises) cancels the work.
-        """
-        self.check_may_wait()
-        result: Future[T] = Future()
-        running = self.begin(work, lambda value: settle(result, value), unwanted)
-        try:
-            return result.result()
-        except BaseException:  # or the work failed: then there is nothing left to cancel
-            running.cancel()
-            raise
-
-    def check_may_wait(self) -> None:
-        """`RuntimeError` on the reactor's own thread, and in a forked child."""
-        if isinstance(self.reactor, Forked):
-            raise RuntimeError(FORKED)
-        if threadable.ioThread == threading.get_ident():
-            raise RuntimeError(
-                "a blocking call on the reactor's own thread would wait for itself: use quire.client.api or "
-                "quire.log.api there"
-            )
+            self.begin(work, forget)
 
 
-def settle(future: "Future[T]", value: T | Failure) -> None:
-    """Puts a Deferred's result into a future; one that its owner cancelled stays as it is."""
-    if not future.set_running_or_notify_cancel():
-        return
-    if isinstance(value, Failure):
-        future.set_exception(value.value)
-    else:
-        future.set_result(value)
-
-
-def settle_each(pairs: "list[tuple[Future[T], T | Failure]]") -> None:
-    """The same for futures that are answered together."""
-    for future, value in pairs:
-        settle(future, value)
-
-
-def reactor_thread() -> ReactorThread:
+def running_reactor() -> TcpReactor:
     """The running reactor; started now if it wasn't."""
     global _thread, _process  # noqa: PLW0603  # one reactor per process, as Twisted has it
     with _lock:
@@ -234,4 +185,4 @@ def reactor_thread() -> ReactorThread:
             if not up.wait(START_SECONDS_MAX):
                 raise RuntimeError(f"the background reactor did not start within {START_SECONDS_MAX:.0f} s")
         _process = os.getpid()
-        return ReactorThread(reactor)
+        return reactor

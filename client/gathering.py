@@ -13,8 +13,7 @@ and the next one does not overtake it.
 """
 
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Any, Generic, Protocol, TypeVar
@@ -22,7 +21,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from twisted.internet.defer import Deferred, DeferredLock, ensureDeferred
 from twisted.python.failure import Failure
 
-from quire.client.background import Forked, ReactorThread, settle_each
+from quire.client.background import Background, Forked
 from quire.conf.client import ClientOptions
 from quire.protocol.errors import TooManyRequests
 
@@ -30,6 +29,7 @@ from quire.protocol.errors import TooManyRequests
 
 ITEMS_MAX = 1000  # of a list, in one hop
 
+Stream = AsyncIterator  # on the reactor's thread, whichever face reads it
 # Gives each waiter its answer.  Waiters of one thread share one such object.
 Tell = Callable[[list[tuple[Any, Any]]], object]
 
@@ -74,14 +74,14 @@ class Gathering(Generic[P, R]):
 
     def __init__(
         self,
-        thread: ReactorThread,
+        thread: Background,
         writer: Appends[P, Sequence[R]],
         entries_max: int,
         bytes_max: int,
         size: Callable[[P], int],
         cut: Callable[[list[P]], Iterable[list[P]]],
     ) -> None:
-        self._thread = thread
+        self.thread = thread
         self._writer = writer
         self._entries_max = entries_max
         self._bytes_max = bytes_max
@@ -122,28 +122,7 @@ class Gathering(Generic[P, R]):
             raise
 
     def _begin(self) -> None:
-        self._thread.call(lambda: ensureDeferred(self._flush()))
-
-    def future(self, payload: P) -> "Future[R]":
-        """
-        The same, with the answer in a future.  Waits for room while as much as the bounds is under way; `RuntimeError`
-        where that would wait for itself.
-        """
-        if not self.has_room():
-            self._thread.check_may_wait()
-            room = threading.Event()
-            self.when_room(room.set)
-            room.wait()
-        future: Future[R] = Future()
-        self.put(payload, future, settle_each)
-        return future
-
-    def wait_idle(self) -> None:
-        """Waits until everything that was put has its answer."""
-        self._thread.check_may_wait()
-        idle = threading.Event()
-        self.when_idle(idle.set)
-        idle.wait()
+        self.thread.call(lambda: ensureDeferred(self._flush()))
 
     def has_room(self) -> bool:
         return self._entries < self._entries_max and self._bytes < self._bytes_max
@@ -204,7 +183,7 @@ class Gathering(Generic[P, R]):
             fn()
 
 
-def gathering(thread: ReactorThread, writer: BoundedAppends, options: ClientOptions) -> Gathering[bytes, int]:
+def gathering(thread: Background, writer: BoundedAppends, options: ClientOptions) -> Gathering[bytes, int]:
     """A writer's single appends, bounded like its window; a payload that is too large fails by itself."""
     most = writer.payload_bytes_max
 
@@ -225,9 +204,9 @@ def gathering(thread: ReactorThread, writer: BoundedAppends, options: ClientOpti
 class Batches(Generic[T]):
     """An async generator that is made, asked and ended on the reactor's thread, one question at a time."""
 
-    def __init__(self, begin: Callable[[], AsyncIterator[T]]) -> None:
+    def __init__(self, begin: Callable[[], Stream[T]]) -> None:
         self._begin = begin
-        self._batches: AsyncIterator[T] | None = None
+        self._batches: Stream[T] | None = None
         self._asked = DeferredLock()
         self._question: Deferred[T | None] | None = None
         self._ended = False
@@ -245,7 +224,7 @@ class Batches(Generic[T]):
         finally:
             self._asked.release()
 
-    async def _next(self, batches: AsyncIterator[T]) -> T | None:
+    async def _next(self, batches: Stream[T]) -> T | None:
         try:
             return await anext(batches)
         except StopAsyncIteration:
@@ -263,21 +242,7 @@ class Batches(Generic[T]):
         self._asked.release()
 
 
-def pulled(thread: ReactorThread, begin: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
-    """What `begin` makes on the reactor's thread, in another thread: the next is fetched while this one is used."""
-    thread.check_may_wait()
-    batches = Batches(begin)
-    coming = thread.future(batches.following)
-    try:
-        while (batch := coming.result()) is not None:
-            coming = thread.future(batches.following)
-            yield batch
-            thread.check_may_wait()
-    finally:
-        thread.let_go(batches.end)
-
-
-async def in_batches(items: AsyncIterator[T], most: int = ITEMS_MAX) -> AsyncGenerator[list[T], None]:
+async def in_batches(items: Stream[T], most: int = ITEMS_MAX) -> AsyncGenerator[list[T], None]:
     """What comes one by one, so many at a time, for one hop between threads each."""
     batch: list[T] = []
     async for item in items:

@@ -1,24 +1,28 @@
 """
-From the reactor's thread to an asyncio loop, for the asyncio faces.
+From the reactor's thread to an asyncio loop: what is asyncio's own of the asyncio faces, by the names of `threads`.
 
-Knows: how results, calls and streams of batches get to the loop that waits for them.
+Knows: how results, calls and streams of batches get to the loop that waits for them; how `async with` ends a handle.
 Does not know: what they are.
 
 Cancelling a task cancels the operation it waits for, and what came of it all the same is ended.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from contextlib import aclosing
 from functools import lru_cache, partial
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
 
 from twisted.internet.defer import maybeDeferred
 from twisted.python.failure import Failure
 
-from quire.client.background import ReactorThread
-from quire.client.gathering import Batches, Gathering, Tell
+from quire.client.api import Client
+from quire.client.background import Background, Work, forget, running_reactor
+from quire.client.gathering import Batches, Gathering, Stream, Tell
+from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.store import Watch
-from quire.protocol.errors import ClientClosed
+from quire.protocol.errors import ClientClosed, LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -26,7 +30,31 @@ LOOPS_MAX = 8  # of those whose ways are kept: a program has one, seldom a few
 
 T = TypeVar("T")
 P = TypeVar("P")
-Watches = set[asyncio.Queue[Any]]  # what loops wait at for news; None: there will be none
+H = TypeVar("H", bound="Handle")
+Pulled = AsyncGenerator[T, None]
+
+
+class ReactorThread(Background):
+    """The running reactor as tasks of asyncio loops see it."""
+
+    async def wait(self, work: Work[T], unwanted: Callable[[T], object] = forget) -> T:
+        """
+        Runs `work` on the reactor's thread; this task waits for the result.  Cancelling the task cancels the work;
+        `unwanted` ends there what came of it all the same.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        running = self.begin(work, lambda value: hand(loop, future, value), unwanted)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            running.cancel()
+            raise
+
+
+def reactor_thread() -> ReactorThread:
+    """The running reactor; started now if it wasn't."""
+    return ReactorThread(running_reactor())
 
 
 def settle(future: "asyncio.Future[T]", value: T | Failure) -> None:
@@ -66,24 +94,6 @@ def telling(loop: asyncio.AbstractEventLoop) -> Tell:
     return partial(soon, loop, settle_each)
 
 
-def _nothing(_result: object) -> None:
-    """For results that need no clean-up."""
-
-
-async def wait(
-    thread: ReactorThread, work: Callable[[], Awaitable[T]], unwanted: Callable[[T], object] = _nothing
-) -> T:
-    """`unwanted` ends on the reactor's thread what came of the work though this task was cancelled."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-    running = thread.begin(work, lambda value: hand(loop, future, value), unwanted)
-    try:
-        return await future
-    except asyncio.CancelledError:
-        running.cancel()
-        raise
-
-
 async def when(ask: Callable[[Callable[[], object]], None], forget: Callable[[Callable[[], object]], None]) -> None:
     """Waits until what was asked for calls back."""
     loop = asyncio.get_running_loop()
@@ -105,47 +115,124 @@ def appended(gathering: Gathering[P, T], payload: P) -> "asyncio.Future[T]":
     return future
 
 
-async def appended_when_room(gathering: Gathering[P, T], payload: P) -> T:
-    """The same, but it waits for room first, and then for the answer."""
+async def answered(gathering: Gathering[P, T], payload: P) -> T:
+    """Waits for room, and then for the answer of an append."""
     if not gathering.has_room():
         await when(gathering.when_room, gathering.forget)
     return await appended(gathering, payload)
 
 
-async def pulled(thread: ReactorThread, begin: Callable[[], AsyncIterator[T]]) -> AsyncGenerator[T, None]:
+async def all_answered(gathering: Gathering[P, T]) -> None:
+    """Waits until everything that was put has its answer."""
+    await when(gathering.when_idle, gathering.forget)
+
+
+async def pulled(thread: ReactorThread, begin: Callable[[], Stream[T]]) -> Pulled[T]:
     """What `begin` makes on the reactor's thread, a batch at a time."""
     batches = Batches(begin)
     try:
-        while (batch := await wait(thread, batches.following)) is not None:
+        while (batch := await thread.wait(batches.following)) is not None:
             yield batch
     finally:
         thread.let_go(batches.end)
 
 
-async def watched(
-    thread: ReactorThread, begin: Callable[[Callable[[T], None]], Watch], watches: Watches
-) -> AsyncGenerator[T, None]:
-    """
-    What a watch is called with.  Leaving the loop ends the watch; `end` ends the loop with `ClientClosed`.
-    """
-    loop = asyncio.get_running_loop()
-    news: asyncio.Queue[tuple[T] | None] = asyncio.Queue()
-
-    def seen(value: T) -> None:
-        soon(loop, news.put_nowait, (value,))
-
-    watch = await wait(thread, partial(maybeDeferred, begin, seen), lambda made: made.cancel())
-    watches.add(news)
-    try:
-        while (item := await news.get()) is not None:
-            yield item[0]
-        raise ClientClosed("this client was closed")
-    finally:
-        watches.discard(news)
-        thread.let_go(partial(maybeDeferred, watch.cancel))
+async def each(thread: ReactorThread, begin: Callable[[], Stream[list[T]]]) -> AsyncIterator[T]:
+    """The items of the lists that `begin` makes on the reactor's thread."""
+    async with aclosing(pulled(thread, begin)) as batches:
+        async for batch in batches:
+            for item in batch:
+                yield item
 
 
-def end(watches: Watches) -> None:
-    """No more news will come."""
-    for news in watches:
-        news.put_nowait(None)
+def called_here(fn: Callable[[], None]) -> Callable[[], None]:
+    """A function for the reactor's thread that has `fn` called on this loop."""
+    return partial(soon, asyncio.get_running_loop(), fn)
+
+
+class Handle:
+    """Something that `async with` closes.  When its block failed, a failure to close does not hide that."""
+
+    async def close(self) -> None:
+        raise AssertionError("every handle closes in its own way")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.close()
+        except (LedgerError, RuntimeError):
+            if error is None:
+                raise
+
+
+class Connecting(Generic[H]):
+    """What `connect` gives: `async with` it, or `await` it and close the result yourself."""
+
+    def __init__(self, connect: Callable[[], Coroutine[Any, Any, H]]) -> None:
+        self._connect = connect
+        self._made: H | None = None
+
+    def __await__(self) -> Generator[Any, Any, H]:
+        return self._connect().__await__()
+
+    async def __aenter__(self) -> H:
+        self._made = await self._connect()
+        return self._made
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._made is not None
+        await self._made.__aexit__(kind, error, trace)
+
+
+class Watched(Handle):
+    """A handle that can be watched in loops, which end with its close."""
+
+    def __init__(self, thread: ReactorThread, close: Callable[[], Awaitable[None]]) -> None:
+        self._thread = thread
+        self._close = close
+        self._loops: set[asyncio.Queue[Any]] = set()  # at which they wait for news; None: there will be none
+
+    async def close(self) -> None:
+        try:
+            await self._thread.wait(self._close)
+        finally:
+            for news in self._loops:
+                news.put_nowait(None)
+
+    async def _news(self, begin: Callable[[Callable[[T], None]], Watch]) -> AsyncIterator[T]:
+        loop = asyncio.get_running_loop()
+        news: asyncio.Queue[tuple[T] | None] = asyncio.Queue()
+
+        def seen(value: T) -> None:
+            soon(loop, news.put_nowait, (value,))
+
+        watch = await self._thread.wait(partial(maybeDeferred, begin, seen), Watch.cancel)
+        self._loops.add(news)
+        try:
+            while (item := await news.get()) is not None:
+                yield item[0]
+            raise ClientClosed("this client was closed")
+        finally:
+            self._loops.discard(news)
+            self._thread.let_go(partial(maybeDeferred, watch.cancel))
+
+
+class WatchedLedgers(Watched):
+    """The ledgers of a client, watched in loops."""
+
+    def __init__(self, thread: ReactorThread, client: Client) -> None:
+        super().__init__(thread, client.close)
+        self._client = client
+
+    def watch_ledger(self, ledger_id: int) -> AsyncIterator[LedgerMetadata | None]:
+        """
+        Yields the metadata now and after changes (not every one in between), None once the ledger is deleted or
+        missing.  Leaving the loop ends the watch; the client's close ends the loop with `ClientClosed`.
+        """
+        return self._news(partial(self._client.watch_ledger, ledger_id))

@@ -1,5 +1,5 @@
 """
-The asyncio face: the same names as the blocking one with `async with`, `await` and `async for`.
+The asyncio face of named logs.
 
     async with connect("sqlite:///var/lib/quire/metadata.db") as logs:
         await logs.create("orders")
@@ -8,25 +8,24 @@ The asyncio face: the same names as the blocking one with `async with`, `await` 
         async with await logs.read("orders") as reader:
             async for record in reader: ...
 
-Knows: how to carry results from the reactor's thread to an asyncio loop, once per batch.
-Does not know: segments, owners, manifests; every decision is made below (`api`).
+Knows: how to carry results from the Twisted core (`api`), on the background reactor, to the code that waits for them.
+Does not know: segments, owners, manifests; every decision is made below.
+
+A batch hops between threads once: `append_many` as a whole, a reader once per batch of records, and single appends that
+arrive together as one.
 
 Cancelling a task cancels the operation it waits for, and what came of it all the same is ended; an append that was sent
 stays sent.
 """
 
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
-from contextlib import aclosing
-from functools import partial
-from types import TracebackType
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
 
-from quire.client.aio import Client, Handle
-from quire.client.background import ReactorThread, reactor_thread
-from quire.client.gathering import in_batches
-from quire.client.loops import Watches, end, pulled, wait, watched
+from quire.client.aio import Client
+from quire.client.gathering import Stream, in_batches
+from quire.client.loops import Connecting, ReactorThread, each, reactor_thread
 from quire.conf.client import ClientOptions
 from quire.conf.log import LogOptions
 from quire.log.api import (
@@ -57,6 +56,7 @@ from quire.log.api import Logs as CoreLogs
 from quire.log.api import Owner as CoreOwner
 from quire.log.api import connect as open_logs
 from quire.log.handles.aio import Cursor, LogReader, Owner, Replica, Sink
+from quire.log.handles.loops import WatchedLogs
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -64,105 +64,102 @@ from quire.log.handles.aio import Cursor, LogReader, Owner, Replica, Sink
 T = TypeVar("T")
 
 
-class Connecting:
-    """What `connect` answers: `async with` it, or `await` it and close the logs yourself."""
+def connect(
+    uri: str, options: LogOptions | None = None, client_options: ClientOptions | None = None
+) -> "Connecting[Logs]":
+    """
+    Opens the logs of a cluster by its metadata URI ("zk://127.0.0.1:2181/ledgers", "sqlite:///var/lib/quire/x.db").
+    Best used with `async with`, which closes them.  `ValueError` for a URI of no known form; `MetaStore` when the store
+    can't be reached or holds no cluster.
+    """
+    chosen, given = LogOptions.given(options), ClientOptions.given(client_options)
 
-    def __init__(self, uri: str, options: LogOptions | None, client_options: ClientOptions | None) -> None:
-        self._uri = uri
-        self._options = LogOptions.given(options)
-        self._client_options = ClientOptions.given(client_options)
-        self._logs: Logs | None = None
-
-    def __await__(self) -> Generator[object, None, "Logs"]:
-        return self._connect().__await__()
-
-    async def __aenter__(self) -> "Logs":
-        self._logs = await self._connect()
-        return self._logs
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._logs is not None:
-            await self._logs.__aexit__(kind, error, trace)
-
-    async def _connect(self) -> "Logs":
+    async def opened() -> Logs:
         thread = reactor_thread()
-        logs = await wait(
-            thread,
-            lambda: open_logs(thread.reactor, self._uri, self._options, self._client_options),
-            lambda made: Deferred.fromCoroutine(made.close()),
+        logs = await thread.wait(
+            lambda: open_logs(thread.reactor, uri, chosen, given), lambda made: Deferred.fromCoroutine(made.close())
         )
-        return Logs(thread, logs, self._client_options)
+        return Logs(thread, logs, given)
+
+    return Connecting(opened)
 
 
-def connect(uri: str, options: LogOptions | None = None, client_options: ClientOptions | None = None) -> Connecting:
+class Logs(WatchedLogs):
     """
-    Opens the logs of a cluster by its metadata URI.  `ValueError` for a URI of no known form; `MetaStore` when the
-    store can't be used.
+    The named logs of a cluster.  Made by `connect`.  `bk` is the ledger client of the same session, `metrics` a
+    collector for Prometheus, whose scrapes may come in any thread.
     """
-    return Connecting(uri, options, client_options)
-
-
-class Logs(Handle):
-    """The named logs of a cluster; see `quire.log.blocking.Logs` for each operation."""
 
     def __init__(self, thread: ReactorThread, logs: CoreLogs, client_options: ClientOptions) -> None:
-        self._thread = thread
-        self._logs = logs
+        super().__init__(thread, logs)
         self.options = logs.options
         self.bk = Client(thread, logs.bk, client_options)
         self.metrics = logs.metrics
-        self._watches: Watches = set()
 
     async def create(self, name: str, *, begin_at: int = 0, **settings: Any) -> LogInfo:
-        return await wait(self._thread, lambda: self._logs.create(name, begin_at=begin_at, **settings))
+        """
+        Creates a log.  `begin_at`: the byte position of its first record; `settings` as `quire log create --help` lists
+        them.  `LogExists`; `ValueError` for a name or settings that can't be.
+        """
+        return await self._thread.wait(lambda: self._logs.create(name, begin_at=begin_at, **settings))
 
     async def info(self, name: str) -> LogInfo:
-        return await wait(self._thread, lambda: self._logs.info(name))
+        """Describes the log as it is now.  `NoSuchLog`."""
+        return await self._thread.wait(lambda: self._logs.info(name))
 
     async def manifest(self, name: str) -> bytes:
-        return await wait(self._thread, lambda: self._logs.manifest(name))
+        """Reads the record that says what the log consists of, as it is stored: JSON.  `NoSuchLog`."""
+        return await self._thread.wait(lambda: self._logs.manifest(name))
 
     async def holds(self, name: str) -> list[Hold]:
-        return await wait(self._thread, lambda: self._logs.holds(name))
+        """Lists what keeps the log from being trimmed.  `NoSuchLog`, `LogDamaged`."""
+        return await self._thread.wait(lambda: self._logs.holds(name))
 
     async def snapshots(self, name: str) -> list[Snapshot]:
-        return await wait(self._thread, lambda: self._logs.snapshots(name))
+        """Lists the stored snapshots of replicas of the log, oldest first.  `NoSuchLog`."""
+        return await self._thread.wait(lambda: self._logs.snapshots(name))
 
     def segments(self, name: str, index: int = 0) -> AsyncIterator[Segment]:
+        """Yields the log's segments, from the first that ends behind an index.  `NoSuchLog`, `LogDamaged`."""
         return self._each(lambda: self._logs.segments(name, index))
 
     def txns(self, name: str) -> AsyncIterator[Txn]:
+        """Yields what is known of each publisher.  `NoSuchLog`."""
         return self._each(lambda: self._logs.txns(name))
 
     def unpublished(self, name: str) -> AsyncIterator[Unpublished]:
+        """Yields what publishers have written and not published, by publisher.  `NoSuchLog`, `LogDamaged`."""
         return self._each(lambda: self._logs.unpublished(name))
 
     async def janitor(self, name: str, abandon: bool = False) -> Tended:
-        return await wait(self._thread, lambda: self._logs.janitor(name, abandon))
+        """
+        Does the part of `tidy` that looks after publishers: what can't be published any more goes, what was silent for
+        too long is aborted and forgotten.  `abandon`: ledgers whose bookies can't be asked go, too.  `NoSuchLog`.
+        """
+        return await self._thread.wait(lambda: self._logs.janitor(name, abandon))
 
     def candidates(self, name: str) -> AsyncIterator[Candidate]:
+        """Yields the owner of the log and the handles that wait for it.  `NoSuchLog`."""
         return self._each(lambda: self._logs.candidates(name))
 
     def names(self) -> AsyncIterator[str]:
-        """Of all logs, by shard, then by name."""
+        """Yields the names of all logs, by shard, then by name."""
         return self._each(self._logs.names)
 
-    async def _each(self, begin: Callable[[], AsyncIterator[T]]) -> AsyncIterator[T]:
-        async with aclosing(pulled(self._thread, lambda: in_batches(begin()))) as pages:
-            async for page in pages:
-                for item in page:
-                    yield item
+    def _each(self, begin: Callable[[], Stream[T]]) -> AsyncIterator[T]:
+        return each(self._thread, lambda: in_batches(begin()))
 
     async def update(self, name: str, **settings: Any) -> LogInfo:
-        return await wait(self._thread, lambda: self._logs.update(name, **settings))
+        """Changes settings; those of storage count from the next segment on.  `ValueError`, `NoSuchLog`."""
+        return await self._thread.wait(lambda: self._logs.update(name, **settings))
 
     async def rename(self, name: str, new: str) -> LogInfo:
-        return await wait(self._thread, lambda: self._logs.rename(name, new))
+        """Gives the log another name.  `NoSuchLog`, `LogExists`."""
+        return await self._thread.wait(lambda: self._logs.rename(name, new))
 
     async def delete(self, name: str) -> None:
-        await wait(self._thread, lambda: self._logs.delete(name))
+        """Deletes the log; its name is free when this returns.  `NoSuchLog`."""
+        await self._thread.wait(lambda: self._logs.delete(name))
 
     async def own(
         self,
@@ -174,9 +171,12 @@ class Logs(Handle):
         address: str = "",
         before_append: Hook | None = None,
     ) -> Owner:
-        """The log's owner, once this handle is.  `before_append` is called on the reactor's thread."""
-        owner = await wait(
-            self._thread,
+        """
+        Becomes the log's owner; returns once this handle is.  `wait_s`: `NotOwner` when another one has it after so
+        many seconds, `MetaStore` when the store fails to answer then, None: waits on.  `before_append` is called on the
+        reactor's thread.  `LogTerminated`, `NoSuchLog`, `NotEnoughBookies`, `SegmentLost`.
+        """
+        owner = await self._thread.wait(
             lambda: self._logs.own(
                 name, wait_s=wait_s, force=force, priority=priority, address=address, before_append=before_append
             ),
@@ -187,9 +187,13 @@ class Logs(Handle):
     async def replica(
         self, name: str, make: Callable[[], Machine], *, stand: bool = False, address: str = "", priority: int = 0
     ) -> Replica:
-        """A replica, once it is near the log's end.  The machine works on the reactor's thread."""
-        replica = await wait(
-            self._thread,
+        """
+        Applies the log to a machine of the user's, on the reactor's thread, so it must not block; returns once it is at
+        the log's end.  From then on trims keep what its snapshots need.  `stand`: it also waits to own the log, again
+        whenever it lost it; other replicas name its `address` then.  `NoSuchLog`, `SnapshotDamaged`, `ApplyFailed`,
+        `SegmentLost`, `LogDamaged`; `LogError` when `make` raises or gives no machine.
+        """
+        replica = await self._thread.wait(
             lambda: self._logs.replica(name, make, stand=stand, address=address, priority=priority),
             lambda made: Deferred.fromCoroutine(made.close()),
         )
@@ -204,88 +208,137 @@ class Logs(Handle):
         on_trim: OrSkip = "raise",
         on_loss: OrSkip = "raise",
     ) -> LogReader:
-        return LogReader(
-            self._thread,
-            await wait(
-                self._thread,
-                lambda: self._logs.read(name, start, compacted=compacted, on_trim=on_trim, on_loss=on_loss),
-            ),
+        """
+        Opens a reader that begins at an index, at "begin" or "end", or at the first record whose stamp is not below a
+        `datetime`, which has to know its zone.  `compacted`: what the last compaction left, then the log behind it.
+        `NoSuchLog`, `ValueError`.
+        """
+        reader = await self._thread.wait(
+            lambda: self._logs.read(name, start, compacted=compacted, on_trim=on_trim, on_loss=on_loss)
         )
+        return LogReader(self._thread, reader)
 
     async def seek(self, name: str, time_ms: int) -> Seek:
-        return await wait(self._thread, lambda: self._logs.seek(name, time_ms))
+        """
+        Finds (index, trimmed): the first record whose stamp is not below a time in ms since 1970, or the end; and if
+        there may have been an earlier one.  `NoSuchLog`.
+        """
+        return await self._thread.wait(lambda: self._logs.seek(name, time_ms))
 
     async def find(self, name: str, position: int) -> Found:
-        return await wait(self._thread, lambda: self._logs.find(name, position))
+        """
+        Finds (index, position): the record that holds a byte of the log; the one behind, where a skip holds it; the
+        end.  `NoSuchLog`, `LogTrimmed`, `SegmentLost`.
+        """
+        return await self._thread.wait(lambda: self._logs.find(name, position))
 
     async def cursor(self, name: str, cursor: str, *, start: Start = "end", create: bool = True) -> Cursor:
-        opened = await wait(
-            self._thread,
+        """
+        Opens a durable cursor, held by this handle from now on; the handle that held it before is fenced.  One that is
+        not there is made at `start`, as a reader begins there, or with `create` False is `NoSuchCursor`.  `LogTrimmed`
+        for a start below the first record, `LogFull`, `NoSuchLog`, `ValueError`.
+        """
+        opened = await self._thread.wait(
             lambda: self._logs.cursor(name, cursor, start=start, create=create),
             lambda made: Deferred.fromCoroutine(made.close()),
         )
         return Cursor(self._thread, opened)
 
     def cursors(self, name: str) -> AsyncIterator[CursorInfo]:
+        """Yields what there is to say about each cursor, by name.  `NoSuchLog`, the errors of reading."""
         return self._each(lambda: self._logs.cursors(name))
 
     async def delete_cursor(self, name: str, cursor: str) -> None:
-        await wait(self._thread, lambda: self._logs.delete_cursor(name, cursor))
+        """
+        Deletes a cursor: its name is free when this returns, and the handle that holds it is fenced.  `NoSuchCursor`,
+        `NoSuchLog`.
+        """
+        await self._thread.wait(lambda: self._logs.delete_cursor(name, cursor))
 
     async def sink(self, name: str, txn: str, run: str, *, first_batch: int | None = None) -> Sink:
-        return Sink(
-            self._thread,
-            await wait(self._thread, lambda: self._logs.sink(name, txn, run, first_batch=first_batch)),
-        )
+        """Opens a publisher of closed ledgers, exactly once by (txn, batch).  `NoSuchLog`, `ValueError`."""
+        sink = await self._thread.wait(lambda: self._logs.sink(name, txn, run, first_batch=first_batch))
+        return Sink(self._thread, sink)
 
     async def adopt(self, name: str, ledgers: Iterable[int]) -> Receipt:
+        """
+        Makes closed plain ledgers, at most 1,000, segments in that order, each of their entries a record; their
+        deletion is the log's from then on.  `PublishRefused` names the ledger; `LogTerminated`, `NoSuchLog`,
+        `ValueError`; `MetaStore`: unknown, called again it gives the receipt of the first time.
+        """
         taken = list(ledgers)
-        return await wait(self._thread, lambda: self._logs.adopt(name, taken))
+        return await self._thread.wait(lambda: self._logs.adopt(name, taken))
 
     def check(self, name: str) -> AsyncIterator[Finding]:
+        """
+        Yields what does not hold of the log: its segments, and of each that its ledger is there and holds what it says.
+        """
         return self._each(lambda: self._logs.check(name))
 
-    async def watch(self, name: str) -> AsyncIterator[LogInfo | None]:
-        """
-        What the log is like now and after changes (not every one in between), None while there is no such log. Leaving
-        the loop ends the watch; the close of the logs ends it with `ClientClosed`.
-        """
-        async with aclosing(watched(self._thread, partial(self._logs.watch, name), self._watches)) as news:
-            async for info in news:
-                yield info
-
     async def purge(self, instance_id: str) -> None:
-        await wait(self._thread, lambda: self._logs.purge(instance_id))
-
-    async def compact(self, name: str) -> Compacted | None:
-        return await wait(self._thread, lambda: self._logs.compact(name))
+        """
+        Removes the logs of a former cluster of that id at this address; their ledgers are gone with it.  `WrongCluster`
+        when those here are of another one, or of the present one.
+        """
+        await self._thread.wait(lambda: self._logs.purge(instance_id))
 
     async def trim(self, name: str, before: int) -> int:
-        return await wait(self._thread, lambda: self._logs.trim(name, before))
+        """
+        Lets the log begin at index `before`, or where its open segment begins: at which.  What is before goes.
+        `ValueError` names what needs the log from a lower index on; `LogFull`, `NoSuchLog`.
+        """
+        return await self._thread.wait(lambda: self._logs.trim(name, before))
+
+    async def compact(self, name: str) -> Compacted | None:
+        """
+        Writes the newest record of each key in the closed segments to ledgers of their own; None: nothing was closed
+        since the last time, or another one is at it.  `ValueError` unless `compaction` is on; `NoSuchLog`,
+        `SegmentLost`, `MetaStore`, the errors of ledgers.
+        """
+        return await self._thread.wait(lambda: self._logs.compact(name))
 
     async def terminate(self, name: str) -> Position:
-        return await wait(self._thread, lambda: self._logs.terminate(name))
+        """Ends the log for good, whoever owns it: it takes nothing more.  Its end.  `NoSuchLog`, `SegmentLost`."""
+        return await self._thread.wait(lambda: self._logs.terminate(name))
 
     async def truncate(self, name: str) -> int:
-        return await wait(self._thread, lambda: self._logs.truncate(name))
+        """
+        Removes all records; the log goes on with the same index: which.  Cursors move there.  `ValueError` names what
+        else needs records; `NoSuchLog`, `SegmentLost`.
+        """
+        return await self._thread.wait(lambda: self._logs.truncate(name))
 
     async def give_up(self, name: str, segment: int, records: int | None = None) -> range:
-        return await wait(self._thread, lambda: self._logs.give_up(name, segment, records))
+        """
+        Goes on without a segment whose ledger is gone: the indexes that are lost.  `records`: of one that was open, by
+        default 2^32.  `ValueError` when the ledger is there, `SegmentLost` when the segment is gone.
+        """
+        return await self._thread.wait(lambda: self._logs.give_up(name, segment, records))
 
     async def mark(
         self, name: str, segment: int, value: Mapping[str, Any] | None, expected: Mapping[str, Any] | None
     ) -> None:
-        await wait(self._thread, lambda: self._logs.mark(name, segment, value, expected))
+        """
+        Says where a copy of a closed segment is: `state` "copying" or "complete", `uri`, and `bookies` "kept" or
+        "deleted"; with that its ledger goes, and readers use `LogOptions.openers`.  `PublishRefused` when the mark is
+        not `expected`, `SegmentLost` when the segment is gone, `ValueError`.
+        """
+        await self._thread.wait(lambda: self._logs.mark(name, segment, value, expected))
 
     async def tidy(self, name: str | None = None, dry_run: bool = False, abandon: bool = False) -> TidyReport:
-        return await wait(self._thread, lambda: self._logs.tidy(name, dry_run, abandon))
+        """
+        Does a round of upkeep, of all logs and what is left of deleted ones without a name.  `dry_run`: only says which
+        doomed ledgers and deleted logs would go.  `abandon`: ledgers whose bookies can't be asked go, too.
+        """
+        return await self._thread.wait(lambda: self._logs.tidy(name, dry_run, abandon))
 
     def orphans(self, delete: bool = False, *, really: bool = False, grace_s: float = GRACE_S) -> AsyncIterator[Orphan]:
+        """
+        Yields the ledgers that were made for logs and that none names.  `delete`: those older than `grace_s` are
+        deleted.  `LogError` when more than 10,000, or a fifth of all, would be deleted and it is not `really` wanted.
+        """
         return self._each(lambda: self._logs.orphans(delete, really=really, grace_s=grace_s))
 
     async def close(self) -> None:
         """Ends every handle: owners store what was appended and resign."""
-        try:
-            await wait(self._thread, self._logs.close)
-        finally:
-            end(self._watches)
+        await super().close()

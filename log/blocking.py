@@ -1,23 +1,33 @@
+# Made from log/aio.py by `make manual`: edit that file, not this one.
 """
-The blocking face: named logs for scripts, notebooks and Spark, with ordinary calls from ordinary threads.
+The blocking face of named logs.
 
-Knows: how to wait for the Twisted face (`api`) that runs on the background reactor.
+    with connect("sqlite:///var/lib/quire/metadata.db") as logs:
+        logs.create("orders")
+        with logs.own("orders") as owner:
+            at = owner.append(b"one", key=b"k")
+        with logs.read("orders") as reader:
+            for record in reader: ...
+
+Knows: how to carry results from the Twisted core (`api`), on the background reactor, to the code that waits for them.
 Does not know: segments, owners, manifests; every decision is made below.
 
 A batch hops between threads once: `append_many` as a whole, a reader once per batch of records, and single appends that
-arrive together as one.  Handles may be used from several threads at a time.  A call on the reactor's own thread, or in
-a forked child, raises `RuntimeError` instead of waiting for ever.
+arrive together as one.
+
+Handles may be used from several threads at a time.  An interrupt while a call waits cancels its operation; an append
+that was sent stays sent.  A call on the reactor's own thread, or in a forked child, raises `RuntimeError` instead of
+waiting for ever.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred
 
-from quire.client.background import ReactorThread, reactor_thread
-from quire.client.blocking import Client, Handle, LedgerWatch
-from quire.client.gathering import in_batches, pulled
+from quire.client.blocking import Client
+from quire.client.gathering import Stream, in_batches
+from quire.client.threads import ReactorThread, each, reactor_thread
 from quire.conf.client import ClientOptions
 from quire.conf.log import LogOptions
 from quire.log.api import (
@@ -48,6 +58,7 @@ from quire.log.api import Logs as CoreLogs
 from quire.log.api import Owner as CoreOwner
 from quire.log.api import connect as open_logs
 from quire.log.handles.blocking import Cursor, LogReader, Owner, Replica, Sink
+from quire.log.handles.threads import WatchedLogs
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -58,94 +69,96 @@ T = TypeVar("T")
 def connect(uri: str, options: LogOptions | None = None, client_options: ClientOptions | None = None) -> "Logs":
     """
     Opens the logs of a cluster by its metadata URI ("zk://127.0.0.1:2181/ledgers", "sqlite:///var/lib/quire/x.db").
-    Best used in a `with` statement.  `ValueError` for a URI of no known form; `MetaStore` when the store can't be
-    reached or holds no cluster.
+    Best used with `with`, which closes them.  `ValueError` for a URI of no known form; `MetaStore` when the store
+    can't be reached or holds no cluster.
     """
-    thread = reactor_thread()
-    chosen, given = ClientOptions.given(client_options), LogOptions.given(options)
-    logs = thread.wait(
-        lambda: open_logs(thread.reactor, uri, given, chosen), lambda made: Deferred.fromCoroutine(made.close())
-    )
-    return Logs(thread, logs, chosen)
+    chosen, given = LogOptions.given(options), ClientOptions.given(client_options)
+
+    def opened() -> Logs:
+        thread = reactor_thread()
+        logs = thread.wait(
+            lambda: open_logs(thread.reactor, uri, chosen, given), lambda made: Deferred.fromCoroutine(made.close())
+        )
+        return Logs(thread, logs, given)
+
+    return opened()
 
 
-class Logs(Handle):
+class Logs(WatchedLogs):
     """
     The named logs of a cluster.  Made by `connect`.  `bk` is the ledger client of the same session, `metrics` a
     collector for Prometheus, whose scrapes may come in any thread.
     """
 
     def __init__(self, thread: ReactorThread, logs: CoreLogs, client_options: ClientOptions) -> None:
-        self._thread = thread
-        self._logs = logs
+        super().__init__(thread, logs)
         self.options = logs.options
         self.bk = Client(thread, logs.bk, client_options)
         self.metrics = logs.metrics
 
     def create(self, name: str, *, begin_at: int = 0, **settings: Any) -> LogInfo:
         """
-        A new log.  `begin_at`: the byte position of its first record; `settings` as `quire log create --help` lists
+        Creates a log.  `begin_at`: the byte position of its first record; `settings` as `quire log create --help` lists
         them.  `LogExists`; `ValueError` for a name or settings that can't be.
         """
         return self._thread.wait(lambda: self._logs.create(name, begin_at=begin_at, **settings))
 
     def info(self, name: str) -> LogInfo:
-        """What the log is like now.  `NoSuchLog`."""
+        """Describes the log as it is now.  `NoSuchLog`."""
         return self._thread.wait(lambda: self._logs.info(name))
 
     def manifest(self, name: str) -> bytes:
-        """The record that says what the log consists of, as it is stored: JSON.  `NoSuchLog`."""
+        """Reads the record that says what the log consists of, as it is stored: JSON.  `NoSuchLog`."""
         return self._thread.wait(lambda: self._logs.manifest(name))
 
     def holds(self, name: str) -> list[Hold]:
-        """What keeps the log from being trimmed.  `NoSuchLog`, `LogDamaged`."""
+        """Lists what keeps the log from being trimmed.  `NoSuchLog`, `LogDamaged`."""
         return self._thread.wait(lambda: self._logs.holds(name))
 
     def snapshots(self, name: str) -> list[Snapshot]:
-        """That are kept of replicas of the log, the oldest first.  `NoSuchLog`."""
+        """Lists the stored snapshots of replicas of the log, oldest first.  `NoSuchLog`."""
         return self._thread.wait(lambda: self._logs.snapshots(name))
 
     def segments(self, name: str, index: int = 0) -> Iterator[Segment]:
-        """Of the log, from the first that it has and that ends behind an index.  `NoSuchLog`."""
+        """Yields the log's segments, from the first that ends behind an index.  `NoSuchLog`, `LogDamaged`."""
         return self._each(lambda: self._logs.segments(name, index))
 
     def txns(self, name: str) -> Iterator[Txn]:
-        """What is known of each publisher.  `NoSuchLog`."""
+        """Yields what is known of each publisher.  `NoSuchLog`."""
         return self._each(lambda: self._logs.txns(name))
 
     def unpublished(self, name: str) -> Iterator[Unpublished]:
-        """What publishers have written and not published, by publisher.  `NoSuchLog`, `LogDamaged`."""
+        """Yields what publishers have written and not published, by publisher.  `NoSuchLog`, `LogDamaged`."""
         return self._each(lambda: self._logs.unpublished(name))
 
     def janitor(self, name: str, abandon: bool = False) -> Tended:
         """
-        The part of `tidy` that looks after publishers: what can't be published any more goes, what was silent for too
-        long is aborted and forgotten.  `abandon`: ledgers whose bookies can't be asked go, too.  `NoSuchLog`.
+        Does the part of `tidy` that looks after publishers: what can't be published any more goes, what was silent for
+        too long is aborted and forgotten.  `abandon`: ledgers whose bookies can't be asked go, too.  `NoSuchLog`.
         """
         return self._thread.wait(lambda: self._logs.janitor(name, abandon))
 
     def candidates(self, name: str) -> Iterator[Candidate]:
-        """Who owns the log or waits for it.  `NoSuchLog`."""
+        """Yields the owner of the log and the handles that wait for it.  `NoSuchLog`."""
         return self._each(lambda: self._logs.candidates(name))
 
     def names(self) -> Iterator[str]:
-        """Of all logs, by shard, then by name."""
+        """Yields the names of all logs, by shard, then by name."""
         return self._each(self._logs.names)
 
-    def _each(self, begin: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
-        for page in pulled(self._thread, lambda: in_batches(begin())):
-            yield from page
+    def _each(self, begin: Callable[[], Stream[T]]) -> Iterator[T]:
+        return each(self._thread, lambda: in_batches(begin()))
 
     def update(self, name: str, **settings: Any) -> LogInfo:
-        """Other settings; those of storage count from the next segment on.  `ValueError`, `NoSuchLog`."""
+        """Changes settings; those of storage count from the next segment on.  `ValueError`, `NoSuchLog`."""
         return self._thread.wait(lambda: self._logs.update(name, **settings))
 
     def rename(self, name: str, new: str) -> LogInfo:
-        """`NoSuchLog`, `LogExists`."""
+        """Gives the log another name.  `NoSuchLog`, `LogExists`."""
         return self._thread.wait(lambda: self._logs.rename(name, new))
 
     def delete(self, name: str) -> None:
-        """The name is free when this returns.  `NoSuchLog`."""
+        """Deletes the log; its name is free when this returns.  `NoSuchLog`."""
         self._thread.wait(lambda: self._logs.delete(name))
 
     def own(
@@ -159,9 +172,9 @@ class Logs(Handle):
         before_append: Hook | None = None,
     ) -> Owner:
         """
-        The log's owner, once this handle is.  `wait_s`: `NotOwner` when another one has it after so many seconds,
-        `MetaStore` when the store fails to answer then, None: waits on.  `before_append` is called on the reactor's
-        thread.  `LogTerminated`, `NoSuchLog`, `NotEnoughBookies`, `SegmentLost`.
+        Becomes the log's owner; returns once this handle is.  `wait_s`: `NotOwner` when another one has it after so
+        many seconds, `MetaStore` when the store fails to answer then, None: waits on.  `before_append` is called on the
+        reactor's thread.  `LogTerminated`, `NoSuchLog`, `NotEnoughBookies`, `SegmentLost`.
         """
         owner = self._thread.wait(
             lambda: self._logs.own(
@@ -175,10 +188,10 @@ class Logs(Handle):
         self, name: str, make: Callable[[], Machine], *, stand: bool = False, address: str = "", priority: int = 0
     ) -> Replica:
         """
-        A machine of the user's to which the log is applied, on the reactor's thread, so it must not block; returned
-        once it is at the log's end.  From then on trims keep what its snapshots need.  `stand`: it also waits to own
-        the log, again whenever it lost it; `address` is what others are told then.  `NoSuchLog`, `SnapshotDamaged`,
-        `ApplyFailed`, `SegmentLost`, `LogDamaged`; `LogError` when `make` raises or gives no machine.
+        Applies the log to a machine of the user's, on the reactor's thread, so it must not block; returns once it is at
+        the log's end.  From then on trims keep what its snapshots need.  `stand`: it also waits to own the log, again
+        whenever it lost it; other replicas name its `address` then.  `NoSuchLog`, `SnapshotDamaged`, `ApplyFailed`,
+        `SegmentLost`, `LogDamaged`; `LogError` when `make` raises or gives no machine.
         """
         replica = self._thread.wait(
             lambda: self._logs.replica(name, make, stand=stand, address=address, priority=priority),
@@ -196,36 +209,34 @@ class Logs(Handle):
         on_loss: OrSkip = "raise",
     ) -> LogReader:
         """
-        A reader from an index on, from "begin" or "end", or from the first record whose stamp is not below a
+        Opens a reader that begins at an index, at "begin" or "end", or at the first record whose stamp is not below a
         `datetime`, which has to know its zone.  `compacted`: what the last compaction left, then the log behind it.
         `NoSuchLog`, `ValueError`.
         """
-        return LogReader(
-            self._thread,
-            self._thread.wait(
-                lambda: self._logs.read(name, start, compacted=compacted, on_trim=on_trim, on_loss=on_loss)
-            ),
+        reader = self._thread.wait(
+            lambda: self._logs.read(name, start, compacted=compacted, on_trim=on_trim, on_loss=on_loss)
         )
+        return LogReader(self._thread, reader)
 
     def seek(self, name: str, time_ms: int) -> Seek:
         """
-        (index, trimmed): the first record whose stamp is not below a time in ms since 1970, or the end; whether there
-        may have been an earlier one.  `NoSuchLog`.
+        Finds (index, trimmed): the first record whose stamp is not below a time in ms since 1970, or the end; and if
+        there may have been an earlier one.  `NoSuchLog`.
         """
         return self._thread.wait(lambda: self._logs.seek(name, time_ms))
 
     def find(self, name: str, position: int) -> Found:
         """
-        (index, position): the record that holds a byte of the log; the one behind, where a skip holds it; the end.
-        `NoSuchLog`, `LogTrimmed`, `SegmentLost`.
+        Finds (index, position): the record that holds a byte of the log; the one behind, where a skip holds it; the
+        end.  `NoSuchLog`, `LogTrimmed`, `SegmentLost`.
         """
         return self._thread.wait(lambda: self._logs.find(name, position))
 
     def cursor(self, name: str, cursor: str, *, start: Start = "end", create: bool = True) -> Cursor:
         """
-        A durable cursor, held by this handle from now on; who held it before is fenced.  One that is not there is made
-        at `start`, as a reader begins there, or with `create` False is `NoSuchCursor`.  `LogTrimmed` for a start below
-        the first record, `LogFull`, `NoSuchLog`, `ValueError`.
+        Opens a durable cursor, held by this handle from now on; the handle that held it before is fenced.  One that is
+        not there is made at `start`, as a reader begins there, or with `create` False is `NoSuchCursor`.  `LogTrimmed`
+        for a start below the first record, `LogFull`, `NoSuchLog`, `ValueError`.
         """
         opened = self._thread.wait(
             lambda: self._logs.cursor(name, cursor, start=start, create=create),
@@ -234,20 +245,24 @@ class Logs(Handle):
         return Cursor(self._thread, opened)
 
     def cursors(self, name: str) -> Iterator[CursorInfo]:
-        """What there is to say about each, by name.  `NoSuchLog`, the errors of reading."""
+        """Yields what there is to say about each cursor, by name.  `NoSuchLog`, the errors of reading."""
         return self._each(lambda: self._logs.cursors(name))
 
     def delete_cursor(self, name: str, cursor: str) -> None:
-        """Its name is free when this returns, and who holds it is fenced.  `NoSuchCursor`, `NoSuchLog`."""
+        """
+        Deletes a cursor: its name is free when this returns, and the handle that holds it is fenced.  `NoSuchCursor`,
+        `NoSuchLog`.
+        """
         self._thread.wait(lambda: self._logs.delete_cursor(name, cursor))
 
     def sink(self, name: str, txn: str, run: str, *, first_batch: int | None = None) -> Sink:
-        """A publisher of closed ledgers, exactly once by (txn, batch).  `NoSuchLog`, `ValueError`."""
-        return Sink(self._thread, self._thread.wait(lambda: self._logs.sink(name, txn, run, first_batch=first_batch)))
+        """Opens a publisher of closed ledgers, exactly once by (txn, batch).  `NoSuchLog`, `ValueError`."""
+        sink = self._thread.wait(lambda: self._logs.sink(name, txn, run, first_batch=first_batch))
+        return Sink(self._thread, sink)
 
     def adopt(self, name: str, ledgers: Iterable[int]) -> Receipt:
         """
-        Closed plain ledgers, at most 1,000, become segments in that order, each of their entries a record; their
+        Makes closed plain ledgers, at most 1,000, segments in that order, each of their entries a record; their
         deletion is the log's from then on.  `PublishRefused` names the ledger; `LogTerminated`, `NoSuchLog`,
         `ValueError`; `MetaStore`: unknown, called again it gives the receipt of the first time.
         """
@@ -255,17 +270,10 @@ class Logs(Handle):
         return self._thread.wait(lambda: self._logs.adopt(name, taken))
 
     def check(self, name: str) -> Iterator[Finding]:
-        """What does not hold of the log: its segments, and of each that its ledger is there and holds what it says."""
+        """
+        Yields what does not hold of the log: its segments, and of each that its ledger is there and holds what it says.
+        """
         return self._each(lambda: self._logs.check(name))
-
-    def watch(self, name: str, fn: Callable[[LogInfo | None], object]) -> LedgerWatch:
-        """
-        Calls `fn` now and after changes, not after each; with None while there is no such log.  It is called on the
-        reactor's thread, so it must not block or ask these logs.  `close` of what this gives ends it.
-        """
-
-        begin = partial(maybeDeferred, self._logs.watch, name, fn)
-        return LedgerWatch(self._thread, self._thread.wait(begin, lambda made: made.cancel()))
 
     def purge(self, instance_id: str) -> None:
         """
@@ -276,27 +284,27 @@ class Logs(Handle):
 
     def trim(self, name: str, before: int) -> int:
         """
-        The log begins at index `before`, or where its open segment begins: at which.  What is before goes.
+        Lets the log begin at index `before`, or where its open segment begins: at which.  What is before goes.
         `ValueError` names what needs the log from a lower index on; `LogFull`, `NoSuchLog`.
         """
         return self._thread.wait(lambda: self._logs.trim(name, before))
 
     def compact(self, name: str) -> Compacted | None:
         """
-        The newest record of each key in the closed segments, written to ledgers of its own; None: nothing was closed
+        Writes the newest record of each key in the closed segments to ledgers of their own; None: nothing was closed
         since the last time, or another one is at it.  `ValueError` unless `compaction` is on; `NoSuchLog`,
         `SegmentLost`, `MetaStore`, the errors of ledgers.
         """
         return self._thread.wait(lambda: self._logs.compact(name))
 
     def terminate(self, name: str) -> Position:
-        """The log takes nothing more, whoever owns it; where it ends.  `NoSuchLog`, `SegmentLost`."""
+        """Ends the log for good, whoever owns it: it takes nothing more.  Its end.  `NoSuchLog`, `SegmentLost`."""
         return self._thread.wait(lambda: self._logs.terminate(name))
 
     def truncate(self, name: str) -> int:
         """
-        The log has no record any more and goes on with the same index: which.  Cursors move there.  `ValueError` names
-        what else needs records; `NoSuchLog`, `SegmentLost`.
+        Removes all records; the log goes on with the same index: which.  Cursors move there.  `ValueError` names what
+        else needs records; `NoSuchLog`, `SegmentLost`.
         """
         return self._thread.wait(lambda: self._logs.truncate(name))
 
@@ -319,18 +327,18 @@ class Logs(Handle):
 
     def tidy(self, name: str | None = None, dry_run: bool = False, abandon: bool = False) -> TidyReport:
         """
-        A round of upkeep, of all logs and what is left of deleted ones without a name.  `dry_run`: only says which
+        Does a round of upkeep, of all logs and what is left of deleted ones without a name.  `dry_run`: only says which
         doomed ledgers and deleted logs would go.  `abandon`: ledgers whose bookies can't be asked go, too.
         """
         return self._thread.wait(lambda: self._logs.tidy(name, dry_run, abandon))
 
     def orphans(self, delete: bool = False, *, really: bool = False, grace_s: float = GRACE_S) -> Iterator[Orphan]:
         """
-        The ledgers that were made for logs and that none names.  `delete`: those older than `grace_s` are deleted.
-        `LogError` when more than 10,000, or a fifth of all, would be deleted and it is not `really` wanted.
+        Yields the ledgers that were made for logs and that none names.  `delete`: those older than `grace_s` are
+        deleted.  `LogError` when more than 10,000, or a fifth of all, would be deleted and it is not `really` wanted.
         """
         return self._each(lambda: self._logs.orphans(delete, really=really, grace_s=grace_s))
 
     def close(self) -> None:
         """Ends every handle: owners store what was appended and resign."""
-        self._thread.wait(self._logs.close)
+        super().close()

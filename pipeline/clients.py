@@ -13,8 +13,7 @@ from typing import TypeVar
 
 from quire.client.api import Client
 from quire.client.api import connect as open_cluster
-from quire.client.background import reactor_thread
-from quire.client.gathering import pulled
+from quire.client.threads import pulled, reactor_thread
 from quire.conf.client import from_conf_file
 from quire.conf.log import LogOptions
 from quire.conf.pipeline import Secret

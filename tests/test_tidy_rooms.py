@@ -26,6 +26,8 @@ COVERED = {
         "tests/bookie/server/test_accounts.py",
         "connections that take no answers are made there, up to the bound of all and beyond",
     ),
+    "log/handles/loops.py": ("tests/log/test_aio.py", "logs are watched there, up to the close"),
+    "log/handles/threads.py": ("tests/log/test_blocking.py", "logs are watched there, up to the close of a watch"),
     "log/machine/horizon.py": (
         "tests/log/machine/test_proofs.py",
         "reads elsewhere than at the owner ask for it there, with entries that are confirmed, stored only, and gone",

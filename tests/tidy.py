@@ -88,8 +88,9 @@ ROOMS: dict[str, dict[str, str]] = {
         "api": "core connections placement handles",
         "background": "connections",
         "gathering": "background",
-        "blocking": "core connections placement handles api background gathering",
-        "loops": "background gathering",
+        "threads": "api background gathering",
+        "loops": "api background gathering",
+        "blocking": "core connections placement handles api background gathering threads",
         "aio": "core connections placement handles api background gathering loops",
     },
     "replication": rows(
@@ -119,7 +120,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "host",
         "failures",
         "main",
-        "__main__ manual",
+        "__main__ manual faces",
     ),
 }
 

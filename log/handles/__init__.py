@@ -2,5 +2,7 @@
 What the blocking and the asyncio face give for a log: an owner, a reader, a cursor, a publisher and its parts, a
 replica.
 
-In reading order: `blocking` (face), `aio` (face), `appending` (face).
+`blocking` is made from `aio` by `make manual`; `loops` and `threads` are where they differ.
+
+In reading order: `aio` (face), `blocking` (face), `loops` (face), `threads` (face), `appending` (face).
 """

@@ -1,21 +1,22 @@
 """
-Handles of the asyncio face: an owner, a reader, a cursor, a publisher and its parts, a replica.
+Handles of the asyncio face of logs: an owner, a reader, a cursor, a publisher and its parts, a replica.
 
-Knows: how results of the Twisted ones get to the loop, and where an iteration was left.
+Knows: how to carry results of the Twisted ones to the code that waits for them, and where an iteration was left.
 Does not know: segments, claims, intents; every decision is made below.
+
+Long: six handles of a few lines an operation, each with the errors that it raises.
 """
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from asyncio import Future
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, Literal, TypeVar
 
 from twisted.internet.defer import maybeDeferred
 
-from quire.client.aio import Handle
-from quire.client.background import ReactorThread
-from quire.client.loops import appended, appended_when_room, pulled, soon, wait
+from quire.client.gathering import Stream
+from quire.client.loops import Handle, Pulled, ReactorThread, answered, appended, called_here, pulled
 from quire.conf.log import LogOptions
 from quire.log.api import (
     Answer,
@@ -47,7 +48,10 @@ B = TypeVar("B")
 
 
 class Owner(Handle):
-    """A log that this process owns; see `quire.log.Owner`."""
+    """
+    A log that this process owns; `async with` stores what was appended and resigns.  It ends for good when the
+    ownership is lost.  Made by `Logs.own`.
+    """
 
     def __init__(self, thread: ReactorThread, owner: CoreOwner, options: LogOptions, asked: bool) -> None:
         self._thread = thread
@@ -58,38 +62,46 @@ class Owner(Handle):
 
     @property
     def name(self) -> str:
+        """The log's name."""
         return self._owner.name
 
     @property
     def epoch(self) -> int:
+        """The owner's number, one higher with each owner."""
         return self._owner.epoch
 
     @property
     def token(self) -> str:
+        """The name of this handle by which another may hand the log over to it."""
         return self._owner.token
 
     @property
     def end(self) -> Position:
+        """The place of the next record, if nothing is under way."""
         return self._owner.end
 
     @property
     def lost(self) -> bool:
+        """True if the log became another's."""
         return self._owner.lost
 
     @property
     def under_way(self) -> tuple[int, int]:
+        """Records and bytes that were taken and are not answered."""
         return self._owner.under_way
 
     @property
     def on_lost(self) -> Callable[[], None] | None:
-        """Called on the loop that it is set from when the log became another's."""
+        """
+        The function that is called when the log became another's.
+        It is called on the loop that it is set from.
+        """
         return self._on_lost
 
     @on_lost.setter
     def on_lost(self, fn: Callable[[], None] | None) -> None:
         self._on_lost = fn
-        loop = asyncio.get_running_loop()
-        self._owner.on_lost = None if fn is None else lambda: soon(loop, fn)
+        self._owner.on_lost = None if fn is None else called_here(fn)
 
     async def append(
         self,
@@ -102,9 +114,12 @@ class Owner(Handle):
         sequence: int | None = None,
     ) -> Position:
         """
-        The record's place, once it is durable.  Appends of tasks that run at the same time travel as one batch.
+        Appends a record: its place, once it is durable on the ack quorum.  A `sequence` of a `producer` that is in the
+        log already is not stored again.  Appends of tasks that run at the same time travel as one batch.  `NotOwner`,
+        `BacklogQuota`, `LogFull` (never sent), `LogFenced`, `MetaStore`, `NotEnoughBookies` (not in the log),
+        `AppendUnknown`.
         """
-        return await appended_when_room(self._gathering, item_of(value, key, time_ms, headers, producer, sequence))
+        return await answered(self._gathering, item_of(value, key, time_ms, headers, producer, sequence))
 
     async def append_many(
         self,
@@ -117,8 +132,12 @@ class Owner(Handle):
         first_sequence: int | None = None,
         atomic: bool = False,
     ) -> Appended:
+        """
+        Appends records in order, with the errors of `append`; one batch is much cheaper than as many single appends.
+        Sequences rise by one from `first_sequence` on.  `atomic`: all in one entry of at most 64 MiB, or `ValueError`.
+        """
         records, size = records_of(values, keys, times_ms, headers, producer, first_sequence)
-        return await wait(self._thread, lambda: self._appends.append_records(records, size, atomic))
+        return await self._thread.wait(lambda: self._appends.append_records(records, size, atomic))
 
     def append_async(
         self,
@@ -129,37 +148,43 @@ class Owner(Handle):
         headers: Headers | None = None,
         producer: str | None = None,
         sequence: int | None = None,
-    ) -> "asyncio.Future[Position]":
+    ) -> "Future[Position]":
         """
-        The place later.  Never waits: `append` does, when more than the options' window is under way.
+        Appends a record whose place comes later.  Calls that come close together travel as one batch.
+        Never waits: `append` does, while more than the options' window is under way.
         """
         return appended(self._gathering, item_of(value, key, time_ms, headers, producer, sequence))
 
     async def barrier(self) -> Position:
-        return await wait(self._thread, self._appends.barrier)
+        """Waits until all that was appended before is durable: the end of the log."""
+        return await self._thread.wait(self._appends.barrier)
 
     async def roll(self) -> None:
-        async def roll() -> None:
-            self._owner.roll()
-
-        await wait(self._thread, roll)
+        """Ends the segment; the next append begins another."""
+        await self._thread.wait(partial(maybeDeferred, self._owner.roll))
 
     async def transfer(self, token: str = "") -> None:
-        await wait(self._thread, lambda: self._owner.transfer(token))
+        """Hands the log over to the candidate with that token; returns when it is not this handle's any more."""
+        await self._thread.wait(lambda: self._owner.transfer(token))
 
     async def trim(self, before: int) -> int:
-        return await wait(self._thread, lambda: self._owner.trim(before))
+        """Lets the log begin at a later index, as `Logs.trim` does."""
+        return await self._thread.wait(lambda: self._owner.trim(before))
 
     async def terminate(self) -> Position:
-        return await wait(self._thread, self._appends.terminate)
+        """Stores what was appended, and then the log takes nothing more; where it ends."""
+        return await self._thread.wait(self._appends.terminate)
 
     async def close(self) -> None:
         """Stores what was appended, closes the segment and resigns."""
-        await wait(self._thread, self._appends.close)
+        await self._thread.wait(self._appends.close)
 
 
 class LogReader(Handle):
-    """Reads a log in order; see `quire.log.LogReader`."""
+    """
+    Reads a log in order, whoever wrote it.  Made by `Logs.read`; `async for` gives the records that are there now and
+    goes on where the last iteration was left.
+    """
 
     def __init__(self, thread: ReactorThread, reader: CoreReader) -> None:
         self._thread = thread
@@ -168,62 +193,76 @@ class LogReader(Handle):
 
     @property
     def index(self) -> int:
+        """The index of the next record."""
         return self._index
 
     @property
     def begin(self) -> int:
+        """The index of the first record that the log has, as far as is known here."""
         return self._reader.begin
 
     @property
     def end_known(self) -> int:
+        """The index after the last record that is known here to be readable."""
         return self._reader.end_known
 
     @property
     def lost(self) -> list[range]:
+        """The indexes that were passed over because their segments are gone."""
         return self._reader.lost
 
     @property
     def rates(self) -> ReadRates:
+        """How fast it gives out: `rates.records` and `rates.bytes` a second, -1 for any; may be set at any time."""
         return self._reader.rates
 
     @property
     def terminated(self) -> bool:
+        """True if the log has its end, as far as is known here."""
         return self._reader.terminated
 
     def __aiter__(self) -> AsyncIterator[Record]:
+        """Yields the records that are there now."""
         return self._records(self._reader.batches)
 
     async def batches(self) -> AsyncIterator[LogBatch]:
-        """What is there now, an entry at a time, in columns: no object for each record."""
+        """Yields what is there now, an entry at a time, in columns: no object for each record."""
         async with aclosing(self._pull(self._reader.batches)) as batches:
             async for batch in batches:
                 self._index = batch.end
                 yield batch
 
     def tail(self, timeout: float) -> AsyncIterator[Record]:
+        """
+        Yields the records, and those that come; ends after `timeout` seconds of silence, or at the end of the log.
+        """
         return self._records(lambda: self._reader.tail(timeout))
 
     async def pieces(self, timeout: float | None = None) -> AsyncIterator[LogBatch | Piece]:
-        """Large values in pieces; see `quire.log.LogReader`."""
+        """
+        Yields as `batches` does, with a timeout as `tail`; but records of an uncompressed batch that was cut into parts
+        come in pieces without keys and headers, each record whole and in order, so that few parts are held at a time.
+        """
         async with aclosing(self._pull(lambda: self._reader.pieces(timeout))) as batches:
             async for batch in batches:
                 self._index = batch.end
                 yield batch
 
     async def close(self) -> None:
-        await wait(self._thread, self._reader.close)
+        """Ends what is under way."""
+        await self._thread.wait(self._reader.close)
 
-    async def _records(self, begin: Callable[[], AsyncIterator[LogBatch]]) -> AsyncIterator[Record]:
+    async def _records(self, begin: Callable[[], Stream[LogBatch]]) -> AsyncIterator[Record]:
         async with aclosing(self._pull(begin)) as batches:
             async for batch in batches:
                 for record in batch.records():
                     self._index = record.index + 1
                     yield record
 
-    def _pull(self, begin: Callable[[], AsyncIterator[B]]) -> AsyncGenerator[B, None]:
+    def _pull(self, begin: Callable[[], Stream[B]]) -> Pulled[B]:
         index = self._index
 
-        def begin_here() -> AsyncIterator[B]:
+        def begin_here() -> Stream[B]:
             self._reader.index = index
             return begin()
 
@@ -231,7 +270,10 @@ class LogReader(Handle):
 
 
 class Cursor(Handle):
-    """A durable cursor, held by this handle; see `quire.log.Cursor`."""
+    """
+    A durable cursor, held by this handle; `async with` stores what was acknowledged and ends it.  Made by
+    `Logs.cursor`.  Every call fails with `LogFenced` once another one has opened the cursor.
+    """
 
     def __init__(self, thread: ReactorThread, cursor: CoreCursor) -> None:
         self._thread = thread
@@ -239,6 +281,7 @@ class Cursor(Handle):
 
     @property
     def name(self) -> str:
+        """The cursor's name."""
         return self._cursor.name
 
     @property
@@ -248,47 +291,69 @@ class Cursor(Handle):
 
     @property
     def rates(self) -> ReadRates:
+        """How fast `read` gives out, as `LogReader.rates`; what it has it gives before it waits."""
         return self._cursor.rates
 
     async def backlog(self) -> Backlog:
-        return await wait(self._thread, self._cursor.backlog)
+        """Counts what is not done, up to the end of the log as it is now."""
+        return await self._thread.wait(self._cursor.backlog)
 
     async def read(self, max_records: int = 1000, timeout: float = 0.0) -> list[Record]:
-        return await wait(self._thread, lambda: self._cursor.read(max_records, timeout))
+        """
+        Reads the next records that are not acknowledged, behind those that were read last: those that are there, else
+        the first that come within `timeout` seconds.
+        """
+        return await self._thread.wait(lambda: self._cursor.read(max_records, timeout))
 
     async def rewind(self) -> None:
-        await wait(self._thread, partial(maybeDeferred, self._cursor.rewind))
+        """Lets the next read begin at the mark again."""
+        await self._thread.wait(partial(maybeDeferred, self._cursor.rewind))
 
     async def ack(self, index: int) -> None:
+        """Marks a record as done; it is stored within `cursor_ms`.  `ack_many` is much cheaper for many."""
         await self.ack_many((index,))
 
     async def ack_many(self, indexes: Iterable[int | range]) -> None:
+        """
+        Marks records as done; it is stored within `cursor_ms`.  `ValueError` for what is not known here to be in the
+        log; `TooManyRequests` when too much is acknowledged out of order: then those before are taken.
+        """
         given = list(indexes)
-        await wait(self._thread, partial(maybeDeferred, self._cursor.ack_many, given))
+        await self._thread.wait(partial(maybeDeferred, self._cursor.ack_many, given))
 
     async def seek(self, to: int | Literal["begin", "end"]) -> None:
-        await wait(self._thread, lambda: self._cursor.seek(to))
+        """
+        Marks all records below an index as done and none from it on, also where they were acknowledged.  `LogTrimmed`,
+        `ValueError` above the end of the log.
+        """
+        await self._thread.wait(lambda: self._cursor.seek(to))
 
     async def persist(self) -> None:
-        await wait(self._thread, self._cursor.persist)
+        """Stores what was acknowledged.  `MetaStore`, errors of a writer: it is tried again."""
+        await self._thread.wait(self._cursor.persist)
 
     async def close(self) -> None:
         """Stores what was acknowledged, and ends the handle."""
-        await wait(self._thread, self._cursor.close)
+        await self._thread.wait(self._cursor.close)
 
 
 class Sink:
-    """One run of a txn; see `quire.log.Sink`."""
+    """One run of a txn.  Made by `Logs.sink`."""
 
     def __init__(self, thread: ReactorThread, sink: CoreSink) -> None:
         self._thread = thread
         self._sink = sink
 
     async def part(self, batch: int, part: int, attempt: int) -> "PartWriter":
-        return PartWriter(self._thread, await wait(self._thread, lambda: self._sink.part(batch, part, attempt)))
+        """Opens the writer of a task's attempt.  `LogFenced` when the run is over."""
+        return PartWriter(self._thread, await self._thread.wait(lambda: self._sink.part(batch, part, attempt)))
 
     async def begin(self) -> int | None:
-        return await wait(self._thread, self._sink.begin)
+        """
+        Claims the txn, as the first part or commit does otherwise: the batch that was published last, None for none.
+        `LogFenced` when the run is over.
+        """
+        return await self._thread.wait(self._sink.begin)
 
     async def commit(
         self,
@@ -298,17 +363,27 @@ class Sink:
         verify: Literal["metadata", "entries"] = "metadata",
         gaps: bool = False,
     ) -> Receipt:
-        return await wait(self._thread, lambda: self._sink.commit(batch, parts, verify=verify, gaps=gaps))
+        """
+        Publishes the parts in the order given, in one step.  Called again it gives the receipt of the first time.
+        `gaps`: the batch may be any above the last; those between count as published from then on.  `LogFenced`,
+        `BatchGap`, `PublishRefused`, `LogTerminated`; `MetaStore`: unknown, call it again.
+        """
+        return await self._thread.wait(lambda: self._sink.commit(batch, parts, verify=verify, gaps=gaps))
 
     async def abort(self, batch: int, parts: Sequence[Part] = ()) -> None:
-        await wait(self._thread, lambda: self._sink.abort(batch, parts))
+        """
+        Deletes what tasks of this run wrote for the batch, unless it was published.  `LogFenced` when the run is over.
+        What can't be deleted now is the janitor's.
+        """
+        await self._thread.wait(lambda: self._sink.abort(batch, parts))
 
     async def janitor(self) -> int:
-        return await wait(self._thread, self._sink.janitor)
+        """Deletes what can't be published any more, of any run; how many parts that were."""
+        return await self._thread.wait(self._sink.janitor)
 
 
 class PartWriter:
-    """One task attempt's part; see `quire.log.PartWriter`."""
+    """The part that one attempt of a task writes.  Made by `Sink.part`; `close` gives what the driver publishes."""
 
     def __init__(self, thread: ReactorThread, part: CorePartWriter) -> None:
         self._thread = thread
@@ -322,20 +397,28 @@ class PartWriter:
         times_ms: Sequence[int | None] | None = None,
         headers: Sequence[Headers] | None = None,
     ) -> int:
+        """Appends records, durable when it returns: how many the part has.  `LogFenced` when its run is over."""
         taken = list(values)
-        return await wait(
-            self._thread, lambda: self._part.append_many(taken, keys=keys, times_ms=times_ms, headers=headers)
+        return await self._thread.wait(
+            lambda: self._part.append_many(taken, keys=keys, times_ms=times_ms, headers=headers)
         )
 
     async def close(self) -> Part:
-        return await wait(self._thread, self._part.close)
+        """
+        Ends the part: what the driver publishes; without a record it has no ledger.  `LogFenced`; `MetaStore`: call it
+        again.
+        """
+        return await self._thread.wait(self._part.close)
 
     async def discard(self) -> None:
-        await wait(self._thread, self._part.discard)
+        """Deletes what was written.  `ValueError` once `close` has given the part: it may be published any time."""
+        await self._thread.wait(self._part.discard)
 
 
 class Replica(Handle):
-    """A machine to which a log is applied, on the reactor's thread; see `quire.log.Replica`."""
+    """
+    A machine to which a log is applied, on the reactor's thread.  Made by `Logs.replica`; `async with` closes it.
+    """
 
     def __init__(self, thread: ReactorThread, replica: CoreReplica) -> None:
         self._thread = thread
@@ -343,38 +426,52 @@ class Replica(Handle):
 
     @property
     def name(self) -> str:
+        """The log's name."""
         return self._replica.name
 
     @property
     def applied(self) -> int:
+        """The first index that is not applied."""
         return self._replica.applied
 
     @property
     def role(self) -> Role:
+        """Says if it owns the log and has applied what was there before."""
         return self._replica.role
 
     @property
     def error(self) -> LedgerError | None:
+        """The reason why it applies no more."""
         return self._replica.error
 
     async def leads(self, wait_s: float = 0.0) -> bool:
-        return await wait(self._thread, lambda: self._replica.leads(wait_s))
+        """Waits until it leads, or so many seconds are over: True if it does."""
+        return await self._thread.wait(lambda: self._replica.leads(wait_s))
 
     async def propose(self, value: bytes, wait: Literal["ack", "apply"] = "apply") -> Any:
-        """What the machine gives for it; a cancelled task's record may be in the log all the same."""
-        return await _proposed(self._thread, self._replica, value, wait)
+        """
+        Appends a record: what the machine gives for it once it is applied here, or with "ack" its `Position` once it is
+        durable.  The record of a call that was cancelled may be in the log all the same.  `NotOwner` with the owner's
+        address where another replica leads, or none does; `LogFenced` (not in the log), `AppendUnknown`; `ApplyFailed`.
+        """
+        return await self._thread.wait(lambda: self._replica.propose(value, wait))
 
     async def read(self, fn: Callable[[Any], Any], mode: str = "index", bound_ms: float | None = None) -> Answer:
-        """`fn` is called on the reactor's thread."""
-        return await wait(self._thread, lambda: self._replica.read(fn, mode, bound_ms))
+        """
+        Gives what a function of the machine returns, called on the reactor's thread between two applies, perhaps more
+        than once, so it must not block.  What was acknowledged before is in it, proved by "index", by "lease" at the
+        owner without a message, or by "barrier", at the owner only; "bounded": what was acknowledged `bound_ms` before;
+        "unsafe": whatever is applied.  `StaleRead`, `NotOwner`, `MetaStore`, `ValueError`.
+        """
+        return await self._thread.wait(lambda: self._replica.read(fn, mode, bound_ms))
 
     async def snapshot(self) -> int:
-        return await wait(self._thread, self._replica.snapshot)
+        """
+        Writes a snapshot of what is applied: its index, the first that is not in it; that of a newer one, where there
+        is one.
+        """
+        return await self._thread.wait(self._replica.snapshot)
 
     async def close(self) -> None:
         """Applies no more; where it leads, what was proposed is stored, and the log given back."""
-        await wait(self._thread, self._replica.close)
-
-
-async def _proposed(thread: ReactorThread, replica: CoreReplica, value: bytes, until: Literal["ack", "apply"]) -> Any:
-    return await wait(thread, lambda: replica.propose(value, until))
+        await self._thread.wait(self._replica.close)

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from twisted.internet.defer import Deferred, succeed
 
-from quire.client.background import ReactorThread
+from quire.client.background import Background
 from quire.client.gathering import Gathering
 from quire.conf.log import LogOptions
 from quire.log.api import Owner
@@ -139,7 +139,7 @@ def runs_of(items: list[Item]) -> list[list[Item]]:
 
 
 def gathering(
-    thread: ReactorThread, appends: WaitingAppends, options: LogOptions, asked: bool
+    thread: Background, appends: WaitingAppends, options: LogOptions, asked: bool
 ) -> Gathering[Item, Position]:
     """
     An owner's single appends, bounded like its window, an entry at a time; each by itself where a hook is asked about

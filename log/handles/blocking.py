@@ -1,22 +1,23 @@
+# Made from log/handles/aio.py by `make manual`: edit that file, not this one.
 """
-Handles of the blocking face: an owner, a reader, a cursor, a publisher and its parts, a replica.
+Handles of the blocking face of logs: an owner, a reader, a cursor, a publisher and its parts, a replica.
 
-Knows: how to wait for the Twisted ones that run on the background reactor, and where an iteration was left.
+Knows: how to carry results of the Twisted ones to the code that waits for them, and where an iteration was left.
 Does not know: segments, claims, intents; every decision is made below.
 
-Long: five handles of a few lines an operation, each with the errors that it raises.
+Long: six handles of a few lines an operation, each with the errors that it raises.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from functools import partial
 from typing import Any, Literal, TypeVar
 
 from twisted.internet.defer import maybeDeferred
 
-from quire.client.background import ReactorThread
-from quire.client.blocking import Handle
-from quire.client.gathering import pulled
+from quire.client.gathering import Stream
+from quire.client.threads import Handle, Pulled, ReactorThread, answered, appended, called_here, pulled
 from quire.conf.log import LogOptions
 from quire.log.api import (
     Answer,
@@ -49,8 +50,8 @@ B = TypeVar("B")
 
 class Owner(Handle):
     """
-    A log that this process owns; `with` stores what was appended and resigns.  It ends for good when the ownership is
-    lost.  Made by `Logs.own`.
+    A log that this process owns; `with` stores what was appended and resigns.  It ends for good when the
+    ownership is lost.  Made by `Logs.own`.
     """
 
     def __init__(self, thread: ReactorThread, owner: CoreOwner, options: LogOptions, asked: bool) -> None:
@@ -58,9 +59,11 @@ class Owner(Handle):
         self._owner = owner
         self._appends = WaitingAppends(owner)
         self._gathering = gathering(thread, self._appends, options, asked)
+        self._on_lost: Callable[[], None] | None = None
 
     @property
     def name(self) -> str:
+        """The log's name."""
         return self._owner.name
 
     @property
@@ -70,17 +73,17 @@ class Owner(Handle):
 
     @property
     def token(self) -> str:
-        """Of this handle, by which another may hand the log over to it."""
+        """The name of this handle by which another may hand the log over to it."""
         return self._owner.token
 
     @property
     def end(self) -> Position:
-        """Where the next record will be, if nothing is under way."""
+        """The place of the next record, if nothing is under way."""
         return self._owner.end
 
     @property
     def lost(self) -> bool:
-        """Whether the log became another's."""
+        """True if the log became another's."""
         return self._owner.lost
 
     @property
@@ -90,12 +93,16 @@ class Owner(Handle):
 
     @property
     def on_lost(self) -> Callable[[], None] | None:
-        """Called when that happens, on the reactor's thread, so it must not block."""
-        return self._owner.on_lost
+        """
+        The function that is called when the log became another's.
+        It is called on the reactor's thread, so it must not block.
+        """
+        return self._on_lost
 
     @on_lost.setter
     def on_lost(self, fn: Callable[[], None] | None) -> None:
-        self._owner.on_lost = fn
+        self._on_lost = fn
+        self._owner.on_lost = None if fn is None else called_here(fn)
 
     def append(
         self,
@@ -108,14 +115,12 @@ class Owner(Handle):
         sequence: int | None = None,
     ) -> Position:
         """
-        The record's place, once it is durable on the ack quorum.  A `sequence` of a `producer` that is in the log
-        already is not stored again.  `NotOwner`, `BacklogQuota`, `LogFull` (never sent), `LogFenced`, `MetaStore`,
-        `NotEnoughBookies` (not in the log), `AppendUnknown`.
+        Appends a record: its place, once it is durable on the ack quorum.  A `sequence` of a `producer` that is in the
+        log already is not stored again.  Appends of threads that run at the same time travel as one batch.  `NotOwner`,
+        `BacklogQuota`, `LogFull` (never sent), `LogFenced`, `MetaStore`, `NotEnoughBookies` (not in the log),
+        `AppendUnknown`.
         """
-        self._thread.check_may_wait()
-        return self.append_async(
-            value, key=key, time_ms=time_ms, headers=headers, producer=producer, sequence=sequence
-        ).result()
+        return answered(self._gathering, item_of(value, key, time_ms, headers, producer, sequence))
 
     def append_many(
         self,
@@ -129,8 +134,8 @@ class Owner(Handle):
         atomic: bool = False,
     ) -> Appended:
         """
-        As `append`, in order; one batch is much cheaper than as many single appends.  Sequences rise by one from
-        `first_sequence` on.  `atomic`: all in one entry of at most 64 MiB, or `ValueError`.
+        Appends records in order, with the errors of `append`; one batch is much cheaper than as many single appends.
+        Sequences rise by one from `first_sequence` on.  `atomic`: all in one entry of at most 64 MiB, or `ValueError`.
         """
         records, size = records_of(values, keys, times_ms, headers, producer, first_sequence)
         return self._thread.wait(lambda: self._appends.append_records(records, size, atomic))
@@ -146,29 +151,25 @@ class Owner(Handle):
         sequence: int | None = None,
     ) -> "Future[Position]":
         """
-        The place later.  Calls that come close together travel as one batch.  Waits for room while more than the
-        options' window is under way.
+        Appends a record whose place comes later.  Calls that come close together travel as one batch.
+        Waits for room while more than the options' window is under way.
         """
-        return self._gathering.future(item_of(value, key, time_ms, headers, producer, sequence))
+        return appended(self._gathering, item_of(value, key, time_ms, headers, producer, sequence))
 
     def barrier(self) -> Position:
-        """The end of the log, once all that was appended before is durable."""
+        """Waits until all that was appended before is durable: the end of the log."""
         return self._thread.wait(self._appends.barrier)
 
     def roll(self) -> None:
-        """The segment ends; the next append begins another."""
-
-        async def roll() -> None:
-            self._owner.roll()
-
-        self._thread.wait(roll)
+        """Ends the segment; the next append begins another."""
+        self._thread.wait(partial(maybeDeferred, self._owner.roll))
 
     def transfer(self, token: str = "") -> None:
         """Hands the log over to the candidate with that token; returns when it is not this handle's any more."""
         self._thread.wait(lambda: self._owner.transfer(token))
 
     def trim(self, before: int) -> int:
-        """As `Logs.trim`."""
+        """Lets the log begin at a later index, as `Logs.trim` does."""
         return self._thread.wait(lambda: self._owner.trim(before))
 
     def terminate(self) -> Position:
@@ -182,8 +183,8 @@ class Owner(Handle):
 
 class LogReader(Handle):
     """
-    Reads a log in order, whoever wrote it.  Made by `Logs.read`; iterating gives the records that are there now.  Each
-    iteration goes on where the one before was left.
+    Reads a log in order, whoever wrote it.  Made by `Logs.read`; `for` gives the records that are there now and
+    goes on where the last iteration was left.
     """
 
     def __init__(self, thread: ReactorThread, reader: CoreReader) -> None:
@@ -193,7 +194,7 @@ class LogReader(Handle):
 
     @property
     def index(self) -> int:
-        """Of the next record."""
+        """The index of the next record."""
         return self._index
 
     @property
@@ -218,45 +219,51 @@ class LogReader(Handle):
 
     @property
     def terminated(self) -> bool:
-        """Whether the log has its end, as far as is known here."""
+        """True if the log has its end, as far as is known here."""
         return self._reader.terminated
 
     def __iter__(self) -> Iterator[Record]:
+        """Yields the records that are there now."""
         return self._records(self._reader.batches)
 
     def batches(self) -> Iterator[LogBatch]:
-        """What is there now, an entry at a time, in columns: no object for each record."""
-        for batch in self._pull(self._reader.batches):
-            self._index = batch.end
-            yield batch
+        """Yields what is there now, an entry at a time, in columns: no object for each record."""
+        with closing(self._pull(self._reader.batches)) as batches:
+            for batch in batches:
+                self._index = batch.end
+                yield batch
 
     def tail(self, timeout: float) -> Iterator[Record]:
-        """The records, and those that come; ends after `timeout` seconds of silence, or at the end of the log."""
+        """
+        Yields the records, and those that come; ends after `timeout` seconds of silence, or at the end of the log.
+        """
         return self._records(lambda: self._reader.tail(timeout))
 
     def pieces(self, timeout: float | None = None) -> Iterator[LogBatch | Piece]:
         """
-        As `batches`, with a timeout as `tail`; but records of an uncompressed batch that was cut into parts come in
-        pieces without keys and headers, each record whole and in order, so that few parts are held at a time.
+        Yields as `batches` does, with a timeout as `tail`; but records of an uncompressed batch that was cut into parts
+        come in pieces without keys and headers, each record whole and in order, so that few parts are held at a time.
         """
-        for batch in self._pull(lambda: self._reader.pieces(timeout)):
-            self._index = batch.end
-            yield batch
+        with closing(self._pull(lambda: self._reader.pieces(timeout))) as batches:
+            for batch in batches:
+                self._index = batch.end
+                yield batch
 
     def close(self) -> None:
         """Ends what is under way."""
         self._thread.wait(self._reader.close)
 
-    def _records(self, begin: Callable[[], AsyncIterator[LogBatch]]) -> Iterator[Record]:
-        for batch in self._pull(begin):
-            for record in batch.records():
-                self._index = record.index + 1
-                yield record
+    def _records(self, begin: Callable[[], Stream[LogBatch]]) -> Iterator[Record]:
+        with closing(self._pull(begin)) as batches:
+            for batch in batches:
+                for record in batch.records():
+                    self._index = record.index + 1
+                    yield record
 
-    def _pull(self, begin: Callable[[], AsyncIterator[B]]) -> Iterator[B]:
+    def _pull(self, begin: Callable[[], Stream[B]]) -> Pulled[B]:
         index = self._index
 
-        def begin_here() -> AsyncIterator[B]:
+        def begin_here() -> Stream[B]:
             self._reader.index = index
             return begin()
 
@@ -265,8 +272,8 @@ class LogReader(Handle):
 
 class Cursor(Handle):
     """
-    A durable cursor, held by this handle; `with` stores what was acknowledged and ends it.  Made by `Logs.cursor`.
-    Every call fails with `LogFenced` once another one has opened the cursor.
+    A durable cursor, held by this handle; `with` stores what was acknowledged and ends it.  Made by
+    `Logs.cursor`.  Every call fails with `LogFenced` once another one has opened the cursor.
     """
 
     def __init__(self, thread: ReactorThread, cursor: CoreCursor) -> None:
@@ -275,6 +282,7 @@ class Cursor(Handle):
 
     @property
     def name(self) -> str:
+        """The cursor's name."""
         return self._cursor.name
 
     @property
@@ -288,41 +296,41 @@ class Cursor(Handle):
         return self._cursor.rates
 
     def backlog(self) -> Backlog:
-        """What is not done, up to the end of the log as it is now."""
+        """Counts what is not done, up to the end of the log as it is now."""
         return self._thread.wait(self._cursor.backlog)
 
     def read(self, max_records: int = 1000, timeout: float = 0.0) -> list[Record]:
         """
-        The next records that are not acknowledged, behind those that were read last: those that are there, else the
-        first that come within `timeout` seconds.
+        Reads the next records that are not acknowledged, behind those that were read last: those that are there, else
+        the first that come within `timeout` seconds.
         """
         return self._thread.wait(lambda: self._cursor.read(max_records, timeout))
 
     def rewind(self) -> None:
-        """The next read begins at the mark again."""
+        """Lets the next read begin at the mark again."""
         self._thread.wait(partial(maybeDeferred, self._cursor.rewind))
 
     def ack(self, index: int) -> None:
-        """This record is done; it is stored within `cursor_ms`.  As `ack_many`, which is much cheaper for many."""
+        """Marks a record as done; it is stored within `cursor_ms`.  `ack_many` is much cheaper for many."""
         self.ack_many((index,))
 
     def ack_many(self, indexes: Iterable[int | range]) -> None:
         """
-        These records are done.  `ValueError` for what is not known here to be in the log; `TooManyRequests` when too
-        much is acknowledged out of order: then those before are taken.
+        Marks records as done; it is stored within `cursor_ms`.  `ValueError` for what is not known here to be in the
+        log; `TooManyRequests` when too much is acknowledged out of order: then those before are taken.
         """
         given = list(indexes)
         self._thread.wait(partial(maybeDeferred, self._cursor.ack_many, given))
 
     def seek(self, to: int | Literal["begin", "end"]) -> None:
         """
-        All records below an index are done and none from it on, also where they were acknowledged.  `LogTrimmed`,
+        Marks all records below an index as done and none from it on, also where they were acknowledged.  `LogTrimmed`,
         `ValueError` above the end of the log.
         """
         self._thread.wait(lambda: self._cursor.seek(to))
 
     def persist(self) -> None:
-        """What was acknowledged is stored when it returns.  `MetaStore`, errors of a writer: it is tried again."""
+        """Stores what was acknowledged.  `MetaStore`, errors of a writer: it is tried again."""
         self._thread.wait(self._cursor.persist)
 
     def close(self) -> None:
@@ -338,7 +346,7 @@ class Sink:
         self._sink = sink
 
     def part(self, batch: int, part: int, attempt: int) -> "PartWriter":
-        """A task attempt's writer.  `LogFenced` when the run is over."""
+        """Opens the writer of a task's attempt.  `LogFenced` when the run is over."""
         return PartWriter(self._thread, self._thread.wait(lambda: self._sink.part(batch, part, attempt)))
 
     def begin(self) -> int | None:
@@ -376,7 +384,7 @@ class Sink:
 
 
 class PartWriter:
-    """One task attempt's part.  Made by `Sink.part`; `close` gives what the driver publishes."""
+    """The part that one attempt of a task writes.  Made by `Sink.part`; `close` gives what the driver publishes."""
 
     def __init__(self, thread: ReactorThread, part: CorePartWriter) -> None:
         self._thread = thread
@@ -390,12 +398,15 @@ class PartWriter:
         times_ms: Sequence[int | None] | None = None,
         headers: Sequence[Headers] | None = None,
     ) -> int:
-        """Durable when it returns: how many records the part has.  `LogFenced` when its run is over."""
+        """Appends records, durable when it returns: how many the part has.  `LogFenced` when its run is over."""
         taken = list(values)
         return self._thread.wait(lambda: self._part.append_many(taken, keys=keys, times_ms=times_ms, headers=headers))
 
     def close(self) -> Part:
-        """What the driver publishes; without a record it has no ledger.  `LogFenced`; `MetaStore`: call it again."""
+        """
+        Ends the part: what the driver publishes; without a record it has no ledger.  `LogFenced`; `MetaStore`: call it
+        again.
+        """
         return self._thread.wait(self._part.close)
 
     def discard(self) -> None:
@@ -414,6 +425,7 @@ class Replica(Handle):
 
     @property
     def name(self) -> str:
+        """The log's name."""
         return self._replica.name
 
     @property
@@ -423,31 +435,31 @@ class Replica(Handle):
 
     @property
     def role(self) -> Role:
-        """Whether it owns the log and has applied what was there before."""
+        """Says if it owns the log and has applied what was there before."""
         return self._replica.role
 
     @property
     def error(self) -> LedgerError | None:
-        """Why it applies no more."""
+        """The reason why it applies no more."""
         return self._replica.error
 
     def leads(self, wait_s: float = 0.0) -> bool:
-        """Whether it leads, once it does or so many seconds are over."""
+        """Waits until it leads, or so many seconds are over: True if it does."""
         return self._thread.wait(lambda: self._replica.leads(wait_s))
 
     def propose(self, value: bytes, wait: Literal["ack", "apply"] = "apply") -> Any:
         """
         Appends a record: what the machine gives for it once it is applied here, or with "ack" its `Position` once it is
-        durable.  `NotOwner` with the owner's address where another replica leads, or none does; `LogFenced` (not in the
-        log), `AppendUnknown`; `ApplyFailed`.
+        durable.  The record of a call that was cancelled may be in the log all the same.  `NotOwner` with the owner's
+        address where another replica leads, or none does; `LogFenced` (not in the log), `AppendUnknown`; `ApplyFailed`.
         """
         return self._thread.wait(lambda: self._replica.propose(value, wait))
 
     def read(self, fn: Callable[[Any], Any], mode: str = "index", bound_ms: float | None = None) -> Answer:
         """
-        What a function of the machine gives, called on the reactor's thread between two applies, perhaps more than
-        once, so it must not block.  What was acknowledged before is in it, proved by "index", by "lease" at the owner
-        without a message, or by "barrier", at the owner only; "bounded": what was acknowledged `bound_ms` before;
+        Gives what a function of the machine returns, called on the reactor's thread between two applies, perhaps more
+        than once, so it must not block.  What was acknowledged before is in it, proved by "index", by "lease" at the
+        owner without a message, or by "barrier", at the owner only; "bounded": what was acknowledged `bound_ms` before;
         "unsafe": whatever is applied.  `StaleRead`, `NotOwner`, `MetaStore`, `ValueError`.
         """
         return self._thread.wait(lambda: self._replica.read(fn, mode, bound_ms))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from twisted.internet.threads import deferToThreadPool
 
-from quire.client.background import reactor_thread
 from quire.client.handles.copies import Copies, Mark
 from quire.client.handles.ledger_record import digest_of
+from quire.client.threads import reactor_thread
 from quire.conf.log import Opener
 from quire.pipeline.copies.manifest import NAME, CopyDamaged, Manifest, place_of
 from quire.pipeline.copies.places import Place

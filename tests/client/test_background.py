@@ -11,7 +11,8 @@ import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
-from quire.client.background import ReactorThread, reactor_thread, settle
+from quire.client.background import Background
+from quire.client.threads import reactor_thread
 from tests import reactor as shared
 from tests.alone import alone
 
@@ -28,37 +29,6 @@ def test_a_reactor_that_runs_is_used_as_it_is():
     assert thread().wait(lambda: succeed(7)) == 7
     assert threading.active_count() <= before + 1
     assert "quire-reactor" not in {each.name for each in threading.enumerate()}
-
-
-def test_async_functions_and_deferreds_give_their_result_or_raise():
-    """Exceptions reach the caller's thread, also those raised before anything began."""
-
-    async def story() -> str:
-        await succeed(None)
-        return "done"
-
-    async def trouble() -> str:
-        raise KeyError("here")
-
-    def at_once() -> Deferred[str]:
-        raise LookupError("before it began")
-
-    assert thread().wait(story) == "done"
-    with pytest.raises(KeyError, match="here"):
-        thread().wait(trouble)
-    with pytest.raises(LookupError, match="before"):
-        thread().wait(at_once)
-
-
-def test_the_reactor_never_waits_for_itself():
-    """A blocking call from the reactor's thread raises an error that names what to use instead of a hang."""
-
-    async def story() -> str:
-        with pytest.raises(RuntimeError, match=r"quire\.client\.api"):
-            reactor_thread().wait(lambda: succeed(1))
-        return "checked"
-
-    assert thread().wait(story) == "checked"
 
 
 def test_calls_run_in_the_order_they_were_made():
@@ -103,7 +73,7 @@ def test_what_came_of_a_story_that_was_cancelled_is_handed_on_to_be_ended(begun,
     """
     reactor, taken, unwanted = Turns(), [], []
     came: Deferred[str] = Deferred(lambda it: it.callback("all the same"))  # what can't be cancelled any more
-    running = ReactorThread(reactor).begin(lambda: came, taken.append, unwanted.append)
+    running = Background(reactor).begin(lambda: came, taken.append, unwanted.append)
     reactor.turn(int(begun))
     if in_time:
         came.callback("in time")
@@ -116,43 +86,13 @@ def test_what_came_of_a_story_that_was_cancelled_is_handed_on_to_be_ended(begun,
 def test_a_story_that_fails_or_is_taken_leaves_nothing_unwanted():
     """A result goes to its caller; only one that comes after a cancel is handed to the disposer."""
     reactor, results, unwanted = Turns(), [], []
-    ReactorThread(reactor).begin(lambda: succeed("taken"), results.append, unwanted.append)
-    running = ReactorThread(reactor).begin(lambda: fail(KeyError("why")), results.append, unwanted.append)
+    Background(reactor).begin(lambda: succeed("taken"), results.append, unwanted.append)
+    running = Background(reactor).begin(lambda: fail(KeyError("why")), results.append, unwanted.append)
     running.cancel()
     reactor.turn()
     assert results[0] == "taken"
     assert isinstance(results[1], Failure)
     assert unwanted == []
-
-
-def test_whatever_a_signal_raises_cancels_the_story_that_was_waited_for():
-    """A script's `signal.alarm` with a handler that raises is as good as Ctrl-C."""
-    out = alone(
-        """
-        import signal
-        from quire.client.background import reactor_thread
-        from twisted.internet.defer import Deferred, succeed
-        def late(*_): raise TimeoutError
-        signal.signal(signal.SIGALRM, late)
-        cancelled = []
-        thread = reactor_thread()
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
-        try:
-            thread.wait(lambda: Deferred(cancelled.append))
-        except TimeoutError:
-            thread.wait(lambda: succeed(None))
-            print(len(cancelled))
-        """
-    )
-    assert out == "1\n"
-
-
-def test_a_future_that_its_owner_cancelled_stays_cancelled():
-    """An answer that comes later is dropped, and no error."""
-    future: Future[int] = Future()
-    future.cancel()
-    settle(future, 3)
-    assert future.cancelled()
 
 
 def test_an_ordinary_program_gets_one_daemon_thread_and_may_just_end():
@@ -161,7 +101,7 @@ def test_an_ordinary_program_gets_one_daemon_thread_and_may_just_end():
         """
         import signal, threading
         before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGCHLD)
-        from quire.client.background import reactor_thread
+        from quire.client.threads import reactor_thread
         from twisted.internet.defer import succeed
         found = {reactor_thread().wait(lambda: succeed(threading.get_ident())) for _ in range(3)}
         threads = [each for each in threading.enumerate() if each.name == "quire-reactor"]
@@ -179,7 +119,7 @@ def test_its_reactor_measures_by_a_clock_that_is_never_set():
     """The reactor of the background thread uses the monotonic clock."""
     program = """
         import time
-        from quire.client.background import reactor_thread
+        from quire.client.threads import reactor_thread
         print(reactor_thread().reactor.seconds is time.monotonic)
         """
     assert alone(program) == "True\n"
@@ -190,7 +130,7 @@ def test_many_threads_may_ask_first():
     out = alone(
         """
         import threading
-        from quire.client.background import reactor_thread
+        from quire.client.threads import reactor_thread
         from twisted.internet.defer import succeed
         seen = []
         def ask(): seen.append(reactor_thread().wait(lambda: succeed(threading.get_ident())))
@@ -207,7 +147,7 @@ def test_a_forked_child_gets_the_error_that_reactors_do_not_survive():
     out = alone(
         """
         import os
-        from quire.client.background import reactor_thread
+        from quire.client.threads import reactor_thread
         reactor_thread()
         child = os.fork()
         if not child:
@@ -329,7 +269,7 @@ def test_a_forked_child_with_a_client_ends_like_any_other():
         """
         import os, sys
         from quire.client import connect
-        from quire.client.background import reactor_thread
+        from quire.client.threads import reactor_thread
         from quire.metadata.memory.store import open_memory
 
         thread = reactor_thread()
@@ -364,7 +304,7 @@ def test_workers_forked_before_the_first_use_each_get_their_own():
         for _ in range(2):
             child = os.fork()
             if not child:
-                from quire.client.background import reactor_thread
+                from quire.client.threads import reactor_thread
                 from twisted.internet.defer import succeed
                 os._exit(reactor_thread().wait(lambda: succeed(0)))
             children.append(child)

@@ -6,8 +6,8 @@ import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
-from quire.client.background import ReactorThread
 from quire.client.gathering import gathering as gathered_of
+from quire.client.threads import ReactorThread
 from quire.conf.client import ClientOptions
 from quire.protocol.errors import LedgerFenced, TooManyRequests
 from tests.client.fakes.scripted import Net

@@ -5,9 +5,8 @@ import asyncio
 import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 
-from quire.client.background import ReactorThread
 from quire.client.gathering import Gathering, gathering
-from quire.client.loops import appended, appended_when_room, pulled, soon, wait, when
+from quire.client.loops import ReactorThread, answered, appended, pulled, soon, when
 from quire.conf.client import ClientOptions
 from tests.client.fakes.scripted import Net
 
@@ -27,9 +26,9 @@ def test_results_and_failures_arrive():
 
     async def story():
         thread = ReactorThread(Turning())
-        assert await wait(thread, lambda: succeed(3)) == 3
+        assert await thread.wait(lambda: succeed(3)) == 3
         with pytest.raises(ValueError, match="no"):
-            await wait(thread, lambda: fail(ValueError("no")))
+            await thread.wait(lambda: fail(ValueError("no")))
 
     asyncio.run(story())
 
@@ -44,7 +43,7 @@ def test_what_a_cancelled_task_asked_for_is_ended():
             pending.append(Deferred(lambda deferred: deferred.callback("made all the same")))
             return pending[-1]
 
-        task = asyncio.ensure_future(wait(thread, work, ended.append))
+        task = asyncio.ensure_future(thread.wait(work, ended.append))
         while not pending:
             await asyncio.wait([task], timeout=0)
         task.cancel()
@@ -79,7 +78,7 @@ def test_a_stream_comes_in_batches_and_ends():
 
 
 def test_appends_wait_for_room_only_where_they_may():
-    """`appended` puts at once; `appended_when_room` begins when there is less than the bound under way."""
+    """`appended` puts at once; `answered` begins when there is less than the bound under way."""
 
     async def story():
         answers = []
@@ -94,7 +93,7 @@ def test_appends_wait_for_room_only_where_they_may():
 
         gathered = Gathering(ReactorThread(Turning()), Slow(), 1, 100, len, lambda payloads: [payloads])
         first, second = appended(gathered, b"a"), appended(gathered, b"b")
-        third = asyncio.ensure_future(appended_when_room(gathered, b"c"))
+        third = asyncio.ensure_future(answered(gathered, b"c"))
         await asyncio.wait([third], timeout=0)
         assert [payloads for _answer, payloads in answers] == [[b"a"], [b"b"]]
         for answer, payloads in answers:

@@ -1,4 +1,4 @@
-"""The three faces of logs have the same operations, with the same parameters."""
+"""The faces of logs have the same operations, with the same parameters; `tests/tools/test_faces.py` has the rest."""
 
 import inspect
 
@@ -6,7 +6,6 @@ import pytest
 
 from quire.log import aio, api, blocking
 from quire.log.handles import aio as aio_handles
-from quire.log.handles import blocking as blocking_handles
 from quire.log.machine import replica
 from quire.log.publish import parts, sink
 from quire.log.reader import reader
@@ -50,11 +49,9 @@ FACES = {"Owner": {"append_async"}}
 ASYNC = {"__aiter__": "__iter__", "__aenter__": "__enter__", "__aexit__": "__exit__"}
 
 
-def classes(name):
-    """Of the blocking and of the asyncio face."""
-    if name == "Logs":
-        return blocking.Logs, aio.Logs
-    return getattr(blocking_handles, name), getattr(aio_handles, name)
+def face(name):
+    """The class of the asyncio face, from which the blocking one is made."""
+    return getattr(aio if name == "Logs" else aio_handles, name)
 
 
 def operations(kind):
@@ -71,24 +68,21 @@ def operations(kind):
 
 
 @pytest.mark.parametrize("name", CORE)
-def test_the_blocking_and_the_asyncio_face_are_the_same(name):
-    """In names, parameters and defaults; `with` and `for` are `async with` and `async for`."""
-    blocked, awaited = map(operations, classes(name))
-    blocked.pop("watch", None), awaited.pop("watch", None)  # a function is called, or a loop goes on: as in the client
-    assert blocked == awaited
-    assert len(blocked) > 2
-
-
-@pytest.mark.parametrize("name", CORE)
-def test_both_have_what_the_twisted_face_has(name):
+def test_the_asyncio_face_has_what_the_twisted_one_has(name):
     """With the same parameters, save for what only one of them needs."""
-    face, core = operations(classes(name)[0]), operations(CORE[name])
+    shown, core = operations(face(name)), operations(CORE[name])
+    shown.pop("watch", None), core.pop("watch", None)  # a loop goes on, or a function is called: as in the client
     wanted = set(core) - TWISTED.get(name, set())
-    assert wanted <= set(face)
-    more = {each for each in set(face) - wanted if face[each] != "property" and not each.startswith("__")}
+    assert wanted <= set(shown)
+    more = {each for each in set(shown) - wanted if shown[each] != "property" and not each.startswith("__")}
     assert more == FACES.get(name, set())
     for each in wanted:
-        assert face[each] == core[each], each
+        assert shown[each] == core[each], each
+
+
+def test_a_watch_of_the_blocking_face_is_that_of_the_twisted_one():
+    """A function is called."""
+    assert operations(blocking.Logs)["watch"] == operations(api.Logs)["watch"]
 
 
 def test_what_opens_a_cluster_has_the_same_parameters():

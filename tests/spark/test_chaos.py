@@ -17,7 +17,7 @@ from random import Random
 
 import pytest
 
-from quire.client.background import reactor_thread
+from quire.client.threads import reactor_thread
 from quire.pipeline.clients import Cluster, cluster
 from quire.tools.local_cluster.cluster import LocalCluster
 from tests.metadata.proxy import Proxy

@@ -12,7 +12,7 @@ from twisted.internet.defer import CancelledError, Deferred, succeed
 
 from quire.client import aio
 from quire.client import api as core
-from quire.client.background import reactor_thread
+from quire.client.threads import reactor_thread
 from quire.metadata.ledger import LedgerState
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import ClientClosed

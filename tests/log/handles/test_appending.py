@@ -4,7 +4,7 @@ import pytest
 from twisted.internet.defer import Deferred, fail, gatherResults, succeed
 from twisted.python.failure import Failure
 
-from quire.client.background import ReactorThread
+from quire.client.threads import ReactorThread
 from quire.conf.log import LogOptions
 from quire.log.core.batch import Records
 from quire.log.handles.appending import WaitingAppends, gathering, item_of, records_of

@@ -7,7 +7,8 @@ import pytest
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import globalLogPublisher
 
-from quire.client.background import reactor_thread
+from quire.client import loops
+from quire.client.threads import reactor_thread
 from quire.conf.client import ClientOptions
 from quire.log import aio, blocking
 from quire.log.owner import patience
@@ -250,7 +251,7 @@ def test_in_every_face(tmp_path):
             blocked.close()
 
             async def awaiting():
-                awaited = aio.Logs(thread, two, ClientOptions())
+                awaited = aio.Logs(loops.reactor_thread(), two, ClientOptions())
                 owner = await awaited.own("b")
                 await owner.append(b"0")
                 thread.reactor.callFromThread(cut, two)

@@ -7,7 +7,8 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from quire.client.background import reactor_thread
+from quire.client import loops
+from quire.client.threads import reactor_thread
 from quire.conf.client import ClientOptions
 from quire.log import aio, blocking
 from quire.log.core import ownership_messages as m
@@ -135,7 +136,7 @@ def test_the_error_in_every_face(tmp_path):
         away.end()
 
         async def awaiting():
-            await aio.Logs(thread, logs, ClientOptions()).own("a", wait_s=WAIT_S)
+            await aio.Logs(loops.reactor_thread(), logs, ClientOptions()).own("a", wait_s=WAIT_S)
 
         with pytest.raises(MetaStore) as awaited:
             asyncio.run(awaiting())

@@ -8,7 +8,8 @@ import threading
 import pytest
 from twisted.internet.defer import Deferred
 
-from quire.client.background import reactor_thread
+from quire.client import loops
+from quire.client.threads import reactor_thread
 from quire.conf.client import ClientOptions
 from quire.conf.log import LogOptions
 from quire.log import aio, blocking
@@ -172,7 +173,7 @@ def test_a_function_of_a_loop_that_is_stuck(tmp_path):
             ended.append(go_on.wait(20))
             over.set()
 
-        owner = await aio.Logs(thread, two, ClientOptions()).own("a")
+        owner = await aio.Logs(loops.reactor_thread(), two, ClientOptions()).own("a")
         owner.on_lost = hang
         owned.set()
         await over.wait()

@@ -1,0 +1,82 @@
+"""
+Makes the blocking faces from the asyncio ones: `python -m quire.tools.faces`.
+
+Knows: the words in which the two differ, in code and in docstrings; what differs otherwise has the same names in
+`loops` and `threads`, which are written by hand.
+Does not know: any operation.
+
+It is this way round because `await` can be left out by rule; where it belongs is not in the text of a blocking face.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+# SPDX-License-Identifier: Apache-2.0
+
+ROOT = Path(__file__).resolve().parent.parent
+FACES = {  # source -> what is made
+    "client/aio.py": "client/blocking.py",
+    "log/aio.py": "log/blocking.py",
+    "log/handles/aio.py": "log/handles/blocking.py",
+}
+HEAD = "# Made from {source} by `make manual`: edit that file, not this one.\n"
+WORDS = {
+    "Connecting[Client]": "Client",
+    "Connecting[Logs]": "Logs",
+    "Connecting(opened)": "opened()",
+    "async def": "def",
+    "async with": "with",
+    "async for": "for",
+    "await ": "",
+    "AsyncIterator": "Iterator",
+    "aclosing": "closing",
+    "__aiter__": "__iter__",
+    "from asyncio": "from concurrent.futures",
+    ".aio": ".blocking",
+    ".loops": ".threads",
+    "asyncio face": "blocking face",
+    "Appends of tasks": "Appends of threads",
+    "Never waits: `append` does, while": "Waits for room while",
+    "It is called on the loop that it is set from.": "It is called on the reactor's thread, so it must not block.",
+    """\
+Cancelling a task cancels the operation it waits for, and what came of it all the same is ended; an append that was sent
+stays sent.
+""": """\
+Handles may be used from several threads at a time.  An interrupt while a call waits cancels its operation; an append
+that was sent stays sent.  A call on the reactor's own thread, or in a forked child, raises `RuntimeError` instead of
+waiting for ever.
+""",
+}
+RUFF = (sys.executable, "-m", "ruff")
+DIFFERENT = re.compile("|".join(map(re.escape, WORDS)))
+
+
+def blocking(source: str) -> str:
+    """Makes the text of the blocking face of `source`, an asyncio face."""
+    text = DIFFERENT.sub(lambda found: WORDS[found.group()], (ROOT / source).read_text(encoding="utf-8"))
+    return ruff(
+        "format",
+        ruff(
+            "check",
+            "--quiet",
+            "--fix-only",
+            "--unsafe-fixes",
+            "--select=I,F401,UP028",
+            HEAD.format(source=source) + text,
+        ),
+    )
+
+
+def ruff(*arguments: str) -> str:
+    """Runs ruff on the text that is the last argument."""
+    *command, text = arguments
+    return subprocess.run(
+        (*RUFF, *command, "-"), input=text, check=True, stdout=subprocess.PIPE, cwd=ROOT, encoding="utf-8"
+    ).stdout
+
+
+if __name__ == "__main__":
+    for source, made in FACES.items():
+        (ROOT / made).write_text(blocking(source), encoding="utf-8")
