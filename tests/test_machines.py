@@ -8,6 +8,7 @@ from quire.client.core.append.machine import AppendMachine
 from quire.client.core.append.messages import Limits
 from quire.client.core.machine import IllegalInput
 from quire.client.core.quorum import Quorums
+from quire.client.core.read import RangeRead, ReadLimits
 from quire.client.core.recovery import RecoveryMachine
 from quire.protocol.digest import Digest, DigestType
 
@@ -16,6 +17,7 @@ from quire.protocol.digest import Digest, DigestType
 QUORUMS, DIGEST, BOOKIES = Quorums(3, 3, 2), Digest(DigestType.CRC32C, b""), ("b0", "b1", "b2")
 MACHINES = {
     "append": lambda: AppendMachine(7, QUORUMS, DIGEST, BOOKIES, Limits()),
+    "read": lambda: RangeRead(7, QUORUMS, DIGEST, [(0, None, BOOKIES)], 0, 9, ReadLimits()),
     "recovery": lambda: RecoveryMachine(7, QUORUMS, DIGEST, Limits()),
 }
 

@@ -123,7 +123,7 @@ class Driver(Generic[I, E]):
     def __init__(self, machine: Fed[I, E], poisoned: Callable[[Exception], None]) -> None:
         self.dead = False  # a step or an effect failed: nothing is fed or performed any more
         self.performing = False
-        self.after: Callable[[], object] = lambda: None  # called when no effect is left
+        self.after: Callable[[], object] | None = None  # called when no effect is left
         self._fed = machine
         self._poisoned = poisoned
         self._todo: deque[E] = deque()
@@ -131,7 +131,7 @@ class Driver(Generic[I, E]):
 
     def perform(self, kind: type[G], function: Callable[[G], object]) -> None:
         """Effects of that type are performed so."""
-        self._performers[kind] = cast("Callable[[E], object]", function)
+        self._performers[kind] = function  # type: ignore[assignment]  # it is called with effects of that type only
 
     def feed(self, given: I) -> None:
         """
@@ -159,7 +159,7 @@ class Driver(Generic[I, E]):
             while todo:
                 effect = todo.popleft()
                 self._performers[type(effect)](effect)
-                if not todo:
+                if not todo and self.after is not None:
                     self.after()
         except Exception as error:
             self.poison(error)

@@ -14,10 +14,11 @@ read.
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import auto
 from functools import reduce
 
 from quire.client.core.coverage import describe
+from quire.client.core.machine import Machine, MachineState, Table
 from quire.client.core.quorum import Quorums, merge
 from quire.protocol.digest import Digest, last_add_confirmed
 from quire.protocol.errors import OK, BookieHandleNotAvailable, DigestMatch, Security, Timeout
@@ -31,7 +32,7 @@ SMALL_PIECES_FIRST = 8  # of them before anything was read: a single entry may f
 Ranks = Mapping[str, tuple[float, ...]]  # by bookie
 
 
-class ReadState(Enum):
+class ReadState(MachineState):
     READING = auto()
     FINISHED = auto()  # everything was delivered
     FAILED = auto()
@@ -183,11 +184,17 @@ class Piece:
         self.payloads: list[bytes] | None = None
 
 
-class RangeRead:
+TABLE = Table(ReadState, Input)
+
+
+class RangeRead(Machine[ReadState, Input, Effect]):
     """
     Entries first..last.  `fragments`: (first, last or None, bookies) ascending, as `LedgerMetadata.fragment_ranges`
     gives them.
     """
+
+    table = TABLE
+    ruined = ReadState.FAILED
 
     def __init__(
         self,
@@ -203,11 +210,11 @@ class RangeRead:
         ranks: Ranks | None = None,
     ) -> None:
         assert 0 <= first <= last
+        super().__init__(ReadState.READING)
         self.ledger = ledger
         self.quorums = quorums
         self.digest = digest
         self.limits = limits
-        self.state = ReadState.READING
         self.batch = limits.batch  # off from then on when all drop batch reads (protocol-rules.md 3.4)
         self.prefer = prefer  # the index that is asked first where all hold everything
         self.last = last
@@ -232,25 +239,16 @@ class RangeRead:
         """
         return -1 if self._body is None else last_add_confirmed(self._body)
 
-    def handle(self, given: Input) -> list[Effect]:
-        """Takes one input, returns the effects in order.  Once FINISHED or FAILED nothing has an effect."""
-        effects: list[Effect] = []
-        if self.state is not ReadState.READING:
-            return effects
-        try:
-            if isinstance(given, Answered):
-                self._answered(given, effects)
-            elif isinstance(given, Taken):
-                self._untaken -= 1
-            elif isinstance(given, Slow):
-                self._slow(effects)
-            elif isinstance(given, Stop):
-                self._end(ReadState.FINISHED)
-            self._ask_on(effects)
-        except BaseException:
-            self._end(ReadState.FAILED)
-            raise
-        return effects
+    def _taken(self, given: Taken) -> None:
+        self._untaken -= 1
+        self._ask_on()
+
+    def _stop(self, given: Stop) -> None:
+        self._end(ReadState.FINISHED)
+
+    def poison(self) -> None:
+        """A step, or an effect, has failed: nothing more is asked for."""
+        self._end(self.ruined)
 
     def _end(self, state: ReadState) -> None:
         self.state = state
@@ -259,7 +257,7 @@ class RangeRead:
 
     # What to ask for.
 
-    def _ask_on(self, effects: list[Effect]) -> None:
+    def _ask_on(self, given: Begin = Begin()) -> None:
         ahead = self.limits.pieces
         if self.quorums.striped or not self.batch:
             most = SMALL_PIECES_FIRST if self._body is None else SMALL_PIECES_MAX
@@ -267,7 +265,7 @@ class RangeRead:
         while self.state is ReadState.READING and self._next <= self.last and len(self._pieces) + self._untaken < ahead:
             piece = self._cut()
             self._pieces.append(piece)
-            self._ask(piece, effects)
+            self._ask(piece)
 
     def _cut(self) -> Piece:
         """The next piece: within one fragment, and as much as one bookie holds and one answer should carry."""
@@ -293,20 +291,20 @@ class RangeRead:
         order = replicas_of(self.quorums, first, last, self.prefer if self.limits.sticky else first)
         return best_first(order, bookies, self.suspects, self._ranks)
 
-    def _ask(self, piece: Piece, effects: list[Effect]) -> None:
+    def _ask(self, piece: Piece) -> None:
         index = piece.order.pop(0)
         piece.asked.append(index)
         piece.outstanding += 1
         self._ask_number += 1
         self._asks[self._ask_number] = (piece, index)
         count = piece.last - piece.first + 1
-        effects.append(
+        self.effects.append(
             Ask(self._ask_number, piece.bookies[index], piece.first, count, self.limits.bytes_max, count == 1)
         )
 
     # What comes back.
 
-    def _answered(self, given: Answered, effects: list[Effect]) -> None:
+    def _answered(self, given: Answered) -> None:
         found = self._asks.pop(given.ask, None)
         if found is None:
             return
@@ -323,27 +321,29 @@ class RangeRead:
                 last = piece.first + len(payloads) - 1
                 if last > self._body_of:
                     self._body_of, self._body = last, bodies[len(payloads) - 1]
-                self._accept(piece, index, payloads, len(payloads) < len(bodies), effects)
+                self._accept(piece, index, payloads, len(payloads) < len(bodies))
+                self._ask_on()
                 return
             code = DigestMatch.code
-            effects.append(Damaged(piece.bookies[index], piece.first))
+            self.effects.append(Damaged(piece.bookies[index], piece.first))
         self._suspect(piece, index)
         piece.code = merge(piece.code, code)
         piece.failures.append((index, code))
         if self.quorums.striped and piece.last > piece.first:
-            self._split(piece, effects)
+            self._split(piece)
         elif piece.order:
-            self._ask(piece, effects)
+            self._ask(piece)
         elif not piece.outstanding:
-            self._give_up(piece, effects)
+            self._give_up(piece)
+        self._ask_on()
 
-    def _accept(self, piece: Piece, index: int, payloads: list[bytes], damaged: bool, effects: list[Effect]) -> None:
+    def _accept(self, piece: Piece, index: int, payloads: list[bytes], damaged: bool) -> None:
         piece.payloads = payloads
         taken = sum(map(len, payloads)) / len(payloads) + self.digest.overhead
         self._entry_bytes = max(taken, (3 * self._entry_bytes + taken) / 4)
         rest = piece.first + len(payloads)
         if damaged:
-            effects.append(Damaged(piece.bookies[index], rest))
+            self.effects.append(Damaged(piece.bookies[index], rest))
         if rest <= piece.last:  # the answer was full, or an entry is missing or damaged there
             order = self._order(rest, piece.last, piece.bookies)
             if damaged or not self.quorums.striped:
@@ -352,19 +352,19 @@ class RangeRead:
             follower = Piece(rest, piece.last, piece.bookies, order)
             piece.last = rest - 1
             self._pieces.insert(self._pieces.index(piece) + 1, follower)
-            self._ask(follower, effects)
-        self._deliver(effects)
+            self._ask(follower)
+        self._deliver()
 
-    def _deliver(self, effects: list[Effect]) -> None:
+    def _deliver(self) -> None:
         while self._pieces and (payloads := self._pieces[0].payloads) is not None:
             piece = self._pieces.popleft()
             self._untaken += 1
-            effects.append(Deliver(piece.first, payloads))
+            self.effects.append(Deliver(piece.first, payloads))
             if piece.last == self.last:
                 self._end(ReadState.FINISHED)
-                effects.append(Finished())
+                self.effects.append(Finished())
 
-    def _split(self, piece: Piece, effects: list[Effect]) -> None:
+    def _split(self, piece: Piece) -> None:
         """
         A stripe's common replica failed: each entry goes on with its own write set; only the first one is known to have
         failed there, and not even that one where the connection was dropped: perhaps that replica knows no batch reads.
@@ -385,20 +385,20 @@ class RangeRead:
             if self.state is not ReadState.READING:
                 break
             if single.order:
-                self._ask(single, effects)
+                self._ask(single)
             else:
-                self._give_up(single, effects)
+                self._give_up(single)
 
-    def _give_up(self, piece: Piece, effects: list[Effect]) -> None:
+    def _give_up(self, piece: Piece) -> None:
         if piece.code == BookieHandleNotAvailable.code and piece.last > piece.first:
-            self._read_singly(piece, effects)
+            self._read_singly(piece)
             return
         who = "; ".join(describe(piece.bookies[index], code) for index, code in piece.failures)
         what = f"entry {piece.first}" if piece.first == piece.last else f"entries {piece.first} to {piece.last}"
         self._end(ReadState.FAILED)
-        effects.append(Failed(piece.code, unreadable(what, self.ledger, self.quorums.write, who, piece.code)))
+        self.effects.append(Failed(piece.code, unreadable(what, self.ledger, self.quorums.write, who, piece.code)))
 
-    def _read_singly(self, piece: Piece, effects: list[Effect]) -> None:
+    def _read_singly(self, piece: Piece) -> None:
         """
         Every replica dropped the connection: it may be that none of them knows batch reads, so plain reads have a say.
         """
@@ -413,7 +413,7 @@ class RangeRead:
         if self.prefer == index:
             self.prefer = (index + 1) % self.quorums.ensemble
 
-    def _slow(self, effects: list[Effect]) -> None:
+    def _slow(self, given: Slow) -> None:
         """
         The bookie that was asked for the next delivery is slow: everything that waits for that bookie alone is asked of
         another one too.
@@ -424,11 +424,21 @@ class RangeRead:
         slow = {front.bookies[index] for index in front.asked}
         for index in front.asked:
             self._suspect(front, index)
-            effects.append(Late(front.bookies[index]))
+            self.effects.append(Late(front.bookies[index]))
         for piece in list(self._pieces):
             if (
                 piece.payloads is None
                 and piece.order
                 and slow.issuperset(piece.bookies[index] for index in piece.asked)
             ):
-                self._ask(piece, effects)
+                self._ask(piece)
+
+
+S, M = ReadState, RangeRead
+
+TABLE.on(S.READING, Begin, M._ask_on)
+TABLE.on(S.READING, Answered, M._answered, *S)
+TABLE.on(S.READING, Taken, M._taken)
+TABLE.on(S.READING, Slow, M._slow)
+TABLE.on(S.READING, Stop, M._stop, S.FINISHED)
+TABLE.ignore((S.FINISHED, S.FAILED), *TABLE.inputs)

@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 
 from quire.client.connections.pool import Answer, BatchAnswer
+from quire.client.core.machine import Driver
 from quire.client.core.read import (
     Answered,
     Ask,
@@ -24,6 +25,7 @@ from quire.client.core.read import (
     Deliver,
     Effect,
     Failed,
+    Finished,
     Input,
     Late,
     RangeRead,
@@ -44,6 +46,8 @@ from quire.protocol.digest import Digest
 from quire.protocol.errors import OK, ClientClosed, DigestMatch, LedgerError, UnexpectedCondition, error_of
 
 # SPDX-License-Identifier: Apache-2.0
+
+log = Logger()
 
 SUSPECT_SECONDS_MAX = 60.0  # so long a handle asks a bookie that failed it only after the others
 DAMAGED_MAX = 1_000  # damaged copies that one reader remembers
@@ -144,8 +148,13 @@ class RangeReader:
         self._failure: LedgerError | None = None
         self._timer: Timer | None = None
         self._begun = False
-        self._effects: deque[Effect] = deque()
-        self._performing = False
+        self._driver: Driver[Input, Effect] = Driver(machine, self._poisoned)
+        self._driver.perform(Ask, self._ask)
+        self._driver.perform(Deliver, self._deliver)
+        self._driver.perform(Damaged, self._damaged)
+        self._driver.perform(Late, self._late)
+        self._driver.perform(Finished, self._finished)
+        self._driver.perform(Failed, self._failed)
 
     @property
     def prefer(self) -> int:
@@ -180,7 +189,8 @@ class RangeReader:
     def stop(self) -> None:
         """No more is wanted."""
         self._runs.clear()
-        self._feed(Stop())
+        self._driver.feed(Stop())
+        self._stop_timer()
 
     def end(self, reason: str) -> None:
         """The client or the handle is closed."""
@@ -189,42 +199,37 @@ class RangeReader:
         self._tell()
 
     def _feed(self, given: Input) -> None:
-        """One input.  Its effects are performed before this returns; from inside an effect: right after that."""
-        try:
-            effects = self._machine.handle(given)
-        except Exception as error:
-            # The machine poisoned itself: the read ends, its caller gets the error.
-            effects = [Failed(UnexpectedCondition.code, f"a bug in the client: {error!r}")]
-        todo = self._effects
-        todo += effects
-        if self._performing:
+        """One input; whoever waits is answered once nothing is left to be performed."""
+        self._driver.feed(given)
+        if self._driver.performing:
             return
-        self._performing = True
-        try:
-            while todo:
-                self._perform(todo.popleft())
-        finally:
-            self._performing = False
         if self._machine.state is not ReadState.READING:
             self._stop_timer()
         elif self._timer is None:
             self._watch_time()
-        if effects:
+        if self._waiter is not None:
             self._tell()
 
-    def _perform(self, effect: Effect) -> None:
-        if isinstance(effect, Ask):
-            self._ask(effect)
-        elif isinstance(effect, Deliver):
-            self._runs.append(PayloadRun(effect.first, effect.payloads))
-            self._wait_ms = self._speculation.ms
-            self._watch_time()
-        elif isinstance(effect, Damaged):
-            self._notes.damaged(effect.bookie, effect.entry)
-        elif isinstance(effect, Late):
-            self._notes.late(effect.bookie)
-        elif isinstance(effect, Failed):
-            self._failure = error_of(effect.code, effect.reason)
+    def _poisoned(self, error: Exception) -> None:
+        log.failure("a read of ledger {ledger} failed", ledger=self._ledger)
+        self._failure = UnexpectedCondition(f"a bug in the client, see the log: {error!r}")
+
+    def _deliver(self, effect: Deliver) -> None:
+        self._runs.append(PayloadRun(effect.first, effect.payloads))
+        self._wait_ms = self._speculation.ms
+        self._watch_time()
+
+    def _damaged(self, effect: Damaged) -> None:
+        self._notes.damaged(effect.bookie, effect.entry)
+
+    def _late(self, effect: Late) -> None:
+        self._notes.late(effect.bookie)
+
+    def _finished(self, effect: Finished) -> None:
+        """The state of the machine says it."""
+
+    def _failed(self, effect: Failed) -> None:
+        self._failure = error_of(effect.code, effect.reason)
 
     def _tell(self) -> None:
         waiter = self._waiter

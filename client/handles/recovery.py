@@ -102,7 +102,7 @@ class Recovery:
         self._under_way: set[Deferred[Any]] = set()
         self._ended = False
         self._log = Logger()
-        self._driver = AddDriver[Input, Effect](
+        self._driver: AddDriver[Input, Effect] = AddDriver(
             self._machine, self._poisoned, clock, pool, record.ledger, choice.suspect, secure=True
         )
         perform = self._driver.perform

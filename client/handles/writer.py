@@ -156,7 +156,7 @@ class Writer:
         self._closers: list[Deferred[None]] = []
         self._end: tuple[int, str] | None = None
         self._log = Logger()
-        self._driver = AddDriver[Input, Effect](
+        self._driver: AddDriver[Input, Effect] = AddDriver(
             self._machine, self._poisoned, clock, pool, record.ledger, choice.suspect, deferred_sync, incarnations
         )
         self._driver.after = self._tell_ready
