@@ -151,9 +151,9 @@ class RangeReader:
         self._driver: Driver[Input, Effect] = Driver(machine, self._poisoned)
         self._driver.perform(Ask, self._ask)
         self._driver.perform(Deliver, self._deliver)
-        self._driver.perform(Damaged, self._damaged)
-        self._driver.perform(Late, self._late)
-        self._driver.perform(Finished, self._finished)
+        self._driver.perform(Damaged, lambda effect: self._notes.damaged(effect.bookie, effect.entry))
+        self._driver.perform(Late, lambda effect: self._notes.late(effect.bookie))
+        self._driver.perform(Finished, lambda _effect: None)  # the state of the machine says it
         self._driver.perform(Failed, self._failed)
 
     @property
@@ -218,15 +218,6 @@ class RangeReader:
         self._runs.append(PayloadRun(effect.first, effect.payloads))
         self._wait_ms = self._speculation.ms
         self._watch_time()
-
-    def _damaged(self, effect: Damaged) -> None:
-        self._notes.damaged(effect.bookie, effect.entry)
-
-    def _late(self, effect: Late) -> None:
-        self._notes.late(effect.bookie)
-
-    def _finished(self, effect: Finished) -> None:
-        """The state of the machine says it."""
 
     def _failed(self, effect: Failed) -> None:
         self._failure = error_of(effect.code, effect.reason)
