@@ -19,11 +19,10 @@ from quire.metadata.ledger import LedgerState
 from quire.replication.concurrently import all_of
 from quire.replication.core.fragments import count_on
 from quire.replication.scrub.compare import compared
-from quire.replication.scrub.examine import Manner, Missing, merged
+from quire.replication.scrub.examine import Manner, Missing, Subject, merged
 from quire.replication.scrub.judge import Seen, suspicions
 from quire.replication.scrub.ledgers import end_of
 from quire.replication.scrub.plan import Share
-from quire.replication.scrub.subject import Subject
 
 # SPDX-License-Identifier: Apache-2.0
 

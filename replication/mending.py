@@ -21,7 +21,6 @@ from itertools import groupby
 from twisted.internet.defer import Deferred
 
 from quire.client.api import Client
-from quire.client.handles.ledger_record import LedgerRecord
 from quire.metadata.clock import Clock, pause
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.repairs import RepairLock
@@ -34,7 +33,7 @@ from quire.protocol.errors import (
     Replication,
 )
 from quire.replication.concurrently import Pace, about_one, all_of
-from quire.replication.copier import Copied, FragmentCopier, TargetFailed, Wrong
+from quire.replication.copier import Copied, FragmentCopier, TargetFailed, Unread, Wrong
 from quire.replication.core.fragments import HeldFragment, fragments_naming, writer_depends_on
 from quire.replication.freeing.lock import repair_lock
 from quire.replication.lost_bookies import recover_bookies
@@ -42,7 +41,7 @@ from quire.replication.scrub.examine import DIFFERS, STALE, UNDECIDED, WRONG_HEA
 from quire.replication.scrub.judge import MENDED_BY_COPIES, WRONG_THERE, Finding, Suspicion
 from quire.replication.scrub.ledgers import end_of
 from quire.replication.scrub.run import Judged
-from quire.replication.scrub.second_look import second_look
+from quire.replication.scrub.second_look import Look, second_look
 from quire.replication.scrub.whole import SETTLE_S
 
 # SPDX-License-Identifier: Apache-2.0
@@ -73,8 +72,7 @@ class Mended:
 class Mending:
     """
     How: `fence`: whether ledgers whose writer seems gone are closed; `grace_s`: how long that is watched;
-    `lock`: that of the ledger, which the caller has; `pace` of the copying; `frees`: whether bookies that are not
-    listed are lost, so that their shares go to others.
+    `lock`: that of the ledger, which the caller has; `pace` of the copying.
     """
 
     dry_run: bool = False
@@ -82,7 +80,6 @@ class Mending:
     grace_s: float = GRACE_S
     lock: RepairLock | None = None
     pace: Pace | None = None
-    frees: bool = True
 
     @classmethod
     def at(cls, clock: Clock, bytes_per_second: float | None) -> "Mending":
@@ -96,9 +93,7 @@ def mend(client: Client, ledger: int, findings: Sequence[Finding], how: Mending 
 
 
 async def mend_bookies(
-    client: Client,
-    ledger: int,
-    metadata: LedgerMetadata,
+    look: Look,
     bookies: Collection[str],
     how: Mending,
     *,
@@ -109,9 +104,10 @@ async def mend_bookies(
     Makes good what bookies that are there lack of what is settled, found by their lists, or with `full` by reading all;
     and whether an entry that could not be copied has no copy at all, for those that are `gone` have none.  What they
     lack of confirmed entries in a fragment that is being written is left, once it had the time to come.  One that went
-    meanwhile is left, too: it may be restarting, and this caller does not know for how long it was away.  `metadata`
-    says what is to be looked at; whatever is found there is judged by that of the look.
+    meanwhile is left, too: it may be restarting, and this caller does not know for how long it was away.
     """
+    client, ledger, metadata = look.client, look.record.ledger, look.record.metadata
+    manner, by_lists = Manner(how.pace), not full
     unread, confirmed = list[str](), -1
     if any(fragment.last is None for fragment in fragments_naming(metadata, bookies)):
         try:
@@ -126,14 +122,15 @@ async def mend_bookies(
             suspicion.copies += [(index, fragment.first, last) for index in fragment.indexes]
             if full:
                 suspicion.differing.add((fragment.first, last))
-    findings = await second_look(client, suspicion, Manner(how.pace), by_lists=not full)
+    findings = await look.found(suspicion, manner, by_lists)
     written = metadata.last_fragment.first if not metadata.is_closed else None
     if late := [each for each in findings if each.fragment == written and each.kind in MENDED_BY_COPIES]:
         await pause(client.reactor, SETTLE_S)
-        still = await second_look(client, suspicion_of(ledger, late), Manner(how.pace), by_lists=not full)
+        await look.holds()
+        still = await look.found(suspicion_of(ledger, late), Manner(how.pace), by_lists)
         findings = [each for each in findings if each not in late] + still
     wrong = [each for each in findings if each.kind in MENDED_BY_COPIES]
-    done = await mend(client, ledger, wrong, replace(how, frees=False)) if wrong else Mended(ledger)
+    done = await _mend(client, ledger, wrong, how, look) if wrong else Mended(ledger)
     done.left += [
         f"ledger {ledger}, entries {each.first} to {each.last}: {each.bookie}: {each.detail}"
         for each in findings
@@ -144,7 +141,7 @@ async def mend_bookies(
         return done, False
     copies = [(index, each.first, each.last) for each in wrong for index in range(metadata.ensemble_size)]
     manner = Manner(how.pace, dict.fromkeys(gone, NoSuchEntry.code))
-    everywhere = await second_look(client, Suspicion(ledger, suspicion.last, copies), manner, by_lists=not full)
+    everywhere = await look.confirmed(Suspicion(ledger, suspicion.last, copies), manner, by_lists, placed=True)
     return done, any(each.kind == "lost" for each in everywhere)
 
 
@@ -186,17 +183,23 @@ def _overlap(one: Finding, other: Finding) -> bool:
     return one.first <= other.last and other.first <= one.last
 
 
-async def _mend(client: Client, ledger: int, findings: Sequence[Finding], how: Mending) -> Mended:
-    done = Mended(ledger)
+async def _mend(
+    client: Client, ledger: int, findings: Sequence[Finding], how: Mending, look: Look | None = None
+) -> Mended:
+    """
+    With the caller's `look`, taken under its lock, bookies that are not listed are its matter; without one they are
+    lost, so that their shares go to others.
+    """
+    done, gone = Mended(ledger), list[str]()
     try:
-        listed = await client.store.bookies()
-        named = {finding.bookie for finding in findings if finding.bookie}
-        gone = sorted(bookie for bookie in named if listed.find(bookie) is None)
+        if look is None:
+            listed = await client.store.bookies()
+            named = {finding.bookie for finding in findings if finding.bookie}
+            gone = sorted(bookie for bookie in named if listed.find(bookie) is None)
         # First of all what is wrong though its digest holds: nothing is to be copied from that.
-        wrong = await _copy(client, ledger, [finding for finding in findings if finding.bookie not in gone], how, done)
-        if gone and not how.frees:
-            done.left.append(f"ledger {ledger}: {', '.join(gone)} went while what it lacks was looked for")
-        elif gone and done.undecided:
+        there = [finding for finding in findings if finding.bookie not in gone]
+        wrong = await _copy(client, ledger, there, how, done, look)
+        if gone and done.undecided:
             done.left.append(f"ledger {ledger}: what {', '.join(gone)} held is not copied while other copies differ")
         elif gone:
             await _free(client, ledger, gone, wrong, how, done)
@@ -265,7 +268,9 @@ async def _moved_off(
     done.left += [each.reason for each in freed.failed]
 
 
-async def _copy(client: Client, ledger: int, findings: Sequence[Finding], how: Mending, done: Mended) -> list[Wrong]:
+async def _copy(
+    client: Client, ledger: int, findings: Sequence[Finding], how: Mending, done: Mended, look: Look | None
+) -> list[Wrong]:
     """
     Copies what is wrong on bookies that are there; what one does not take, or would not keep, to others.  The copies
     that are still wrong though their digests hold.
@@ -278,17 +283,17 @@ async def _copy(client: Client, ledger: int, findings: Sequence[Finding], how: M
     async with repair_lock(client.store.repairs, ledger, how.lock) as lock:
         if lock is None and not how.dry_run:
             raise Replication(f"ledger {ledger}: another process repairs it right now; run this again")
-        record = LedgerRecord(client.store, ledger, await client.store.read_ledger(ledger))
-        wrong = await second_look(client, suspicion, Manner(how.pace))
-        able = [finding for finding in wrong if _can_be_mended(record, finding, done)]
+        look = look or await Look.taken(client, ledger)
+        wrong = await look.confirmed(suspicion, Manner(how.pace))
+        able = [finding for finding in wrong if _can_be_mended(look.record.metadata, finding, done)]
         leaving = await _keeping(client, able)
         copied = [finding for finding in able if finding.bookie not in leaving]
         if how.dry_run:
             done.entries += sum(finding.entries for finding in copied)
         else:
-            copied = [finding for finding in copied if await _copied(client, record, finding, wrong, how, done)]
+            copied = [finding for finding in copied if await _copied(look, finding, wrong, how, done)]
             if copied:
-                again = await second_look(client, suspicion_of(ledger, copied), Manner(how.pace))
+                again = await look.confirmed(suspicion_of(ledger, copied), Manner(how.pace))
                 silent = {finding.bookie for finding in again if finding.kind == "unreachable"}
                 leaving |= {finding.bookie for finding in again} - silent
                 done.left += [f"ledger {ledger}: {each} went while copies were made on it" for each in sorted(silent)]
@@ -323,15 +328,14 @@ def suspicion_of(ledger: int, findings: Sequence[Finding]) -> Suspicion:
     return found
 
 
-def _can_be_mended(record: LedgerRecord, finding: Finding, done: Mended) -> bool:
+def _can_be_mended(metadata: LedgerMetadata, finding: Finding, done: Mended) -> bool:
     """By a copy, as far as is known; else why not is noted."""
-    about = f"ledger {record.ledger}, entries {finding.first} to {finding.last}"
+    about = f"ledger {finding.ledger}, entries {finding.first} to {finding.last}"
     settled = any(
         first == finding.fragment and last is not None and last >= finding.last
-        for first, last, _bookies in record.metadata.fragment_ranges()
+        for first, last, _bookies in metadata.fragment_ranges()
     )
-    named = record.metadata.fragment_at(finding.first).bookies[finding.index]
-    if finding.kind not in MENDED_BY_COPIES or named != finding.bookie:
+    if finding.kind not in MENDED_BY_COPIES:
         done.left.append(f"{about}: {finding.bookie}: {finding.detail}")
     elif not settled:
         done.unsettled = True
@@ -344,20 +348,27 @@ def _can_be_mended(record: LedgerRecord, finding: Finding, done: Mended) -> bool
     return False
 
 
-async def _copied(
-    client: Client, record: LedgerRecord, finding: Finding, wrong: Sequence[Finding], how: Mending, done: Mended
-) -> bool:
-    """Whether the copies of a finding were made again, or the bookie would not take them; else why not is noted."""
-    bookies = record.metadata.fragment_at(finding.first).bookies
-    part = HeldFragment(finding.first, finding.last, bookies, (finding.index,))
-    copier = FragmentCopier(
-        client.pool, record, part, {finding.bookie}, done.copied, [finding.holder], misleading(wrong), how.pace
-    )
-    try:
-        await copier.copy(finding.index, finding.bookie)
-    except TargetFailed:
-        return True
-    except Replication as error:
-        done.left.append(str(error))
-        return False
-    return True
+async def _copied(look: Look, finding: Finding, wrong: Sequence[Finding], how: Mending, done: Mended) -> bool:
+    """
+    Whether the copies of a finding were made again, or the bookie would not take them; else why not is noted.  What no
+    survivor gives is looked for on bookies that the metadata does not name.
+    """
+    bookies, others = look.record.metadata.fragment_at(finding.first).bookies, list[str]()
+    while True:
+        part = HeldFragment(finding.first, finding.last, bookies, (finding.index,))
+        copier = FragmentCopier(
+            *(look.client.pool, look.record, part, {finding.bookie}, done.copied, others),
+            *(misleading(wrong), how.pace),
+        )
+        try:
+            await copier.copy(finding.index, finding.bookie)
+        except TargetFailed:
+            return True
+        except Unread as error:
+            finding = replace(finding, first=error.entry)
+            if others or not (holder := await look.holder(finding)):
+                done.left.append(str(error))
+                return False
+            others.append(holder)
+        else:
+            return True

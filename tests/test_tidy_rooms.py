@@ -117,7 +117,6 @@ COVERED = {
     "replication/freeing/survey.py": ("tests/replication/test_lost_bookies.py", "every run begins with it"),
     "replication/scrub/examine.py": ("tests/replication/test_checker.py", "a check is all its examinations"),
     "replication/scrub/compare.py": ("tests/replication/scrub/test_second_look.py", "what it finds is what that finds"),
-    "replication/scrub/subject.py": ("tests/replication/scrub/test_second_look.py", "values only: looks begin with it"),
     "replication/scrub/whole.py": ("tests/pipeline/jobs/test_scrub.py", "its steps are a scrub of real bookies"),
     "replication/scrub/lane.py": ("tests/replication/scrub/test_second_look.py", "the first look is where it begins"),
     "pipeline/jobs/offload.py": ("tests/spark/test_offload.py", "needs a Spark session"),

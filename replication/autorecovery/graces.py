@@ -13,9 +13,10 @@ that is gone, begins another one.
 from collections.abc import Collection
 
 from quire.client.api import Client
+from quire.metadata.clock import pause
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.repairs import Shortage
-from quire.metadata.store import BookieList
+from quire.metadata.store import BookieList, BookieWatcher, Watch
 from quire.protocol.errors import LedgerError, MetaStore, NoSuchLedgerExistsOnMetadataServer
 from quire.replication.core.fragments import writer_depends_on
 from quire.replication.scrub.ledgers import end_of
@@ -23,6 +24,7 @@ from quire.replication.scrub.ledgers import end_of
 # SPDX-License-Identifier: Apache-2.0
 
 UNREADABLE = -2  # in place of a last add confirmed that can't be had
+FIRST_LOOK_S = 0.1  # between two looks whether the bookies were listed
 KEPT_MAX = 10_000  # ledgers; the grace of who came first begins anew
 
 
@@ -61,20 +63,45 @@ class Graces:
 
 
 class Absent:
-    """The bookies that left, on the same clock.  `delay_s` of lost bookies holds until one is said in the store."""
+    """
+    The bookies that left, on the same clock, as a watch reports them.  `delay_s` of lost bookies holds until one is
+    said in the store; `arrivals`: how often bookies came.
+    """
 
     def __init__(self, client: Client, delay_s: float = 0.0) -> None:
+        self.arrivals = 0
         self._client = client
         self._delay_s = delay_s
-        self._listed = BookieList({}, {})  # at the last look
+        self._watch: Watch | None = None
+        self._listed: BookieList | None = None  # as it was reported last
         self._here: frozenset[str] = frozenset()
         self._since: dict[str, float] = {}
+
+    def watch(self, then: BookieWatcher = lambda _listed: None) -> Watch:
+        """Follows the lists until that is cancelled; `then` is called with each, after it was seen."""
+
+        def heard(listed: BookieList) -> None:
+            self.see(listed)
+            then(listed)
+
+        self._watch = self._client.store.watch_bookies(heard)
+        return self._watch
+
+    async def listed(self) -> BookieList:
+        """Both lists as they were reported last; the store is not asked."""
+        if self._watch is None:
+            self.watch()
+        while self._listed is None:
+            await pause(self._client.reactor, FIRST_LOOK_S)
+        return self._listed
 
     def see(self, listed: BookieList) -> None:
         """The bookies that are there now."""
         now, here = self._client.reactor.seconds(), frozenset((*listed.writable, *listed.read_only))
-        if not listed.follows(self._listed):  # who is away may have been back, and left just now
+        follows = self._listed is not None and listed.follows(self._listed)
+        if not follows:  # who is away may have been back, and left just now
             self._since = dict.fromkeys(self._since, now)
+        self.arrivals += not (follows and here <= self._here)
         self._listed = listed
         self._since.update(dict.fromkeys(self._here - here, now))
         for bookie in here & self._since.keys():

@@ -25,11 +25,12 @@ from typing import NamedTuple
 from quire.client.api import Client
 from quire.metadata.repairs import RepairLock
 from quire.protocol.errors import NoSuchLedgerExistsOnMetadataServer
-from quire.replication.autorecovery.graces import Absent, Graces
+from quire.replication.autorecovery.graces import KEPT_MAX, Absent, Graces
 from quire.replication.autorecovery.places import put_right
 from quire.replication.core.outlook import Outlook, outlook, short_fragments, short_of
 from quire.replication.lost_bookies import free_ledger
 from quire.replication.mending import Mended, Mending, mend_bookies
+from quire.replication.scrub.second_look import Look
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -57,7 +58,7 @@ class Outcome(NamedTuple):
 class Repairer:
     """
     Of one worker.  `bytes_per_second`: 0 or less sets no limit; `grace_s`: what the writer of an open ledger has;
-    `delay_s` of lost bookies, until one is said in the store; `absent` is told which bookies are there.
+    `delay_s` of lost bookies, until one is said in the store; `absent` follows which bookies are there.
     """
 
     def __init__(self, client: Client, bytes_per_second: float, grace_s: float, delay_s: float = 0.0) -> None:
@@ -65,6 +66,8 @@ class Repairer:
         self._client = client
         self._how = Mending.at(client.reactor, max(bytes_per_second, 0) or None)
         self._graces = Graces(client, grace_s)
+        # ledgers with entries that nobody has: the version in which, and the arrivals until which others were asked
+        self._denied: dict[int, tuple[int, int]] = {}
 
     async def repaired(self, lock: RepairLock, *, full: bool = False) -> Outcome:
         """
@@ -75,17 +78,17 @@ class Repairer:
         try:
             return await self._repaired(lock, full, done)
         except NoSuchLedgerExistsOnMetadataServer:
-            self._graces.over(lock.ledger)
+            self._over(lock.ledger)
             return Outcome((), None, None, done.entries, done.bytes)
 
     async def _repaired(self, lock: RepairLock, full: bool, done: Mended) -> Outcome:
         assert lock.shortage is not None, "it was taken from the queue"
         client, ledger, shortage = self._client, lock.ledger, lock.shortage
         how = replace(self._how, lock=lock)
-        stored = await client.store.read_ledger(ledger)
-        metadata = stored.value
-        listed = await client.store.bookies()
-        self.absent.see(listed)
+        look = await Look.taken(client, ledger)
+        metadata = look.record.metadata
+        listed, arrivals = await self.absent.listed(), self.absent.arrivals
+        look.asks_others = self._denied.get(ledger) != (look.version, arrivals)
         named = metadata.bookies()
         replaced = not named.issuperset(shortage.missing)
         marked = short_of(metadata, named if replaced or not shortage.missing else shortage.missing)
@@ -95,13 +98,14 @@ class Repairer:
         gone = [bookie for bookie in away if bookie in shortage.missing and bookie not in inside]
         due_s = None
         ended = unsettled = False
+        went: list[str] = []
         hopeless: list[bool] = []  # of each part that left something: whether its entries have no copy
         if gone:
             due_s = await self._graces.left(ledger, metadata, gone, shortage)
             freed = await free_ledger(
                 client,
                 ledger,
-                stored,
+                look.record.current,
                 gone,
                 fence=due_s is not None and due_s <= 0,
                 lock=lock,
@@ -113,34 +117,45 @@ class Repairer:
             done.bytes += freed.progress.bytes
             done.left += [each.reason for each in freed.failed]
             hopeless += [each.gone for each in freed.failed]
+            if here or done.left:
+                await look.holds()
         if here:
-            settled = (await client.store.read_ledger(ledger)).value if gone else metadata
-            mended, lost = await mend_bookies(client, ledger, settled, here, how, full=full, gone=gone)
+            mended, lost = await mend_bookies(look, here, how, full=full, gone=gone)
             done.entries += mended.entries
             done.bytes += mended.bytes
             done.left += mended.left
             hopeless += [lost] if mended.left else []
             unsettled = mended.unsettled
-            now = await client.store.bookies()  # whoever went meanwhile is marked, by the mark of this repair
-            went = [f"ledger {ledger}: {each} went meanwhile" for each in here if now.find(each) is None]
-            done.left += went
-            hopeless += [False] if went else []
+            now = await client.store.known_bookies()  # one that went is marked, by the mark of this repair
+            went = [each for each in here if now.find(each) is None]
+            done.left += [f"ledger {ledger}: {each} went while it was repaired" for each in went]
         if waited := [bookie for bookie in away if bookie not in gone]:
             done.left.append(f"ledger {ledger}: {', '.join(waited)} may come back")
             hopeless.append(False)
         if not shortage.missing:
-            await put_right(client, ledger, how, done)
+            await put_right(look, how, done)
         if not done.left:
-            self._graces.over(ledger)
+            self._over(ledger)
             return Outcome((), None, None, done.entries, done.bytes, ended)
-        after = (await client.store.read_ledger(ledger)).value
-        short = short_fragments(after, gone, listed.writable)
+        short = short_fragments(look.record.metadata, gone, listed.writable)
         found = outlook(short)
-        if hopeless and all(hopeless):  # whatever the metadata promises; only its writer may go on
+        if went:  # the next try judges it
+            found = None if found is Outlook.GONE else found
+        elif hopeless and all(hopeless):  # whatever the metadata promises; only its writer may go on
             found = Outlook.GONE
             if any(each.outlook is Outlook.WAITS_FOR_WRITER for each in short):
                 found = Outlook.WAITS_FOR_WRITER
+        if found is Outlook.GONE and look.others_denied:
+            self._denied.pop(ledger, None)
+            self._denied[ledger] = look.version, arrivals
+            if len(self._denied) > KEPT_MAX:
+                del self._denied[next(iter(self._denied))]
         waiting = due_s if found is Outlook.WAITS_FOR_WRITER and due_s is not None and due_s > 0 else None
         if found is None and unsettled:
             found, waiting = Outlook.WAITS_FOR_WRITER, READ_AGAIN_S if full else None
         return Outcome(tuple(done.left), found, waiting, done.entries, done.bytes)
+
+    def _over(self, ledger: int) -> None:
+        """It is whole, or it was deleted."""
+        self._graces.over(ledger)
+        self._denied.pop(ledger, None)

@@ -13,18 +13,21 @@ from quire.protocol.errors import NotEnoughBookies, Replication
 from quire.replication.core.fragments import HeldFragment
 from quire.replication.freeing.moving import move
 from quire.replication.mending import Mended, Mending
-from quire.replication.scrub.ledgers import known
+from quire.replication.scrub.ledgers import domains_of
+from quire.replication.scrub.second_look import Look
 
 # SPDX-License-Identifier: Apache-2.0
 
 
-async def put_right(client: Client, ledger: int, how: Mending, done: Mended) -> None:
+async def put_right(look: Look, how: Mending, done: Mended) -> None:
     """Moves what is in the wrong place; `done.left` has why a fragment is still there.  `how.lock` is held."""
-    domains = (await known(client)).domains
+    client, ledger = look.client, look.record.ledger
+    domains = await domains_of(client, await client.store.known_bookies())
     if domains is None:
         return  # the placement promises nothing that could be kept
     assert how.lock is not None, "it was taken from the queue"
-    record = LedgerRecord(client.store, ledger, await client.store.read_ledger(ledger))
+    await look.holds()
+    record = look.record
     for first, last, bookies in record.metadata.fragment_ranges():
         while last is not None and not domains.serve(record.quorums, bookies):
             index, bookie = await _better(client, record, domains, bookies)

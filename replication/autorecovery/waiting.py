@@ -83,7 +83,7 @@ class Waiting:
         left_ms = note.due_ms - await self._client.store.records.clock()
         if left_ms <= 0:
             return False
-        listed = await self._client.store.bookies()
+        listed = await self._client.store.known_bookies()
         if any(listed.find(bookie) is not None for bookie in mark.missing):
             return False
         until = self._clock.seconds() + min(left_ms / 1000, GONE_PAUSE_S)

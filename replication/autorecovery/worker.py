@@ -70,7 +70,7 @@ class Worker:
     def start(self) -> None:
         """Once."""
         self._store.on_session_lost(self._end_tasks)
-        self._watches = [self._repairs.watch(self._bell.ring), self._store.watch_bookies(self._bookies_are)]
+        self._watches = [self._repairs.watch(self._bell.ring), self._repairer.absent.watch(self._bookies_are)]
         main = kept_up(self._clock, self._run, "the replication worker", lambda: self.stopped)
         self._main = Deferred.fromCoroutine(main)
         self._main.addErrback(lambda _failure: None)  # cancelled
@@ -97,7 +97,6 @@ class Worker:
 
     def _bookies_are(self, listed: BookieList) -> None:
         here, writable = frozenset((*listed.writable, *listed.read_only)), frozenset(listed.writable)
-        self._repairer.absent.see(listed)
         came, self._here = here - self._here, here
         spares, self._writable = writable - self._writable, writable
         if came:

@@ -18,11 +18,11 @@ from quire.replication.freeing.naming import keep, name
 from quire.replication.freeing.run import Run
 from quire.replication.scrub.examine import Manner
 from quire.replication.scrub.judge import Suspicion
-from quire.replication.scrub.second_look import second_look
+from quire.replication.scrub.second_look import Look
 
 # SPDX-License-Identifier: Apache-2.0
 
-LACKING = frozenset(("missing", "misplaced", "lost"))  # findings of copies that are not there
+LACKING = frozenset(("missing", "lost"))  # findings of copies that are not there
 
 
 async def fill(run: Run, lock: RepairLock, record: LedgerRecord, first: int) -> None:
@@ -36,9 +36,11 @@ async def fill(run: Run, lock: RepairLock, record: LedgerRecord, first: int) -> 
         if last is not None and last >= first
     ]
     suspicion = Suspicion(record.ledger, record.metadata.last_entry, copies_of_it)
-    lacking = await second_look(run.client, suspicion, Manner(run.pace), by_lists=True)
+    look = Look(run.client, record)
+    lacking = await look.confirmed(suspicion, Manner(run.pace), by_lists=True)
     if not lacking:
         return
+    record = look.record
     listed = await run.client.store.bookies()
     lacking = [found for found in lacking if listed.find(found.bookie) is not None]  # others are lost as a whole
     unable = {found.bookie for found in lacking if found.kind == "unreachable"}

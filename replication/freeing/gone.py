@@ -16,8 +16,7 @@ from quire.client.core.quorum import NEGATIVE, Quorums
 from quire.protocol.errors import DigestMatch
 from quire.replication.core.fragments import HeldFragment, fragments_naming
 from quire.replication.freeing.run import Ranges
-from quire.replication.scrub.examine import Manner
-from quire.replication.scrub.subject import Subject
+from quire.replication.scrub.examine import Manner, Subject
 
 # SPDX-License-Identifier: Apache-2.0
 

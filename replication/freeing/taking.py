@@ -17,7 +17,7 @@ from quire.client.placement.choice import wish_of
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import OK, BookieHandleNotAvailable, NotEnoughBookies
 from quire.replication.core.levels import Disk
-from quire.replication.scrub.ledgers import known
+from quire.replication.scrub.ledgers import domains_of
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -66,7 +66,7 @@ class Rules:
     async def of(cls, client: Client) -> "Rules":
         """`MetaStore`."""
         await client.choice.available(ask=True)  # the policy learns what it has to know
-        return cls(client, (await known(client)).domains)
+        return cls(client, await domains_of(client, await client.store.known_bookies()))
 
     async def takes(self, bookie: str) -> bool:
         """Whether it is writable, as far as was heard."""

@@ -13,11 +13,13 @@ from itertools import islice
 from typing import NamedTuple
 
 from quire.client.core.quorum import Quorums
+from quire.client.handles.ledger_record import digest_of
 from quire.metadata.clock import Clock
+from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import OK, BookieHandleNotAvailable, NoSuchEntry, Timeout
 from quire.replication.concurrently import Pace, all_of
 from quire.replication.core.fragments import count_on, lacking_of, runs_on
-from quire.replication.replicas import ABOUT_ONE_ENTRY, ReplicaReader, why
+from quire.replication.replicas import ABOUT_ONE_ENTRY, ReadPool, ReplicaReader, why
 from quire.replication.replicas import BYTES_MAX as ASKED_BYTES_MAX
 from quire.replication.scrub.sums import Sums
 
@@ -28,6 +30,7 @@ RUNS_MAX = 32  # of a striped ledger, whose runs are short, asked of one bookie 
 SINGLES_MAX = 256
 BYTES_MAX = 8 << 20  # what these may bring back together, judged by the entries seen so far
 ASSUMED_ENTRY_BYTES = 64 << 10  # before the first
+MAX_ENTRY = (1 << 63) - 1
 
 # Why a copy is none, beside BookKeeper's codes, which are negative.
 WRONG_HEAD, DIFFERS, STALE, UNDECIDED = 1, 2, 3, 4
@@ -203,3 +206,24 @@ def merged(missing: list[Missing]) -> list[Missing]:
         else:
             out.append(each)
     return out
+
+
+class Subject:
+    """
+    What one state of a ledger's metadata says about how its copies are read.  `MetadataSerialization` for metadata that
+    names no digest.
+    """
+
+    def __init__(self, pool: ReadPool, ledger: int, metadata: LedgerMetadata) -> None:
+        self.metadata = metadata
+        self.quorums = Quorums.of(metadata)
+        self.reader = ReplicaReader(pool, ledger, digest_of(ledger, metadata))
+
+    def examination(self, bookie: str, manner: Manner) -> Examination:
+        return Examination(self.reader, self.quorums, bookie, manner)
+
+    def sums(self) -> Sums:
+        metadata = self.metadata
+        if metadata.is_closed:
+            return Sums(self.quorums, self.reader.digest, metadata.last_entry + 1, metadata.last_entry)
+        return Sums(self.quorums, self.reader.digest, metadata.last_fragment.first, MAX_ENTRY)

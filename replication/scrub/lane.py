@@ -11,10 +11,9 @@ from itertools import groupby
 from quire.client.api import Client
 from quire.protocol.errors import MetadataSerialization, NoSuchLedgerExistsOnMetadataServer
 from quire.replication.concurrently import each_of
-from quire.replication.scrub.examine import Manner
+from quire.replication.scrub.examine import Manner, Subject
 from quire.replication.scrub.judge import Seen
 from quire.replication.scrub.plan import Share
-from quire.replication.scrub.subject import Subject
 
 # SPDX-License-Identifier: Apache-2.0
 

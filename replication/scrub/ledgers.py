@@ -12,6 +12,7 @@ from quire.client.api import Client
 from quire.client.core.quorum import Domains, Quorums
 from quire.client.placement.from_options import domains_wanted
 from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.store import BookieList
 from quire.protocol.errors import (
     LedgerError,
     MetadataSerialization,
@@ -53,13 +54,19 @@ class Planned(NamedTuple):
 async def known(client: Client) -> Known:
     """`MetaStore`."""
     listed = await client.store.bookies()
-    registered = {**listed.writable, **listed.read_only}
     cookies = await client.store.cookies()
+    domains = await domains_of(client, listed)
+    return Known(frozenset((*listed.writable, *listed.read_only, *cookies)), domains)
+
+
+async def domains_of(client: Client, listed: BookieList) -> Domains | None:
+    """What the placement promises; None when that is nothing that could be kept with these bookies."""
+    registered = {**listed.writable, **listed.read_only}
     await client.topology.learn(registered)
     wanted = domains_wanted(client.options, client.topology.place_of)
     if wanted is not None and len(set(map(wanted.of, registered))) < wanted.least:
-        wanted = None  # there are not so many in this cluster
-    return Known(frozenset((*registered, *cookies)), wanted)
+        return None  # there are not so many in this cluster
+    return wanted
 
 
 async def copies_bytes(client: Client, ledgers: Sequence[int]) -> list[int]:

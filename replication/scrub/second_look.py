@@ -2,28 +2,30 @@
 The second look at what seemed wrong, by which alone a finding is made.
 
 Knows: that metadata which changed meanwhile (a bookie was replaced, the ledger deleted) explains most of what the first
-look saw, and asks other bookies for what is missing.
+look saw, and that bookies which the metadata does not name may have what is missing.
 Does not know: why something was suspected.
 
-Safety: what is found was so while the metadata did not change: it is read before and after, and when it is another one
-everything is looked at again.
+Safety: what is confirmed was so while the metadata did not change: it is read before and after, and when it is another
+one everything is looked at again.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from quire.client.api import Client
-from quire.metadata.ledger import LedgerMetadata
-from quire.protocol.errors import MetadataSerialization, NoSuchLedgerExistsOnMetadataServer, Replication
+from quire.client.core.quorum import NEGATIVE
+from quire.client.handles.ledger_record import LedgerRecord
+from quire.protocol.errors import OK, MetadataSerialization, NoSuchLedgerExistsOnMetadataServer, Replication
 from quire.replication.core.fragments import lacking_of
 from quire.replication.scrub.compare import compared
-from quire.replication.scrub.examine import Manner, Missing, merged
+from quire.replication.scrub.examine import Examination, Manner, Missing, Subject, merged
 from quire.replication.scrub.judge import Finding, Suspicion, about_ledger, findings_of, kind_of
-from quire.replication.scrub.subject import Subject
 
 # SPDX-License-Identifier: Apache-2.0
 
 ROUNDS_MAX = 10  # a ledger whose metadata changes all the time is left to the next run
+
+Runs = list[tuple[int, int]]
 
 
 async def second_look(client: Client, suspicion: Suspicion, manner: Manner, by_lists: bool = False) -> list[Finding]:
@@ -31,70 +33,118 @@ async def second_look(client: Client, suspicion: Suspicion, manner: Manner, by_l
     What is wrong now of what was suspected of a ledger; nothing if it was deleted.  `Replication` when nobody can say,
     for its metadata changed in each look.
     """
-    ledger = suspicion.ledger
-    for _ in range(ROUNDS_MAX):
-        try:
-            before = await client.store.read_ledger(ledger)
-            found = await Look(client, ledger, before.value, manner).found(suspicion, by_lists)
-            if not found or (await client.store.read_ledger(ledger)).version == before.version:
-                return found
-        except NoSuchLedgerExistsOnMetadataServer:
-            return []
-        except MetadataSerialization as error:
-            return [about_ledger(ledger, "metadata", str(error))]
-    raise Replication(f"ledger {ledger}: its metadata changed all the time while it was looked at; run this again")
+    try:
+        look = await Look.taken(client, suspicion.ledger)
+        return await look.confirmed(suspicion, manner, by_lists, placed=True)
+    except NoSuchLedgerExistsOnMetadataServer:
+        return []
+    except MetadataSerialization as error:
+        return [about_ledger(suspicion.ledger, "metadata", str(error))]
 
 
 class Look:
-    """One, under one state of the metadata."""
+    """
+    A ledger as it was read: its metadata with the version, and what bookies that it does not name hold of it.  Taken
+    once, and carried through all that a repair does.  `asks_others`: whether bookies that it does not name are asked.
+    """
 
-    def __init__(self, client: Client, ledger: int, metadata: LedgerMetadata, manner: Manner) -> None:
-        self._client = client
-        self._ledger = ledger
-        self._metadata = metadata
-        self._manner = manner
-        self._subject = Subject(client.pool, ledger, metadata)
-        self._quorums, self._reader = self._subject.quorums, self._subject.reader
-        self._stored: dict[str, list[tuple[int, int]]] = {}
+    def __init__(self, client: Client, record: LedgerRecord, asks_others: bool = True) -> None:
+        self.client = client
+        self.record = record
+        self.asks_others = asks_others
+        self._held: dict[str, Runs | None] = {}  # by bookies that were asked; None: one gave no answer
 
-    async def found(self, suspicion: Suspicion, by_lists: bool) -> list[Finding]:
+    @classmethod
+    async def taken(cls, client: Client, ledger: int) -> "Look":
+        """Of a ledger as it is now."""
+        return cls(client, LedgerRecord(client.store, ledger, await client.store.read_ledger(ledger)))
+
+    @property
+    def version(self) -> int:
+        """Of the metadata that is looked at."""
+        return self.record.current.version
+
+    @property
+    def others_denied(self) -> bool:
+        """True if others were asked, and each of them has answered."""
+        return bool(self._held) and None not in self._held.values()
+
+    async def holds(self) -> bool:
+        """True if the metadata is still what was looked at; if not, the next look is at what it is now."""
+        now = await self.client.store.read_ledger(self.record.ledger)
+        if now.version == self.version:
+            return True
+        self.record = LedgerRecord(self.client.store, self.record.ledger, now)
+        self._held.clear()
+        return False
+
+    async def confirmed(
+        self, suspicion: Suspicion, manner: Manner, by_lists: bool = False, placed: bool = False
+    ) -> list[Finding]:
+        """As `found`, under metadata that was the same before and after it.  `Replication` when it always changed."""
+        for _ in range(ROUNDS_MAX):
+            found = await self.found(suspicion, manner, by_lists, placed)
+            if not found or await self.holds():
+                return found
+        raise Replication(
+            f"ledger {self.record.ledger}: its metadata changed all the time while it was looked at; run this again"
+        )
+
+    async def found(
+        self, suspicion: Suspicion, manner: Manner, by_lists: bool = False, placed: bool = False
+    ) -> list[Finding]:
+        """
+        What is wrong of what was suspected.  `by_lists`: by what bookies say that they hold, without reading; `placed`:
+        others are asked for what is missing, which is `misplaced` then.
+        """
+        metadata = self.record.metadata
+        subject = Subject(self.client.pool, self.record.ledger, metadata)
         missing: dict[tuple[int, int], list[Missing]] = {}
+        examinations: dict[str, Examination] = {}
         for index, first, last in sorted(set(suspicion.copies)):
             for fragment, start, end, bookies in self._fragments(first, min(last, suspicion.last)):
-                examination = self._subject.examination(bookies[index], self._manner)
+                bookie = bookies[index]
+                examination = examinations.setdefault(bookie, subject.examination(bookie, manner))
                 if by_lists:
                     some = await examination.present(index, start, end)
                 else:
-                    some = await examination.run(index, start, end, self._subject.sums())
+                    some = await examination.run(index, start, end, subject.sums())
                 missing.setdefault((fragment, index), []).extend(some)
         unread = sorted((part for some in missing.values() for part in some), key=lambda part: part.first)
         for first, last in sorted(suspicion.differing):
             for fragment, start, end, bookies in self._fragments(first, min(last, suspicion.last)):
                 for odd in await compared(
-                    self._reader, self._quorums, bookies, fragment, start, end, unread, self._manner
+                    subject.reader, subject.quorums, bookies, fragment, start, end, unread, manner
                 ):
                     one = Missing(bookies[odd.index], odd.entry, 1, odd.code)
                     missing.setdefault((fragment, odd.index), []).append(one)
-        found = findings_of(self._ledger, self._metadata, {key: merged(some) for key, some in missing.items() if some})
-        return [await self._placed(finding) for finding in found]
+        found = findings_of(self.record.ledger, metadata, {key: merged(some) for key, some in missing.items() if some})
+        return [await self._placed(finding) for finding in found] if placed else found
 
     def _fragments(self, first: int, last: int) -> Iterable[tuple[int, int, int, Sequence[str]]]:
         """(begin of the fragment, first, last, bookies) of the parts of a range."""
-        for fragment, end, bookies in self._metadata.fragment_ranges():
+        for fragment, end, bookies in self.record.metadata.fragment_ranges():
             start, stop = max(first, fragment), last if end is None else min(last, end)
             if start <= stop:
                 yield fragment, start, stop, bookies
 
     async def _placed(self, finding: Finding) -> Finding:
         """`misplaced` where another bookie, which the fragment does not name, has what is missing."""
-        if kind_of(finding.code) != "missing":
-            return finding
-        named = self._metadata.fragment_at(finding.first).bookies
-        listed = await self._client.store.bookies()
-        for bookie in sorted({*listed.writable, *listed.read_only}.difference(named)):
-            if bookie not in self._stored:
-                self._stored[bookie] = await self._reader.stored(bookie) or []
-            held = self._stored[bookie]
-            if held and not any(lacking_of(self._quorums, finding.index, finding.first, finding.last, held)):
-                return replace(finding, kind="misplaced", detail=f"{finding.detail}; {bookie} has it", holder=bookie)
+        if kind_of(finding.code) == "missing" and (bookie := await self.holder(finding)):
+            return replace(finding, kind="misplaced", detail=f"{finding.detail}; {bookie} has it", holder=bookie)
         return finding
+
+    async def holder(self, finding: Finding) -> str:
+        """A bookie that the fragment does not name and that says it has all that is missing; empty if there is none."""
+        if not self.asks_others:
+            return ""
+        named = self.record.metadata.fragment_at(finding.first).bookies
+        listed = await self.client.store.known_bookies()
+        for bookie in sorted({*listed.writable, *listed.read_only}.difference(named)):
+            if bookie not in self._held:
+                answer = await self.client.pool.list_entries(bookie, self.record.ledger)
+                self._held[bookie] = answer.runs if answer.code in NEGATIVE | {OK} else None
+            held = self._held[bookie]
+            if held and not any(lacking_of(self.record.quorums, finding.index, finding.first, finding.last, held)):
+                return bookie
+        return ""

@@ -7,12 +7,12 @@ from twisted.internet.defer import CancelledError, Deferred
 
 from quire.metadata.memory.store import MemoryStore
 from quire.metadata.repairs import RepairLock
-from quire.replication import mending
 from quire.replication.autorecovery import ledger as repair
 from quire.replication.autorecovery.ledger import READ_AGAIN_S, Outcome, Repairer
 from quire.replication.core.outlook import Outlook
 from quire.replication.mending import Mended
-from tests.client.fakes.cluster import UNREACHABLE, FakeCluster
+from quire.replication.scrub.second_look import Look
+from tests.client.fakes.cluster import UNREACHABLE, FakeCluster, Request
 from tests.replication.autorecovery.processes import THREE, mark
 from tests.replication.stories import bodies, closed, damage, is_whole, left_open, payload
 
@@ -58,7 +58,7 @@ def test_with_the_last_change_an_empty_ledger_is_off_the_queue() -> None:
 
 
 def test_what_the_repair_of_a_small_ledger_asks_of_the_store() -> None:
-    """Once it is taken: its metadata, who is there and whom to choose, the edit; then it leaves the queue."""
+    """Once it is taken: its metadata, whom to choose, the edit; then it leaves the queue."""
     cluster = FakeCluster(5)
     ledger = closed(cluster, {0: THREE, 5: ["b0", "b4", "b2"]}, 19)
     cluster.kill("b2")
@@ -73,7 +73,7 @@ def test_what_the_repair_of_a_small_ledger_asks_of_the_store() -> None:
     cluster.store_fault = note
     assert cluster.succeed(Repairer(client, 0, 30.0).repaired(lock)).done
     assert cluster.succeed(client.store.repairs.finish(lock))
-    assert asked == ["read_ledger", "bookies", "bookies", "write_ledger", "finish_repair"]
+    assert asked == ["read_ledger", "bookies", "write_ledger", "finish_repair"]
 
 
 def test_what_the_repair_of_a_large_ledger_asks_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,25 +159,60 @@ def test_a_bookie_that_is_there_is_filled() -> None:
     assert cluster.shared.ledgers[ledger].version == before
 
 
-def test_what_filling_a_bookie_asks_of_the_store() -> None:
-    """
-    The metadata once for the try; then before and after each of the two looks, for the copies, and for the look at
-    what was copied.
-    """
+@pytest.mark.parametrize("full", [False, True])
+def test_what_filling_a_bookie_asks_of_the_store(full: bool) -> None:
+    """The metadata for the look and once more before copies are made; at the end who is there."""
     cluster = FakeCluster(5)
     ledger = closed(cluster, {0: THREE}, 19)
-    del cluster.bookies["b1"].ledgers[ledger].entries[7]
+    if full:
+        damage(cluster, "b1", ledger, 7)
+    else:
+        del cluster.bookies["b1"].ledgers[ledger].entries[7]
     asked: list[str] = []
+    listed: list[str] = []
 
     def note(name: str, _arguments: tuple[object, ...]) -> None:
         asked.append(name)
 
+    def judge(request: Request) -> str:
+        if "add" in request.op:
+            asked.append("copy")
+        elif request.op == "list":
+            listed.append(request.bookie)
+        return "pass"
+
     mark(cluster, ledger, "b1")
     client = cluster.client()
     lock: RepairLock = cluster.succeed(client.store.repairs.take())
-    cluster.store_fault = note
-    assert cluster.succeed(Repairer(client, 0, 30.0).repaired(lock)).done
-    assert asked.count("read_ledger") == 7
+    cluster.store_fault, cluster.judge = note, judge
+    assert cluster.succeed(Repairer(client, 0, 30.0).repaired(lock, full=full)).done
+    assert asked == ["read_ledger", "read_ledger", "copy", "bookies"]
+    assert listed == ([] if full else ["b1", "b1"])  # for the first look, and where a copy was missing in the second
+
+
+def test_what_changes_before_copies_are_made_is_looked_at_again() -> None:
+    """Another bookie was named meanwhile: it is looked at, and the one that was replaced gets nothing."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: THREE}, 19)
+    del cluster.bookies["b1"].ledgers[ledger].entries[7]
+    other = cluster.client()
+    reads = 0
+
+    def replace_it(name: str, _arguments: tuple[object, ...]) -> None:
+        nonlocal reads
+        reads += name == "read_ledger"
+        if name == "read_ledger" and reads == 2:
+            stored = cluster.shared.ledgers[ledger]
+            after = stored.value.replace_bookies(0, ["b0", "b4", "b2"])
+            cluster.shared.write_ledger(ledger, after, stored.version)
+
+    mark(cluster, ledger, "b1")
+    lock: RepairLock = cluster.succeed(other.store.repairs.take())
+    cluster.store_fault = replace_it
+    assert cluster.succeed(Repairer(other, 0, 30.0).repaired(lock)).done
+    assert reads == 3
+    assert 7 not in bodies(cluster, "b1", ledger)
+    assert 7 in bodies(cluster, "b4", ledger)
 
 
 def test_a_bookie_that_goes_while_its_ledger_is_repaired_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +228,7 @@ def test_a_bookie_that_goes_while_its_ledger_is_repaired_is_left(monkeypatch: py
 
     monkeypatch.setattr(repair, "mend_bookies", mended)
     outcome = tried(cluster, ledger, "b1")
-    assert (outcome.done, outcome.reasons) == (False, (f"ledger {ledger}: b1 went meanwhile",))
+    assert (outcome.done, outcome.reasons) == (False, (f"ledger {ledger}: b1 went while it was repaired",))
     assert ledger in cluster.shared.repairs.shortages
     monkeypatch.undo()
     assert tried(cluster, ledger, "b1").done
@@ -208,18 +243,18 @@ def test_a_bookie_that_restarts_after_a_look_at_it_keeps_its_share(
     cluster = FakeCluster(5)
     ledger = closed(cluster, {0: THREE}, 19)
     del cluster.bookies["b1"].ledgers[ledger].entries[7]
-    looked, count = mending.second_look, 0
+    looked, count = Look.found, 0
 
-    async def look(*asked: Any, **options: Any) -> Any:
+    async def look(self: Look, *asked: Any) -> Any:
         nonlocal count
-        found = await looked(*asked, **options)
+        found = await looked(self, *asked)
         count += 1
         if count == looks:
             cluster.kill("b1", registered=registered)
             cluster.clock.callLater(20.0, lambda: cluster.restart("b1", registered=registered))
         return found
 
-    monkeypatch.setattr(mending, "second_look", look)
+    monkeypatch.setattr(Look, "found", look)
     outcome = tried(cluster, ledger, "b1")
     assert not outcome.done
     assert any("b1 went while" in reason for reason in outcome.reasons)
@@ -346,6 +381,43 @@ def test_what_nobody_has_is_gone_though_all_are_there() -> None:
     outcome = tried(cluster, ledger, "b1")
     assert outcome.outlook is Outlook.GONE
     assert any("7" in reason for reason in outcome.reasons)
+
+
+def test_what_is_gone_is_asked_of_others_again_once_a_bookie_came() -> None:
+    """Each of them said at the first try that it has no copy; one that comes may have brought it."""
+    cluster = FakeCluster(5)
+    ledger = closed(cluster, {0: THREE}, 19)
+    body = bodies(cluster, "b1", ledger)[7]
+    for name in THREE:
+        del cluster.bookies[name].ledgers[ledger].entries[7]
+    listed: list[str] = []
+
+    def judge(request: Request) -> str:
+        if request.op == "list" and request.bookie not in THREE:
+            listed.append(request.bookie)
+        return "pass"
+
+    cluster.judge = judge
+    mark(cluster, ledger, "b1")
+    client = cluster.client()
+    repairer = Repairer(client, 0, 30.0)
+
+    def outlook() -> Outlook | None:
+        lock: RepairLock = cluster.succeed(client.store.repairs.take())
+        found: Outcome = cluster.succeed(repairer.repaired(lock), seconds=1000)
+        cluster.succeed(client.store.repairs.release(lock))
+        return found.outlook
+
+    assert (outlook(), listed) == (Outlook.GONE, ["b3", "b4"])
+    assert (outlook(), listed) == (Outlook.GONE, ["b3", "b4"])
+    cluster.kill("b4")
+    assert (outlook(), listed) == (Outlook.GONE, ["b3", "b4"])
+    cluster.bookies["b4"].stored(ledger).entries[7] = body
+    cluster.restart("b4")
+    cluster.spin(1)
+    assert outlook() is None
+    assert listed == ["b3", "b4", "b3", "b4"]
+    assert bodies(cluster, "b1", ledger)[7] == body
 
 
 def test_what_no_survivor_has_is_gone() -> None:

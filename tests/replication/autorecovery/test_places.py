@@ -2,13 +2,19 @@
 
 from pathlib import Path
 
+from quire.client.api import Client
 from quire.replication.autorecovery.places import put_right
 from quire.replication.mending import Mended, Mending
+from quire.replication.scrub.second_look import Look
 from tests.client.fakes.cluster import READ_ONLY, FakeCluster
 from tests.replication.autorecovery.processes import THREE, in_racks, store_of
 from tests.replication.stories import closed, is_whole, left_open
 
 # SPDX-License-Identifier: Apache-2.0
+
+
+async def moved_right(client: Client, ledger: int, how: Mending, done: Mended) -> None:
+    await put_right(await Look.taken(client, ledger), how, done)
 
 
 class Racks:
@@ -21,7 +27,7 @@ class Racks:
     def put_right(self, ledger: int) -> Mended:
         done = Mended(ledger)
         lock = self.cluster.succeed(self.client.store.repairs.lock(ledger))
-        self.cluster.succeed(put_right(self.client, ledger, Mending(lock=lock), done))
+        self.cluster.succeed(moved_right(self.client, ledger, Mending(lock=lock), done))
         return done
 
 
@@ -47,7 +53,7 @@ def test_one_move_after_the_other(tmp_path: Path) -> None:
     ledger = closed(cluster, {0: THREE, 10: ["b0", "b3", "b4"]}, 19)
     done = Mended(ledger)
     lock = cluster.succeed(client.store.repairs.lock(ledger))
-    cluster.succeed(put_right(client, ledger, Mending(lock=lock), done))
+    cluster.succeed(moved_right(client, ledger, Mending(lock=lock), done))
     assert done.left == []
     first, second = cluster.metadata(ledger).fragments
     assert {"b3", "b4"} < set(first.bookies)
@@ -67,7 +73,7 @@ def test_a_move_that_helps_is_made_though_it_is_not_enough(tmp_path: Path) -> No
     for entries in (10, 0):
         done = Mended(ledger)
         lock = cluster.succeed(client.store.repairs.lock(ledger))
-        cluster.succeed(put_right(client, ledger, Mending(lock=lock), done))
+        cluster.succeed(moved_right(client, ledger, Mending(lock=lock), done))
         cluster.succeed(client.store.repairs.release(lock))
         assert len(done.left) == 1
         assert done.entries == entries
@@ -93,7 +99,7 @@ def test_without_its_lock_nothing_is_named() -> None:
     lock = racks.cluster.succeed(racks.client.store.repairs.lock(ledger))
     store_of(racks.client).expire_session()
     done = Mended(ledger)
-    racks.cluster.succeed(put_right(racks.client, ledger, Mending(lock=lock), done))
+    racks.cluster.succeed(moved_right(racks.client, ledger, Mending(lock=lock), done))
     assert "lock" in done.left[0]
     assert racks.cluster.metadata(ledger).bookies() == set(THREE)
 

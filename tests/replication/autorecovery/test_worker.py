@@ -55,6 +55,27 @@ def test_a_mark_is_taken_at_once() -> None:
     alone.stop()
 
 
+def test_a_ledger_that_lacks_one_entry_costs_little() -> None:
+    """Beside the queue: its note, its metadata twice, and at the end who is there."""
+    cluster = FakeCluster(5)
+    alone = Alone(cluster)
+    cluster.spin(1)
+    ledger = closed(cluster, {0: THREE}, 19)
+    del cluster.bookies["b1"].ledgers[ledger].entries[7]
+    alone.asked.clear()
+    mark(cluster, ledger, "b1")
+    cluster.spin(1)
+    assert queue(cluster) == []
+    assert is_whole(cluster, alone.client, ledger)
+    assert [each for each in alone.asked if "repair" not in each] == [
+        "record_read",
+        "read_ledger",
+        "read_ledger",
+        "bookies",
+    ]
+    alone.stop()
+
+
 def test_an_idle_worker_asks_little() -> None:
     """Also when all that is in the queue is parked, or the store is away, and pauses of no time were wished."""
     cluster = FakeCluster(5)
