@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from twisted.internet.threads import deferToThreadPool
 
+from quire.client.background import running_reactor
 from quire.client.handles.copies import Copies, Mark
 from quire.client.handles.ledger_record import digest_of
-from quire.client.threads import reactor_thread
 from quire.conf.log import Opener
 from quire.pipeline.copies.manifest import NAME, CopyDamaged, Manifest, place_of
 from quire.pipeline.copies.places import Place
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 def in_thread(reactor: Any, work: Callable[..., T], *args: object) -> Awaitable[T]:
     """On a thread of the reactor's pool; without one, of the reactor of blocking programs."""
-    chosen = cast(Any, reactor or reactor_thread().reactor)
+    chosen = cast(Any, reactor or running_reactor())
     return deferToThreadPool(chosen, chosen.getThreadPool(), work, *args)
 
 

@@ -1,4 +1,4 @@
-"""The asyncio face on real bookies: the same names, in a plain asyncio loop."""
+"""The asyncio face on real bookies, in a plain asyncio loop: what is asyncio's own, and one whole life."""
 
 import asyncio
 
@@ -124,21 +124,6 @@ def test_cancelling_a_task_cancels_what_it_waits_for(uri):
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(wait_for_news(), 0.1)
             assert await reader.read_last_confirmed() == -1
-
-    asyncio.run(story())
-
-
-def test_advanced_and_deferred_sync(uri):
-    """Own ledger and entry ids and `force` work from asyncio."""
-
-    async def story():
-        async with aio.connect(uri) as bk:
-            async with await bk.create_ledger(advanced=True, ledger_id=777_000_777) as writer:
-                assert await writer.append_at(0, b"x") == 0
-            async with await bk.create_ledger(write_flags="DEFERRED_SYNC") as writer:
-                await writer.append(b"x")
-                await writer.force()
-                assert writer.last_add_confirmed == 0
 
     asyncio.run(story())
 

@@ -1,4 +1,4 @@
-"""The asyncio face on real bookies: the same names, in a plain asyncio loop."""
+"""The asyncio face on real bookies, in a plain asyncio loop: what is asyncio's own, and one whole life."""
 
 import asyncio
 
@@ -105,23 +105,6 @@ def test_a_cancelled_task_leaves_nothing(uri, name):
             await first.close()
             async with await other.own(name) as second:
                 assert second.epoch == 2
-
-    asyncio.run(story())
-
-
-def test_wrong_arguments(uri, name):
-    """A malformed URI raises `ValueError`, text as a value `TypeError`."""
-
-    async def story():
-        with pytest.raises(ValueError, match="metadata"):
-            await aio.connect("nowhere")
-        async with aio.connect(uri) as logs:
-            await logs.create(name)
-            async with await logs.own(name) as owner:
-                with pytest.raises(TypeError):
-                    await owner.append("text")
-                with pytest.raises(TypeError):
-                    await owner.append_many(["text"])
 
     asyncio.run(story())
 

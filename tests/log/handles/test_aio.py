@@ -1,4 +1,4 @@
-"""Owners, readers and publishers of the asyncio face on real bookies."""
+"""Owners and readers of the asyncio face on real bookies: what is asyncio's own."""
 
 import asyncio
 
@@ -64,44 +64,5 @@ def test_a_log_that_is_taken(uri, name):
             await second.transfer(second.token)
             with pytest.raises(quire.NotOwner):
                 await second.append(b"late")
-
-    asyncio.run(story())
-
-
-def test_closed_ledgers_are_published(uri, name):
-    """Parts are written and published once; what is dropped leaves nothing."""
-
-    async def story():
-        async with aio.connect(uri) as logs:
-            await logs.create(name)
-            sink = await logs.sink(name, "txn", "run")
-            writer = await sink.part(0, 0, 0)
-            assert await writer.append_many(iter([b"a", b"b"])) == 2
-            receipt = await sink.commit(0, [await writer.close()])
-            assert (receipt.first, receipt.end) == (0, 2)
-            dropped = await sink.part(1, 0, 0)
-            await dropped.append_many([b"never"])
-            await dropped.discard()
-            await sink.abort(1)
-            assert await sink.janitor() == 0
-            async with await logs.read(name) as reader:
-                assert [record.value async for record in reader] == [b"a", b"b"]
-
-    asyncio.run(story())
-
-
-def test_an_owner_trims_and_ends_its_log(uri, name):
-    """What was appended is stored first; a reader ends where the log does."""
-
-    async def story():
-        async with aio.connect(uri) as logs:
-            await logs.create(name)
-            async with await logs.own(name) as owner:
-                await owner.append_many([b"a", b"b"])
-                assert await owner.trim(0) == 0
-                assert (await owner.terminate()).index == 2
-            async with await logs.read(name) as reader:
-                assert [record.value async for record in reader.tail(timeout=60.0)] == [b"a", b"b"]
-                assert reader.terminated
 
     asyncio.run(story())
