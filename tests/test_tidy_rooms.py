@@ -22,10 +22,6 @@ TOO_LONG: dict[str, str] = {}
 FAN_OUT_P90 = 9  # 8 but for two modules: what a start and `quire cookie` ask of ids that were in use
 # Modules without the test file of their path: the test that covers each, and why it is there.
 COVERED = {
-    "bookie/server/owed.py": (
-        "tests/bookie/server/test_accounts.py",
-        "connections that take no answers are made there, up to the bound of all and beyond",
-    ),
     "log/handles/loops.py": ("tests/log/test_aio.py", "logs are watched there, up to the close"),
     "log/handles/threads.py": ("tests/log/test_blocking.py", "logs are watched there, up to the close of a watch"),
     "log/machine/horizon.py": (

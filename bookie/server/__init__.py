@@ -1,6 +1,6 @@
 """
 Connections and requests, against the contract of a storage.
 
-In reading order: `contract` (face), `listener` (face), `admission` (face), `service` (face), `parking`, `giving_way`,
-`reads`, `owed`, `long_poll`, `copies` (face), `counters`, `complaints` (face), `transport` (face).
+In reading order: `contract` (face), `listener` (face), `admission` (face), `budget`, `service` (face), `parking`,
+`giving_way`, `reads`, `long_poll`, `copies` (face), `counters`, `complaints` (face), `transport` (face).
 """

@@ -10,7 +10,7 @@ before that.
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Protocol, final
+from typing import Any, Protocol, final
 
 from twisted.internet.defer import Deferred
 
@@ -40,9 +40,15 @@ class Own:
 class Peer(Protocol):
     """One connection.  It must be hashable."""
 
+    peer: str  # host:port of its other side
+    source: str  # the address that it is counted for
     alive: bool
-    choked: bool  # it does not take its answers
-    owed_bytes: int  # of answers, since it takes none
+    last_active: float  # when whole requests came last
+    outside_since: float | None  # it is not admitted yet
+    partial_since: float | None  # the first byte of an unfinished frame
+    paused_since: float | None  # it is not read from
+    choked: bool  # it does not take its answers, so it is not read from
+    given_bytes: int  # of answers
     held: deque[ReadRequest]  # reads that wait for their turn
     reads_under_way: int
     settled: bool  # something that it asked for was given to it
@@ -50,22 +56,33 @@ class Peer(Protocol):
     answer_bytes: int  # of the last answer with a body, or of one to come
     parked: deque[WriteRequest]  # what found no room, in order
     copies: deque[AddRun] | None  # of a repair, which wait for their turn; None: there were none
-    pending_bytes: int  # of what it sent and what waits for the journal: all that is parked, fences and forces
+
+    @property
+    def transport(self) -> Any: ...
+
+    @property
+    def frame_bytes(self) -> int:
+        """Of the unfinished frame once it is whole."""
+        ...
 
     def send(self, data: bytes) -> None:
-        """Whole frames; nothing happens once the connection is gone."""
+        """Sends whole frames; nothing happens once the connection is gone."""
         ...
 
     def send_at_once(self, data: bytes) -> None:
-        """The same for the only answers of this turn: they need not wait for the next one."""
+        """Sends the only answers of this turn, which need not wait for the next one."""
         ...
 
     def settle(self) -> None:
         """Something is given to it for the first time."""
         ...
 
-    def pend(self, size: int) -> None:
-        """So much more, or less, of what it sent waits; the connection stops reading at its bound."""
+    def flow(self) -> None:
+        """Stops reading, or begins again, as what it holds demands."""
+        ...
+
+    def abort(self) -> None:
+        """Ends it at once."""
         ...
 
 

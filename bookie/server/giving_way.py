@@ -5,8 +5,8 @@ Knows: that a recovery add without priority is a copy (wire.md 2.3), of ours and
 copies get of a bookie that is appended to: a turn of a few runs, and a rest that is longer by what the share says.
 Does not know: what a run holds, who repairs what.  A repair feels the wait, and asks for less.
 
-A bookie that nobody appends to takes copies as they come.  What waits is in its connection's account, which stops
-reading at its bound; nothing waits much longer than `WAIT_S`, for its sender would give up.
+A bookie that nobody appends to takes copies as they come.  What waits counts as pending for its connection, which
+stops reading at its limit; nothing waits much longer than `WAIT_S`, for its sender would give up.
 """
 
 from collections import deque
@@ -29,16 +29,16 @@ LATE_REST_S = 0.05
 
 class GivingWay:
     """
-    The copies of all connections, in the order in which they came.  `begin` hands one to the storage; `pend` keeps a
-    connection's account.
+    The copies of all connections, in the order in which they came.  `begin` hands one to the storage; `pend` counts
+    what waits of a connection.
     """
 
     def __init__(self, clock: Clock, begin: Callable[[Peer, AddRun], None], pend: Callable[[Peer, int], None]) -> None:
-        self.appended = False  # whether a writer's add came since the last look
+        self.appended = False  # a writer's add came since the last look
         self._clock = clock
         self._begin = begin
         self._pend = pend
-        self._waiting: deque[tuple[float, Peer]] = deque()  # since when the next run of whom waits
+        self._waiting: deque[tuple[float, Peer]] = deque()  # since when the next run of each waits
         self._dropped = 0  # of these, whose connection has ended
         self._busy_until = float("-inf")
         self._began = 0.0  # the turn under way, or the last one
@@ -49,7 +49,7 @@ class GivingWay:
 
     @property
     def runs(self) -> int:
-        """That wait."""
+        """How many wait."""
         return len(self._waiting) - self._dropped
 
     def take(self, peer: Peer, run: AddRun) -> None:
@@ -65,7 +65,7 @@ class GivingWay:
         self._go_on()
 
     def lost(self, peer: Peer) -> None:
-        """A connection has ended: what waits of it was never taken, and is dropped."""
+        """Drops what waits of a connection that has ended: it was never taken."""
         if peer.copies:
             self._dropped += len(peer.copies)
             if 2 * self._dropped > len(self._waiting):
@@ -74,7 +74,7 @@ class GivingWay:
         peer.copies = None
 
     def over(self, run: AddRun) -> None:
-        """A copy was answered.  The last one of a turn says how long the bookie rests from copies."""
+        """Notes that a copy was answered.  The last one of a turn says how long the bookie rests from copies."""
         if run is not self._last:
             return
         self._last = None
@@ -94,7 +94,7 @@ class GivingWay:
         return now < self._busy_until
 
     def _go_on(self) -> None:
-        """The next turn, now or at its time; inside one, after it."""
+        """Begins the next turn, now or at its time; inside one, after it."""
         while self._waiting and self._timer is None and not self._beginning:
             busy = self._busy()
             left = min(self._free_at, self._busy_until) - self._clock.seconds()

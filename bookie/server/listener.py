@@ -3,12 +3,12 @@ Connections: bytes in, requests to the service, answers out.
 
 Knows: how one connection is read, paused and ended.
 Does not know: what a request means (`service`), how it looks on the wire (`protocol.wire`), how many connections there
-may be (`crowd`), how long strangers wait (`lobby`).
+may be (`connection_limits`), how long strangers wait (`lobby`).
 
 Safety: what one peer sends can close that peer's connection and no other, except that when all together make us hold
-too much, one of those that hold most is closed (`crowd`).  That is bounded by four accounts: partial frames (`crowd`),
-what waits for the journal (`connection_pending_bytes_max`, `pending_bytes_max`), answers that are not taken
-(`answers_bytes_max`; nothing is read from who is choked by them), and reads in line (`reads`).
+too much, one of those that hold most is closed.  Each thing that they make us hold has a `budget`: connections and
+unfinished frames (`connection_limits`), what waits for the journal (`parking`), answers that are not taken
+(`unsent_answers`; nothing is read from a peer that does not take its own), reads (`reads`) and long polls.
 """
 
 from collections import deque
@@ -21,13 +21,13 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from quire.bookie.server.admission.crowd import Account, Crowd, is_large
+from quire.bookie.server.admission.connection_limits import ConnectionLimits, is_large
 from quire.bookie.server.admission.entrance import OUTSIDE_FRAME_BYTES_MAX, Entrance
 from quire.bookie.server.admission.judge import Judge, Serve
 from quire.bookie.server.admission.lobby import leave
+from quire.bookie.server.admission.unsent_answers import UnsentAnswers
 from quire.bookie.server.complaints import Complaints
 from quire.bookie.server.contract import ReadRequest, WriteRequest
-from quire.bookie.server.owed import Owed
 from quire.bookie.server.reads import FIRST_ANSWER_BYTES
 from quire.bookie.server.service import Service
 from quire.bookie.server.transport import Transport, Wire, peer_name, socket_options, source_of
@@ -63,13 +63,13 @@ class Connection(Protocol):
         "_clock",
         "_entrance",
         "_listener",
+        "_partial",
         "_reading",
         "_requests",
         "_serve",
         "_service",
         "_stream",
         "_wire",
-        "account",
         "alive",
         "answer_bytes",
         "choked",
@@ -81,14 +81,11 @@ class Connection(Protocol):
         "last_active",
         "lone",
         "outside_since",
-        "owed_bytes",
         "parked",
-        "partial_bytes",
         "partial_since",
         "paused_alarmed",
         "paused_since",
         "peer",
-        "pending_bytes",
         "reads_under_way",
         "settled",
         "source",
@@ -107,9 +104,8 @@ class Connection(Protocol):
         self.started: StartTls | None = None
         self._stream: SecureStream | None = None
         self.exchange: Exchange | None = None
-        self.account: Account | None = None
         self.was_served = False
-        self.partial_bytes = 0  # of an unfinished frame
+        self._partial = listener.limits.partial
         self._clock = listener.clock
         self._reading = True
         self.peer = self.source = "?"
@@ -120,10 +116,8 @@ class Connection(Protocol):
         self.paused_alarmed = False
         self.choked = False  # the peer does not take its answers
         self.given_bytes = 0  # of answers
-        self.owed_bytes = 0  # of these, since it takes none
         self.parked: deque[WriteRequest] = deque()  # what found no room, in order
         self.copies: deque[AddRun] | None = None  # of a repair, which wait for their turn
-        self.pending_bytes = 0  # of what it sent and what waits
         self.held: deque[ReadRequest] = deque()  # reads that wait for their turn
         self.reads_under_way = 0
         self.answer_bytes = FIRST_ANSWER_BYTES  # of the last answer with a body, or of one to come
@@ -166,18 +160,20 @@ class Connection(Protocol):
             return
         if not self.was_served and found and self.outside_since is None and self.alive and not self.is_refused:
             self.was_served = True
-            self._listener.crowd.served(self)
-        partial_bytes = requests.held
+            self._listener.limits.unserved.release(self)
+        partial, partial_bytes = self._partial, requests.held
         if not partial_bytes:
             self.partial_since = None
         elif found or self.partial_since is None:
             self.partial_since = now
         if not self.settled:  # a large frame has a deadline, so it must not wait for many turns
             cast(Transport, self.transport).bufferSize = RECEIVE_BYTES if is_large(self) else STRANGERS_RECEIVE_BYTES
-        if partial_bytes != self.partial_bytes:
-            self._listener.crowd.keeps(self, partial_bytes)
-            if self._service.parking.is_full:
-                self._flow()
+        more = partial_bytes - partial.held.get(self, 0)
+        if more and self.alive:
+            if partial.change(self, more) and more > 0:
+                self._listener.limits.trim(self.source)
+            if self._service.parking.pending.is_full:
+                self.flow()
 
     @property
     def frame_bytes(self) -> int:
@@ -222,16 +218,16 @@ class Connection(Protocol):
         self._requests.widen(self._listener.options.frame_bytes_max)
 
     def send(self, data: bytes) -> None:
-        """Answers, whole frames.  Nothing happens once the connection is gone."""
+        """Sends answers, whole frames.  Nothing happens once the connection is gone."""
         if self.alive:
             self._wire.write(data)
-            self._listener.owed.gave(self, len(data))
+            self._listener.unsent.gave(self, len(data))
 
     def send_at_once(self, data: bytes) -> None:
-        """The same without waiting for the reactor's next turn."""
+        """Sends answers without waiting for the reactor's next turn."""
         if self.alive:
             send_at_once(self._wire, data)
-            self._listener.owed.gave(self, len(data))
+            self._listener.unsent.gave(self, len(data))
 
     def settle(self) -> None:
         """It was given what it asked for, so no stranger stands before it from now on."""
@@ -241,18 +237,15 @@ class Connection(Protocol):
             transport.bufferSize = RECEIVE_BYTES
             leave(transport)
 
-    def pend(self, size: int) -> None:
-        """So much more, or less, of what it sent waits; stops reading at the bound."""
-        self.pending_bytes += size
-        self._flow()
-
-    def _flow(self) -> None:
+    def flow(self) -> None:
         """
-        Reads from the peer unless it is choked or has too much that waits; after a stop, only below half the bound.
+        Reads from the peer unless it is choked or has too much that waits; after a stop, only below half its limit.
         """
-        most, parking = self._listener.options.connection_pending_bytes_max, self._service.parking
-        crowded = parking.is_full and (self.pending_bytes > 0 or (is_large(self) and parking.shuts_out(self)))
-        wanted = not self.choked and not crowded and self.pending_bytes < (most if self._reading else most // 2 + 1)
+        parking = self._service.parking
+        pending, own = parking.pending, parking.pending.held.get(self, 0)
+        most = pending.connection_limit
+        crowded = pending.is_full and (own > 0 or (is_large(self) and parking.shuts_out(self)))
+        wanted = not self.choked and not crowded and own < (most if self._reading else most // 2 + 1)
         if wanted == self._reading or not self.alive:
             return
         self._reading = wanted
@@ -286,7 +279,7 @@ class Connection(Protocol):
             self.alive = False
             self._requests = Requests()  # a frame that was not whole will never be
             self._service.lost(self)
-            self._listener.gone(self)
+            self._listener.limits.gone(self)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if isinstance(reason.value, TlsRefused) and self._entrance is not None:
@@ -301,15 +294,15 @@ class Connection(Protocol):
     def pauseProducing(self) -> None:
         if not self.choked:  # the transport says so again at each write
             self.choked = True
-            self._listener.owed.owes(self, cast(Transport, self.transport).bufferSize)
-            self._flow()
+            self._listener.unsent.blocked.change(self, cast(Transport, self.transport).bufferSize)
+            self.flow()
 
     def resumeProducing(self) -> None:
         self.choked = False
         if self.paused_since is not None and is_large(self):
             self.paused_since = self._clock.seconds()  # the time until now was its own doing
-        self._listener.owed.took(self)
-        self._flow()
+        self._listener.unsent.took(self)
+        self.flow()
         self._service.unchoked(self)
 
     def stopProducing(self) -> None:
@@ -340,13 +333,13 @@ class Listener(Factory):
         self.malformed = 0
         self.pauses = 0
         self.complaints = Complaints(clock, self.log)
-        self.crowd = Crowd(clock, options, self.complaints)
+        self.limits = ConnectionLimits(clock, options, self.complaints)
         judge = None if rights is None else Judge(rights, service.serve, self.complaints)
         required = options.tls_required is not False
         parts = (clock.callLater, credentials, required, provider, judge, self.complaints, files)
         self.entrance = Entrance(*parts) if credentials or provider else None
         self._open: dict[Connection, None] = {}  # also those that only flush their last answers
-        self.owed = Owed(clock, options, service.reads, self.complaints, self._open)
+        self.unsent = UnsentAnswers(clock, service.reads.blocked, self.complaints, self._open)
         self._closing: dict[Connection, None] = {}  # of these the latter, oldest first
         self._drained: Deferred[None] | None = None
         self._sweep = LoopingCall(self._look)
@@ -370,7 +363,7 @@ class Listener(Factory):
     @property
     def connections(self) -> Collection[Connection]:
         """Open now, without those that only flush their last answers."""
-        return cast(Collection[Connection], self.crowd.members.keys())
+        return cast(Collection[Connection], self.limits.open.held.keys())
 
     @property
     def in_lobby(self) -> int:
@@ -382,10 +375,7 @@ class Listener(Factory):
         self._open[connection] = None
         if len(self._open) > self.options.connections_max and self._closing:
             self._force(next(iter(self._closing)))
-        self.crowd.opened(connection)
-
-    def gone(self, connection: Connection) -> None:
-        self.crowd.gone(connection)
+        self.limits.opened(connection)
 
     def closing(self, connection: Connection) -> None:
         """A connection flushes its last answers; it gets so long for that, while there is room."""
@@ -400,7 +390,7 @@ class Listener(Factory):
     def closed(self, connection: Connection) -> None:
         self._open.pop(connection, None)
         self._closing.pop(connection, None)
-        self.owed.took(connection)
+        self.unsent.took(connection)
         if self._drained is not None and not self._open:
             drained, self._drained = self._drained, None
             drained.callback(None)
@@ -440,11 +430,13 @@ class Listener(Factory):
 
     def _end_late(self) -> None:
         """So many in a turn, that the others are served meanwhile."""
-        if self.crowd.late() and self._sweep.running:
+        if self.limits.late() and self._sweep.running:
             self.clock.callLater(LATE_REST_S, self._end_late)
 
     def _why_pending(self, connection: Connection) -> str:
-        own = f"{connection.pending_bytes} bytes of what it sent wait for the journal"
-        if connection.pending_bytes >= self.options.connection_pending_bytes_max // 2:
+        pending = self.service.parking.pending
+        size = pending.held.get(connection, 0)
+        own = f"{size} bytes of what it sent wait for the journal"
+        if size >= pending.connection_limit // 2:
             return f"{own} (connectionPendingSizeMB)"
-        return f"{own}, {self.service.parking.bytes} of all connections (pendingSizeMB)"
+        return f"{own}, {pending.total} of all connections (pendingSizeMB)"

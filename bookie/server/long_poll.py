@@ -16,6 +16,7 @@ from heapq import heapify, heappop, heappush
 
 from twisted.internet.defer import Deferred
 
+from quire.bookie.server.budget import Budget
 from quire.bookie.server.contract import LedgerView, Peer
 from quire.bookie.server.reads import Reads, then
 from quire.conf.bookie import BookieOptions
@@ -72,12 +73,11 @@ class LongPolls:
     """All polls of one bookie."""
 
     def __init__(self, clock: Clock, options: BookieOptions, reads: Reads) -> None:
-        self.waiting = 0
+        most = options.long_polls_max
+        self.waiting = Budget(most, connection_limit=most - most // PEER_PART)
         self._clock = clock
         self._reads = reads
         self._storage = reads.storage
-        self._most = options.long_polls_max
-        self._most_of_peer = self._most - self._most // PEER_PART
         self._waiters: dict[int, Waiters] = {}
         self._of_peer: dict[Peer, dict[Poll, None]] = {}
 
@@ -116,7 +116,7 @@ class LongPolls:
         assert request.timeout_ms is not None
         if view is None or lac > request.previous_lac or request.timeout_ms <= 0:
             self._answer(peer, request)
-        elif self.waiting >= self._most or len(self._of_peer.get(peer, ())) >= self._most_of_peer:
+        elif self.waiting.is_full_for(peer):
             self._reads.refuse(peer, request, Status.ETOOMANYREQUESTS)
         elif peer.alive:
             self._wait(peer, request, view)
@@ -141,7 +141,7 @@ class LongPolls:
         waiters.polls[poll] = None
         heappush(waiters.by_lac, poll)
         self._of_peer.setdefault(peer, {})[poll] = None
-        self.waiting += 1
+        self.waiting.change(peer, 1)
 
     def _remove(self, poll: Poll) -> None:
         ledger = poll.request.ledger
@@ -152,7 +152,7 @@ class LongPolls:
         waiters = self._waiters[ledger]
         del waiters.polls[poll]
         waiters.pass_over()
-        self.waiting -= 1
+        self.waiting.change(poll.peer, -1)
         if poll.timer.active():
             poll.timer.cancel()
         if not waiters.polls:

@@ -16,9 +16,9 @@ Large answers take time to be put together: those beyond `TURN_BYTES_MAX` wait f
 which recovery overtakes as well, and what was found for them beyond `PUT_OFF_BYTES_MAX` is dropped and read again then,
 once and a turn's worth at a time.
 
-Safety: a disk that fails is EIO, never "no such entry"; nor is a bookie that has no descriptor left for a file.  A
-connection that does not take its answers is owed no more than `OWED_BYTES_MAX` and one answer, and one answer where all
-together are owed `answers_bytes_max`: what was read beyond that is dropped, and read again when it takes them.
+Safety: a disk that fails is EIO, never "no such entry"; nor is a bookie that has no descriptor left for a file.  Of a
+connection that does not take its answers no more than `BLOCKED_BYTES_MAX` and one answer are kept, and one answer where
+those of all together are `answers_bytes_max`: what was read beyond that is dropped, and read again when it takes them.
 """
 
 import sys
@@ -30,6 +30,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.python.failure import Failure
 
 from quire.bookie.files import StorageError, status_of
+from quire.bookie.server.budget import Budget
 from quire.bookie.server.complaints import Complaints
 from quire.bookie.server.contract import LedgerStorage, Peer, ReadRequest
 from quire.bookie.server.counters import ServiceCounters
@@ -56,7 +57,7 @@ READS_AT_ONCE = 64  # of one connection
 READS_AT_ONCE_MIN = 2  # however large the answers
 FIRST_ANSWER_BYTES = 1 << 20  # how large a connection's answers are taken to be before one is known
 ANSWERS_BYTES_AHEAD = 4 << 20  # read for one connection at once, except that `READS_AT_ONCE_MIN` answers may be larger
-OWED_BYTES_MAX = 8 << 20  # to one connection, and one answer; so what an ordinary reader asked for is not dropped
+BLOCKED_BYTES_MAX = 8 << 20  # of answers that one does not take; so what an ordinary reader asked for is not dropped
 LARGE_BYTES = 64 << 10  # an answer that takes time
 TURN_BYTES_MAX = 16 << 20  # of large answers in one turn of the reactor, and one more
 PUT_OFF_BYTES_MAX = 64 << 20  # found, and put off to other turns
@@ -83,19 +84,19 @@ class Reads:
     ) -> None:
         self.storage = storage
         self._clock = clock
+        self.turn_is_full = False  # this turn of the reactor has answered as much as one may
         self._turn_bytes = 0  # of large answers, in this turn of the reactor
         self._turn_over: Timer | None = None
         self._put_off: deque[Deferred[None]] = deque()  # what it has no room for
         self._put_off_bytes = 0  # found for these, and kept
         self._again: set[int] = set()  # the ids of requests whose turn has come, and which are read again for it
         self._again_bytes = 0  # of these
-        self.waiting = 0  # under way or in line, all connections
-        self.owed_bytes = 0  # of answers that are not taken, all connections; the listener counts them
+        self.waiting = Budget(options.reads_pending_max or sys.maxsize)  # under way or in line
+        # Bytes of answers that are not taken; `unsent_answers` counts them.
+        self.blocked = Budget(options.answers_bytes_max, connection_limit=BLOCKED_BYTES_MAX)
         self._tally = tally
         self._complaints = complaints
-        self._waiting_max = options.reads_pending_max or sys.maxsize
         self._batch_bytes_max = options.batch_read_bytes_max
-        self._owed_bytes_max = options.answers_bytes_max
         self._start: dict[type, Callable[[Any, Any], Deferred[None] | None]] = {
             Read: self._read,
             BatchRead: self._batch,
@@ -109,47 +110,47 @@ class Reads:
             return
         if peer.choked or (peer.held and not request.priority) or not self.room(peer, 2 if request.priority else 1):
             if not self.rejects(peer, request):
-                self.waiting += 1
+                self.waiting.change(peer, 1)
                 (peer.held.appendleft if request.priority else peer.held.append)(request)
             return
         self._begin(peer, request)
 
     def rejects(self, peer: Peer, request: ReadRequest) -> bool:
-        """Refuses a read for which its connection has no room if too many wait already; whether it did."""
-        if self.waiting < self._waiting_max:
+        """Refuses a read for which its connection has no room if too many wait already; True if it did."""
+        if self.waiting.total < self.waiting.limit:
             return False
         self._tally.reads_rejected += 1
         self.refuse(peer, request, Status.ETOOMANYREQUESTS)
         return True
 
     def room(self, peer: Peer, times: int = 1) -> bool:
-        """Whether one more read of a connection may be under way, with `times` the ordinary limits."""
+        """True if one more read of a connection may be under way, with `times` the ordinary limits."""
         under_way = peer.reads_under_way
         if under_way < READS_AT_ONCE_MIN * times:
             return True
         return under_way < READS_AT_ONCE * times and under_way * peer.answer_bytes < ANSWERS_BYTES_AHEAD * times
 
     def advance(self, peer: Peer) -> None:
-        """A connection can take more: its line moves on."""
+        """Begins the next reads of a connection's line, as many as it can take."""
         held = peer.held
         while held and peer.alive and not peer.choked and self.room(peer):
-            self.waiting -= 1
+            self.waiting.change(peer, -1)
             self._begin(peer, held.popleft())
 
     def lost(self, peer: Peer) -> None:
-        """A connection has ended; its line is dropped."""
-        self.waiting -= len(peer.held)
+        """Drops the line of a connection that has ended; what is under way of it counts until it is over."""
+        self.waiting.change(peer, -len(peer.held))
         peer.held.clear()
 
     def answer(self, peer: Peer, request: ReadRequest, reply: Reply) -> int:
         """
-        Sends an answer with a body and gives its length; 0: too much is not taken already, so the read is the next one
-        of its line again.
+        Sends an answer with a body and returns its length; 0: too much is not taken already, so the read is the next
+        one of its line again.
         """
-        if peer.owed_bytes >= OWED_BYTES_MAX or (peer.choked and self.owed_bytes >= self._owed_bytes_max):
+        if peer.choked and self.blocked.is_full_for(peer):
             if peer.alive:
                 self._tally.reads_again += 1
-                self.waiting += 1
+                self.waiting.change(peer, 1)
                 peer.held.appendleft(request)
             return 0
         data = wire.answer(request, reply)
@@ -161,18 +162,14 @@ class Reads:
         self.send(peer, data)
         return len(data)
 
-    @property
-    def turn_is_full(self) -> bool:
-        """Whether this turn of the reactor has answered as much as one may."""
-        return self._turn_bytes >= TURN_BYTES_MAX
-
     def count(self, size: int) -> None:
-        """So much was put together in this turn of the reactor."""
+        """Adds the size of an answer to what was put together in this turn of the reactor."""
         self._turn_bytes += size
+        self.turn_is_full = self._turn_bytes >= TURN_BYTES_MAX
         self._go_on()
 
     def send(self, peer: Peer, data: bytes) -> None:
-        """At once, when it is all that the connection waits for: others that come in this turn would be one write."""
+        """Sends at once what is all that the connection waits for: others that come in this turn would be one write."""
         lone, peer.lone = peer.lone and peer.reads_under_way <= 1, False
         (peer.send_at_once if lone else peer.send)(data)
 
@@ -181,15 +178,16 @@ class Reads:
             self._turn_over = self._clock.callLater(0, self._next_turn)
 
     def _next_turn(self) -> None:
-        self._turn_over, self._turn_bytes = None, 0
+        self._turn_over, self._turn_bytes, self.turn_is_full = None, 0, False
         while self._put_off and not self.turn_is_full and self._again_bytes < TURN_BYTES_MAX:
             self._put_off.popleft().callback(None)
 
     def _waits(self, request: ReadRequest, size: int) -> bool:
         """
-        Whether an answer with so many bytes has to wait for another turn: a small one never does, nor one that waited.
+        True if an answer with so many bytes, for which this turn is full, has to wait for another: a small one never
+        does, nor one that waited.
         """
-        return size > LARGE_BYTES and self.turn_is_full and id(request) not in self._again
+        return size > LARGE_BYTES and id(request) not in self._again
 
     def _later(
         self, peer: Peer, request: ReadRequest, size: int, use: Callable[[], Deferred[None] | None]
@@ -234,9 +232,8 @@ class Reads:
         if under_way is None:
             return
         peer.reads_under_way += 1
-        self.waiting += 1
-        under_way.addErrback(self._failed, peer, request)
-        under_way.addBoth(self._ended, peer)
+        self.waiting.change(peer, 1)
+        under_way.addBoth(self._ended, peer, request)
 
     def _begin(self, peer: Peer, request: ReadRequest) -> None:
         try:
@@ -250,10 +247,15 @@ class Reads:
         self._complaints.failed(type(request).__name__, request.ledger, failure)
         self.refuse(peer, request, status_of(failure.value))
 
-    def _ended(self, _: object, peer: Peer) -> None:
-        peer.reads_under_way -= 1
-        self.waiting -= 1
-        self.advance(peer)
+    def _ended(self, result: Failure | None, peer: Peer, request: ReadRequest) -> None:
+        try:
+            if result is not None:
+                self._failed(result, peer, request)
+        finally:
+            peer.reads_under_way -= 1
+            self.waiting.change(peer, -1)
+            if peer.held:
+                self.advance(peer)
 
     def _read(self, peer: Peer, request: Read) -> Deferred[None] | None:
         self._tally.reads += 1
@@ -265,7 +267,7 @@ class Reads:
         if isinstance(found, Status):
             self.refuse(peer, request, found)
             return None
-        if self._waits(request, len(found)):
+        if self.turn_is_full and self._waits(request, len(found)):
             return self._later(peer, request, len(found), lambda: self._found(peer, request, found))
 
         def with_lac(lac: int | None) -> None:
@@ -308,7 +310,7 @@ class Reads:
         """
         Each part that is there.  A ledger that may have lost entries, or can't be read, never says that there are none.
         """
-        if isinstance(last, bytes) and self._waits(request, len(last)):
+        if self.turn_is_full and isinstance(last, bytes) and self._waits(request, len(last)):
             return self._later(peer, request, len(last), lambda: self._found_lac(peer, request, last))
         lac_body = self.storage.explicit_lac(request.ledger)
         if isinstance(last, bytes):
@@ -327,7 +329,7 @@ class Reads:
         if isinstance(found, Status):
             self.refuse(peer, request, found)
             return None
-        if self._waits(request, len(found)):
+        if self.turn_is_full and self._waits(request, len(found)):
             return self._later(peer, request, len(found), lambda: self._found_list(peer, request, found))
         self.answer(peer, request, ListReply(Status.EOK, request.ledger, request.txn, found))
         return None

@@ -19,6 +19,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from quire.bookie.files import StorageError, status_of
+from quire.bookie.server.budget import Budget
 from quire.bookie.server.complaints import Complaints
 from quire.bookie.server.contract import LedgerStorage, Own, Peer, WriteRequest
 from quire.bookie.server.counters import ServiceCounters
@@ -89,7 +90,8 @@ class Service:
         self.complaints = Complaints(clock, self.log)
         self.reads = Reads(clock, options, storage, self.tally, self.complaints)
         self.long_polls = LongPolls(clock, options, self.reads)
-        self.parking = Parking(self._admit, options.pending_bytes_max)
+        pending = Budget(options.pending_bytes_max, connection_limit=options.connection_pending_bytes_max)
+        self.parking = Parking(self._admit, pending)
         self.giving_way = GivingWay(clock, self._take_add, self.parking.pend)
         self._operations: dict[type, Callable[[Any, Any], None]] = {
             AddRun: self._add,
@@ -267,7 +269,7 @@ class Service:
 
     def _take(self, peer: Peer, request: Read | BatchRead | Force, take: Callable[[Token], Status]) -> None:
         """
-        Hands what finds room always to the storage, and refuses it if the storage does; in the account from here until
+        Hands what finds room always to the storage, and refuses it if the storage does; it is pending from here until
         its token comes back.
         """
         self.parking.pend(peer, REQUEST_BYTES)

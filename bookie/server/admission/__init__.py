@@ -1,7 +1,8 @@
 """
-Who is let in, what for, and how many: what comes before the requests of a connection are served.
+Which connections are let in, what for, and which are ended for others.
 
-In reading order: `entrance` (face), `judge` (face), `crowd` (face), `lobby` (face).
+In reading order: `entrance` (face), `judge` (face), `connection_limits` (face), `unsent_answers` (face),
+`lobby` (face).
 """
 
 # SPDX-License-Identifier: Apache-2.0

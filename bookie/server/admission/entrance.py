@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from quire.bookie.server.admission.judge import Judge, Serve
 from quire.bookie.server.complaints import Complaints
+from quire.bookie.server.contract import Peer
 from quire.protocol import wire
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun, Auth, AuthReply, Read, Request, StartTls
@@ -38,43 +39,38 @@ JUDGED_AT_ONCE = 500  # connections, after rights have changed: some 5 ms
 OUTSIDE_FRAME_BYTES_MAX = 4096  # START_TLS has 15, tokens some 300
 
 
-class Arriving(Protocol):
+class Arriving(Peer, Protocol):
     """A connection that is outside, or was."""
 
-    peer: str
-    alive: bool
-    outside_since: float | None  # None: it was admitted
     started: StartTls | None  # with which TLS was put on, or is being put on
     exchange: Exchange | None  # the authentication that it has begun
 
     @property
     def role(self) -> str | None:
-        """That of its certificate, once the handshake is over; None: there is none."""
+        """Returns the role of its certificate, once the handshake is over; None: there is none."""
         ...
 
     @property
     def pure(self) -> bool:
-        """Whether nothing came beside the whole requests that are being served."""
+        """True if nothing came beside the whole requests that are being served."""
         ...
-
-    def send(self, data: bytes) -> None: ...
 
     def close(self) -> None: ...
 
     def secure(self, credentials: "Credentials") -> None:
-        """Everything from the next byte on is TLS; `Entrance.secured` follows, or the connection's end."""
+        """Puts TLS on from the next byte on; `Entrance.secured` follows, or the connection's end."""
         ...
 
     def admit(self, serve: Serve | None) -> None:
-        """What comes from now on is served, or is given to `serve`."""
+        """Serves what comes from now on, or gives it to `serve`."""
         ...
 
     def refuse(self, serve: Serve) -> None:
-        """What comes from now on is given to `serve`, which serves nothing of it; its frames may be large."""
+        """Gives what comes from now on to `serve`, which serves nothing of it; its frames may be large."""
         ...
 
     def serve(self, requests: Sequence[Request]) -> None:
-        """These came after it was admitted."""
+        """Serves requests that came after it was admitted."""
         ...
 
 

@@ -238,12 +238,12 @@ def test_a_long_poll_over_tcp(tmp_path: Path) -> None:
             assert txns == {2, 4}
             raw.send(read3(5, previous_lac=7, timeout_ms=60_000, piggyback=True))
             await raw.ask(read3(6, 0))
-            assert bookie.service.long_polls.waiting == 1
+            assert bookie.service.long_polls.waiting.total == 1
             raw.transport.loseConnection()  # type: ignore[union-attr]
             await raw.closed()
             other = await connect(bookie)
             await other.ask(read3(1, 0))
-            assert bookie.service.long_polls.waiting == 0
+            assert bookie.service.long_polls.waiting.total == 0
 
     run(story)
 

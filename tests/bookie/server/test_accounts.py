@@ -12,7 +12,7 @@ import pytest
 from quire.bookie.files import StorageError
 from quire.bookie.server.listener import RECEIVE_BYTES
 from quire.bookie.server.parking import REQUEST_BYTES
-from quire.bookie.server.reads import ANSWERS_BYTES_AHEAD, OWED_BYTES_MAX, READS_AT_ONCE, READS_AT_ONCE_MIN
+from quire.bookie.server.reads import ANSWERS_BYTES_AHEAD, BLOCKED_BYTES_MAX, READS_AT_ONCE, READS_AT_ONCE_MIN
 from quire.bookie.server.service import KEY_BYTES_MAX, LAC_BODY_BYTES_MAX
 from quire.protocol import v2, v3
 from quire.protocol.errors import Status
@@ -177,18 +177,18 @@ def test_a_peer_that_takes_nothing_and_sends_everything(seed: int) -> None:
     sent = flood(scene, client, rng)
     settled(scene)
     assert client.wire.paused, "nothing more is read"
-    most = RECEIVE_BYTES + OWED_BYTES_MAX + 3 * MIB + SMALL * sent  # a batch has three entries
+    most = RECEIVE_BYTES + BLOCKED_BYTES_MAX + 3 * MIB + SMALL * sent  # a batch has three entries
     assert len(client.wire.value()) <= most
-    assert client.connection.owed_bytes <= most + RECEIVE_BYTES
-    assert scene.service.parking.bytes <= 2 * MIB + RECEIVE_BYTES * 30
-    assert scene.listener.crowd.partial_bytes <= 5_242_880
+    assert scene.service.reads.blocked.held.get(client.connection, 0) <= most + RECEIVE_BYTES
+    assert scene.service.parking.pending.total <= 2 * MIB + RECEIVE_BYTES * 30
+    assert scene.listener.limits.partial.total <= 5_242_880
     client.lose()
     settled(scene)
     for connection in list(scene.listener.connections):
         connection.connectionLost()
-    assert (scene.service.reads.owed_bytes, scene.listener.crowd.partial_bytes) == (0, 0)
-    assert (scene.service.parking.bytes, scene.service.parking.runs) == (0, 0)
-    assert (scene.service.reads.waiting, scene.service.long_polls.waiting) == (0, 0)
+    assert (scene.service.reads.blocked.total, scene.listener.limits.partial.total) == (0, 0)
+    assert (scene.service.parking.pending.total, scene.service.parking.runs) == (0, 0)
+    assert (scene.service.reads.waiting.total, scene.service.long_polls.waiting.total) == (0, 0)
     for ledger in scene.storage.kept.values():
         assert len(ledger.key) <= KEY_BYTES_MAX
         assert len(ledger.explicit_lac or b"") <= LAC_BODY_BYTES_MAX
@@ -214,10 +214,10 @@ def test_a_peer_that_takes_them_in_the_end_gets_an_answer_to_each_request(seed: 
     settled(scene)
     assert client.take() == b""
     assert (
-        scene.service.reads.owed_bytes,
-        scene.listener.crowd.partial_bytes,
-        scene.service.parking.bytes,
-        scene.service.reads.waiting,
+        scene.service.reads.blocked.total,
+        scene.listener.limits.partial.total,
+        scene.service.parking.pending.total,
+        scene.service.reads.waiting.total,
     ) == (0, 0, 0, 0)
 
 
@@ -242,14 +242,14 @@ def test_answers_of_one_connection(kind: str, slow: bool) -> None:
     }[kind]
     client = choking(scene).send(asked)
     scene.storage.answer_reads()
-    assert len(client.wire.value()) <= RECEIVE_BYTES + OWED_BYTES_MAX + 3 * MIB + 200 * SMALL
+    assert len(client.wire.value()) <= RECEIVE_BYTES + BLOCKED_BYTES_MAX + 3 * MIB + 200 * SMALL
     answered = 0
     for _ in range(300):
         answered += frames(client.take())
         scene.clock.advance(0)
         scene.storage.answer_reads()
     assert answered == frames(asked)
-    assert scene.service.reads.waiting == 0
+    assert scene.service.reads.waiting.total == 0
 
 
 def test_a_priority_passes_the_line_and_has_a_limit() -> None:
@@ -299,7 +299,7 @@ def test_what_was_read_too_early_is_read_again() -> None:
     assert len(scene.storage.reading) == 20, "they seemed to be small"
     scene.storage.answer_reads()
     there = frames(client.wire.value())
-    assert OWED_BYTES_MAX // MIB <= there < 10
+    assert BLOCKED_BYTES_MAX // MIB <= there < 10
     assert scene.service.tally.reads_again == len(client.connection.held) == 20 - there
     assert scene.service.tally.read_entries == there + 1
     taken = 0
@@ -321,113 +321,6 @@ def test_a_poll_of_a_peer_that_takes_nothing_gets_the_lac_alone() -> None:
     assert second == ReadReply(S.EOK, LEDGER, -1, None, 1, None, 2)
 
 
-def test_answers_of_all_connections() -> None:
-    """Beyond the bound those go that took none for the longest time; who takes them stays."""
-    scene = Scene(answers_bytes_max=4 * MIB)
-    large(scene)
-    stuck = [choking(scene) for _ in range(4)]
-    fine = choking(scene)
-    for client in stuck[:3]:
-        client.send(read(0))
-        assert frames(fine.send(read(0)).take()) == 1
-    assert 3 * (MIB + RECEIVE_BYTES) <= scene.service.reads.owed_bytes <= 3 * (MIB + RECEIVE_BYTES + SMALL)
-    with log_lines() as lines:
-        stuck[3].send(read(0))
-        assert not stuck[0].wire.aborted, "not inside of what is being done"
-        scene.clock.advance(0)
-    assert [client.wire.aborted for client in stuck] == [True, False, False, False]
-    assert any("192.0.2.1:1002" in line and "answersSizeMB" in line for line in lines), lines
-    assert scene.service.reads.owed_bytes <= 4 * MIB
-    stuck[1].take()
-    stuck[2].lose()
-    assert 0 < scene.service.reads.owed_bytes <= MIB + 2 * RECEIVE_BYTES
-    stuck[3].take()
-    assert scene.service.reads.owed_bytes == 0
-    assert not fine.closed
-
-
-def test_who_takes_all_but_the_last_bytes_is_owed_no_more_than_those() -> None:
-    """Or a few such would have every other reader that is choked read for one answer at a time."""
-    scene = Scene(answers_bytes_max=4 * MIB)
-    large(scene)
-    for _ in range(6):
-        wire = choking(scene).send(read(0)).wire
-        left = wire.value()[-1000:]
-        wire.clear()
-        wire.io.write(left)
-        scene.clock.advance(0)
-    assert scene.service.reads.owed_bytes == 6 * 1000
-    scene.storage.slow = True
-    client = choking(scene).send(read(0) * 2)
-    scene.storage.answer_reads()
-    assert (frames(client.take()), scene.service.tally.reads_again) == (2, 0)
-
-
-def kept(scene: Scene, clients: list[Client]) -> int:
-    """What their transports hold after a turn, and another one for those that were closed."""
-    scene.clock.advance(0)
-    for client in clients:
-        if client.wire.aborted and client.wire.value():
-            client.wire.clear()
-            client.lose()
-    return sum(len(client.wire.value()) for client in clients)
-
-
-def test_answers_that_choke_nobody_are_in_the_account_of_all() -> None:
-    """Each connection may have 256 KiB before it is choked, and there may be ten thousand."""
-    scene = Scene(answers_bytes_max=4 * MIB)
-    large(scene, 200_000)
-    clients = [choking(scene) for _ in range(100)]
-    for client in clients:
-        client.send(read(0))
-        assert kept(scene, clients) <= 4 * MIB + MIB // 2 + RECEIVE_BYTES
-    gone = [client.wire.aborted for client in clients]
-    assert gone == sorted(gone, reverse=True), "those that took nothing for the longest time"
-    assert not any(client.connection.choked for client in clients)
-
-
-def test_who_takes_its_answers_stays_beside_those_that_take_none() -> None:
-    """Also where it is looked at while it has some, and is the oldest."""
-    scene = Scene(answers_bytes_max=4 * MIB)
-    large(scene, 200_000)
-    fine = choking(scene).send(read(0))
-    clients = [choking(scene) for _ in range(60)]
-    for client in clients:
-        client.send(read(0))
-        assert kept(scene, [fine, *clients]) <= 4 * MIB + MIB // 2 + RECEIVE_BYTES
-        assert frames(fine.take()) == 1
-        fine.send(read(0))
-    assert not fine.wire.aborted
-    assert clients[0].wire.aborted
-
-
-def test_the_address_that_has_most_answers_pays_for_them() -> None:
-    """Those elsewhere have taken nothing for longer, as readers on a slow network do for a while."""
-    scene = Scene(answers_bytes_max=4 * MIB)
-    large(scene, 200_000)
-    slow = [scene.connect(f"198.51.100.{number}").send(read(0)) for number in range(8)]
-    clients = [choking(scene) for _ in range(60)]
-    with log_lines() as lines:
-        for client in clients:
-            client.send(read(0))
-            assert kept(scene, slow + clients) <= 4 * MIB + MIB // 2 + RECEIVE_BYTES
-    assert not any(client.wire.aborted for client in slow)
-    assert clients[0].wire.aborted
-    assert any("192.0.2.1:" in line and "of its address" in line for line in lines), lines
-
-
-def test_of_many_addresses_those_go_that_took_none_for_the_longest_time() -> None:
-    """None of them has more than half of what is not taken."""
-    scene = Scene(answers_bytes_max=4 * MIB)
-    large(scene, 200_000)
-    clients = [scene.connect(f"198.51.100.{number}") for number in range(60)]
-    for client in clients:
-        client.send(read(0))
-        assert kept(scene, clients) <= 4 * MIB + MIB // 2 + RECEIVE_BYTES
-    gone = [client.wire.aborted for client in clients]
-    assert (gone[0], gone[-1], gone) == (True, False, sorted(gone, reverse=True))
-
-
 def test_reads_under_way_of_many_connections_end_at_the_bound_of_all() -> None:
     """What they bring beyond it is dropped, but for one answer each, and read again when that is taken."""
     scene = Scene(answers_bytes_max=4 * MIB)
@@ -437,7 +330,7 @@ def test_reads_under_way_of_many_connections_end_at_the_bound_of_all() -> None:
     for client in clients:
         client.send(read(0) * 4)
     scene.storage.answer_reads()
-    assert scene.service.reads.owed_bytes <= (4 + len(clients)) * (MIB + RECEIVE_BYTES + SMALL)
+    assert scene.service.reads.blocked.total <= (4 + len(clients)) * (MIB + RECEIVE_BYTES + SMALL)
     assert scene.service.tally.reads_again > 0
     scene.storage.slow = False
     last, answers = clients[-1], 0
@@ -458,22 +351,14 @@ def test_what_an_ordinary_reader_asked_for_is_read_once() -> None:
     assert under_way * (1 << 16) <= ANSWERS_BYTES_AHEAD
     scene.storage.answer_reads()
     assert under_way <= frames(client.wire.value()) < under_way + 5
-    assert abs(client.connection.owed_bytes - len(client.wire.value())) <= RECEIVE_BYTES + MIB
+    assert (
+        abs(scene.service.reads.blocked.held.get(client.connection, 0) - len(client.wire.value()))
+        <= RECEIVE_BYTES + MIB
+    )
     for _ in range(9):
         client.take()
         scene.storage.answer_reads()
     assert scene.service.tally.reads_again == 0
-
-
-def test_answers_of_a_connection_that_is_being_closed_count_until_it_has_ended() -> None:
-    """It may take its time with them."""
-    scene = Scene()
-    large(scene)
-    client = choking(scene).send(read(0))
-    client.connection.close()
-    assert MIB < scene.service.reads.owed_bytes < MIB + RECEIVE_BYTES + SMALL
-    client.lose()
-    assert scene.service.reads.owed_bytes == 0
 
 
 # --- partial frames
@@ -494,11 +379,11 @@ def test_frames_that_are_not_whole() -> None:
             client.send(frame[: 4 * MIB])
     assert [client.wire.aborted for client in clients] == [True, True, False, False]
     assert any("192.0.2.1:1002" in line and "partialFramesSizeMB" in line for line in lines[:1]), lines
-    assert scene.listener.crowd.partial_bytes == 8 * MIB
+    assert scene.listener.limits.partial.total == 8 * MIB
     for client in clients[2:]:
         client.send(frame[4 * MIB :])
         assert len(client.replies()) == 1
-    assert scene.listener.crowd.partial_bytes == 0
+    assert scene.listener.limits.partial.total == 0
 
 
 def test_who_is_not_read_from_is_the_last_to_go_for_its_frame() -> None:
@@ -530,18 +415,18 @@ def test_fences_and_forces_are_in_the_account_until_their_answer(kind: str) -> N
     }[kind]
     client, gone = scene.connect(), scene.connect().send(one * 9)
     client.send(one * 100)
-    assert scene.service.parking.bytes == 109 * REQUEST_BYTES
+    assert scene.service.parking.pending.total == 109 * REQUEST_BYTES
     assert not client.wire.paused
     client.send(one * (MIB // REQUEST_BYTES))
     assert client.wire.paused
     gone.lose()
-    assert scene.service.parking.bytes == client.connection.pending_bytes
+    assert scene.service.parking.pending.total == scene.service.parking.pending.held.get(client.connection, 0)
     with log_lines() as lines:
         scene.clock.pump([1.0] * 3)
     assert any("wait for the journal (connectionPendingSizeMB)" in line for line in lines), lines
     scene.storage.sync()
     assert not client.wire.paused
-    assert scene.service.parking.bytes == client.connection.pending_bytes == 0
+    assert scene.service.parking.pending.total == scene.service.parking.pending.held.get(client.connection, 0) == 0
 
 
 def test_a_force_that_comes_to_nothing_is_answered_and_leaves_the_account() -> None:
@@ -551,7 +436,7 @@ def test_a_force_that_comes_to_nothing_is_answered_and_leaves_the_account() -> N
     (token,) = scene.storage.tokens
     scene.service.refused(token, StorageError("injected"))
     assert client.replies() == [StatusReply(v3.FORCE_LEDGER, S.EIO, 1, LEDGER)]
-    assert scene.service.parking.bytes == client.connection.pending_bytes == 0
+    assert scene.service.parking.pending.total == scene.service.parking.pending.held.get(client.connection, 0) == 0
 
 
 def test_fences_of_all_connections_stop_who_sends_them() -> None:
@@ -583,7 +468,7 @@ def test_what_the_storage_refuses_is_not_in_the_account(monkeypatch: pytest.Monk
     monkeypatch.setattr(scene.storage, "force", fails)
     assert client.ask(read3(4, fence=True, master_key=KEY)).status is S.EIO
     assert client.ask(v3.pack_request(Force(LEDGER, 5))).status is S.EIO
-    assert scene.service.parking.bytes == client.connection.pending_bytes == 0
+    assert scene.service.parking.pending.total == scene.service.parking.pending.held.get(client.connection, 0) == 0
 
 
 # --- keys

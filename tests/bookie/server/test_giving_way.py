@@ -126,9 +126,9 @@ def test_what_waits_is_in_the_account_and_goes_with_its_connection() -> None:
     """Its bytes count for the connection; those of one that ended never reach the storage."""
     scene, writer, repair = appended_to()
     repair.send(b"".join(copy(txn, 2 * txn, LARGE) for txn in range(1, 4)))
-    assert repair.connection.pending_bytes == scene.service.parking.bytes > 2 * TURN_BYTES
+    assert scene.service.parking.pending.held[repair.connection] == scene.service.parking.pending.total > 2 * TURN_BYTES
     repair.lose()
-    assert scene.service.parking.bytes == 0
+    assert scene.service.parking.pending.total == 0
     taken = len(scene.storage.taken)
     scene.storage.sync()
     scene.clock.advance(WAIT_S)
@@ -162,7 +162,7 @@ def test_what_waits_of_a_connection_that_ended_is_dropped() -> None:
     assert sum(isinstance(each, AddRun) and each.ledger == 11 for each in gc.get_objects()) == 3
     other.connection.close()
     assert not [each for each in gc.get_objects() if isinstance(each, AddRun) and each.ledger == 11]
-    assert scene.service.parking.bytes == repair.connection.pending_bytes
+    assert scene.service.parking.pending.total == scene.service.parking.pending.held[repair.connection]
     for _ in range(100):
         scene.clock.advance(0.05)
         scene.storage.sync()

@@ -209,7 +209,7 @@ def test_all_connections_together_park_so_much_and_no_more() -> None:
     scene.storage.room = 99
     scene.service.relieved()
     assert not any(client.wire.paused for client in clients)
-    assert scene.service.parking.bytes == 0
+    assert scene.service.parking.pending.total == 0
 
 
 def test_of_those_who_send_their_first_large_entry_no_more_than_twice_the_bound_waits() -> None:
@@ -227,7 +227,7 @@ def test_of_those_who_send_their_first_large_entry_no_more_than_twice_the_bound_
             if not client.wire.paused:
                 client.send(frame[start : start + 100_000])
     assert [client.wire.paused for client in clients] == [False] * 2 + [True] * 38
-    assert 2 << 20 <= scene.service.parking.bytes < (2 << 20) + 500_000
+    assert 2 << 20 <= scene.service.parking.pending.total < (2 << 20) + 500_000
     assert scene.service.parking.runs == 6
     scene.clock.pump([1.0] * 20)
     assert len(scene.listener.connections) == 40
@@ -242,7 +242,7 @@ def test_of_those_who_send_their_first_large_entry_no_more_than_twice_the_bound_
     for client, frame in zip(clients[5:], frames[6:39], strict=True):
         client.send(frame[100_000:])
     assert [ledger for ledger, _first, _count in scene.storage.taken] == [*range(5), *range(6, 39)]
-    assert scene.service.parking.bytes == 0
+    assert scene.service.parking.pending.total == 0
 
 
 def test_a_long_pause_is_reported_once() -> None:
@@ -277,7 +277,7 @@ def test_answers_for_a_lost_connection_go_nowhere() -> None:
     client.lose()
     scene.storage.sync()
     assert client.take() == b""
-    assert scene.service.reads.waiting == 0
+    assert scene.service.reads.waiting.total == 0
 
 
 # --- closing

@@ -83,7 +83,7 @@ def test_a_poll_expires() -> None:
     assert client.replies() == []
     scene.clock.advance(0.001)
     assert client.replies() == [ReadReply(S.EOK, LEDGER, -1, None, 0, None, 1)]
-    assert scene.service.long_polls.waiting == 0
+    assert scene.service.long_polls.waiting.total == 0
 
 
 def test_an_explicit_lac_wakes() -> None:
@@ -125,7 +125,7 @@ def test_a_deletion_wakes() -> None:
     client.send(poll(1, 0))
     scene.storage.delete(LEDGER)
     assert client.replies() == [ReadReply(S.ENOLEDGER, LEDGER, -1, txn=1)]
-    assert scene.service.long_polls.waiting == 0
+    assert scene.service.long_polls.waiting.total == 0
 
 
 def test_an_unknown_ledger_is_said_at_once() -> None:
@@ -189,7 +189,7 @@ def test_many_polls_of_one_ledger_share_a_watcher() -> None:
     scene, client = scene_with(2)
     client.send(b"".join(poll(txn, txn - 1) for txn in range(1, 6)))
     assert len(scene.storage.kept[LEDGER].watchers) == 1
-    assert scene.service.long_polls.waiting == 5
+    assert scene.service.long_polls.waiting.total == 5
     scene.connect().send(adds(b"2", first=2)).send(adds(b"3", first=3))
     assert [reply.txn for reply in client.replies() if isinstance(reply, ReadReply)] == [1, 2]
     scene.clock.advance(1)
@@ -203,7 +203,7 @@ def test_a_connection_takes_its_polls_with_it() -> None:
     other = scene.connect().send(poll(9, 0))
     client.send(poll(1, 0) + poll(2, 0))
     client.lose()
-    assert scene.service.long_polls.waiting == 1
+    assert scene.service.long_polls.waiting.total == 1
     scene.clock.advance(1)
     assert client.take() == b""
     assert len(other.replies()) == 1
@@ -257,7 +257,7 @@ def test_a_connection_with_thousands_of_polls_of_a_ledger_ends_in_no_time(monkey
     scene, client = scene_with(2)
     client.send(b"".join(poll(txn, 0) for txn in range(1, 1001)))
     client.lose()
-    assert (scene.service.long_polls.waiting, scene.storage.kept[LEDGER].watchers) == (0, [])
+    assert (scene.service.long_polls.waiting.total, scene.storage.kept[LEDGER].watchers) == (0, [])
     assert compared <= 1000, "of two whose hashes are the same"
 
 
@@ -267,12 +267,12 @@ def test_polls_that_a_disk_is_asked_for_are_bounded(timeout_ms: int | None, ledg
     scene, client = scene_with(2, reads_pending_max=20)
     scene.storage.slow = True
     client.send(b"".join(poll(txn, 5, timeout_ms, ledger=ledger) for txn in range(1, 201)))
-    assert len(scene.storage.reading) == scene.service.reads.waiting == 20
+    assert len(scene.storage.reading) == scene.service.reads.waiting.total == 20
     refused = client.replies()
     assert len(refused) == 180
     assert {getattr(reply, "status", None) for reply in refused} == {S.ETOOMANYREQUESTS}
     scene.storage.answer_reads()
-    assert (len(client.replies()), scene.service.reads.waiting) == (20, 0)
+    assert (len(client.replies()), scene.service.reads.waiting.total) == (20, 0)
 
 
 def lines_of(work: Callable[[], object]) -> int:
@@ -312,7 +312,7 @@ def test_what_an_add_costs_does_not_depend_on_polls_that_it_does_not_wake() -> N
         lines.append(lines_of(lambda writer=writer, add=add: writer.send(add)))  # type: ignore[misc]
         (reply,) = client.replies()
         assert reply.txn == count
-        assert scene.service.long_polls.waiting == count
+        assert scene.service.long_polls.waiting.total == count
     assert lines[1] < 2 * lines[0] + 50  # and what a heap takes
 
 

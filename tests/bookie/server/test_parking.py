@@ -34,7 +34,11 @@ def test_adds_without_room_are_parked_and_get_in_in_order() -> None:
     scene.service.relieved()
     assert client.replies() == [AddAcks(LEDGER, 2, 2, S.EOK)]
     assert [first for _, first, _ in scene.storage.taken] == [0, 1, 2, 3]
-    assert (scene.service.parking.runs, scene.service.parking.bytes, client.connection.pending_bytes) == (0, 0, 0)
+    assert (
+        scene.service.parking.runs,
+        scene.service.parking.pending.total,
+        scene.service.parking.pending.held.get(client.connection, 0),
+    ) == (0, 0, 0)
 
 
 def test_an_add_never_overtakes_a_parked_one_of_its_connection() -> None:
@@ -90,7 +94,7 @@ def test_parked_adds_go_with_their_connection() -> None:
     scene.service.relieved()
     assert [ledger for ledger, _, _ in scene.storage.taken] == [2]
     assert there.replies() == [AddAcks(2, 0, 1, S.EOK)]
-    assert scene.service.parking.bytes == 0
+    assert scene.service.parking.pending.total == 0
 
 
 def test_an_answer_that_ends_its_connection_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +108,7 @@ def test_an_answer_that_ends_its_connection_keeps_no_other_waiting(monkeypatch: 
     scene.storage.room = 5
     scene.service.relieved()
     assert there.replies() == [AddAcks(2, 0, 1, S.EREADONLY)]
-    assert (scene.service.parking.runs, scene.service.parking.bytes) == (0, 0)
+    assert (scene.service.parking.runs, scene.service.parking.pending.total) == (0, 0)
 
 
 def test_an_explicit_lac_never_overtakes_a_parked_add_of_its_connection() -> None:
@@ -137,7 +141,7 @@ def test_a_parked_explicit_lac_whose_ledger_can_not_be_read_keeps_no_other_waiti
     assert isinstance(refused, StatusReply)
     assert refused.status is S.EIO
     assert taken == AddAcks(LEDGER, 0, 1, S.EOK, 2)
-    assert (scene.service.parking.runs, scene.service.parking.bytes) == (0, 0)
+    assert (scene.service.parking.runs, scene.service.parking.pending.total) == (0, 0)
 
 
 def test_an_explicit_lac_waits_like_an_add() -> None:
@@ -147,11 +151,11 @@ def test_an_explicit_lac_waits_like_an_add() -> None:
     client = scene.connect().send(adds3(1, b"a")).send(lac3(2)).send(adds3(3, b"b", first=1))
     alone = scene.connect().send(lac3(4, ledger=8))
     assert (client.replies(), alone.replies(), scene.service.parking.runs) == ([], [], 4)
-    assert alone.connection.pending_bytes > len(DIGEST.lac_body(8, 4))
+    assert scene.service.parking.pending.held[alone.connection] > len(DIGEST.lac_body(8, 4))
     scene.storage.room = 3
     scene.service.relieved()
     assert [type(reply) for reply in client.replies()] == [AddAcks, StatusReply, AddAcks]
     (answer,) = alone.replies()
     assert answer.status is S.EOK
-    assert (scene.service.parking.runs, scene.service.parking.bytes) == (0, 0)
+    assert (scene.service.parking.runs, scene.service.parking.pending.total) == (0, 0)
     assert scene.storage.explicit_lac(LEDGER) == DIGEST.lac_body(LEDGER, 2)

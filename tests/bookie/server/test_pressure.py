@@ -89,9 +89,14 @@ def test_memory_is_bounded_and_every_add_is_answered_once() -> None:
     taken = slow.storage.counters.add_bytes
     assert taken <= CACHE + SIZE * 20, "both halves and no more"
     parking = slow.service.parking
-    assert parking.bytes <= ALL_PENDING + len(ledgers) * SIZE * 2
-    assert all(writer.connection.pending_bytes <= PENDING + SIZE * 2 for writer in slow.writers.values())
-    assert parking.bytes == sum(size_of(run) for writer in slow.writers.values() for run in writer.connection.parked)
+    assert parking.pending.total <= ALL_PENDING + len(ledgers) * SIZE * 2
+    assert all(
+        slow.service.parking.pending.held.get(writer.connection, 0) <= PENDING + SIZE * 2
+        for writer in slow.writers.values()
+    )
+    assert parking.pending.total == sum(
+        size_of(run) for writer in slow.writers.values() for run in writer.connection.parked
+    )
     assert slow.listener.pauses >= len(ledgers)
     for _ in range(3):
         slow.bookie.clock.advance(10)

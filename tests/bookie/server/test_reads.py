@@ -23,7 +23,7 @@ def test_slow_reads_let_others_pass() -> None:
     assert client.replies() == [AddAcks(LEDGER, 2, 1, S.EOK)]
     scene.storage.answer_reads()
     assert [reply.entry for reply in client.replies() if isinstance(reply, ReadReply)] == [1, 0]
-    assert scene.service.reads.waiting == 0
+    assert scene.service.reads.waiting.total == 0
 
 
 def test_a_failing_disk_is_eio() -> None:
@@ -36,7 +36,7 @@ def test_a_failing_disk_is_eio() -> None:
     waiting, _ = scene.storage.reading.pop()
     waiting.errback(OSError(5, "Input/output error"))
     assert client.replies() == [ReadReply(S.EIO, LEDGER, 0)]
-    assert scene.service.reads.waiting == 0
+    assert scene.service.reads.waiting.total == 0
 
 
 def test_too_many_reads_are_rejected_with_their_ids() -> None:
@@ -53,7 +53,7 @@ def test_too_many_reads_are_rejected_with_their_ids() -> None:
     assert len(scene.storage.reading) == 65, "recovery overtakes the line"
     scene.storage.answer_reads()
     assert len(client.replies()) == 71
-    assert scene.service.reads.waiting == 0
+    assert scene.service.reads.waiting.total == 0
 
 
 def test_no_limit_of_waiting_reads() -> None:
@@ -63,7 +63,7 @@ def test_no_limit_of_waiting_reads() -> None:
     client = scene.connect().send(adds(b"a"))
     client.take()
     client.send(b"".join(read(entry) for entry in range(20_000)))
-    assert (client.replies(), scene.service.reads.waiting) == ([], 20_000)
+    assert (client.replies(), scene.service.reads.waiting.total) == ([], 20_000)
 
 
 def test_reads_wait_while_the_peer_takes_no_answers() -> None:
@@ -123,10 +123,10 @@ def test_large_answers_of_one_turn_leave_in_several() -> None:
         client.send(batch_read(0, bytes_max=5 << 20))
     scene.storage.answer_reads()
     assert sum(bool(client.wire.value()) for client in clients) == 4
-    assert scene.service.reads.waiting == 6
+    assert scene.service.reads.waiting.total == 6
     scene.clock.advance(0)
     assert [len(client.replies()) for client in clients] == [1] * 10
-    assert scene.service.reads.waiting == 0
+    assert scene.service.reads.waiting.total == 0
     assert scene.service.tally.reads_again == 0
 
 
@@ -156,7 +156,7 @@ def test_reads_that_a_turn_has_no_room_for_are_looked_at_once() -> None:
     assert len(scene.clock.getDelayedCalls()) == timers + 1
     scene.clock.advance(0)
     assert [len(client.replies()) for client in clients] == [1] * 40
-    assert (scene.service.reads.waiting, len(scene.clock.getDelayedCalls())) == (0, timers)
+    assert (scene.service.reads.waiting.total, len(scene.clock.getDelayedCalls())) == (0, timers)
 
 
 def test_small_answers_and_recovery_wait_for_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,14 +198,14 @@ def test_what_is_found_for_other_turns_is_kept_up_to_a_bound() -> None:
         scene.clock.advance(0)
     assert scene.service.tally.reads_again == 40 - 4 - kept
     assert [len(client.replies()) for client in clients] == [1] * 39
-    assert scene.service.reads.waiting == 0
+    assert scene.service.reads.waiting.total == 0
     for client in clients:
         client.send(read(0))
     scene.storage.answer_reads()
     for client in clients:
         client.lose()
     scene.clock.advance(0)
-    assert (scene.service.reads.waiting, scene.storage.reading) == (0, [])
+    assert (scene.service.reads.waiting.total, scene.storage.reading) == (0, [])
     assert scene.service.tally.read_entries == 40 + 4, "those of the first turn"
 
 
@@ -220,11 +220,11 @@ def test_large_answers_about_a_ledger_leave_in_several() -> None:
     for client in clients[5:]:
         client.send(v3.pack_request(ListEntries(LEDGER, 1)))
     assert [bool(client.wire.value()) for client in clients] == [True] * 4 + [False] * 6
-    assert scene.service.reads.waiting == 6
+    assert scene.service.reads.waiting.total == 6
     scene.clock.advance(0)
     scene.clock.advance(0)
     assert [len(client.replies()) for client in clients] == [1] * 10
-    assert scene.service.reads.waiting == 0
+    assert scene.service.reads.waiting.total == 0
 
 
 class TwoWays(Wire):

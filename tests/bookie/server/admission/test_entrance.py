@@ -93,7 +93,7 @@ def test_a_large_frame_outside_is_refused_by_its_length(tmp_path: Path) -> None:
     scene = Guarded(tmp_path)
     client = scene.connect().send((OUTSIDE_FRAME_BYTES_MAX + 1).to_bytes(4, "big"))
     assert client.closed
-    assert scene.listener.crowd.partial_bytes == 0
+    assert scene.listener.limits.partial.total == 0
 
 
 def silent(client: Client) -> None:
@@ -338,7 +338,7 @@ def test_a_large_token_is_refused_by_its_length() -> None:
         client.send(begin).take()
         client.send((OUTSIDE_FRAME_BYTES_MAX + 1).to_bytes(4, "big"))
         assert client.closed
-        assert scene.listener.crowd.partial_bytes == 0
+        assert scene.listener.limits.partial.total == 0
 
 
 @pytest.mark.parametrize("said", [b"", auth(b"", 3), adds(b"a")], ids=["silent", "begun", "refused"])

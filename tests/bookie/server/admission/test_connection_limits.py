@@ -5,7 +5,13 @@ peer little saves it.
 
 import pytest
 
-from quire.bookie.server.admission.crowd import ENDED_AT_ONCE, FLOOR_FRAME_BYTES, FLOOR_S, IDLEST, LATE_AT_ONCE
+from quire.bookie.server.admission.connection_limits import (
+    ENDED_AT_ONCE,
+    FLOOR_FRAME_BYTES,
+    FLOOR_S,
+    IDLEST,
+    LATE_AT_ONCE,
+)
 from quire.bookie.server.listener import CLOSE_S, LATE_REST_S, RECEIVE_BYTES
 from quire.protocol.errors import Status
 from tests.bookie.fakes.wires import Client, Scene, adds, read
@@ -120,7 +126,7 @@ def test_nothing_is_left_of_those_who_went() -> None:
     clients = [scene.connect(f"192.0.2.{number}") for number in range(9)]
     for number, client in enumerate(clients):
         client.send(FRAME[:1000] if number % 2 else read(0) + FRAME[:100])
-    assert (scene.listener.crowd.addresses, scene.listener.crowd.partial_bytes) == (9, 4 * 1000 + 5 * 100)
+    assert (len(scene.listener.limits.open.by_address), scene.listener.limits.partial.total) == (9, 4 * 1000 + 5 * 100)
     for client in clients[:3]:
         client.lose()
     for client in clients[3:6]:
@@ -128,7 +134,7 @@ def test_nothing_is_left_of_those_who_went() -> None:
         client.lose()
     for client in clients[6:]:
         client.send(b"\xff" * 8 * MIB)
-    assert (scene.listener.crowd.addresses, scene.listener.crowd.partial_bytes) == (0, 0)
+    assert (len(scene.listener.limits.open.by_address), scene.listener.limits.partial.total) == (0, 0)
     assert len(scene.listener.connections) == 0
 
 
@@ -148,7 +154,7 @@ def test_over_the_share_of_an_address_one_of_its_frames_goes() -> None:
     assert aborted([*elsewhere, *clients]) == [False, False, True, True, False, False]
     assert "192.0.2.1:1003" in lines[0]
     assert "partialFramesPerAddressSizeMB" in lines[0]
-    assert scene.listener.crowd.partial_bytes == 16 * MIB
+    assert scene.listener.limits.partial.total == 16 * MIB
 
 
 def test_the_slowest_of_the_largest_goes() -> None:
@@ -179,7 +185,7 @@ def test_many_small_ones_go_together() -> None:
     assert sum(aborted(clients)) == ENDED_AT_ONCE
     clients += [scene.connect(THERE).send(piece) for _ in range(ENDED_AT_ONCE - 1)]
     assert sum(aborted(clients)) == ENDED_AT_ONCE
-    assert scene.listener.crowd.partial_bytes == 48 * MIB
+    assert scene.listener.limits.partial.total == 48 * MIB
 
 
 def test_large_ones_go_one_by_one() -> None:
