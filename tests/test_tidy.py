@@ -22,6 +22,7 @@ REACTOR_OWNERS = {
 CLOCK_OWNERS = {
     "metadata/clock.py": "hands programs a clock that is never set, and the time of day",
     "metadata/uri.py": "hands each store the machine's clock that goes on while it sleeps",
+    "bookie/index/rocks.py": "a thread waits while RocksDB has no room in its buffers, which announces nothing",
     "tools/": "commands measure and show progress",
     "client/background.py": "a blocking call waits with a deadline of the caller's clock",
 }

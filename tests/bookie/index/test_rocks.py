@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from threading import Barrier
+from typing import Any
 
 import pytest
 from twisted.internet.task import Clock
@@ -190,25 +191,32 @@ def test_a_write_does_not_wait_for_tables_that_a_full_disk_refuses(tmp_path: Pat
 
 def test_a_stalled_write_is_tried_again_until_there_is_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as the disk has room; then it is a full disk, and the same write is done when there is some."""
-    rows = filled(tmp_path / "rows")
-    tries, now = [], iter(range(0, 1000, 300))
+    tries: list[None] = []
+    room = iter([1 << 30, 1 << 30, 0])
+    now = iter(range(0, 1000, 3))
+    whole = rocks.Rdict
 
-    class Stalled:
-        def write(self, *_arguments: object) -> None:
-            tries.append(None)
-            raise Exception("Result incomplete: Write stall")
+    class Stalling:
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            self._store = whole(*arguments, **options)
 
-        def close(self) -> None:
-            whole.close()
+        def write(self, *arguments: Any) -> None:
+            if len(tries) < 4:
+                tries.append(None)
+                raise Exception("Result incomplete: Write stall")
+            self._store.write(*arguments)
 
-    whole, rows._db = rows._db, Stalled()
-    room = iter([rows_free := 1 << 30, rows_free, 0])
-    monkeypatch.setattr(rocks.time, "monotonic", lambda: next(now) / 100)
-    monkeypatch.setattr(Files, "usage", lambda files, path: Usage(1, 1 << 30, next(room)))
-    with pytest.raises(OSError, match="Write stall") as raised:
-        rows.write([(b"a", b"b")])
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._store, name)
+
+    monkeypatch.setattr(rocks, "Rdict", Stalling)
+    rows = RocksRows(str(tmp_path / "rows"))
+    with monkeypatch.context() as patch:
+        patch.setattr(rocks.time, "monotonic", lambda: next(now))
+        patch.setattr(Files, "usage", lambda files, path: Usage(1, 1 << 30, next(room)))
+        with pytest.raises(OSError, match="Write stall") as raised:
+            rows.write([(b"a", b"b")])
     assert (raised.value.errno, len(tries), rows.is_stuck) == (errno.ENOSPC, 4, True)
-    monkeypatch.undo()
     rows.write([(b"a", b"b")])
     assert rows.get(b"a") == b"b"
     rows.close()
