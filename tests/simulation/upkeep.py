@@ -27,7 +27,12 @@ from quire.replication.freeing import ledger as freeing
 from quire.replication.freeing.rebalancing import Manner, Rebalanced, rebalance
 from quire.replication.freeing.run import Recovered
 from quire.replication.lost_bookies import recover_bookies
+from quire.replication.mending import MISLEADING, mend
 from quire.replication.own_copies.surplus import drop_surplus
+from quire.replication.scrub import examine
+from quire.replication.scrub.examine import Missing
+from quire.replication.scrub.judge import Suspicion
+from quire.replication.scrub.second_look import second_look
 from tests.simulation.nodes import SimBookie, SimClient, in_doubt
 from tests.simulation.outcome import Outcome
 from tests.simulation.truth import PAYLOAD_AT, REPAIRER, LedgerTruth, Violation
@@ -65,6 +70,15 @@ class Task(Outcome):
     @property
     def over(self) -> bool:
         return self.done or not self.alive()
+
+
+async def _rewritten(client: SimClient, ledger: int, wrong: Missing) -> None:
+    """Looks at copies again that a check calls wrong though their digests hold, and mends them as a scrub does."""
+    metadata, last = await client.client.metadata(ledger), wrong.first + wrong.entries - 1
+    bookies = metadata.fragment_at(wrong.first).bookies
+    if wrong.bookie in bookies:
+        suspicion = Suspicion(ledger, last, [(bookies.index(wrong.bookie), wrong.first, last)], {(wrong.first, last)})
+        await mend(client.client, ledger, await second_look(client.client, suspicion, examine.Manner()))
 
 
 class Upkeep:
@@ -508,9 +522,13 @@ class Upkeep:
             if not incomplete:
                 return
             left = f"{incomplete}, {left}"
-            for ledger, bookie_id in incomplete:
-                self.truth.seen["a living bookie lacked copies"] += 1
-                self._do(client, self._recover(client, [bookie_id], ledger, even_if_registered=True))
+            for ledger, missing in incomplete:
+                if missing.code in MISLEADING:  # to be made anew from others than this and those like it
+                    self.truth.seen["a living bookie had wrong copies"] += 1
+                    self._do(client, Deferred.fromCoroutine(_rewritten(client, ledger, missing)))
+                else:
+                    self.truth.seen["a living bookie lacked copies"] += 1
+                    self._do(client, self._recover(client, [missing.bookie], ledger, even_if_registered=True))
         raise Violation("whole", f"after {ROUNDS_MAX} rounds of repair copies are missing: {left}")
 
     def refill_all(self) -> None:
@@ -518,14 +536,15 @@ class Upkeep:
         refills = [self._refill(bookie) for bookie in self.history.bookies if bookie.in_limbo]
         self._until_over(refills, "a bookie that takes back what it lost")
 
-    def _incomplete(self, client: SimClient, lines: "list[Line]") -> list[tuple[int, str]]:
-        """Which ledgers lack copies, and on whom."""
-        found: list[tuple[int, str]] = []
+    def _incomplete(self, client: SimClient, lines: "list[Line]") -> list[tuple[int, Missing]]:
+        """Returns what ledgers lack, once for each of their bookies."""
+        found: list[tuple[int, Missing]] = []
         for line in lines:
             check = self._do(client, check_ledger(client.client, line.truth.id))
             if check is None:
                 raise Violation("whole", f"ledger {line.truth.id} can't be checked")
-            found += sorted({(line.truth.id, missing.bookie) for missing in check.missing})
+            by_bookie = {missing.bookie: missing for missing in reversed(check.missing)}
+            found += [(line.truth.id, by_bookie[bookie]) for bookie in sorted(by_bookie)]
         return found
 
     def _collect_all(self, rounds: int = COLLECT_ROUNDS) -> None:
