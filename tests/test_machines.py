@@ -10,6 +10,7 @@ from quire.client.core.machine import IllegalInput
 from quire.client.core.quorum import Quorums
 from quire.client.core.read import RangeRead, ReadLimits
 from quire.client.core.recovery import RecoveryMachine
+from quire.log.core.machine.applying import Applying
 from quire.protocol.digest import Digest, DigestType
 
 # SPDX-License-Identifier: Apache-2.0
@@ -19,6 +20,7 @@ MACHINES = {
     "append": lambda: AppendMachine(7, QUORUMS, DIGEST, BOOKIES, Limits()),
     "read": lambda: RangeRead(7, QUORUMS, DIGEST, [(0, None, BOOKIES)], 0, 9, ReadLimits()),
     "recovery": lambda: RecoveryMachine(7, QUORUMS, DIGEST, Limits()),
+    "replica": Applying,
 }
 
 every_machine = pytest.mark.parametrize("make", MACHINES.values(), ids=MACHINES)

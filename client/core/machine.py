@@ -120,7 +120,7 @@ class Driver(Generic[I, E]):
 
     at_once: frozenset[type] = frozenset()  # an effect of these types goes before those that wait
 
-    def __init__(self, machine: Fed[I, E], poisoned: Callable[[Exception], None]) -> None:
+    def __init__(self, machine: Fed[I, E], poisoned: Callable[[BaseException], None]) -> None:
         self.dead = False  # a step or an effect failed: nothing is fed or performed any more
         self.performing = False
         self.after: Callable[[], object] | None = None  # called when no effect is left
@@ -166,7 +166,7 @@ class Driver(Generic[I, E]):
         finally:
             self.performing = False
 
-    def poison(self, error: Exception) -> None:
+    def poison(self, error: BaseException) -> None:
         """A bug: the handle ends here, so that nothing goes on half done."""
         if self.dead:
             return
@@ -174,3 +174,18 @@ class Driver(Generic[I, E]):
         self._todo.clear()
         self._fed.poison()
         self._poisoned(error)
+
+
+class OrderedDriver(Driver[I, E]):
+    """A driver whose machine is given an input only when all effects of the inputs before it are performed."""
+
+    def __init__(self, machine: Fed[I, E], poisoned: Callable[[BaseException], None]) -> None:
+        super().__init__(machine, poisoned)
+        self._inputs: deque[I] = deque()
+
+    def feed(self, given: I) -> None:
+        """Hands one input to the machine and performs its effects, from inside an effect once none is left."""
+        inputs = self._inputs
+        inputs.append(given)
+        while inputs and not self.performing:
+            super().feed(inputs.popleft())

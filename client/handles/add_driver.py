@@ -117,7 +117,7 @@ class AddDriver(Driver[I | Reported, E]):
         self.perform(SetAlarm, self._set_alarm)
         self.perform(StopAlarm, self._stop_alarm)
 
-    def _machine_failed(self, error: Exception) -> None:
+    def _machine_failed(self, error: BaseException) -> None:
         self._log.failure("the machine of ledger {ledger} failed", ledger=self._ledger)
         self.release()
         self._end(f"a bug in the client, see the log: {error!r}")

@@ -210,7 +210,7 @@ class RangeReader:
         if self._waiter is not None:
             self._tell()
 
-    def _poisoned(self, error: Exception) -> None:
+    def _poisoned(self, error: BaseException) -> None:
         log.failure("a read of ledger {ledger} failed", ledger=self._ledger)
         self._failure = UnexpectedCondition(f"a bug in the client, see the log: {error!r}")
 

@@ -9,7 +9,6 @@ Safety: what is applied was readable, or was acknowledged to this process's owne
 of an effect, ends the replica before any caller sees more of it.
 """
 
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -21,6 +20,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from quire.client.core.machine import OrderedDriver
 from quire.log.core.machine import applying_messages as m
 from quire.log.core.machine.applying import UNAPPLIED_BYTES_MAX, Applying, State
 from quire.log.core.machine.snapshot_edit import newest
@@ -45,11 +45,12 @@ RETRY_S = 1.0
 CLOSE_S = 2.0  # that the end of a snapshot under way may take
 
 
-class ReplicaDriver:
-    """One replica's machine, from `begin` to `close`.  `changed` fires at its next state or role."""
+class ReplicaDriver(OrderedDriver[m.Input, m.Effect]):
+    """One replica's machine, from `live` to `close`.  `changed` fires at its next state or role."""
 
     def __init__(self, kept: Kept, name: str, view: LogView, make: Callable[[], Machine], own: Own | None) -> None:
         self.machine = Applying(name, kept.options.snapshot_records)
+        super().__init__(self.machine, self._ended_by)
         self.applier = Applier(name, kept.client.reactor, self.feed)
         self.standing = own and Standing(kept.client.reactor, own, self._led, self._lost, self._acknowledged)
         self.asked: list[Deferred[int]] = []  # for a snapshot, the next one
@@ -58,19 +59,27 @@ class ReplicaDriver:
         self.view = view
         self._clock = kept.client.reactor
         self._make = make
-        self._queue: deque[m.Input] = deque()
-        self._feeding = False
-        self._dead = False  # a step or an effect failed: nothing is fed or performed any more
+        self._told = self.machine.state, self.machine.role
         self._snapshots = SnapshotWriter(kept)
         self._following = self._new_following()
         self._timer: Any = None
         self._saving: Deferred[None] = succeed(None)
         self._awaited: list[Deferred[None]] = []  # another state or role
         self._room: Deferred[None] | None = None  # fires when the reader may go on
+        self.perform(m.Look, self._look)
+        self.perform(m.Load, self._load)
+        self.perform(m.ReadFrom, self._read_from)
+        self.perform(m.Rest, self._rest)
+        self.perform(m.Apply, self._apply)
+        self.perform(m.Save, self._save)
+        self.perform(m.Play, self._play)
+        self.perform(m.Wait, self._wait)
+        self.perform(m.Complain, self._complain)
+        self.perform(m.Stop, self._stop)
 
     async def live(self) -> None:
         """Begins; over when all is applied that the log had when reading began, or with the error of the machine."""
-        self._perform(self.machine.begin())
+        self.feed(m.Begin())
         if self.standing is not None:
             self._run(self.standing.run())
         while self.machine.state in (State.LOADING, State.REPLAYING):
@@ -105,60 +114,51 @@ class ReplicaDriver:
 
     def feed(self, given: m.Input) -> None:
         """Hands an input to the machine and performs what follows, between two records that are applied."""
-        if self._dead:
+        if self.applier.is_applying:
+            self._inputs.append(given)
             return
-        self._queue.append(given)
-        if self._feeding or self.applier.is_applying:
+        super().feed(given)
+        if self.performing:
             return
-        self._feeding = True
-        before = self.machine.state, self.machine.role
-        try:
-            while self._queue:
-                self._perform(self.machine.handle(self._queue.popleft()))
-                now = self.machine.state, self.machine.role
-                if now != before and not self._queue:  # what follows at once counts: a role that was refused is none
-                    before = now
-                    self._tell()
-        except Exception:
-            self._poison(Failure())  # type: ignore[no-untyped-call]  # Twisted's has no annotations
-        finally:
-            self._feeding = False
+        self._tell()
         self.kept.log.counters.applied_index = self.applier.applied
         if self._room is not None and self.machine.unapplied <= UNAPPLIED_BYTES_MAX:
             room, self._room = self._room, None
             room.callback(None)
 
     def _tell(self) -> None:
-        """The state or the role is another one."""
+        """Whoever waits for another state or role hears of it."""
+        now = self.machine.state, self.machine.role
+        if now == self._told:
+            return
+        self._told = now
         awaited, self._awaited = self._awaited, []
         for each in awaited:
             each.callback(None)
 
-    def _perform(self, effects: Iterable[m.Effect]) -> None:
-        for effect in effects:
-            if self._dead:  # one of them has failed
-                return
-            PERFORM[type(effect)](self, effect)
-
     def _run(self, work: Coroutine[Any, Any, None]) -> Deferred[None]:
         """Fires when it has ended; what it raises is a bug, which ends the replica."""
-        return Deferred.fromCoroutine(work).addErrback(self._poison)
+        return Deferred.fromCoroutine(work).addErrback(self._failed)
 
-    def _poison(self, failure: Failure) -> None:
-        """A bug: the replica ends here, so that nothing goes on half done; whoever waits is told."""
+    def _failed(self, failure: Failure) -> None:
+        if self.dead:  # by another bug
+            log.failure("a replica of the log {name} failed again", failure, name=self.name)
+        else:
+            assert failure.value is not None
+            self.poison(failure.value)
+
+    def _ended_by(self, bug: BaseException) -> None:
+        """Whoever waits is told."""
+        failure = Failure(bug)  # type: ignore[no-untyped-call]  # Twisted's has no annotations
         log.failure("a replica of the log {name} failed", failure, name=self.name)
-        if self._dead:
-            return
-        self._dead = True
-        self._queue.clear()
         if self.machine.state is State.OUT:
             return
         error = LogError(
             f"this replica of the log {self.name!r} has ended, begin another one: a bug, which this program's log "
-            f"tells: {failure.getErrorMessage()}"
+            f"tells: {bug}"
         )
-        for effect in self.machine.poison(error):
-            PERFORM[type(effect)](self, effect)
+        for effect in self.machine.stopped_by(error):
+            self._performers[type(effect)](effect)
         self._tell()
 
     def _end(self, reason: str) -> None:
@@ -346,17 +346,3 @@ class ReplicaDriver:
         if effect.error is not None:
             log.error("{error}", error=str(error))
             self._run(self._leave())
-
-
-PERFORM: dict[type[Any], Callable[[ReplicaDriver, Any], None]] = {
-    m.Look: ReplicaDriver._look,
-    m.Load: ReplicaDriver._load,
-    m.ReadFrom: ReplicaDriver._read_from,
-    m.Rest: ReplicaDriver._rest,
-    m.Apply: ReplicaDriver._apply,
-    m.Save: ReplicaDriver._save,
-    m.Play: ReplicaDriver._play,
-    m.Wait: ReplicaDriver._wait,
-    m.Complain: ReplicaDriver._complain,
-    m.Stop: ReplicaDriver._stop,
-}

@@ -3,11 +3,12 @@
 import pytest
 from twisted.internet.defer import Deferred
 
+from quire.client.core.machine import Table
 from quire.conf.log import LogOptions
 from quire.log.api import Logs
 from quire.log.core import ownership, ownership_messages
 from quire.log.core.machine import applying, applying_messages
-from quire.log.machine import driver as replica_driver
+from quire.log.machine.applier import Applier
 from quire.log.owner import driver as owner_driver
 from quire.metadata.clock import pause
 from quire.metadata.memory.store import MemoryStore
@@ -42,15 +43,21 @@ class Story:
         return self.world.succeed(read())
 
 
-def fails_in(monkeypatch, table, key):
-    """What the table has there does what it is to do, and then fails."""
-    real = table[key]
+def fails_in(monkeypatch, where, key):
+    """The step that the table has there, or the method of the class, does what it is to do, and then fails."""
+    row = where.rows[key] if isinstance(where, Table) else None
+    real = row.step if row else where[key] if isinstance(where, dict) else getattr(where, key)
 
     def failing(*arguments):
         real(*arguments)
         raise Bug("on purpose")
 
-    monkeypatch.setitem(table, key, failing)
+    if row:
+        monkeypatch.setitem(where.rows, key, row._replace(step=failing))
+    elif isinstance(where, dict):
+        monkeypatch.setitem(where, key, failing)
+    else:
+        monkeypatch.setattr(where, key, failing)
 
 
 def test_a_ledger_that_is_being_made_when_an_owners_machine_fails(monkeypatch):
@@ -129,15 +136,11 @@ def test_appends_that_were_never_sent_are_not_in_the_log(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("table", "key"),
-    [
-        (applying.TRANSITIONS, (R.LIVE, a.Own)),
-        (applying.TRANSITIONS, (R.LIVE, a.Applied)),
-        (replica_driver.PERFORM, a.Apply),
-    ],
+    ("where", "key"),
+    [(applying.TABLE, (R.LIVE, a.Own)), (applying.TABLE, (R.LIVE, a.Applied)), (Applier, "apply")],
     ids=["own", "applied", "effect"],
 )
-def test_a_replica_whose_machine_fails(monkeypatch, table, key):
+def test_a_replica_whose_machine_fails(monkeypatch, where, key):
     """What is proposed and read there is told; its state machine hears that it leads no more, and another one does."""
     story = Story()
     world = story.world
@@ -151,7 +154,7 @@ def test_a_replica_whose_machine_fails(monkeypatch, table, key):
     assert world.succeed(replica.leads(30))
     world.succeed(replica.propose(b"one"))
     world.spin(1.0)
-    fails_in(monkeypatch, table, key)
+    fails_in(monkeypatch, where, key)
     done = [world.outcome(replica.propose(b"two")), world.outcome(replica.leads(1e6))]
     reading = world.outcome(replica.read(lambda machine: machine.applied))
     world.spin(1.0)

@@ -15,15 +15,15 @@ the reader.
 """
 
 from collections import deque
-from collections.abc import Callable
-from enum import Enum, auto
-from typing import Any, get_args
+from enum import auto
 
+from quire.client.core.machine import Machine, MachineState, Table
 from quire.log.core.machine.applying_messages import (
     Again,
     Applied,
     Apply,
     ApplyRaised,
+    Begin,
     Close,
     Complain,
     Effect,
@@ -65,7 +65,7 @@ DROPPED_MAX = 3  # snapshots that went while they were loaded, before the operat
 RETRY_PARTS = 10  # a snapshot that failed is tried again after this part of the records between two
 
 
-class State(Enum):
+class State(MachineState):
     LOADING = auto()  # from a snapshot, or from nothing
     REPLAYING = auto()
     LIVE = auto()  # near the end of the log
@@ -73,17 +73,19 @@ class State(Enum):
     OUT = auto()  # closed
 
 
-class IllegalInput(AssertionError):
-    """An input that can't come in this state: a bug."""
+TABLE = Table(State, Input)
 
 
-class Applying:
-    """One replica from its beginning to its end.  `begin` gives the first effects."""
+class Applying(Machine[State, Input, Effect]):
+    """One replica from its beginning to its end."""
+
+    table = TABLE
+    ruined = State.STOPPED
 
     def __init__(self, log: str = "", snapshot_records: int = 100_000) -> None:
+        super().__init__(State.LOADING)
         self._log = log  # its name, for errors
         self._snapshot_records = snapshot_records
-        self.state = State.LOADING
         self.role = Role.FOLLOWING
         self.error: LedgerError | None = None
         self.applied = 0  # the first index that is not applied
@@ -103,39 +105,24 @@ class Applying:
         self._again = False  # whether `Again` is waited for
         self._unloadable: dict[int, tuple[str, bool]] = {}  # by ledger: why, and whether it is damaged
         self._dropped = 0  # snapshots that went while they were loaded
-        self._effects: list[Effect] = []
 
-    def begin(self) -> list[Effect]:
-        """What is to be done first."""
-        return [Look()]
+    def poison(self) -> None:
+        """A step, or an effect, has failed: what the machine knows counts no more; one that is closed stays so."""
+        if self.state is not State.OUT:
+            self.state = self.ruined
 
-    def handle(self, given: Input) -> list[Effect]:
-        """
-        The effects of an input.  An exception out of here is a bug, as `IllegalInput` of one that can't come now: the
-        machine is STOPPED afterwards, and its shell answers whoever waits.
-        """
-        pair = self.state, type(given)
-        try:
-            step = TRANSITIONS.get(pair)
-            if step is not None:
-                step(self, given)
-            elif pair in ILLEGAL:
-                raise IllegalInput(f"{type(given).__name__} in {self.state.name}")
-        except BaseException:
-            self.state, self._effects = State.STOPPED, []
-            raise
-        effects, self._effects = self._effects, []
-        return effects
-
-    def poison(self, error: LedgerError) -> list[Effect]:
-        """A step, or an effect, has failed: what the machine knows counts no more.  What is left to be done."""
-        self._effects = []
+    def stopped_by(self, error: LedgerError) -> list[Effect]:
+        """What is left to be done after a bug."""
+        self.effects = []
         if self._leads is not None:
             self._play(Role.FOLLOWING)
-        self.state, self.error = State.STOPPED, error
-        return [*self._effects, Stop(error)]
+        self.error = error
+        return [*self.effects, Stop(error)]
 
     # -- loading ---------------------------------------------------------------------------------------------------
+
+    def _begin(self, given: Begin) -> None:
+        self.effects.append(Look())
 
     def _listed(self, given: Listed) -> None:
         kept = [each for each in given.snapshots if each.index >= given.begin]
@@ -144,7 +131,7 @@ class Applying:
             del self._unloadable[ledger]
         self._dropped += len(gone)
         if gone and self._dropped == DROPPED_MAX:
-            self._do(
+            self.effects.append(
                 Complain(
                     f"{DROPPED_MAX} snapshots of the log {self._log!r} were replaced while they were loaded here: with "
                     "a larger snapshot_records at its owner they stay longer"
@@ -152,9 +139,9 @@ class Applying:
             )
         left = [each for each in kept if each.ledger not in self._unloadable]
         if left:
-            self._do(Load(max(left, key=lambda each: each.index)))
+            self.effects.append(Load(max(left, key=lambda each: each.index)))
         elif given.begin == 0:
-            self._do(Load(None))
+            self.effects.append(Load(None))
         elif any(not damaged for _reason, damaged in self._unloadable.values()):
             self._wait("the bookies of its snapshots can't be asked")
         else:
@@ -176,13 +163,13 @@ class Applying:
 
     def _load_failed(self, given: LoadFailed) -> None:
         self._unloadable[given.ledger] = given.reason, given.damaged
-        self._do(Look())
+        self.effects.append(Look())
 
     def _load_again(self, given: Again) -> None:
         if self._again:
             self._again = False
             self._unloadable = {ledger: why for ledger, why in self._unloadable.items() if why[1]}
-            self._do(Look())
+            self.effects.append(Look())
 
     # -- applying --------------------------------------------------------------------------------------------------
 
@@ -213,12 +200,12 @@ class Applying:
         self._give(given)
         if not self.resting and given.end == self.given and self._leads is not None:
             self.resting = True
-            self._do(Rest())
+            self.effects.append(Rest())
 
     def _give(self, given: Given) -> None:
         assert given.first <= self.given, f"{given.first} comes behind {self.given}"
         if given.end > self.given:
-            self._do(Apply(given, self.given - given.first))
+            self.effects.append(Apply(given, self.given - given.first))
             self.given = given.end
             self.unapplied += given.bytes
             self._applying.append((given.end, given.bytes))
@@ -244,7 +231,7 @@ class Applying:
         )
         if (is_due or self._asked) and not self.saving:
             self.saving, self._asked = True, False
-            self._do(Save())
+            self.effects.append(Save())
 
     def _grown(self, given: Grown) -> None:
         if self.resting and given.end > self.given:
@@ -252,7 +239,7 @@ class Applying:
 
     def _read_on(self) -> None:
         self.resting = False
-        self._do(ReadFrom(self.given))
+        self.effects.append(ReadFrom(self.given))
 
     def _read_failed(self, given: ReadFailed) -> None:
         if given.final:
@@ -270,7 +257,7 @@ class Applying:
         self._play(Role.FOLLOWING)
         self._forget()
         self.state = State.LOADING
-        self._do(Look())
+        self.effects.append(Look())
 
     def _raised(self, given: ApplyRaised) -> None:
         self.applied = given.index
@@ -296,7 +283,7 @@ class Applying:
         if role is not self.role:
             assert self._leads is not None
             self.role = role
-            self._do(Play(role, self._leads[0]))
+            self.effects.append(Play(role, self._leads[0]))
 
     # -- snapshots -------------------------------------------------------------------------------------------------
 
@@ -324,7 +311,7 @@ class Applying:
         self.state, self.error = State.STOPPED, error
         self._play(Role.FOLLOWING)
         self._forget()
-        self._do(Stop(error))
+        self.effects.append(Stop(error))
 
     def _close(self, given: Close) -> None:
         was_stopped = self.state is State.STOPPED
@@ -343,86 +330,52 @@ class Applying:
 
     def _wait(self, reason: str) -> None:
         self._again = True
-        self._do(Wait(reason))
-
-    def _do(self, *effects: Effect) -> None:
-        self._effects += effects
+        self.effects.append(Wait(reason))
 
 
-Step = Callable[[Applying, Any], None]
-M = Applying
+S, M = State, Applying
+_RUNNING = (S.REPLAYING, S.LIVE)
+_ENDED = (S.STOPPED, S.OUT)
+on = TABLE.on
 
-RUNNING: dict[type[Any], Step] = {
-    Ends: M._ends_at,
-    Read: M._read,
-    Own: M._own,
-    Applied: M._applied,
-    ApplyRaised: M._raised,
-    Trimmed: M._trimmed,
-    ReadFailed: M._read_failed,
-    Grown: M._grown,
-    Leads: M._lead,
-    Follows: M._follow,
-    SaveAsked: M._ask,
-    Saved: M._save_done,
-    SaveFailed: M._save_failed,
-    Again: M._read_again,
-    Close: M._close,
-}
+on(S.LOADING, Begin, M._begin)
+on(S.LOADING, Listed, M._listed, S.LOADING, S.STOPPED)
+on(S.LOADING, Loaded, M._loaded, S.REPLAYING)
+on(S.LOADING, LoadFailed, M._load_failed)
+on(S.LOADING, ReadFailed, M._read_failed, S.LOADING, S.STOPPED)
+on(S.LOADING, Leads, M._lead)
+on(S.LOADING, SaveAsked, M._ask)
+on(S.LOADING, Saved, M._save_done)
+on(S.LOADING, SaveFailed, M._save_failed)
+on(S.LOADING, Again, M._load_again)
+for _state in _RUNNING:
+    # What brings it nearer to the end may make it live.
+    on(_state, Ends, M._ends_at, _state, S.LIVE)
+    on(_state, Applied, M._applied, _state, S.LIVE)
+    on(_state, Leads, M._lead, _state, S.LIVE)
+    on(_state, SaveAsked, M._ask, _state, S.LIVE)
+    on(_state, Saved, M._save_done, _state, S.LIVE)
+    on(_state, SaveFailed, M._save_failed, _state, S.LIVE)
+    on(_state, Read, M._read)
+    on(_state, Own, M._own)
+    on(_state, Grown, M._grown)
+    on(_state, Again, M._read_again)
+    on(_state, ApplyRaised, M._raised, S.STOPPED)
+    on(_state, Trimmed, M._trimmed, S.LOADING)
+    on(_state, ReadFailed, M._read_failed, _state, S.STOPPED)
+for _state in (S.LOADING, *_RUNNING):
+    on(_state, Follows, M._follow)
+for _state in (S.LOADING, *_RUNNING, S.STOPPED):
+    on(_state, Close, M._close, S.OUT)
 
-# What happens.
-BY_STATE: dict[State, dict[type[Any], Step]] = {
-    State.LOADING: {
-        Listed: M._listed,
-        Loaded: M._loaded,
-        LoadFailed: M._load_failed,
-        ReadFailed: M._read_failed,
-        Leads: M._lead,
-        Follows: M._follow,
-        SaveAsked: M._ask,
-        Saved: M._save_done,
-        SaveFailed: M._save_failed,
-        Again: M._load_again,
-        Close: M._close,
-    },
-    State.REPLAYING: RUNNING,
-    State.LIVE: RUNNING,
-    State.STOPPED: {Close: M._close},
-}
-TRANSITIONS: dict[tuple[State, type[Any]], Step] = {
-    (state, kind): step for state, rows in BY_STATE.items() for kind, step in rows.items()
-}
+# What was asked for before is answered yet (the rest of a slice in which the user has closed it), or what comes is read
+# later.
+TABLE.ignore(_ENDED, Begin, Listed, Loaded, LoadFailed, Read, Applied, ApplyRaised, Trimmed, ReadFailed, Ends, Grown)
+TABLE.ignore(_ENDED, Leads, Follows, SaveAsked, Saved, SaveFailed, Again)
+TABLE.ignore((S.LOADING, *_ENDED), Own)
+TABLE.ignore((S.OUT,), Close)
 
-ENDED = (State.STOPPED, State.OUT)
-NOT_RUNNING = (State.LOADING, *ENDED)
-
-# Nothing happens: what was asked for before is answered yet, or what comes is read later.
-IGNORED: dict[type[Any], tuple[State, ...]] = {
-    Listed: ENDED,
-    Loaded: ENDED,
-    LoadFailed: ENDED,
-    Own: NOT_RUNNING,
-    Read: ENDED,
-    Applied: ENDED,  # the rest of a slice in which the user has closed it
-    ApplyRaised: ENDED,
-    Trimmed: ENDED,
-    ReadFailed: ENDED,
-    Ends: ENDED,
-    Grown: ENDED,
-    Leads: ENDED,
-    Follows: ENDED,
-    SaveAsked: ENDED,
-    Saved: ENDED,
-    SaveFailed: ENDED,
-    Again: ENDED,
-    Close: (State.OUT,),
-}
-
-# Each other pair is an answer to an effect that was not asked for in this state, nor before it: the shell stops its
-# reader and what it applies before it looks for a snapshot, and when the replica ends.
-ILLEGAL = frozenset(
-    (state, kind)
-    for state in State
-    for kind in get_args(Input)
-    if (state, kind) not in TRANSITIONS and state not in IGNORED.get(kind, ())
-)
+# An answer to an effect that was not asked for in this state, nor before it: the shell stops its reader and what it
+# applies before it looks for a snapshot, and when the replica ends.
+TABLE.rule_out(_RUNNING, Begin, Listed, Loaded, LoadFailed)
+TABLE.rule_out((S.LOADING,), Trimmed, Ends, ApplyRaised, Read, Applied, Grown)

@@ -42,6 +42,11 @@ class Given(NamedTuple):
 
 
 @dataclass(slots=True)
+class Begin:
+    """The first input."""
+
+
+@dataclass(slots=True)
 class Listed:
     """What the manifest says now: its snapshots, and the index at which the log begins."""
 
@@ -163,7 +168,8 @@ class Close:
 
 
 Input = (
-    Listed
+    Begin
+    | Listed
     | Loaded
     | LoadFailed
     | Ends

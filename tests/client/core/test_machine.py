@@ -5,7 +5,7 @@ from enum import auto
 
 import pytest
 
-from quire.client.core.machine import Driver, IllegalInput, Machine, MachineState, Table
+from quire.client.core.machine import Driver, IllegalInput, Machine, MachineState, OrderedDriver, Table
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -66,7 +66,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.door = Door(State.SHUT)
-        self.ends: list[Exception] = []
+        self.ends: list[BaseException] = []
         self.events: list[str] = []
         self.driver = Driver(self.door, self.ends.append)
         self.driver.at_once = frozenset((Cry,))
@@ -145,3 +145,25 @@ def test_a_bug_ends_the_handle_once(note, events):
     scene.driver.poison(ArithmeticError())
     assert len(scene.ends) == 1
     assert "never" not in scene.events
+
+
+def test_an_ordered_driver_feeds_an_input_after_the_effects_before_it():
+    """The machine does not hear of it from inside an effect; a bug ends what waits, too."""
+    door, events, ends = Door(State.SHUT), [], []
+    driver = OrderedDriver(door, ends.append)
+
+    def note(note: Note) -> None:
+        events.append((note.text, door.state))
+        if note.text == "again":
+            driver.feed(Turn(("last", "bug")))
+            driver.feed(Turn(("never",)))
+            driver.feed(Turn(()))
+        elif note.text == "bug":
+            raise ArithmeticError
+
+    driver.perform(Note, note)
+    driver.feed(Turn(("again", "first")))
+    assert [text for text, _state in events] == ["again", "first", "last", "bug"]
+    assert {state for _text, state in events} == {State.OPEN}
+    assert len(ends) == 1
+    assert door.state is State.BROKEN
