@@ -94,27 +94,12 @@ COVERED = {
         "tests/tools/commands/repair/test_scrub.py",
         "points are written, gone on from and removed there",
     ),
-    "replication/autorecovery/found.py": ("tests/pipeline/jobs/test_repair.py", "a scrub's findings go through it"),
-    "replication/freeing/copies.py": (
-        "tests/replication/test_lost_bookies.py",
-        "new bookies that fail are its stories",
-    ),
-    "replication/freeing/filling.py": (
-        "tests/replication/test_lost_bookies.py",
-        "it ends the repair of a ledger that was closed for it",
-    ),
     "replication/freeing/ledger.py": ("tests/replication/test_lost_bookies.py", "a run is its ledgers, one by one"),
-    **dict.fromkeys(
-        ["replication/freeing/giving.py", "replication/freeing/planning.py", "replication/freeing/taking.py"],
-        ("tests/replication/freeing/test_rebalancing.py", "parts of one run: each of its stories needs all of them"),
-    ),
-    "replication/freeing/moving.py": ("tests/replication/autorecovery/test_places.py", "each of its stories is a move"),
     "replication/freeing/run.py": ("tests/replication/test_lost_bookies.py", "values only: what a run says of itself"),
     "replication/freeing/survey.py": ("tests/replication/test_lost_bookies.py", "every run begins with it"),
     "replication/scrub/examine.py": ("tests/replication/test_checker.py", "a check is all its examinations"),
     "replication/scrub/compare.py": ("tests/replication/scrub/test_second_look.py", "what it finds is what that finds"),
     "replication/scrub/whole.py": ("tests/pipeline/jobs/test_scrub.py", "its steps are a scrub of real bookies"),
-    "replication/scrub/lane.py": ("tests/replication/scrub/test_second_look.py", "the first look is where it begins"),
     "pipeline/jobs/offload.py": ("tests/spark/test_offload.py", "needs a Spark session"),
     "pipeline/offload/wishes.py": ("tests/pipeline/offload/test_running.py", "values: each is used by whole runs"),
     "pipeline/offload/marks.py": (

@@ -14,7 +14,7 @@ from itertools import groupby
 
 from quire.pipeline.clients import cluster
 from quire.pipeline.jobs.scrub import Each
-from quire.replication.autorecovery.found import queued
+from quire.replication.autorecovery.notes import queued
 from quire.replication.concurrently import all_of
 from quire.replication.decommission import decommission
 from quire.replication.lost_bookies import check_known, ledgers_naming, refuse_registered

@@ -2,18 +2,24 @@
 Why ledgers are still in the repair queue: what workers tried and could not do, and what a scrub saw, kept beside the
 queue for people and for other workers (metadata-rules.md 13).
 
-Knows: where a note is, its value.  Does not know: the queue; a note about a ledger that is not in it means nothing.
+Knows: where a note is, its value; which findings of a scrub copies make good, that their note comes before the mark,
+and that a mark which names nothing new is made afresh: a repair that is under way began without the note.
+Does not know: who repairs; a note about a ledger that is not in the queue means nothing.
 """
 
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
+from itertools import groupby
+from socket import gethostname
 from typing import NamedTuple
 
+from quire.client.api import Client
 from quire.metadata.formats.json_text import int64, parse_json
 from quire.metadata.records import NoRecord, RecordChanged, RecordExists, Records, parent_of, put
 from quire.metadata.store import ANY
+from quire.replication.scrub.judge import MENDED_BY_COPIES, Finding
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -124,3 +130,18 @@ class Notes:
         except NoRecord:
             return found
         return found
+
+
+async def queued(client: Client, findings: Sequence[Finding]) -> int:
+    """How many ledgers were marked, each with a note by which its copies are read before it leaves the queue."""
+    store, notes = client.store, Notes(client.store.records)
+    wanted = sorted((each for each in findings if each.kind in MENDED_BY_COPIES), key=lambda each: each.ledger)
+    count = 0
+    for ledger, some in groupby(wanted, key=lambda each: each.ledger):
+        ours = list(some)
+        now_ms = await store.records.clock()
+        kinds = ", ".join(sorted({each.kind for each in ours}))
+        await notes.write(Note(ledger, FOUND, f"a scrub found: {kinds}", 0, now_ms, now_ms, gethostname()))
+        await store.repairs.mark(ledger, sorted({each.bookie for each in ours}), now_ms, afresh=True)
+        count += 1
+    return count

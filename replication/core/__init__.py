@@ -1,6 +1,6 @@
 """
 What follows from metadata, and what an auditor decides, as values and pure functions.
 
-In reading order: `fragments` (face), `absences` (face), `outlook` (face), `levels` (face),
-`balance` (face), `window` (face).
+In reading order: `fragments` (face), `absences` (face), `outlook` (face), `balance` (face),
+`window` (face).
 """

@@ -2,6 +2,6 @@
 Freeing bookies from copies: what lost ones held, or full ones have too much of, goes to others, and the metadata names
 these.
 
-In reading order: `run` (face), `lock` (face), `survey` (face), `naming` (face), `copies` (face), `filling`,
-`ledger` (face), `moving` (face), `gone` (face), `taking`, `giving`, `planning`, `rebalancing` (face).
+In reading order: `run` (face), `lock` (face), `survey` (face), `naming` (face), `ledger` (face), `gone` (face),
+`rebalancing` (face).
 """

@@ -4,14 +4,20 @@ One ledger freed from lost bookies: closed if need be, copied fragment by fragme
 Knows: the order of steps; an unclosed ledger whose last ensemble names a lost bookie is recovered first (which fences
 its writer) or left alone, no other is ever fenced; all fragments of a small ledger are named in one edit, which ends
 the lock as well, so a small ledger costs a read, the lock and that edit; one that is in the repair queue, and has
-entries, leaves it only after `keep`.
-Does not know: which ledgers there are (`survey`), how a fragment is copied (`copies`).
+entries, leaves it only after `keep`; another bookie is tried when one takes no copies; what a ledger that was closed
+here lacks above the ack quorum, or was refused for the fence, is made good.
+Does not know: which ledgers there are (`survey`), how entries are read and stored (`copier`), how bookies are named
+(`naming`).
 
 Restartable: what was named stays so; what was copied since is copied again.
 
 Safety: a ledger's repair lock is held while it is mended: the copies that the metadata does not name yet are not
-superfluous (`surplus`).  What was read before the lock came may be old: then no edit is made with it.
+superfluous (`surplus`).  What was read before the lock came may be old: then no edit is made with it.  What of a closed
+ledger can't be made good is in the repair queue, for a second run would not look at it again.
 """
+
+from collections.abc import Callable
+from dataclasses import replace
 
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.metadata.repairs import RepairLock
@@ -24,25 +30,29 @@ from quire.protocol.errors import (
     Replication,
 )
 from quire.replication.concurrently import about_one
-from quire.replication.copier import NoCopy
+from quire.replication.copier import Copied, FragmentCopier, NoCopy, TargetFailed, Unread
 from quire.replication.core.fragments import (
     HeldFragment,
+    bookies_before,
     copies_of,
     entry_bytes,
     fragments_naming,
     parts_of,
     writer_depends_on,
 )
-from quire.replication.freeing.copies import copies
-from quire.replication.freeing.filling import fill
 from quire.replication.freeing.lock import repair_lock
 from quire.replication.freeing.naming import Moved, keep, name
 from quire.replication.freeing.run import Named, Run, Stored
+from quire.replication.scrub.examine import Manner
+from quire.replication.scrub.judge import Suspicion
+from quire.replication.scrub.second_look import Look
 
 # SPDX-License-Identifier: Apache-2.0
 
 ROUNDS_MAX = 10  # a ledger whose metadata keeps changing is left to the next run
 UNNAMED_BYTES_MAX = 16 << 20  # of copies that an interruption makes worthless
+TARGETS_MAX = 3  # new bookies tried for one fragment
+LACKING = frozenset(("missing", "lost"))  # findings of copies that are not there
 
 
 class StillWritten(Replication):
@@ -177,3 +187,113 @@ class _Freed:
         run.ended = run.ended or ended
         await keep(run.client.store, named, self._ledger)
         return [each.fragment.first for each in named]
+
+
+def copier_of(
+    run: Run, record: LedgerRecord, fragment: HeldFragment, done: Callable[[Copied], None] = lambda _step: None
+) -> FragmentCopier:
+    """The copier of a fragment, by the settings of a run, which hears what it copies, as `done` does."""
+
+    def count(step: Copied) -> None:
+        run.count(entries=step.entries, bytes=step.bytes)
+        done(step)
+
+    return FragmentCopier(
+        run.client.pool,
+        record,
+        fragment,
+        run.dead,
+        count,
+        wrong=run.wrong,
+        pace=run.pace,
+        memory=run.memory,
+        gone=run.accepted.get(record.ledger, ()),
+    )
+
+
+async def copies(run: Run, record: LedgerRecord, fragment: HeldFragment) -> Moved:
+    """
+    What lost bookies held of a fragment, on others.  Of a closed ledger the part before an entry that can't be read,
+    and the reason, so that no try copies it again.  `Replication`; `NotEnoughBookies`.
+    """
+    size = 0
+
+    def count(step: Copied) -> None:
+        nonlocal size
+        size += step.bytes
+
+    copier = copier_of(run, record, fragment, count)
+    bookies: dict[int, str] = {}
+    unread: Unread | None = None
+    before = bookies_before(record.metadata, fragment)
+    entries = copies_of(record.metadata, fragment) // len(fragment.indexes)
+    first = fragment.first
+    # the index of the first entry first: where that can't be read nothing is copied
+    for index in sorted(fragment.indexes, key=lambda each: record.quorums.next_of(each, first - 1)):
+        failed: list[str] = []
+        while True:
+            ensemble = [bookies.get(at, each) for at, each in enumerate(fragment.bookies)]
+            excluded = sorted({*run.lost, *failed})
+            bookie = await run.spare(ensemble, index, excluded, record.metadata, before.get(index))
+            run.getting[bookie] += entries
+            try:
+                try:
+                    await copier.copy(index, bookie)
+                except Unread as error:
+                    if not record.metadata.is_closed or error.entry <= first:
+                        raise
+                    unread, fragment = error, replace(fragment, last=error.entry - 1)
+                    copier.end_at(error.entry - 1)
+                if run.verify:
+                    await copier.verify(index, bookie)
+                break
+            except TargetFailed as error:
+                failed.append(bookie)
+                if len(failed) == TARGETS_MAX:
+                    raise Replication(f"ledger {record.ledger}, entries from {fragment.first} on: {error}") from error
+            finally:
+                run.getting[bookie] -= entries
+        bookies[index] = bookie
+    return Moved(fragment, bookies, copier, size, unread)
+
+
+async def fill(run: Run, lock: RepairLock, record: LedgerRecord, first: int) -> None:
+    """
+    What is lacking of a closed ledger from entry `first` on.  `Replication`; `NotEnoughBookies`.
+    """
+    copies_of_it = [
+        (index, max(first, begin), last)
+        for begin, last, bookies in record.metadata.fragment_ranges()
+        for index in range(len(bookies))
+        if last is not None and last >= first
+    ]
+    suspicion = Suspicion(record.ledger, record.metadata.last_entry, copies_of_it)
+    look = Look(run.client, record)
+    lacking = await look.confirmed(suspicion, Manner(run.pace), by_lists=True)
+    if not lacking:
+        return
+    record = look.record
+    listed = await run.client.store.bookies()
+    lacking = [found for found in lacking if listed.find(found.bookie) is not None]  # others are lost as a whole
+    unable = {found.bookie for found in lacking if found.kind == "unreachable"}
+    try:
+        for found in lacking:
+            if found.kind in LACKING and found.bookie not in unable:
+                bookies = record.metadata.fragment_at(found.first).bookies
+                part = HeldFragment(found.first, found.last, bookies, (found.index,))
+                try:
+                    await copier_of(run, record, part).copy(found.index, found.bookie)
+                except TargetFailed:
+                    unable.add(found.bookie)
+        for fragment in fragments_naming(record.metadata, unable):
+            if fragment.last is not None and fragment.last >= first:
+                moved = await copies(run, record, fragment)
+                named = (await name(run.client.store, lock, record, [moved])).moved
+                run.count(fragments=len(named))
+                await keep(run.client.store, named, record.ledger)
+                if moved.unread is not None:
+                    raise moved.unread
+    except (Replication, NotEnoughBookies):
+        short = sorted({found.bookie for found in lacking})
+        await run.client.store.repairs.mark(record.ledger, short, None, afresh=True)
+        raise

@@ -1,24 +1,27 @@
 """
 Putting the bookies that have new copies into a ledger's metadata, under its repair lock.
 
-Knows: one edit for all fragments that were copied, which may be the ledger's last, and what is seen to after it; who
-dies before that leaves a mark by which the next worker looks at the new bookies, if the ledger is in the queue.
-Does not know: how copies were made.
+Knows: one edit for all fragments that were copied, which may be the ledger's last, and what is seen to after it; a
+process that dies before that leaves a mark by which the next worker looks at the new bookies, if the ledger is in the
+queue; the move of one copy, which is copied, named and looked at once more.
+Does not know: how copies are made, why another bookie is named.
 
 Safety: the metadata names a bookie only while the lock under which its copies were made is there, in the same
 transaction (protocol-rules.md 5.1), and only in place of what it named when they were planned.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
+from quire.client.api import Client
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.records import RecordStore
 from quire.metadata.repairs import LockLost, RepairLock
 from quire.metadata.store import Versioned
 from quire.protocol.errors import Replication
-from quire.replication.copier import FragmentCopier, TargetFailed, Unread
+from quire.replication.concurrently import Pace, Share
+from quire.replication.copier import Copied, FragmentCopier, TargetFailed, Unread
 from quire.replication.core.fragments import HeldFragment
 
 # SPDX-License-Identifier: Apache-2.0
@@ -116,6 +119,30 @@ async def keep(store: RecordStore, named: Sequence[Moved], ledger: int) -> None:
     if errors:
         await store.repairs.mark(ledger, sorted(set(unknown)), None, afresh=True)
         raise errors[0]
+
+
+async def move(
+    client: Client,
+    lock: RepairLock,
+    record: LedgerRecord,
+    part: HeldFragment,
+    bookie: str,
+    done: Callable[[Copied], None],
+    pace: Pace | None = None,
+    memory: Share | None = None,
+) -> None:
+    """Copies what the one index of a part holds to `bookie`, and names that.  `Replication` says why it could not."""
+    (index,) = part.indexes
+    where = f"ledger {record.ledger}, entries from {part.first} on"
+    copier = FragmentCopier(client.pool, record, part, (), done, pace=pace, memory=memory)
+    try:
+        await copier.copy(index, bookie)
+    except TargetFailed as error:
+        raise Replication(f"{where}: {error}") from error
+    moved = Moved(part, {index: bookie}, copier)
+    if not (await name(client.store, lock, record, [moved])).moved:
+        raise Replication(f"{where}: the ensemble was changed meanwhile")
+    await keep(client.store, [moved], record.ledger)
 
 
 def _is_told(lock: RepairLock, after: LedgerMetadata) -> bool:

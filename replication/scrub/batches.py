@@ -17,9 +17,8 @@ from quire.metadata.clock import pause
 from quire.replication.concurrently import Pace, each_of
 from quire.replication.scrub.examine import Manner
 from quire.replication.scrub.judge import Finding, Seen, Suspicion
-from quire.replication.scrub.lane import looked_at
 from quire.replication.scrub.plan import Share
-from quire.replication.scrub.whole import Scrubbing, confirmed, plan_of, second_looks
+from quire.replication.scrub.whole import Scrubbing, confirmed, first_look, plan_of, second_looks
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -69,7 +68,7 @@ class Batches:
         manner, seen = self._manner(), list[Seen]()
 
         async def look(lane: Sequence[Share]) -> None:
-            seen.extend(await looked_at(self._client, lane, manner, self._how.by_lists))
+            seen.extend(await first_look(self._client, self._how, lane, manner))
 
         await each_of(_one_by_one(plan.lanes(self._how)), look, LANES_AT_ONCE)
         self.copies += plan.copies(self._how)

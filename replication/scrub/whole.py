@@ -1,18 +1,21 @@
 """
 A scrub of many ledgers in its steps, for whoever runs them: plan, first look in lanes, second look.
 
-Knows: what each step needs of the one before.  Does not know: in which process a step runs.
+Knows: what each step needs of the one before; that a lane's shares are read several at a time, each by the metadata as
+it is then.
+Does not know: in which process a step runs.
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal
 
 from quire.client.api import Client
-from quire.protocol.errors import Replication
-from quire.replication.scrub.examine import Manner
+from quire.protocol.errors import MetadataSerialization, NoSuchLedgerExistsOnMetadataServer, Replication
+from quire.replication.concurrently import each_of
+from quire.replication.scrub.examine import Manner, Subject
 from quire.replication.scrub.judge import Finding, Seen, Suspicion, about_ledger, payload_bytes, suspicions
-from quire.replication.scrub.lane import looked_at
 from quire.replication.scrub.ledgers import Planned, known, planned
 from quire.replication.scrub.plan import Share, entries_of, everything, lanes, sampled, shares_of
 from quire.replication.scrub.second_look import second_look
@@ -21,6 +24,7 @@ from quire.replication.scrub.second_look import second_look
 
 Level = Literal["metadata", "presence", "full"]
 LANES = 2
+SHARES_AT_ONCE = 3  # of a lane: one is being read while another's digests are checked
 SETTLE_S = 15.0  # an add is acknowledged, or its bookie replaced, within that
 
 
@@ -92,9 +96,37 @@ async def plan_of(client: Client, ledgers: Sequence[int]) -> Plan:
     return Plan(*await planned(client, ledgers, await known(client)))
 
 
-async def first_look(client: Client, how: Scrubbing, lane: Sequence[Share]) -> list[Seen]:
-    """One lane."""
-    return await looked_at(client, lane, how.manner(client), how.by_lists)
+async def first_look(client: Client, how: Scrubbing, lane: Sequence[Share], manner: Manner | None = None) -> list[Seen]:
+    """What is seen of each share of a lane, in no order, by the metadata as it is now; nothing of a deleted ledger."""
+    manner = manner or how.manner(client)
+    found: list[Seen] = []
+
+    async def one(given: tuple[Share, Subject]) -> None:
+        share, subject = given
+        if subject.metadata.fragment_at(share.first).bookies[share.index] != share.bookie:
+            found.append(Seen(share, [], {}, 0, moved=True))
+            return
+        examination = subject.examination(share.bookie, manner)
+        if how.by_lists:
+            missing = await examination.present(share.index, share.first, share.last)
+            found.append(Seen(share, missing, {}, 0))
+            return
+        sums = subject.sums()
+        missing = await examination.run(share.index, share.first, share.last, sums)
+        found.append(Seen(share, missing, sums.found, examination.read_bytes))
+
+    await each_of(_with_subjects(client, lane), one, SHARES_AT_ONCE)
+    return found
+
+
+async def _with_subjects(client: Client, lane: Iterable[Share]) -> AsyncIterator[tuple[Share, Subject]]:
+    for ledger, shares in groupby(lane, key=lambda share: share.ledger):
+        try:
+            subject = Subject(client.pool, ledger, (await client.store.read_ledger(ledger)).value)
+        except (NoSuchLedgerExistsOnMetadataServer, MetadataSerialization):
+            continue  # deleted meanwhile; or the plan has a finding for it
+        for share in shares:
+            yield share, subject
 
 
 async def second_looks(

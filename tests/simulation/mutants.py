@@ -47,9 +47,8 @@ EMPTIED, DELETIONS, LOGS, COMPACTION = (
     "quire.bookie.logs.entry_logs:EntryLogs",
     "quire.bookie.upkeep.compaction",
 )
-FREEING, COPIES, NAMING, COPIER, RESTORE = (
+FREEING, NAMING, COPIER, RESTORE = (
     "quire.replication.freeing.ledger",
-    "quire.replication.freeing.copies",
     "quire.replication.freeing.naming",
     "quire.replication.copier:FragmentCopier",
     "quire.replication.own_copies.refilling:Restoration",
@@ -237,7 +236,7 @@ MUTANTS = (
            (f"{FREEING}:_free", "if run.fence and writer_depends_on(found.value, run.lost):", "if False:"),
            (f"{FREEING}:_Freed.free", "if fragment.settled", "if True"),
            (f"{FREEING}:_Freed.free", "if writer_depends_on(record.metadata, run.lost):", "if False:"),
-           (f"{COPIES}:copies", "    size = 0\n",
+           (f"{FREEING}:copies", "    size = 0\n",
             "    size = 0\n    if fragment.last is None:\n        reader = await "
             "run.client.open_ledger(record.ledger, b'', recover=False)\n"
             "        fragment = HeldFragment(fragment.first, reader.last_entry_id, fragment.bookies, "

@@ -16,7 +16,7 @@ from twisted.logger import Logger
 from quire.client.api import Client
 from quire.metadata.clock import pause
 from quire.replication.autorecovery.audits.walk import left_s, until_answered
-from quire.replication.autorecovery.found import queued
+from quire.replication.autorecovery.notes import queued
 from quire.replication.concurrently import Pace
 from quire.replication.scrub.judge import Finding
 from quire.replication.scrub.point import AUDITOR, Point, Points

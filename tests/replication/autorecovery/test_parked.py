@@ -1,7 +1,7 @@
 """When ledgers that could not be repaired are tried again."""
 
 from quire.metadata.repairs import Shortage
-from quire.replication.autorecovery.parked import FORGOTTEN_S, GONE_PAUSE_S, Parked, Pauses
+from quire.replication.autorecovery.waiting import FORGOTTEN_S, GONE_PAUSE_S, Parked, Pauses
 from quire.replication.core.outlook import Outlook
 
 # SPDX-License-Identifier: Apache-2.0

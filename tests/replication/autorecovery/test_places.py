@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from quire.client.api import Client
-from quire.replication.autorecovery.places import put_right
+from quire.replication.autorecovery.ledger import put_right
 from quire.replication.mending import Mended, Mending
 from quire.replication.scrub.second_look import Look
 from tests.client.fakes.cluster import READ_ONLY, FakeCluster

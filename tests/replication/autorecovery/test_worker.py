@@ -8,9 +8,8 @@ from twisted.internet.defer import Deferred, succeed
 from quire.metadata.memory.cluster import Fault
 from quire.metadata.repairs import RepairLock
 from quire.protocol.errors import MetadataTooLarge, MetaStore
-from quire.replication.autorecovery.found import queued
 from quire.replication.autorecovery.ledger import Repairer
-from quire.replication.autorecovery.notes import FOUND, Note, Notes
+from quire.replication.autorecovery.notes import FOUND, Note, Notes, queued
 from quire.replication.autorecovery.waiting import Waiting
 from quire.replication.autorecovery.worker import LOOK_S, Worker
 from quire.replication.concurrently import BEGIN_AGAIN_S

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from quire.client.core.quorum import Domains, Quorums
 from quire.metadata.ledger import LedgerMetadata
-from quire.replication.core.balance import Fits, Plan, moved
-from quire.replication.core.levels import Disk, Holdings, bytes_on
+from quire.replication.core.balance import Disk, Fits, Holdings, Plan, bytes_on, moved
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -4,7 +4,7 @@ import pytest
 
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.digest import HEADER, SIZES, DigestType
-from quire.replication.core.levels import Disk, Holdings, band, bytes_on, excess
+from quire.replication.core.balance import Disk, Holdings, band, bytes_on, excess
 
 # SPDX-License-Identifier: Apache-2.0
 

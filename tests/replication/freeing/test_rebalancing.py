@@ -11,7 +11,7 @@ from quire.client.api import Client
 from quire.metadata.memory.cluster import Fault
 from quire.metadata.store import HOST_PROPERTY, ServiceInfo
 from quire.protocol.errors import BookieHandleNotAvailable, MetaStore
-from quire.replication.core.levels import bytes_on
+from quire.replication.core.balance import bytes_on
 from quire.replication.freeing.rebalancing import Manner, Rebalanced, rebalance
 from quire.replication.freeing.run import Progress
 from tests.client.fakes.cluster import READ_ONLY, FakeCluster, Request

@@ -8,10 +8,9 @@ from quire.client.core.quorum import Quorums
 from quire.protocol.digest import HEADER
 from quire.replication.scrub.examine import Manner
 from quire.replication.scrub.judge import Finding, suspicions
-from quire.replication.scrub.lane import looked_at
 from quire.replication.scrub.ledgers import known, planned
 from quire.replication.scrub.plan import everything, lanes, shares_of
-from quire.replication.scrub.whole import Scrubbing, second_looks
+from quire.replication.scrub.whole import Scrubbing, first_look, second_looks
 from tests.client.fakes.cluster import FakeCluster, Request
 from tests.replication.stories import DIGEST
 
@@ -27,10 +26,11 @@ async def scrub(
     """All that is wrong with all ledgers; `between` is called between the two looks."""
     plans, found = await planned(client, await client.ledger_ids(-1, 1000), await known(client))
     shares = [share for plan in plans for share in shares_of(plan.ledger, plan.metadata, plan.last, wanted)]
-    seen = [each for lane in lanes(shares, 2) for each in await looked_at(client, lane, Manner(), by_lists)]
+    how = Scrubbing("presence" if by_lists else "full")
+    seen = [each for lane in lanes(shares, 2) for each in await first_look(client, how, lane, Manner())]
     between()
     suspected = suspicions({plan.ledger: (Quorums.of(plan.metadata), plan.last) for plan in plans}, seen)
-    return found + await second_looks(client, Scrubbing("presence" if by_lists else "full"), suspected)
+    return found + await second_looks(client, how, suspected)
 
 
 def changing(cluster: FakeCluster, ledger: int) -> None:

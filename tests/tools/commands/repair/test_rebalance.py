@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from quire.client import Client, connect
-from quire.replication.core.levels import bytes_on
+from quire.replication.core.balance import bytes_on
 from quire.tools.commands.repair.rebalance import bytes_in, capacity_in
 from quire.tools.local_cluster.cluster import LocalCluster
 from quire.tools.terminal.options import Usage
