@@ -26,7 +26,9 @@ from typing import NamedTuple
 from quire.client.api import Client
 from quire.client.core.quorum import Domains
 from quire.client.handles.ledger_record import LedgerRecord
-from quire.metadata.repairs import RepairLock
+from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.repairs import RepairLock, Shortage
+from quire.metadata.store import BookieList
 from quire.protocol.errors import NoSuchLedgerExistsOnMetadataServer, NotEnoughBookies, Replication
 from quire.replication.autorecovery.graces import KEPT_MAX, Absent, Graces
 from quire.replication.core.fragments import HeldFragment
@@ -60,6 +62,14 @@ class Outcome(NamedTuple):
         return not self.reasons
 
 
+class Concerned(NamedTuple):
+    """The bookies that a try is about: those that are here, those that are gone, and those that are waited for."""
+
+    here: list[str]
+    gone: list[str]
+    waited: list[str]
+
+
 class Repairer:
     """
     Of one worker.  `bytes_per_second`: 0 or less sets no limit; `grace_s`: what the writer of an open ledger has;
@@ -91,22 +101,15 @@ class Repairer:
         client, ledger, shortage = self._client, lock.ledger, lock.shortage
         how = replace(self._how, lock=lock)
         look = await Look.taken(client, ledger)
-        metadata = look.record.metadata
         listed, arrivals = await self.absent.listed(), self.absent.arrivals
         look.asks_others = self._denied.get(ledger) != (look.version, arrivals)
-        named = metadata.bookies()
-        replaced = not named.issuperset(shortage.missing)
-        marked = short_of(metadata, named if replaced or not shortage.missing else shortage.missing)
-        here = [bookie for bookie in marked if listed.find(bookie) is not None]
-        away = [bookie for bookie in marked if bookie not in here]
-        inside = await self.absent.inside(away, shortage)
-        gone = [bookie for bookie in away if bookie in shortage.missing and bookie not in inside]
+        here, gone, waited = await self._concerned(look.record.metadata, shortage, listed)
         due_s = None
         ended = unsettled = False
         went: list[str] = []
         hopeless: list[bool] = []  # of each part that left something: whether its entries have no copy
         if gone:
-            due_s = await self._graces.left(ledger, metadata, gone, shortage)
+            due_s = await self._graces.left(ledger, look.record.metadata, gone, shortage)
             freed = await free_ledger(
                 client,
                 ledger,
@@ -114,7 +117,7 @@ class Repairer:
                 gone,
                 fence=due_s is not None and due_s <= 0,
                 lock=lock,
-                finish=len(gone) == len(marked),
+                finish=not here and not waited,
                 pace=how.pace,
             )
             ended = freed.ended
@@ -134,7 +137,7 @@ class Repairer:
             now = await client.store.known_bookies()  # one that went is marked, by the mark of this repair
             went = [each for each in here if now.find(each) is None]
             done.left += [f"ledger {ledger}: {each} went while it was repaired" for each in went]
-        if waited := [bookie for bookie in away if bookie not in gone]:
+        if waited:
             done.left.append(f"ledger {ledger}: {', '.join(waited)} may come back")
             hopeless.append(False)
         if not shortage.missing:
@@ -159,6 +162,16 @@ class Repairer:
         if found is None and unsettled:
             found, waiting = Outlook.WAITS_FOR_WRITER, READ_AGAIN_S if full else None
         return Outcome(tuple(done.left), found, waiting, done.entries, done.bytes)
+
+    async def _concerned(self, metadata: LedgerMetadata, shortage: Shortage, listed: BookieList) -> Concerned:
+        named = metadata.bookies()
+        replaced = not named.issuperset(shortage.missing)
+        marked = short_of(metadata, named if replaced or not shortage.missing else shortage.missing)
+        here = [bookie for bookie in marked if listed.find(bookie) is not None]
+        away = [bookie for bookie in marked if bookie not in here]
+        inside = await self.absent.inside(away, shortage)
+        gone = [bookie for bookie in away if bookie in shortage.missing and bookie not in inside]
+        return Concerned(here, gone, [bookie for bookie in away if bookie not in gone])
 
     def _over(self, ledger: int) -> None:
         """It is whole, or it was deleted."""

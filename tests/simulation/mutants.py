@@ -262,7 +262,7 @@ MUTANTS = (
     mutant("a mark ends before those that were named are asked", "protocol-rules.md 5.1", "healing",
            (f"{FREEING}:_Freed._name", "run.lock is None or not any(each.holds_entries for each in moves)", "True")),
     mutant("a worker does not ask those that another one named", "protocol-rules.md 5.1", "healing",
-           ("quire.replication.autorecovery.ledger:Repairer._repaired",
+           ("quire.replication.autorecovery.ledger:Repairer._concerned",
             "replaced = not named.issuperset(shortage.missing)", "replaced = False")),
     mutant("a ledger is marked inside the delay", "protocol-rules.md 5.3", "healing",
            ("quire.replication.core.absences:Absences._judge", ">= self._delay_s", ">= 0.0")),
