@@ -1,7 +1,7 @@
 """
 Which bookies an ensemble is made of: policies, where bookies are, how they do.
 
-In reading order: `policy` (face), `greedy`, `rack`, `region`, `zone`, `from_options` (face), `choice` (face),
+In reading order: `policy` (face), `greedy`, `levels`, `from_options` (face), `choice` (face),
 `topology` (face), `place_sources` (face), `health` (face), `weights` (face), `hosts` (face).
 What a policy of your own needs is named here.
 """

@@ -4,17 +4,15 @@ Which placement policy the options name, with what it needs to know.
 Knows: our own policies, and that others come by entry point.  Does not know: how any of them chooses.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from random import Random
 from typing import cast
 
 from quire.client.core.quorum import Domains
-from quire.client.placement.policy import Placement, PlaceOf, RandomPlacement, Weigh
-from quire.client.placement.rack import RackAware
-from quire.client.placement.region import RegionAware
+from quire.client.placement.levels import rack_aware, region_aware, uniform, zone_aware
+from quire.client.placement.policy import Placement, PlaceOf, Weigh
 from quire.client.placement.topology import region_of
-from quire.client.placement.zone import ZoneAware
 from quire.conf.client import ClientOptions
 
 # SPDX-License-Identifier: Apache-2.0
@@ -23,45 +21,27 @@ GROUP = "quire.placement"
 
 Policy = Callable[[Random, ClientOptions, PlaceOf, Weigh], Placement]
 
+POLICIES: Mapping[str, Policy] = {
+    "random": uniform,
+    "rack-aware": rack_aware,
+    "region-aware": region_aware,
+    "zone-aware": zone_aware,
+}
+
 
 def policy(random: Random, options: ClientOptions, place_of: PlaceOf, weigh: Weigh) -> Placement:
     """`ValueError` for a name that is neither ours nor an entry point's."""
-    if options.placement == "random":
-        return RandomPlacement(random, weigh)
-    if options.placement == "rack-aware":
-        return RackAware(
-            random,
-            place_of,
-            local=options.local_place,
-            racks_min=options.racks_min,
-            enforce=options.enforce_racks,
-            weigh=weigh,
-        )
-    if options.placement == "region-aware":
-        regions = [region for region in options.regions.split(";") if region]
-        enforce, least = options.enforce_regions, options.regions_min
-        return RegionAware(
-            random,
-            place_of,
-            local=options.local_place,
-            regions=regions,
-            regions_min=least,
-            enforce=enforce,
-            weigh=weigh,
-        )
-    if options.placement == "zone-aware":
-        least, desired = options.zones_min, options.zones_desired
-        return ZoneAware(
-            random, place_of, zones_min=least, zones_desired=desired, strict=options.enforce_zones, weigh=weigh
-        )
-    found = list(entry_points(group=GROUP, name=options.placement))
-    if not found:
-        others = ", ".join(sorted(point.name for point in entry_points(group=GROUP))) or "none is installed"
-        raise ValueError(
-            f"no placement policy is named {options.placement!r}: there are random, rack-aware, region-aware, "
-            f"zone-aware, and by entry point {others}"
-        )
-    return cast(Policy, found[0].load())(random, options, place_of, weigh)
+    made = POLICIES.get(options.placement)
+    if made is None:
+        found = list(entry_points(group=GROUP, name=options.placement))
+        if not found:
+            others = ", ".join(sorted(point.name for point in entry_points(group=GROUP))) or "none is installed"
+            raise ValueError(
+                f"no placement policy is named {options.placement!r}: there are {', '.join(POLICIES)}, and by entry "
+                f"point {others}"
+            )
+        made = cast(Policy, found[0].load())
+    return made(random, options, place_of, weigh)
 
 
 def domains(options: ClientOptions, place_of: PlaceOf) -> Domains | None:

@@ -22,11 +22,11 @@ from quire.protocol.errors import NotEnoughBookies
 # SPDX-License-Identifier: Apache-2.0
 
 LOOPBACK = ("127.", "::1", "localhost")
-TRIES = 20  # of a policy's own ensembles, before there is none
+TRIES = 40  # of a policy's own ensembles, before there is none
 
 Host = tuple[str, str]  # what kind of name it is, and the name
 HostOf = Callable[[str], Host]
-Members = Mapping[Host, list[str]]  # bookies that can be used, sorted
+Machines = Mapping[Host, list[str]]  # bookies that can be used, sorted
 
 
 class Hosts:
@@ -81,11 +81,18 @@ class Hosts:
 
 
 def apart(ensemble: Sequence[str], write: int, of: HostOf) -> bool:
-    """Whether no write set has two bookies of one machine."""
+    """True if no write set has two bookies of one machine."""
     return not any(
         near(low, high, len(ensemble), write) and of(ensemble[low]) == of(ensemble[high])
         for low, high in combinations(range(len(ensemble)), 2)
     )
+
+
+def by_machine(bookies: Sequence[str], of: HostOf) -> Machines:
+    machines: dict[Host, list[str]] = {}
+    for bookie in bookies:
+        machines.setdefault(of(bookie), []).append(bookie)
+    return machines
 
 
 class HostsApart:
@@ -100,52 +107,42 @@ class HostsApart:
     def new_ensemble(
         self, available: Sequence[str], size: int, exclude: Sequence[str] = (), wish: Wish = Wish()
     ) -> list[str]:
-        hosts = self._members(self._hosts.host_of, available, exclude)
-        anywhere = self._policy.new_ensemble(available, size, exclude, wish=wish)  # says itself what else it lacks
-        if all(len(bookies) == 1 for bookies in hosts.values()):
-            return anywhere
-        units = self._members(self._hosts.unit_of, available, exclude)
-        for of, members in ((self._hosts.host_of, hosts), (self._hosts.unit_of, units)):
+        usable = sorted(set(available) - set(exclude))
+        found = self._policy.new_ensemble(available, size, exclude, wish=wish)  # says itself what else it lacks
+        for of in (self._hosts.host_of, self._hosts.unit_of):
             # By bookies first, so that a machine counts as much as its bookies do; by machines where that finds none.
             for _ in range(TRIES):
-                if apart(anywhere, wish.write, of):
-                    return anywhere
-                anywhere = self._policy.new_ensemble(available, size, exclude, wish=wish)
-            ensemble = self._new_apart(members, size, wish)
-            if ensemble is not None:
-                return ensemble
-        if self._strict:
-            seen = ", ".join(f"{len(bookies)} on {name}" for (_kind, name), bookies in sorted(units.items()))
-            raise NotEnoughBookies(
-                f"{size} bookies are needed, those of each write set of {wish.write} on different hosts; there are "
-                f"{seen}; start bookies on other hosts, or set enforceDifferentHosts=false"
-            )
-        return anywhere
-
-    def _members(self, of: HostOf, available: Sequence[str], exclude: Sequence[str]) -> Members:
-        members: dict[Host, list[str]] = {}
-        for bookie in sorted(set(available) - set(exclude)):
-            members.setdefault(of(bookie), []).append(bookie)
-        return members
-
-    def _new_apart(self, members: Members, size: int, wish: Wish) -> list[str] | None:
-        """The policy's choice among one bookie of each machine; with fewer machines the same ones again and again."""
-        host = {bookie: host for host, bookies in members.items() for bookie in bookies}
-        times = 1 if len(members) >= size else size // wish.write
-        columns = -(-size // times)  # each block of the ensemble is on so many machines, the last ones on one less
-        able = [bookies for bookies in members.values() if len(bookies) >= times]
-        tries = TRIES if wish.write < size else 0
-        with suppress(NotEnoughBookies, ValueError):  # for another reason than machines, perhaps
-            if len(able) >= columns and columns <= max(size // times, wish.write + 1):
-                first = sorted(self._draw.one(bookies) for bookies in able)
-                row = self._policy.new_ensemble(first, columns, (), wish=wish)
-                stacks = [[one, *self._draw.shuffled([b for b in members[host[one]] if b != one])] for one in row]
-                whole = size - times * (columns - 1)  # blocks that have all columns
-                return [stack[block] for block in range(times) for stack in (stacks if block < whole else stacks[:-1])]
-            for _ in range(tries):
-                found = self._policy.new_ensemble(sorted(host), size, (), wish=wish)
-                if apart(found, wish.write, host.__getitem__):
+                if apart(found, wish.write, of):
                     return found
+                found = self._policy.new_ensemble(available, size, exclude, wish=wish)
+            striped = self._striped(by_machine(usable, of), size, wish)
+            if striped is not None:
+                return striped
+        if not self._strict:
+            return found
+        units = by_machine(usable, self._hosts.unit_of)
+        seen = ", ".join(f"{len(bookies)} on {name}" for (_kind, name), bookies in sorted(units.items()))
+        raise NotEnoughBookies(
+            f"{size} bookies are needed, those of each write set of {wish.write} on different hosts; there are "
+            f"{seen}; start bookies on other hosts, or set enforceDifferentHosts=false"
+        )
+
+    def _striped(self, machines: Machines, size: int, wish: Wish) -> list[str] | None:
+        """The policy's choice among one bookie of each machine; with fewer machines the same ones again and again."""
+        times = 1 if len(machines) >= size else size // wish.write
+        columns = -(-size // times)  # each block of the ensemble is on so many machines, the last ones on one less
+        able = [bookies for bookies in machines.values() if len(bookies) >= times]
+        if len(able) < columns or columns > max(size // times, wish.write + 1):
+            return None
+        first = {self._draw.one(bookies): bookies for bookies in able}
+        with suppress(NotEnoughBookies, ValueError):  # for another reason than machines, perhaps
+            row = self._policy.new_ensemble(sorted(first), columns, (), wish=wish)
+            stacks = [
+                [one, *(bookie for bookie in self._draw.some(first[one], len(first[one])) if bookie != one)]
+                for one in row
+            ]
+            whole = size - times * (columns - 1)  # blocks that have all columns
+            return [stack[block] for block in range(times) for stack in (stacks if block < whole else stacks[:-1])]
         return None
 
     def replacement(
@@ -153,25 +150,23 @@ class HostsApart:
         available: Sequence[str],
         ensemble: Sequence[str],
         excluded: Sequence[str] = (),
-        index: int | None = None,
+        *,
+        index: int,
         wish: Wish = Wish(),
     ) -> str:
+        beside = [
+            bookie for at, bookie in enumerate(ensemble) if at != index and near(at, index, len(ensemble), wish.write)
+        ]
         for of in (self._hosts.host_of, self._hosts.unit_of):
-            taken = {
-                of(bookie)
-                for at, bookie in enumerate(ensemble)
-                if index is None or (at != index and near(at, index, len(ensemble), wish.write))
-            }
+            taken = set(map(of, beside))
             fitting = [bookie for bookie in available if of(bookie) not in taken]
-            try:
+            with suppress(NotEnoughBookies):
                 return self._policy.replacement(fitting, ensemble, excluded, index=index, wish=wish)
-            except NotEnoughBookies:
-                continue
-        anywhere = self._policy.replacement(available, ensemble, excluded, index=index, wish=wish)
+        found = self._policy.replacement(available, ensemble, excluded, index=index, wish=wish)
         if not self._strict:
-            return anywhere
+            return found
         raise NotEnoughBookies(
-            f"{anywhere}, and each other bookie that can be used, is on a host that has a copy already "
+            f"{found}, and each other bookie that can be used, is on a host that has a copy already "
             f"({', '.join(sorted(name for _kind, name in taken))}); "
             "start a bookie on another host, or set enforceDifferentHosts=false"
         )

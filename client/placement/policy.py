@@ -2,7 +2,7 @@
 Which bookies a ledger's entries go to: the contract of a policy, and the choice among equals.
 
 Knows: a draw among the bookies that can be written to, every one equally likely, or by weight.
-Does not know: who is registered (the caller says), racks and regions (`rack`, `region`), free disk (`weights`).
+Does not know: who is registered (the caller says), racks and regions (`levels`), free disk (`weights`).
 
 The generator is an argument and every collection is sorted before it is used, so equal seeds give equal choices.
 """
@@ -43,30 +43,27 @@ class Placement(Protocol):
         available: Sequence[str],
         ensemble: Sequence[str],
         excluded: Sequence[str] = (),
-        index: int | None = None,
+        *,
+        index: int,
         wish: Wish = ...,
     ) -> str:
         """One bookie for the place `index` of the ensemble, neither in it nor excluded."""
 
 
 class Draw:
-    """The choice among equals."""
+    """The choice among equals.  `weigh` returns a weight for each bookie, or None: all the same."""
 
     def __init__(self, random: Random, weigh: Weigh = lambda _bookies: None) -> None:
         self.random = random
-        self._weigh = weigh
-
-    def weights(self, bookies: Sequence[str]) -> Sequence[float] | None:
-        """One for each bookie; None: all the same."""
-        return self._weigh(bookies)
+        self.weigh = weigh
 
     def one(self, usable: Sequence[str]) -> str:
-        weights = self._weigh(usable)
+        weights = self.weigh(usable)
         return self.random.choice(usable) if weights is None else self.random.choices(usable, weights)[0]
 
     def some(self, usable: Sequence[str], size: int) -> list[str]:
-        """Different ones, in random order."""
-        if self._weigh(usable) is None:
+        """Returns different ones, in random order."""
+        if self.weigh(usable) is None:
             return self.random.sample(usable, size)
         left, taken = list(usable), []
         for _ in range(size):
@@ -74,38 +71,6 @@ class Draw:
             left.remove(bookie)
             taken.append(bookie)
         return taken
-
-    def shuffled(self, values: Sequence[str]) -> list[str]:
-        return self.random.sample(values, len(values))
-
-
-class RandomPlacement:
-    """Ensembles and replacements drawn with one generator."""
-
-    def __init__(self, random: Random, weigh: Weigh = lambda _bookies: None) -> None:
-        self._draw = Draw(random, weigh)
-
-    def new_ensemble(
-        self, available: Collection[str], size: int, exclude: Collection[str] = (), wish: Wish = Wish()
-    ) -> list[str]:
-        """
-        `size` different bookies of `available`, none of `exclude`, in random order.  `NotEnoughBookies` names the
-        numbers.
-        """
-        return self._draw.some(usable_for_all(available, size, exclude), size)
-
-    def replacement(
-        self,
-        available: Collection[str],
-        ensemble: Sequence[str],
-        excluded: Collection[str] = (),
-        index: int | None = None,
-        wish: Wish = Wish(),
-    ) -> str:
-        """
-        One bookie of `available` that is neither in the ensemble nor excluded.  `NotEnoughBookies` names the numbers.
-        """
-        return self._draw.one(usable_for_one(available, ensemble, excluded))
 
 
 def usable_for_all(available: Collection[str], size: int, exclude: Collection[str]) -> list[str]:

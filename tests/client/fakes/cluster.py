@@ -17,7 +17,7 @@ from twisted.internet.task import Clock
 
 from quire.client.api import Client
 from quire.client.connections.answers import Answer, BatchAnswer, InfoAnswer, LacAnswer, ListAnswer
-from quire.client.placement.policy import RandomPlacement
+from quire.client.placement.greedy import Greedy
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory.cluster import MemoryCluster
@@ -492,7 +492,7 @@ class FakeCluster:
             chosen,
             pool=pool,
             random=Random(self._clients),
-            placement=RandomPlacement(self.random),
+            placement=Greedy(self.random),
             time_of_day=self.clock.seconds,
         )  # type: ignore[arg-type]
 

@@ -2,9 +2,9 @@
 
 from random import Random
 
-from quire.client.placement.rack import RackAware
-from quire.client.placement.region import RegionAware
+from quire.client.placement.from_options import POLICIES
 from quire.client.placement.topology import DEFAULT_RACK
+from quire.conf.client import ClientOptions
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -19,12 +19,23 @@ def cluster(**racks):
     return places, sorted(places)
 
 
+def policy(name, places, seed=1, **options):
+    """The policy of that name and these options, for bookies at these places."""
+    return POLICIES[name](
+        Random(seed), ClientOptions(**options), lambda bookie: places.get(bookie, DEFAULT_RACK), lambda _bookies: None
+    )
+
+
 def rack_aware(places, seed=1, **options):
-    return RackAware(Random(seed), lambda bookie: places.get(bookie, DEFAULT_RACK), **options)
+    return policy("rack-aware", places, seed, **options)
 
 
 def region_aware(places, seed=1, **options):
-    return RegionAware(Random(seed), lambda bookie: places.get(bookie, DEFAULT_RACK), **options)
+    return policy("region-aware", places, seed, **options)
+
+
+def zone_aware(places, seed=1, **options):
+    return policy("zone-aware", places, seed, **options)
 
 
 def racks(places, ensemble):

@@ -8,8 +8,8 @@ from twisted.internet.task import Clock
 
 from quire.client.connections.answers import InfoAnswer
 from quire.client.placement.choice import LEARN_SECONDS_MAX, BookieChoice
+from quire.client.placement.greedy import Greedy
 from quire.client.placement.health import HealthLimits
-from quire.client.placement.policy import RandomPlacement
 from quire.client.placement.topology import Topology
 from quire.client.placement.weights import Weights
 from quire.metadata.ledger import LedgerMetadata
@@ -38,7 +38,7 @@ class Store:
 
 def choice_among(*names):
     store, clock = Store(*names), Clock()
-    return BookieChoice(clock, store, RandomPlacement(Random(1))), store, clock
+    return BookieChoice(clock, store, Greedy(Random(1))), store, clock
 
 
 def result(story):
@@ -136,7 +136,7 @@ def test_who_replaces_a_bookie_waits_for_a_moment_only(fact):
         if fact == "places"
         else {"weights": Weights(clock.seconds, asked, 3, 86_400_000)}
     )
-    chosen = BookieChoice(clock, Store("a", "b", "c", "d"), RandomPlacement(Random(1)), **facts)
+    chosen = BookieChoice(clock, Store("a", "b", "c", "d"), Greedy(Random(1)), **facts)
     replacing = Deferred.fromCoroutine(chosen.replace(("a", "b", "c"), [0]))
     clock.advance(LEARN_SECONDS_MAX - 0.1)
     assert not replacing.called

@@ -8,14 +8,15 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from quire.client.placement.greedy import Members, Places
+from quire.client.placement.greedy import Members, Parts, by_place
+from quire.client.placement.levels import spans, upgrades, windows
 from quire.client.placement.policy import Draw, Placement, Wish
-from quire.client.placement.rack import RackAware, spans, windows
-from quire.client.placement.region import RegionAware
-from quire.client.placement.zone import ZoneAware
 from quire.protocol.errors import NotEnoughBookies
+from tests.client.fakes.places import rack_aware, region_aware, zone_aware
 
 # SPDX-License-Identifier: Apache-2.0
+
+THREE = {"a": ["a"], "b": ["b"], "c": ["c"]}
 
 
 def placed(counts: Sequence[int], name: Callable[[int], str]) -> dict[str, str]:
@@ -70,8 +71,8 @@ def test_racks_are_refused_only_where_there_is_no_choice(
     size, write = shape
     assume(sum(counts) >= size)
     places = placed(counts, lambda place: f"/r{place}")
-    policy = RackAware(Random(seed), places.__getitem__, racks_min=least, enforce=True)
-    decided(policy, places, size, Wish(write), lambda chosen: spans(chosen, write, str, least))
+    policy = rack_aware(places, seed, racks_min=least, enforce_racks=True)
+    decided(policy, places, size, Wish(write), lambda chosen: spans(chosen, None, write=write, of=str, least=least))
 
 
 @settings(max_examples=150, deadline=None)
@@ -89,7 +90,7 @@ def test_regions_are_refused_only_where_there_is_no_choice(
         held = [Counter(place for index in window if (place := chosen[index])) for window in windows(size, write)]
         return all(max(each.values(), default=0) < ack for each in held)
 
-    decided(RegionAware(Random(seed), places.__getitem__), places, size, Wish(write, ack), holds)
+    decided(region_aware(places, seed), places, size, Wish(write, ack), holds)
 
 
 @settings(max_examples=100, deadline=None)
@@ -99,15 +100,15 @@ def test_zones_are_refused_only_where_there_is_no_choice(counts: list[int], shap
     size, write = shape
     assume(sum(counts) >= size)
     places = placed(counts, lambda place: f"/z{place // 2}/u{place % 2}")
-    policy = ZoneAware(Random(seed), places.__getitem__)
-    decided(policy, places, size, Wish(write), lambda chosen: policy.adheres(chosen, write, 2))
+    policy = zone_aware(places, seed)
+    decided(policy, places, size, Wish(write), lambda chosen: upgrades(chosen, None, write=write, least=2))
 
 
 @pytest.mark.parametrize("size", [4, 7, 10])
 def test_three_regions_hold_ensembles_that_do_not_divide(size: int) -> None:
     """Two copies of an entry are never in one region, whatever the ensemble's size."""
     places = placed([6, 6, 6], lambda place: f"/g{place}/r")
-    ensemble = RegionAware(Random(1), places.__getitem__).new_ensemble(sorted(places), size, (), Wish(2, 2))
+    ensemble = region_aware(places).new_ensemble(sorted(places), size, (), Wish(2, 2))
     regions = [places[bookie] for bookie in ensemble]
     assert all(regions[index] != regions[index - 1] for index in range(size))
 
@@ -116,7 +117,7 @@ def test_one_rack_fewer_before_none() -> None:
     """Two racks of three that are wanted, not enforced: each write set has both, however uneven they are."""
     for racks in ([5, 5], [9, 1]):
         places = placed(racks, lambda place: f"/r{place}")
-        policy = RackAware(Random(1), places.__getitem__, racks_min=3)
+        policy = rack_aware(places, racks_min=3)
         for _ in range(200):
             ensemble = policy.new_ensemble(sorted(places), 3, (), Wish(3, 2))
             assert len({places[bookie] for bookie in ensemble}) == 2
@@ -125,7 +126,7 @@ def test_one_rack_fewer_before_none() -> None:
 def test_what_can_not_be_spread_whole_is_spread_as_far_as_it_goes() -> None:
     """Five in a ring of two racks: one pair of neighbours shares a rack, not more."""
     places = placed([6, 6], lambda place: f"/r{place}")
-    policy = RackAware(Random(1), places.__getitem__)
+    policy = rack_aware(places)
     for _ in range(50):
         racks = [places[bookie] for bookie in policy.new_ensemble(sorted(places), 5, (), Wish(2, 2))]
         assert sum(racks[index] == racks[index - 1] for index in range(5)) == 1
@@ -134,7 +135,7 @@ def test_what_can_not_be_spread_whole_is_spread_as_far_as_it_goes() -> None:
 def test_each_bookie_has_its_share() -> None:
     """A rack of one bookie beside two of ten gets no more ledgers for it than it must: 3 of 21, not each."""
     places = placed([10, 10, 1], lambda place: f"/r{place}")
-    policy = RackAware(Random(1), places.__getitem__)
+    policy = rack_aware(places)
     ledgers = 4000
     taken = Counter(bookie for _ in range(ledgers) for bookie in policy.new_ensemble(sorted(places), 3, (), Wish(3, 2)))
     assert all(0.10 < taken[bookie] / ledgers < 0.19 for bookie in places), taken
@@ -142,11 +143,9 @@ def test_each_bookie_has_its_share() -> None:
 
 def test_shares_follow_weights() -> None:
     """A place gets as many positions as its bookies weigh, rounded by chance; equal racks get one each of three."""
-    even = Members(["a", "b", "c"], str, Draw(Random(1)))
+    even = Members(THREE, str, Draw(Random(1)))
     assert all(even.shares(3) == {"a": 1, "b": 1, "c": 1} for _ in range(20))
-    heavy = Members(
-        ["a", "b", "c"], str, Draw(Random(1), lambda bookies: [6.0 if each == "a" else 1 for each in bookies])
-    )
+    heavy = Members(THREE, str, Draw(Random(1), lambda bookies: [6.0 if each == "a" else 1 for each in bookies]))
     given = [heavy.shares(4) for _ in range(400)]
     assert all(sum(each.values()) == 4 and each["a"] == 3 for each in given)
     assert {each["b"] for each in given} == {0, 1}
@@ -154,15 +153,13 @@ def test_shares_follow_weights() -> None:
 
 def test_a_bookie_without_weight_is_the_last_choice() -> None:
     """One that nothing speaks for is drawn only where no other one is left."""
-    members = Members(
-        ["a", "b", "c"], str, Draw(Random(1), lambda bookies: [0.0 if each == "a" else 1 for each in bookies])
-    )
+    members = Members(THREE, str, Draw(Random(1), lambda bookies: [0.0 if each == "a" else 1 for each in bookies]))
 
-    def allows(_places: Places, _index: int) -> bool:
+    def allows(_places: Parts, _index: int) -> bool:
         return True
 
     for _ in range(100):
-        assert "a" not in (members.places(2, 2, allows, lambda _chosen, _place: ()) or [])
+        assert "a" not in (members.parts(2, 2, allows, lambda _chosen, _place: ()) or [])
 
 
 def test_the_cost_is_that_of_places() -> None:
@@ -170,13 +167,13 @@ def test_the_cost_is_that_of_places() -> None:
     places = placed([50] * 20, lambda place: f"/r{place}")
     looks = 0
 
-    def allows(chosen: Places, index: int) -> bool:
+    def allows(chosen: Parts, index: int) -> bool:
         nonlocal looks
         looks += 1
-        return spans(chosen, 3, str, 3, index)
+        return spans(chosen, index, write=3, of=str, least=3)
 
-    members = Members(sorted(places), places.__getitem__, Draw(Random(1)))
+    members = Members(by_place(sorted(places), places.__getitem__), str, Draw(Random(1)))
     shares = members.shares(30)
-    found = members.ensemble(30, 3, allows, lambda chosen, place: (chosen.count(place) >= shares[place],))
+    found = members.parts(30, 3, allows, lambda chosen, place: (chosen.count(place) >= shares[place],))
     assert found is not None
     assert looks <= 30 * 20

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.client.core.quorum import Quorums
+from quire.client.placement.greedy import Greedy
 from quire.client.placement.hosts import Hosts, HostsApart, apart
-from quire.client.placement.policy import Draw, Placement, RandomPlacement, Wish
-from quire.client.placement.rack import RackAware
+from quire.client.placement.policy import Draw, Placement, Wish
 from quire.metadata.store import HOST_PROPERTY, BookieList, ServiceInfo
 from quire.protocol.errors import NotEnoughBookies
+from tests.client.fakes.places import rack_aware
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -36,7 +37,7 @@ def choosing(
     hosts = Hosts()
     hosts.learn(BookieList(infos, {}))
     draw = Random(seed)
-    return HostsApart(policy or RandomPlacement(draw), hosts, Draw(draw), strict)
+    return HostsApart(policy or Greedy(draw), hosts, Draw(draw), strict)
 
 
 def machines(ensemble: list[str], quorums: Quorums) -> list[list[str]]:
@@ -124,7 +125,7 @@ def test_racks_are_kept_too() -> None:
     infos = units(2, 2, 2, 2)
     racks = {"a": "/r1", "b": "/r1", "c": "/r2", "d": "/r2"}
     for seed in range(20):
-        policy = RackAware(Random(seed), lambda bookie: racks[bookie[0]], racks_min=2, enforce=True)
+        policy = rack_aware({bookie: racks[bookie[0]] for bookie in infos}, seed, enforce_racks=True)
         for size in (3, 6, 7):
             ensemble = choosing(infos, seed, policy=policy).new_ensemble(sorted(infos), size, wish=Wish(3, 2))
             for each in machines(ensemble, Quorums(size, 3, 2)):
@@ -150,7 +151,7 @@ def test_loopback_bookies_are_as_they_were() -> None:
     infos = {f"127.0.0.1:{port}": ServiceInfo.of("127.0.0.1", port) for port in range(1, 6)}
     for seed in range(20):
         found = choosing(infos, seed).new_ensemble(sorted(infos), 3, wish=Wish(3))
-        assert found == RandomPlacement(Random(seed)).new_ensemble(sorted(infos), 3)
+        assert found == Greedy(Random(seed)).new_ensemble(sorted(infos), 3)
 
 
 def test_which_unit_a_bookie_is_in() -> None:

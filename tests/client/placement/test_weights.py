@@ -7,7 +7,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from quire.client.connections.answers import InfoAnswer
-from quire.client.placement.policy import RandomPlacement
+from quire.client.placement.greedy import Greedy
 from quire.client.placement.weights import RETRY_SECONDS, Weights, capped
 
 # SPDX-License-Identifier: Apache-2.0
@@ -28,11 +28,11 @@ def test_a_bookie_that_never_answered_has_the_smallest_weight():
 def test_more_free_disk_means_more_ledgers():
     """A bookie with a larger weight is chosen more often, and each bookie at most once an ensemble."""
     weights = {"a": 1.0, "b": 1.0, "c": 8.0}
-    policy = RandomPlacement(Random(5), lambda bookies: [weights[bookie] for bookie in bookies])
+    policy = Greedy(Random(5), weigh=lambda bookies: [weights[bookie] for bookie in bookies])
     first = Counter(policy.new_ensemble(["a", "b", "c"], 2)[0] for _ in range(1000))
     assert first["c"] > 600
     assert all(len(set(policy.new_ensemble(["a", "b", "c"], 3))) == 3 for _ in range(50))
-    spares = Counter(policy.replacement(["a", "b", "c"], ["a"]) for _ in range(1000))
+    spares = Counter(policy.replacement(["a", "b", "c"], ["a"], index=0) for _ in range(1000))
     assert spares["c"] > 700
 
 

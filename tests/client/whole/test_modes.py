@@ -3,15 +3,13 @@ The ways in which a writer may treat a bookie that fails (protocol-rules.md 2.4,
 number of changes, delayed changes, none at all; and explicit LAC, opportunistic striping.
 """
 
-from random import Random
-
 import pytest
 
 from quire.client.core.append.messages import Alarm, AlarmFired, BookiesSeen, KeepEnsemble, Limits, State
-from quire.client.placement.zone import ZoneAware
 from quire.metadata.ledger import LedgerState
 from quire.protocol.errors import LedgerRecovery, NotEnoughBookies
 from tests.client.fakes.cluster import READ_ONLY, FakeCluster
+from tests.client.fakes.places import zone_aware
 from tests.client.fakes.story import Story
 
 # SPDX-License-Identifier: Apache-2.0
@@ -302,7 +300,7 @@ def test_a_smaller_ensemble_that_the_placement_does_not_take_is_passed_over():
     """
     cluster = FakeCluster(5)
     client = cluster.client(opportunistic_striping=True)
-    client.choice.placement = ZoneAware(Random(1), lambda bookie: f"/z{int(bookie[1:]) % 3}/{bookie}")
+    client.choice.placement = zone_aware({f"b{number}": f"/z{number % 3}/b{number}" for number in range(5)})
     assert cluster.succeed(client.create_ledger(ensemble_size=6, write_quorum=3)).metadata.ensemble_size == 3
     assert isinstance(cluster.fails(client.create_ledger(ensemble_size=5, write_quorum=3)), ValueError)
 
