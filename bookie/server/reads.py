@@ -12,9 +12,10 @@ under way.  A bookie whose lines are full says ETOOMANYREQUESTS, and the reader 
 An answer leaves in the reactor's next turn, with others that come in this one; at once when it is all that its
 connection waits for.
 
-Large answers take time to be put together: those beyond `TURN_BYTES_MAX` wait for the reactor's next turn, in one line,
-which recovery overtakes as well, and what was found for them beyond `PUT_OFF_BYTES_MAX` is dropped and read again then,
-once and a turn's worth at a time.
+Large answers take time to be put together: those beyond `TURN_BYTES_MAX` wait until the reactor looks at what is due,
+in one line, which recovery overtakes as well, and what was found for them beyond `PUT_OFF_BYTES_MAX` is dropped and
+read again then, once and a turn's worth at a time.  A turn of the reactor has at most two such shares, for it looks at
+that between what threads bring and what connections send.
 
 Safety: a disk that fails is EIO, never "no such entry"; nor is a bookie that has no descriptor left for a file.  Of a
 connection that does not take its answers no more than `BLOCKED_BYTES_MAX` and one answer are kept, and one answer where
@@ -59,7 +60,7 @@ FIRST_ANSWER_BYTES = 1 << 20  # how large a connection's answers are taken to be
 ANSWERS_BYTES_AHEAD = 4 << 20  # read for one connection at once, except that `READS_AT_ONCE_MIN` answers may be larger
 BLOCKED_BYTES_MAX = 8 << 20  # of answers that one does not take; so what an ordinary reader asked for is not dropped
 LARGE_BYTES = 64 << 10  # an answer that takes time
-TURN_BYTES_MAX = 16 << 20  # of large answers in one turn of the reactor, and one more
+TURN_BYTES_MAX = 8 << 20  # of large answers between two looks at what is due, and one more: some 10 ms
 PUT_OFF_BYTES_MAX = 64 << 20  # found, and put off to other turns
 ENTRIES_UNLIMITED = (1 << 31) - 1  # means "count max <= 0" in a batch read
 

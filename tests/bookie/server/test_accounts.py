@@ -298,6 +298,7 @@ def test_what_was_read_too_early_is_read_again() -> None:
     client.send(read(0, priority=1) * 20)
     assert len(scene.storage.reading) == 20, "they seemed to be small"
     scene.storage.answer_reads()
+    scene.clock.advance(0)
     there = frames(client.wire.value())
     assert BLOCKED_BYTES_MAX // MIB <= there < 10
     assert scene.service.tally.reads_again == len(client.connection.held) == 20 - there

@@ -236,7 +236,7 @@ def test_one_add_makes_no_more_than_some_megabytes_of_answers() -> None:
     found = [client.ask(b"") for client in clients]
     assert [reply.lac for reply in found if isinstance(reply, ReadReply)] == [2] * 40
     entries = [reply.entry for reply in found if isinstance(reply, ReadReply)]
-    assert entries == [2] * 16 + [-1] * 24
+    assert entries == [2] * 8 + [-1] * 32
     scene.clock.advance(0)
     assert clients[-1].ask(poll(2, 1)) == ReadReply(S.EOK, LEDGER, 2, body(scene, 2), 2, None, 2)
 

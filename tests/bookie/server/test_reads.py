@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.bookie.server.reads import PUT_OFF_BYTES_MAX
+from quire.bookie.server.reads import PUT_OFF_BYTES_MAX, TURN_BYTES_MAX
 from quire.protocol import v3
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddAcks, BatchReply, ListEntries, ReadLac, ReadReply
@@ -11,6 +11,7 @@ from tests.bookie.fakes.wires import KEY, LEDGER, WRONG, Scene, Wire, adds, batc
 # SPDX-License-Identifier: Apache-2.0
 
 S = Status
+A_TURN = TURN_BYTES_MAX // (5 << 20) + 1  # so many of 5 MiB, or a little more than 4, leave in one
 
 
 def test_slow_reads_let_others_pass() -> None:
@@ -122,8 +123,8 @@ def test_large_answers_of_one_turn_leave_in_several() -> None:
     for client in clients:
         client.send(batch_read(0, bytes_max=5 << 20))
     scene.storage.answer_reads()
-    assert sum(bool(client.wire.value()) for client in clients) == 4
-    assert scene.service.reads.waiting.total == 6
+    assert sum(bool(client.wire.value()) for client in clients) == A_TURN
+    assert scene.service.reads.waiting.total == 10 - A_TURN
     scene.clock.advance(0)
     assert [len(client.replies()) for client in clients] == [1] * 10
     assert scene.service.reads.waiting.total == 0
@@ -139,7 +140,7 @@ def test_large_entries_of_one_turn_leave_in_several() -> None:
     for client in clients:
         client.send(read(0))
     scene.storage.answer_reads()
-    assert sum(bool(client.wire.value()) for client in clients) == 4
+    assert sum(bool(client.wire.value()) for client in clients) == A_TURN
     scene.clock.advance(0)
     assert [len(client.replies()) for client in clients] == [1] * 10
 
@@ -152,7 +153,7 @@ def test_reads_that_a_turn_has_no_room_for_are_looked_at_once() -> None:
     timers = len(scene.clock.getDelayedCalls())
     for client in clients:
         client.send(read(0))
-    assert [bool(client.wire.value()) for client in clients] == [True] * 4 + [False] * 36
+    assert [bool(client.wire.value()) for client in clients] == [True] * A_TURN + [False] * (40 - A_TURN)
     assert len(scene.clock.getDelayedCalls()) == timers + 1
     scene.clock.advance(0)
     assert [len(client.replies()) for client in clients] == [1] * 40
@@ -171,7 +172,7 @@ def test_small_answers_and_recovery_wait_for_no_others(monkeypatch: pytest.Monke
     send = scene.service.reads.send
     monkeypatch.setattr(scene.service.reads, "send", lambda peer, data: sent.append(peer) or send(peer, data))
     scene.clock.advance(0)
-    assert sent == [client.connection for client in (recovering, *clients[4:])]
+    assert sent == [client.connection for client in (recovering, *clients[A_TURN:])]
 
 
 def test_what_is_found_for_other_turns_is_kept_up_to_a_bound() -> None:
@@ -189,14 +190,14 @@ def test_what_is_found_for_other_turns_is_kept_up_to_a_bound() -> None:
     clients.pop().lose()
     scene.storage.answer_reads()  # the last one first
     kept = PUT_OFF_BYTES_MAX // (5 << 20) + 1
-    assert scene.service.tally.reads_again == 40 - 4 - kept
+    assert scene.service.tally.reads_again == 40 - A_TURN - kept
     scene.clock.advance(0)
-    assert sum(bool(client.wire.value()) for client in clients) == 3 + kept
-    for left in range(40 - 4 - kept, 0, -4):
-        assert len(scene.storage.reading) == min(left, 4)
+    assert sum(bool(client.wire.value()) for client in clients) == A_TURN - 1 + kept
+    for left in range(40 - A_TURN - kept, 0, -A_TURN):
+        assert len(scene.storage.reading) == min(left, A_TURN)
         scene.storage.answer_reads()
         scene.clock.advance(0)
-    assert scene.service.tally.reads_again == 40 - 4 - kept
+    assert scene.service.tally.reads_again == 40 - A_TURN - kept
     assert [len(client.replies()) for client in clients] == [1] * 39
     assert scene.service.reads.waiting.total == 0
     for client in clients:
@@ -206,7 +207,7 @@ def test_what_is_found_for_other_turns_is_kept_up_to_a_bound() -> None:
         client.lose()
     scene.clock.advance(0)
     assert (scene.service.reads.waiting.total, scene.storage.reading) == (0, [])
-    assert scene.service.tally.read_entries == 40 + 4, "those of the first turn"
+    assert scene.service.tally.read_entries == 40 + A_TURN, "those of the first turn"
 
 
 def test_large_answers_about_a_ledger_leave_in_several() -> None:
@@ -219,8 +220,8 @@ def test_large_answers_about_a_ledger_leave_in_several() -> None:
     scene.storage.entries = lambda _ledger: bytes(4 << 20)  # type: ignore[method-assign]
     for client in clients[5:]:
         client.send(v3.pack_request(ListEntries(LEDGER, 1)))
-    assert [bool(client.wire.value()) for client in clients] == [True] * 4 + [False] * 6
-    assert scene.service.reads.waiting.total == 6
+    assert [bool(client.wire.value()) for client in clients] == [True] * A_TURN + [False] * (10 - A_TURN)
+    assert scene.service.reads.waiting.total == 10 - A_TURN
     scene.clock.advance(0)
     scene.clock.advance(0)
     assert [len(client.replies()) for client in clients] == [1] * 10
