@@ -131,4 +131,4 @@ def test_an_input_is_added_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert add_inputs("target", [b"\xff\n", b"one"]) == 2
     assert add_inputs("target", [b"one", b"two"]) == 1
     assert sorted(inputs("target").values()) == [b"one", b"two", b"\xff\n"]
-    assert len((tmp_path / "target.json").read_text(encoding="ascii").splitlines()) == 2 + 3
+    assert len((tmp_path / "target.jsonl").read_text(encoding="ascii").splitlines()) == 3
