@@ -7,6 +7,7 @@ starts.  And bookies in processes of their own are watched: a turn of their reac
 import os
 import re
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from tests.drawn import (  # hooks
     pytest_configure_node,
     pytest_terminal_summary,
 )
+from tests.tools.forked import ForkedPopen
 
 __all__ = [
     "pytest_addoption",
@@ -42,6 +44,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_xdist_auto_num_workers() -> int:
     """Many tests wait for processes, so that one more works for every two cores."""
     return max(1, len(os.sched_getaffinity(0)) * 3 // 2)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked(long_turns: Path) -> Iterator[None]:
+    """Commands and daemons of ours that tests start begin as forks of a process that has loaded their modules."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess, "Popen", ForkedPopen)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
@@ -23,9 +24,9 @@ from typing import Any, NamedTuple
 ASKING = """
 import json, os, socket, sys
 asked = socket.socket(fileno=int(sys.argv[1]))
-socket.send_fds(asked, [json.dumps([sys.argv[2:], dict(os.environ)]).encode()], [0, 1, 2])
+socket.send_fds(asked, [json.dumps(["quire.tools", sys.argv[2:], dict(os.environ)]).encode()], [0, 1, 2])
 asked.recv(100)
-sys.exit(int(asked.recv(100)))
+sys.exit(os.waitstatus_to_exitcode(int(asked.recv(100))))
 """
 WAIT_S = 120.0  # only a command that hangs takes so long
 COMMAND = [sys.executable, "-m", "quire.tools"]
@@ -63,10 +64,11 @@ def environment(metadata: str | None = None) -> dict[str, str]:
 
 
 class Warm:
-    """The process that forks commands, one after the other; it ends with this one."""
+    """The process that forks commands and daemons; it ends with this one."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._lock = threading.Lock()
         with theirs:
             subprocess.Popen(
                 [sys.executable, "-m", "tests.tools.warm", str(theirs.fileno())],
@@ -81,18 +83,24 @@ class Warm:
         pipes = [os.pipe() for _ in range(3)]
         (theirs, ours), *outputs = pipes
         given = [theirs, *(end for _, end in outputs)]
-        socket.send_fds(self._socket, [json.dumps([arguments, environment]).encode()], given)
+        process = fork(self._socket, "quire.tools", arguments, environment, given)
         for descriptor in given:
             os.close(descriptor)
-        process = int(self._socket.recv(100))
         killer = threading.Timer(WAIT_S, os.kill, (process, signal.SIGKILL))
         killer.start()
         with ThreadPoolExecutor(3) as pool:
             pool.submit(fed, ours, stdin)
             output, errors = pool.map(drained, [end for end, _ in outputs])
-        code = int(self._socket.recv(100))
+        code = os.waitstatus_to_exitcode(int(self._socket.recv(100)))
         killer.cancel()
         return Done(code, output, errors.decode())
+
+    def serving_another(self) -> socket.socket:
+        """A socket that a fork of the process serves."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, self._lock:
+            socket.send_fds(self._socket, [b"-"], [theirs.fileno()])
+        return ours
 
     def shell(self, script: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
         """A script of bash to its end, in which `quire` is the command."""
@@ -107,6 +115,14 @@ class Warm:
             timeout=WAIT_S,
             check=False,
         )
+
+
+def fork(
+    served: socket.socket, module: str, arguments: list[str], environment: Mapping[str, str], streams: list[int]
+) -> int:
+    """Has a module run with these standard streams; the id of its process, whose wait status the socket has later."""
+    socket.send_fds(served, [json.dumps([module, arguments, dict(environment)]).encode()], streams)
+    return int(served.recv(100))
 
 
 def fed(pipe: int, data: bytes) -> None:

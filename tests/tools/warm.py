@@ -1,25 +1,30 @@
 """
-A process in which the modules of `quire` are loaded, and which forks one for each command: to load them is most of
-what a short command costs.
+A process in which the modules of `quire` are loaded, and which forks one for each command or daemon: to load them is
+most of what a short command costs, and most of the start of a bookie.
 
     python -m tests.tools.warm 3
 
-Knows: for each message on the Unix socket with this number (arguments and environment in JSON; standard input, output
-and error beside it) the answer is the id of the command's process and, once that has ended, its status.
+Knows: for each message on the Unix socket with this number (module, arguments and environment in JSON; standard input,
+output and error beside it) the answer is the id of the process that runs the module's `main` and, once that has ended,
+its wait status.  To a message with another such socket alone beside it, a fork of this process serves that one, so that
+several run side by side.
 Does not know: the reactor, which each command makes for itself.  It ends at the end of the socket.
 """
 
 import gc
 import json
 import os
+import runpy
 import socket
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any, cast
 
 # SPDX-License-Identifier: Apache-2.0
 
 MESSAGE_BYTES_MAX = 1 << 20
+WATCHING = Path(__file__).parents[1] / "watched" / "sitecustomize.py"
 
 
 def load() -> None:
@@ -36,6 +41,9 @@ def load() -> None:
         "quire.pipeline.copies.reading",
         "quire.replication.decommission",
         "quire.replication.mending",
+        "quire.tools.daemons.autorecovery",
+        "quire.tools.daemons.bookie",
+        "quire.tools.daemons.serving",
         "quire.tools.failures",
     )
     theirs = ("twisted.internet.epollreactor", "twisted.logger")
@@ -47,13 +55,25 @@ def load() -> None:
     gc.freeze()
 
 
-def serve(requests: socket.socket) -> list[str] | None:
-    """One command after the other.  Returns the arguments in a command's process, None at the end of the socket."""
+def serve(requests: socket.socket) -> tuple[str, list[str]] | None:
+    """
+    One process after the other.  Returns its module and arguments in such a process, None at the end of the socket.
+    """
+    forks: set[int] = set()  # of ourselves
     while True:
         message, descriptors, _flags, _address = socket.recv_fds(requests, MESSAGE_BYTES_MAX, 3)
         if not message:
             return None
-        arguments, environment = json.loads(message)
+        forks = {fork for fork in forks if os.waitpid(fork, os.WNOHANG) == (0, 0)}
+        if len(descriptors) == 1:
+            fork = os.fork()
+            if not fork:
+                requests.close()
+                return serve(socket.socket(fileno=descriptors[0]))
+            os.close(descriptors[0])
+            forks.add(fork)
+            continue
+        module, arguments, environment = json.loads(message)
         child = os.fork()
         if not child:
             requests.close()
@@ -65,18 +85,19 @@ def serve(requests: socket.socket) -> list[str] | None:
             os.environ.clear()
             os.environ.update(environment)
             sys.argv[1:] = arguments
-            return cast(list[str], arguments)
+            sys.orig_argv = [sys.executable, "-m", module, *arguments]
+            runpy.run_path(str(WATCHING))
+            return module, arguments
         for descriptor in descriptors:
             os.close(descriptor)
         requests.send(b"%d" % child)
         _child, status = os.waitpid(child, 0)
-        requests.send(b"%d" % os.waitstatus_to_exitcode(status))
+        requests.send(b"%d" % status)
 
 
 if __name__ == "__main__":
     load()
     asked = serve(socket.socket(fileno=int(sys.argv[1])))
     if asked is not None:
-        from quire.tools.main import main
-
-        main(asked)
+        module, arguments = asked
+        import_module(f"{module}.main" if module == "quire.tools" else module).main(arguments)

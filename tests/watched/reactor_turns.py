@@ -35,6 +35,7 @@ class Turns:
     def __init__(self, report: str) -> None:
         self._report = report
         self._began: float | None = None  # CPU time of the thread; None before the first turn that is watched
+        self._frozen = gc.get_freeze_count()  # by the process that this one was forked from
         self._modules = 0
         self._places: list[str] = []
 
@@ -42,7 +43,7 @@ class Turns:
         """One ends, the next begins."""
         now = time.thread_time()
         if self._began is None:
-            if not gc.get_freeze_count():
+            if gc.get_freeze_count() == self._frozen:
                 return
             signal.signal(signal.SIGVTALRM, self._note)
             atexit.register(signal.setitimer, signal.ITIMER_VIRTUAL, 0)  # no handler is left after that
