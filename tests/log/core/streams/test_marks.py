@@ -97,9 +97,9 @@ def test_runs_of_pages():
 @pytest.mark.parametrize(
     ("indexes", "pages", "bytes_max"),
     [
-        (range(PAGE - 1, PAGE << 16, PAGE), 1 << 16, 200 << 16),  # a page each: 10^6 of them take 200 MB
-        (range(1, 1 << 20, 2), (1 << 20) // PAGE, 200 * ((1 << 20) // PAGE)),
-        ([range(1, 10**7)], 10**7 // PAGE + 1, 8_000_000),
+        (range(PAGE - 1, PAGE << 12, PAGE), 1 << 12, 200 << 12),  # a page each: 10^6 of them take 200 MB
+        (range(1, 1 << 16, 2), (1 << 16) // PAGE, 200 * ((1 << 16) // PAGE)),
+        ([range(1, 10**6)], 10**6 // PAGE + 1, 800_000),
     ],
 )
 def test_memory_of_pages(indexes, pages, bytes_max):
