@@ -48,7 +48,7 @@ from quire.replication.scrub.whole import SETTLE_S
 
 MISLEADING = frozenset((DIFFERS, STALE, UNDECIDED, WRONG_HEAD))  # codes of copies that are wrong, whose digests hold
 AT_ONCE = 4  # ledgers that are mended at the same time
-GRACE_S = 30.0  # so long a ledger's last add confirmed stands still before its writer is taken for gone
+GRACE_S = 30.0  # so long a ledger's last add confirmed does not change before its writer is taken for gone
 
 
 @dataclass(slots=True)
@@ -111,7 +111,9 @@ async def mend_bookies(
     unread, confirmed = list[str](), -1
     if any(fragment.last is None for fragment in fragments_naming(metadata, bookies)):
         try:
-            confirmed, metadata = await end_of(client, ledger, metadata)
+            confirmed, _metadata = await end_of(client, ledger, metadata)
+            await look.holds()  # its writer may have replaced a bookie, or closed it
+            metadata = look.record.metadata
         except Read as error:
             unread.append(f"ledger {ledger}: its last add confirmed can't be read: {error}")
     suspicion = Suspicion(ledger, -1)
@@ -233,7 +235,7 @@ async def _free(
 
 
 async def stands_still(client: Client, ledger: int, metadata: LedgerMetadata, seconds: float) -> bool:
-    """Whether the last add confirmed is the same after so long."""
+    """True if the last add confirmed is the same after so long."""
     before, _metadata = await end_of(client, ledger, metadata)
     await pause(client.reactor, seconds)
     after, _metadata = await end_of(client, ledger, metadata)
@@ -350,7 +352,7 @@ def _can_be_mended(metadata: LedgerMetadata, finding: Finding, done: Mended) -> 
 
 async def _copied(look: Look, finding: Finding, wrong: Sequence[Finding], how: Mending, done: Mended) -> bool:
     """
-    Whether the copies of a finding were made again, or the bookie would not take them; else why not is noted.  What no
+    True if the copies of a finding were made again, or the bookie would not take them; else why not is noted.  What no
     survivor gives is looked for on bookies that the metadata does not name.
     """
     bookies, others = look.record.metadata.fragment_at(finding.first).bookies, list[str]()

@@ -2,8 +2,8 @@
 How long one worker waits: for bookies that are away to come back, and for the writers of open ledgers to replace those
 that are lost (protocol-rules.md 5.3, 5.4).
 
-Knows: when each bookie left, the delay of lost bookies, that a mark which is younger comes from who counts it as lost;
-which last add confirmed an open ledger had, under which mark, and since when.
+Knows: when each bookie left, the delay of lost bookies, that a younger mark comes from a process that counts it as
+lost; which last add confirmed an open ledger had, under which mark, and since when.
 Does not know: what is done when the time is over.
 
 Safety: a grace is over only when nothing moved during all of it, for this very mark: another mark, or another bookie
@@ -25,7 +25,7 @@ from quire.replication.scrub.ledgers import end_of
 
 UNREADABLE = -2  # in place of a last add confirmed that can't be had
 FIRST_LOOK_S = 0.1  # between two looks whether the bookies were listed
-KEPT_MAX = 10_000  # ledgers; the grace of who came first begins anew
+KEPT_MAX = 10_000  # ledgers; the grace of the first one begins again
 
 
 class Graces:
@@ -99,7 +99,7 @@ class Absent:
         """The bookies that are there now."""
         now, here = self._client.reactor.seconds(), frozenset((*listed.writable, *listed.read_only))
         follows = self._listed is not None and listed.follows(self._listed)
-        if not follows:  # who is away may have been back, and left just now
+        if not follows:  # one that is away may have been back, and left just now
             self._since = dict.fromkeys(self._since, now)
         self.arrivals += not (follows and here <= self._here)
         self._listed = listed

@@ -4,7 +4,7 @@ queue for people and for other workers (metadata-rules.md 13).
 
 Knows: where a note is, its value; which findings of a scrub copies make good, that their note comes before the mark,
 and that a mark which names nothing new is made afresh: a repair that is under way began without the note.
-Does not know: who repairs; a note about a ledger that is not in the queue means nothing.
+Does not know: how a ledger is repaired; a note about a ledger that is not in the queue means nothing.
 """
 
 import json

@@ -35,7 +35,7 @@ FOR_LONG = (Outlook.GONE, Outlook.TOO_LARGE)  # a next try is in vain unless som
 MARKS_LOOK_S = 60.0  # between two looks at the marks of ledgers that are gone
 MARKS_MAX = 1000  # that are read in one look; the others' turn is in the next
 MARKS_AT_ONCE = 100
-LEAST_S = 0.1  # a worker that is told to wait no time at all does not spin
+LEAST_S = 0.1  # a worker whose pauses are zero does not spin
 WORDS = {
     Outlook.REPAIRABLE: "tried again",
     Outlook.WAITS_FOR_SPARE: "waits for a spare bookie",
@@ -123,7 +123,7 @@ class Parked:
                 heappush(self._times, (now + FORGOTTEN_S, ledger))
 
     def bookies_came(self, bookies: Collection[str]) -> None:
-        """These are there now: who waits for one of them need not wait longer."""
+        """These are there now: ledgers that wait for one of them may be taken."""
         came = frozenset(bookies)
         self.arrivals += 1
         self._came.update(dict.fromkeys(came, self.arrivals))
@@ -132,7 +132,7 @@ class Parked:
                 stay.until = None
 
     def spares_came(self) -> None:
-        """Bookies are writable that were not: who waits for a spare need not wait longer."""
+        """Bookies are writable that were not: ledgers that wait for a spare may be taken."""
         for stay in self._stays.values():
             if stay.outlook is Outlook.WAITS_FOR_SPARE:
                 stay.until = None
@@ -148,7 +148,7 @@ class Parked:
             stay.until = None
 
     def came_since(self, arrivals: int, bookies: Collection[str]) -> bool:
-        """Whether one of these came when there had been so many `arrivals`: a try begun then may have missed it."""
+        """True if one of these came after so many `arrivals`: a try begun then may have missed it."""
         return any(self._came.get(bookie, 0) > arrivals for bookie in bookies)
 
     @property
@@ -179,7 +179,7 @@ class Waiting:
         return await self._notes.read_one(ledger)
 
     async def look_at_marks(self) -> None:
-        """Once a minute: what is parked as gone and was marked anew may be taken; what was repaired is forgotten."""
+        """Once a minute: what is parked as gone and was marked again may be taken; what was repaired is forgotten."""
         if self._clock.seconds() < self._look_at:
             return
         self._look_at = self._clock.seconds() + MARKS_LOOK_S
@@ -197,8 +197,8 @@ class Waiting:
 
     async def is_early(self, note: Note | None, mark: Shortage) -> bool:
         """
-        Whether a worker found its entries gone, or its metadata too large, within the hour, and neither a bookie came
-        nor the ledger was marked anew since; it is parked then.
+        True if a worker found its entries gone, or its metadata too large, within the hour, and neither a bookie came
+        nor the ledger was marked again since; it is parked then.
         """
         if note is None or note.mark not in (None, mark.version):
             return False

@@ -186,7 +186,7 @@ class Worker:
                 await self._repairs.release(lock)
 
     async def _finish(self, lock: RepairLock) -> bool:
-        """Whether it left the queue; if not, it was marked again meanwhile, or the lock was lost: it is taken again."""
+        """True if it left the queue; if not, it was marked again meanwhile, or the lock was lost: it is taken again."""
         try:
             return await self._repairs.finish(lock)
         except LockLost as error:

@@ -139,7 +139,7 @@ def excess(used: Mapping[str, int], disks: Mapping[str, Disk], wanted: Band) -> 
     return sum(max(0, round(used[each] - wanted.high * disk.capacity)) for each, disk in disks.items())
 
 
-# Whether in this ledger's ensemble, at this index, that bookie keeps the rules.
+# True if that bookie keeps the rules at this index of this ledger's ensemble.
 Fits = Callable[[LedgerMetadata, tuple[str, ...], int, str], bool]
 
 
@@ -192,12 +192,12 @@ class Plan:
 
     @property
     def full(self) -> bool:
-        """Whether it has no room for more moves, so that another plan is to be made after it."""
+        """True if it has no room for more moves, so that another plan is to be made after it."""
         return self.count >= self._moves_max
 
     @property
     def over(self) -> bool:
-        """Whether this pass has nothing more to look for."""
+        """True if this pass has nothing more to look for."""
         above, below = any(map(self._above, self._disks)), any(map(self._below, self._disks))
         return self.full or not ((above or below) if self.thorough else (above and below))
 
@@ -266,7 +266,7 @@ class Plan:
 
 
 def may_replace(fits: Fits, metadata: LedgerMetadata, source: str, target: str) -> bool:
-    """Whether one bookie may stand for another wherever the ledger names that."""
+    """True if one bookie may replace another wherever the ledger names that."""
     return all(
         bookies.count(source) == 1 and target not in bookies and fits(metadata, bookies, bookies.index(source), target)
         for bookies in dict.fromkeys(each.bookies for each in metadata.fragments)

@@ -3,7 +3,7 @@ Which entries of a ledger have no copy left, once bookies are given up for good.
 
 Knows: that an entry is gone only when each bookie of its write set is given up, or says itself that it has no copy, or
 shows one whose digest is wrong; one that gives no answer may still have it.
-Does not know: who gives bookies up, what is done about it.
+Does not know: why bookies are given up, what is done about it.
 """
 
 from bisect import bisect_right
@@ -76,7 +76,7 @@ def _nowhere(
 
 
 def _among(ranges: Sequence[tuple[int, int]], entry: int) -> bool:
-    """Whether it is in one of them; they are ascending and apart."""
+    """True if it is in one of them; they are ascending and apart."""
     before = bisect_right(ranges, entry, key=lambda each: each[0])
     return before > 0 and ranges[before - 1][1] >= entry
 

@@ -41,7 +41,7 @@ class Moved(NamedTuple):
 
     @property
     def holds_entries(self) -> bool:
-        """Whether the new bookies have got any, which they may have lost by now."""
+        """True if the new bookies have got any, which they may have lost by now."""
         return any(self.copier.entries_on(index) for index in self.bookies)
 
     def ensemble(self) -> tuple[str, ...]:
@@ -73,7 +73,7 @@ async def name(
     async def write(after: LedgerMetadata, version: int) -> Versioned[LedgerMetadata]:
         nonlocal ended
         last = freed_of is not None and after.bookies().isdisjoint(freed_of)
-        if not last and not _is_told(lock, after):
+        if not last and not _has_all_asked(lock, after):
             new = {bookie for each in moves for bookie in each.bookies.values()}
             await store.repairs.mark_under(lock, sorted(new))
         stored, ended = await store.repairs.write_ledger(lock, after, version, last=last)
@@ -145,9 +145,9 @@ async def move(
     await keep(client.store, [moved], record.ledger)
 
 
-def _is_told(lock: RepairLock, after: LedgerMetadata) -> bool:
+def _has_all_asked(lock: RepairLock, after: LedgerMetadata) -> bool:
     """
-    Whether the ledger's mark, as it is, has the next worker look at all bookies of the ledger (`autorecovery.ledger`);
+    True if the ledger's mark, as it is, has the next worker look at all bookies of the ledger (`autorecovery.ledger`);
     also where it is not in the queue.
     """
     mark = lock.shortage

@@ -247,7 +247,7 @@ class _Rebalancing:
         return len(ids)
 
     def _fit(self, metadata: LedgerMetadata, bookies: tuple[str, ...], index: int, target: str) -> bool:
-        """Whether the placement allows `target` at an index of an ensemble."""
+        """True if the placement allows `target` at an index of an ensemble."""
         if self._domains is not None:
             quorums = Quorums.of(metadata)
             after = (*bookies[:index], target, *bookies[index + 1 :])
@@ -297,7 +297,7 @@ class _Rebalancing:
                         *(self._pace, self._memory),
                     )
                     self._count(fragments=1)
-                if parts:  # else another one moved it meanwhile
+                if parts:  # else another process moved it meanwhile
                     self._note(each)
 
     async def _parts(self, record: LedgerRecord, holding: Move) -> list[HeldFragment]:

@@ -53,7 +53,7 @@ class Progress:
 
     @property
     def surveyed(self) -> bool:
-        """Whether all ledgers were seen, so that the totals are whole."""
+        """True if all ledgers were seen, so that the totals are whole."""
         return self.ledgers_seen == self.ledgers_total
 
     @property
@@ -72,7 +72,7 @@ class Progress:
 class Failed:
     """
     A ledger that could not be dealt with, and why; `gone`: nothing more can be done, for entries have no copy;
-    `open`: the rest is up to its writer, or to who closes it.
+    `open`: the rest is up to its writer, or to a process that closes it.
     """
 
     ledger: int
