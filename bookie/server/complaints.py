@@ -1,6 +1,6 @@
 """
 The log lines about connections that were closed, or refused something: one a minute for each host and kind of reason,
-then how many more there were.  The same about requests that failed, for each ledger.
+then how many more there were.  Also those about requests that failed, for each ledger.
 
 Knows: which host or ledger was logged when; how many there were of each kind.
 Does not know: connections, why one is closed.
@@ -25,7 +25,7 @@ REFUSED = "{more} more requests from {what} were refused for {kind}"
 FAILED = "{more} more of {kind} of {what} failed"
 
 
-class Told:
+class Line:
     """A line that was written, and what is left out since."""
 
     __slots__ = ("more", "since")
@@ -42,14 +42,14 @@ class Complaints:
         self._clock = clock
         self._log = log
         self.counts: dict[str, int] = {}  # kind -> how many connections were closed for it since the start
-        self._told: dict[tuple[str, str, str], Told] = {}  # by host or ledger, kind and summary; oldest first
+        self._lines: dict[tuple[str, str, str], Line] = {}  # by host or ledger, kind and summary; oldest first
 
     def report(
         self, peer: str, kind: str, reason: str, failure: Failure | None = None, *, closing: bool = True
     ) -> None:
         """
-        The connection from `peer` is closed, or else it is refused something, for a reason of this kind; where in our
-        code with `failure`.
+        Logs that the connection from `peer` is closed, or refused something, for a reason of this kind, and with
+        `failure` where in our code.
         """
         if closing:
             self.counts[kind] = self.counts.get(kind, 0) + 1
@@ -63,7 +63,7 @@ class Complaints:
             self._log.failure(text, failure, peer=peer, reason=reason)
 
     def failed(self, request: str, ledger: int | None, failure: Failure) -> None:
-        """A request of this ledger failed, because of a disk or, then with the place, of our code."""
+        """Logs that a request of this ledger failed, because of a disk or, then with the place, of our code."""
         what = "the bookie" if ledger is None else f"ledger {ledger}"
         if not self._is_new(what, request, OTHER_LEDGERS, FAILED):
             return
@@ -76,20 +76,20 @@ class Complaints:
     def sweep(self) -> None:
         """Logs how many were left out, once their minute is over."""
         now = self._clock.seconds()
-        while self._told:
-            (what, kind, summary), told = next(iter(self._told.items()))
-            if now - told.since < QUIET_S:
+        while self._lines:
+            (what, kind, summary), line = next(iter(self._lines.items()))
+            if now - line.since < QUIET_S:
                 return
-            del self._told[what, kind, summary]
-            if told.more:
-                self._log.warn(summary, more=told.more, what=what, kind=kind)
+            del self._lines[what, kind, summary]
+            if line.more:
+                self._log.warn(summary, more=line.more, what=what, kind=kind)
 
     def _is_new(self, what: str, kind: str, others: str, summary: str) -> bool:
         key = (what, kind, summary)
-        if key not in self._told and len(self._told) >= HOSTS_MAX:
+        if key not in self._lines and len(self._lines) >= HOSTS_MAX:
             key = (others, kind, summary)
-        if key in self._told:
-            self._told[key].more += 1
+        if key in self._lines:
+            self._lines[key].more += 1
             return False
-        self._told[key] = Told(self._clock.seconds())
+        self._lines[key] = Line(self._clock.seconds())
         return True

@@ -62,7 +62,7 @@ class Peer(Protocol):
 
     @property
     def frame_bytes(self) -> int:
-        """Of the unfinished frame once it is whole."""
+        """Returns how large its unfinished frame will be."""
         ...
 
     def send(self, data: bytes) -> None:
@@ -74,7 +74,7 @@ class Peer(Protocol):
         ...
 
     def settle(self) -> None:
-        """Something is given to it for the first time."""
+        """Notes that something is given to it for the first time."""
         ...
 
     def flow(self) -> None:
@@ -139,7 +139,7 @@ class LedgerStorage(Protocol):
     ) -> list[bytes] | Status | Deferred[list[bytes] | Status]: ...
 
     def entries(self, ledger: int) -> Status | Deferred[bytes | Status]:
-        """As `availability` encodes them."""
+        """Returns the ids of its entries as `availability` encodes them."""
         ...
 
     def lac(self, ledger: int) -> int | Deferred[int]: ...
@@ -149,9 +149,9 @@ class LedgerStorage(Protocol):
     def ledger(self, ledger: int) -> LedgerView | None: ...
 
     def disk_usage(self) -> tuple[int, int]:
-        """(total, free) bytes of the disks below the ledger directories."""
+        """Returns the total and free bytes of the disks below the ledger directories."""
         ...
 
     def disks(self) -> Mapping[str, tuple[int, int]]:
-        """The same of those below the ledger directories, the journals, and the indexes where they are apart."""
+        """Returns both for the disks of the ledger directories, the journals, and the indexes where they are apart."""
         ...

@@ -230,7 +230,7 @@ class Connection(Protocol):
             self._listener.unsent.gave(self, len(data))
 
     def settle(self) -> None:
-        """It was given what it asked for, so no stranger stands before it from now on."""
+        """Lets a connection that was given what it asked for out of the lobby, so that strangers delay it no more."""
         self.settled = True
         if self.alive:
             transport = cast(Transport, self.transport)
@@ -274,7 +274,7 @@ class Connection(Protocol):
         self._wire.abortConnection()
 
     def gone(self) -> None:
-        """Nothing more is served or sent."""
+        """Ends serving and sending."""
         if self.alive:
             self.alive = False
             self._requests = Requests()  # a frame that was not whole will never be
@@ -325,7 +325,7 @@ class Listener(Factory):
         rights: Rights | None = None,
         files: Sequence[Watched] = (),
     ) -> None:
-        """Of TLS, of authentication and of what clients may do, each where it is on; `files` say the latter two."""
+        """`credentials`, `provider`, `rights`: where TLS, authentication, rights are on; `files`: of the latter two."""
         self.clock = clock
         self.options = options
         self.service = service
@@ -362,12 +362,12 @@ class Listener(Factory):
 
     @property
     def connections(self) -> Collection[Connection]:
-        """Open now, without those that only flush their last answers."""
+        """Returns the open connections, without those that only flush their last answers."""
         return cast(Collection[Connection], self.limits.open.held.keys())
 
     @property
     def in_lobby(self) -> int:
-        """Of these, how many were given nothing yet."""
+        """Returns how many of these were given nothing yet."""
         return sum(not each.settled for each in self.connections)
 
     def opened(self, connection: Connection) -> None:
@@ -378,7 +378,7 @@ class Listener(Factory):
         self.limits.opened(connection)
 
     def closing(self, connection: Connection) -> None:
-        """A connection flushes its last answers; it gets so long for that, while there is room."""
+        """Lets a connection flush its last answers for `CLOSE_S`, while there is room."""
         self._closing[connection] = None
         self.clock.callLater(CLOSE_S, self._force, connection)
 
@@ -405,9 +405,9 @@ class Listener(Factory):
         return drained
 
     def _look(self) -> None:
-        """Each second; what goes wrong in one part keeps no other from its turn."""
+        """Does what is due each second; an error in one part keeps no other from its turn."""
         complaints = self.complaints.sweep, self.service.complaints.sweep
-        for part in (*complaints, self._refresh, self._tell_of_pauses, self._end_late):
+        for part in (*complaints, self._refresh, self._report_pauses, self._end_late):
             try:
                 part()
             except Exception:
@@ -417,8 +417,8 @@ class Listener(Factory):
         if self.entrance is not None:
             self.entrance.refresh(self.connections)
 
-    def _tell_of_pauses(self) -> None:
-        """Of those that peers will take for death."""
+    def _report_pauses(self) -> None:
+        """Logs pauses so long that peers will take them for death."""
         now = self.clock.seconds()
         for connection in self.connections:
             since = connection.paused_since
@@ -429,7 +429,7 @@ class Listener(Factory):
                 self.log.warn("nothing was read from {peer} for {pause:.1f} s: {why}", peer=peer, pause=pause, why=why)
 
     def _end_late(self) -> None:
-        """So many in a turn, that the others are served meanwhile."""
+        """Ends late connections, so few in a turn that the others are served meanwhile."""
         if self.limits.late() and self._sweep.running:
             self.clock.callLater(LATE_REST_S, self._end_late)
 

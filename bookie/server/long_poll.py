@@ -63,7 +63,7 @@ class Waiters:
         self.count = 0  # that ever came
 
     def pass_over(self) -> None:
-        """Those that wait no longer go from the heap, once they are most of it."""
+        """Takes polls that wait no longer from the heap, once they are most of it."""
         if len(self.by_lac) > 2 * len(self.polls) + GONE_MAX:
             self.by_lac = list(self.polls)
             heapify(self.by_lac)
@@ -100,7 +100,7 @@ class LongPolls:
             )
 
     def lost(self, peer: Peer) -> None:
-        """A connection has ended: its polls are forgotten."""
+        """Forgets the polls of a connection that has ended."""
         for poll in list(self._of_peer.get(peer, ())):
             self._remove(poll)
 
@@ -164,7 +164,7 @@ class LongPolls:
         self._answer(poll.peer, poll.request)
 
     def _moved(self, ledger: int) -> None:
-        """Something happened to the ledger: its LAC rose, or it was fenced, deleted, or given an explicit LAC."""
+        """Wakes polls of a ledger whose LAC rose, or that was fenced, deleted, or given an explicit LAC."""
         waiters = self._waiters[ledger]
         explicit_lac = self._storage.explicit_lac(ledger)
         all_of_them = (
@@ -190,7 +190,7 @@ class LongPolls:
                 self._answer(poll.peer, poll.request, time_of_day())
 
     def _answer(self, peer: Peer, request: Read, moved_at: float | None = None) -> None:
-        """The wait is over.  `moved_at`: when an ordinary advance of the LAC ended it, seconds since the epoch."""
+        """Ends a wait.  `moved_at`: when an ordinary advance of the LAC ended it, seconds since the epoch."""
         if not request.piggyback:
             self._reads.in_turn(peer, request)
         elif request.entry != LAST_ENTRY:
@@ -203,7 +203,7 @@ class LongPolls:
             )
 
     def _piggyback(self, peer: Peer, request: Read, lac: int, moved_at: float | None) -> Deferred[None] | None:
-        """The LAC, with the entry behind the one that the reader knows of where it is here."""
+        """Sends the LAC, with the entry behind the one that the reader knows of where it is here."""
         assert request.previous_lac is not None
         advanced = lac > request.previous_lac
         # the LAC alone will do: nothing is read for a peer that does not take answers, nor in a turn with many of them

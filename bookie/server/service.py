@@ -64,7 +64,7 @@ Token = tuple[Peer, AddRun | Read | BatchRead | WriteLac | Force | Own]  # what 
 
 
 def spoken(version: int, is_v2: bool) -> bool:
-    """Whether a request's protocol version is one that is served; otherwise EBADVERSION."""
+    """True if a request's protocol version is served; otherwise its answer is EBADVERSION."""
     return 0 <= version <= V2_VERSION_MAX if is_v2 else version == V3_VERSION
 
 
@@ -81,7 +81,7 @@ class Service:
         bookie: str | None = None,
         incarnation: str | None = None,
     ) -> None:
-        """`bookie`, `incarnation`: with which the question who answers is answered."""
+        """`bookie`, `incarnation`: its id and that of its life, for clients that ask which bookie answers."""
         self.storage = storage
         self._identity = bookie, incarnation
         self.tally = ServiceCounters()
@@ -108,7 +108,7 @@ class Service:
         }
 
     def serve(self, peer: Peer, requests: Iterable[Request]) -> None:
-        """All requests of one arrival, in order.  One for a ledger whose row can't be read gets EIO."""
+        """Serves the requests of one arrival in order.  One for a ledger whose row can't be read gets EIO."""
         operations = self._operations
         for request in requests:
             try:
@@ -118,11 +118,11 @@ class Service:
                 self.refuse(peer, request, status_of(error))
 
     def unchoked(self, peer: Peer) -> None:
-        """A connection takes its answers again."""
+        """Goes on with the reads of a connection that takes its answers again."""
         self.reads.advance(peer)
 
     def lost(self, peer: Peer) -> None:
-        """A connection has ended: what waits for it is dropped; what the storage has taken stays."""
+        """Drops what waits for a connection that has ended; what the storage has taken stays."""
         self.parking.lost(peer)
         self.giving_way.lost(peer)
         self.reads.lost(peer)
@@ -186,7 +186,7 @@ class Service:
         return True
 
     def durable(self, tokens: list[object]) -> None:
-        """One synced group: all answers of a connection leave in one write."""
+        """Answers what one synced group has made durable, each connection in one write."""
         answers: dict[Peer, list[bytes]] = {}
         fenced: list[tuple[Peer, Read | BatchRead]] = []
         owned: list[Own] = []
@@ -221,13 +221,13 @@ class Service:
             own.done.callback(OK)
 
     def refused(self, token: object, error: object) -> None:
-        """A force that was taken came to nothing."""
+        """Answers a force that was taken and failed."""
         peer, request = cast(tuple[Peer, Force], token)
         self.parking.pend(peer, -REQUEST_BYTES)
         self.refuse(peer, request, status_of(error))
 
     def relieved(self) -> None:
-        """The storage has room again, or refuses from now on."""
+        """Admits what is parked: the storage has room again, or refuses from now on."""
         self.parking.relieved()
 
     def _write_lac(self, peer: Peer, request: WriteLac) -> None:
@@ -308,7 +308,7 @@ class Service:
             self.reads.in_turn(peer, request)
 
     def _fence(self, peer: Peer, request: Read | BatchRead) -> None:
-        """The read itself follows when the fence is on disk: every add accepted before it is visible to the read."""
+        """Fences; the read follows when that is on disk, so that it sees every add accepted before."""
         self.tally.fences += 1
         key = request.master_key
         if not key:
@@ -341,14 +341,14 @@ class Service:
         peer.send(wire.answer(request, reply))
 
     def _auth(self, peer: Peer, request: Auth) -> None:
-        """A connection that is served need not say more of who it is, and that is the answer (wire.md 9.2)."""
+        """Answers that a connection which is served need not authenticate (wire.md 9.2)."""
         peer.send(wire.answer(request, AuthReply(AUTH_DISABLED, b"", Status.EOK, request.txn)))
 
     def _refuse_as_bad(self, peer: Peer, request: StartTls | Unserved) -> None:
         self.refuse(peer, request, Status.EBADREQ)
 
     def _current(self, peer: Peer, request: ReadLac | ListEntries | Force | BookieInfo) -> bool:
-        """Whether a V3 request says that it is V3; otherwise it has been refused."""
+        """True if a V3 request says that it is V3; otherwise it has been refused."""
         if spoken(request.version, is_v2=False):
             return True
         self.refuse(peer, request, Status.EBADVERSION)

@@ -38,7 +38,7 @@ class ListeningReactor(Reactor, Protocol):
 
 
 class Wire(Protocol):
-    """Of a transport, plain or encrypted."""
+    """A transport, plain or encrypted, as far as a connection uses it."""
 
     def write(self, data: bytes) -> None: ...
 
@@ -64,13 +64,13 @@ class Transport(Wire, Protocol):
 
 
 def peer_name(address: object) -> str:
-    """host:port of the other side, for log lines."""
+    """Returns host:port of the other side, for log lines."""
     host, port = getattr(address, "host", None), getattr(address, "port", None)
     return f"{host}:{port}" if host is not None else str(address)
 
 
 def source_of(address: object) -> str:
-    """What one machine has one of: an address of IPv4, a /64 of IPv6."""
+    """Returns what a machine has one of: its address of IPv4, its /64 of IPv6."""
     host = str(getattr(address, "host", address))
     if ":" not in host:
         return host
@@ -81,13 +81,13 @@ def source_of(address: object) -> str:
 
 
 def unsent_bytes(transport: Any) -> int:
-    """What one of Twisted's keeps of the bytes that it was given, for its socket does not take them."""
+    """Returns how many bytes a transport of Twisted keeps because its socket does not take them."""
     return len(transport.dataBuffer) + int(getattr(transport, "_tempDataLen", 0))
 
 
 def socket_options(handle: socket) -> None:
     """
-    Small answers leave at once, and a peer that vanished is noticed by the kernel: there is no keepalive above TCP
+    Sets that small answers leave at once, and that the kernel notices vanished peers: there is no keepalive above TCP
     (wire.md 10.1).
     """
     handle.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)

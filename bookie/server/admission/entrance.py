@@ -76,9 +76,9 @@ class Arriving(Peer, Protocol):
 
 class Entrance:
     """
-    That of one bookie, which has TLS, authentication or both.  `required`: of TLS, where it is on.  `judge`: of what
-    clients may do; None: whoever is let in may do everything.  `files`: in which `provider` and `judge` have users and
-    rights; `later`: calls something after so many seconds.
+    The entrance of one bookie, which has TLS, authentication or both.  `required`: of TLS, where it is on.  `judge`: of
+    what clients may do; None: whoever is let in may do everything.  `files`: in which `provider` and `judge` have users
+    and rights; `later`: calls something after so many seconds.
     """
 
     def __init__(
@@ -108,11 +108,11 @@ class Entrance:
 
     @property
     def is_strict(self) -> bool:
-        """Whether nobody is admitted without a handshake, of TLS or of authentication."""
+        """True if no connection is admitted without a handshake, of TLS or of authentication."""
         return self._tls_required or self._provider is not None or self._judge is not None
 
     def serve(self, connection: Arriving, requests: Sequence[Request]) -> None:
-        """What came of a connection outside."""
+        """Serves what came of a connection outside: START_TLS and AUTH alone, until it is admitted."""
         if not requests:
             return
         if self.credentials is not None and connection.started is None and connection.exchange is None:
@@ -137,18 +137,18 @@ class Entrance:
                 return
 
     def secured(self, connection: Arriving) -> None:
-        """The handshake is over, and a certificate that was asked for is good."""
+        """Goes on after a handshake, whose certificate is good if one was asked for."""
         self.handshakes += 1
         if self._provider is None and not self._admits(connection):
             self._refuse_certificate(connection)
 
     def refused(self, connection: Arriving, reason: str) -> None:
-        """One side does not trust the other; the connection has ended."""
+        """Counts a connection that ended because one side does not trust the other."""
         self.handshakes_failed += 1
         self._complaints.report(connection.peer, "TLS that failed", f"TLS failed: {reason}")
 
     def _admits(self, connection: Arriving) -> bool:
-        """Admits who is known by now; False: no right belongs to who was asked for nothing but a certificate."""
+        """Admits a client that is known by now; False: it was asked for a certificate alone, which gives no right."""
         if self._judge is None:
             connection.admit(None)
             return True
@@ -179,7 +179,7 @@ class Entrance:
             self._judge_again(list(connections))
 
     def _judge_again(self, connections: Sequence[Arriving]) -> None:
-        """Who is gone from the files goes, the others may what they may now: so many a turn, that others are served."""
+        """Ends connections of users that are gone, and gives the others their rights of now; so many a turn."""
         for connection in connections[:JUDGED_AT_ONCE]:
             if not connection.alive or connection.outside_since is not None:
                 continue
@@ -235,7 +235,7 @@ class Entrance:
     # authentication
 
     def _authenticate(self, connection: Arriving, request: Auth, provider: Provider) -> bool:
-        """One token; whether the connection's other side is known with it."""
+        """Takes one token; True if the client is known with it."""
         if connection.exchange is None:
             connection.exchange = provider.begin()
         try:
@@ -251,7 +251,7 @@ class Entrance:
         return connection.exchange.complete
 
     def _demand_to_be_known(self, connection: Arriving, request: Request) -> None:
-        """As Apache's do: over V3 the connection goes on, over V2 only where an add or a read can be refused."""
+        """Refuses a request as Apache's do: over V3 the connection goes on, over V2 only after an add or a read."""
         self.not_authenticated += 1
         if self._provider is not None:
             kind = "what came before authentication"
@@ -277,7 +277,7 @@ class Entrance:
     # what is counted
 
     def counts(self) -> list[tuple[str, str, int]]:
-        """For the metrics: names, meanings, numbers since the start."""
+        """Returns names, meanings and numbers since the start, for the metrics."""
         found = []
         if self.credentials is not None:
             found += [
@@ -310,7 +310,7 @@ class Entrance:
         return found
 
     def gauges(self) -> list[tuple[str, str, float]]:
-        """The same of what is so now."""
+        """Returns names, meanings and numbers of now, for the metrics."""
         found: list[tuple[str, str, float]] = []
         credentials = self.credentials
         if credentials is not None:

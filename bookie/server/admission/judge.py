@@ -64,7 +64,7 @@ Serve = Callable[[Peer, Sequence[Request]], None]  # a connection, and what came
 
 
 def needed(request: Request) -> int:
-    """The verbs that it needs, each of them."""
+    """Returns the verbs that a request needs, each of them."""
     match request:
         case AddRun():
             return FENCE if request.recovery else ADD
@@ -77,7 +77,7 @@ def needed(request: Request) -> int:
 
 
 def ledger_of(request: Request) -> int | None:
-    """None: it is for none."""
+    """Returns the ledger that a request is for; None: it is for none."""
     match request:
         case WriteLac():
             return int.from_bytes(request.body[:8], "big", signed=True)  # what is stored; its field is not looked at
@@ -88,7 +88,7 @@ def ledger_of(request: Request) -> int | None:
 
 
 class Judge:
-    """A bookie's."""
+    """Serves requests of which the client has the right, and refuses the others."""
 
     def __init__(self, rights: Rights, serve: Serve, complaints: Complaints) -> None:
         """`serve`: how requests are served that may be."""
@@ -98,11 +98,11 @@ class Judge:
         self._complaints = complaints
 
     def grant(self, user: str, role: str | None) -> Grant:
-        """What somebody may who is this user ("": none) and whose certificate has this role."""
+        """Returns what a client may do that is this user ("": none) and whose certificate has this role."""
         return self._rights.of(user, role)
 
     def serving(self, grant: Grant, who: str, peer: str) -> Serve:
-        """How his requests are served; `who`: he, and `peer`: where he is, for the log."""
+        """Returns what serves requests with this grant; `who` asks, and from `peer`, for the log."""
         free = frozenset(kind for kind, most in MOST.items() if not grant.lacks(most))
         return self._serve if len(free) == len(MOST) else partial(self._serve_some, grant, free, (who, peer))
 
@@ -121,7 +121,7 @@ class Judge:
             self._serve(connection, kept)
 
     def _refuse(self, connection: Peer, request: Request, who: tuple[str, str], lacking: int) -> None:
-        """EUA, which V2 has for each kind that can come by it."""
+        """Answers EUA, which V2 has for each kind that can come by it."""
         self.refusals += 1
         right = " and ".join(name for name, verb in VERBS.items() if lacking & verb) or "anything of this kind"
         said, peer = who

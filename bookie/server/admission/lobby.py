@@ -46,12 +46,12 @@ class Lobby:
         reactor.addReader(self)
 
     def close(self) -> None:
-        """After everybody has gone."""
+        """Closes the lobby, after every connection has gone."""
         self._reactor.removeReader(self)
         self._poller.close()
 
     def leave(self, transport: Any) -> None:
-        """From now on it has no one before it but those who are at work."""
+        """Hands a connection to the reactor itself, where only those at work are before it."""
         wanted = self._wanted(transport)
         self._wait(transport, 0)
         transport.reactor = self._reactor
@@ -141,7 +141,7 @@ class Lobby:
 
 
 def leave(transport: Any) -> None:
-    """A connection has been given something; nothing happens where it waits in no lobby."""
+    """Takes a connection that was given something out of its lobby, if it waits in one."""
     lobby = getattr(transport, "reactor", None)
     if isinstance(lobby, Lobby):
         lobby.leave(transport)

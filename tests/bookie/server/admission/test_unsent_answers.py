@@ -4,7 +4,7 @@ Answers that peers do not take: what all of them are counted as, and who is ende
 
 from quire.bookie.server.listener import RECEIVE_BYTES
 from tests.bookie.fakes.wires import Client, Scene, read
-from tests.bookie.server.test_accounts import MIB, SMALL, choking, frames, large
+from tests.bookie.server.test_bounds import MIB, SMALL, choking, frames, large
 from tests.bookie.server.test_listener import log_lines
 
 # SPDX-License-Identifier: Apache-2.0

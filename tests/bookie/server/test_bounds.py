@@ -1,5 +1,5 @@
 """
-What peers make a bookie hold: four accounts, each with a bound, for all peers and all that they send; nothing of
+What peers make a bookie hold: four budgets, each with a bound, for all peers and all that they send; nothing of
 them is left when they are gone.
 """
 
