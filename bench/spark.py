@@ -174,7 +174,7 @@ class Rows:
         def pair() -> Pair:
             with Took() as plan:
                 tasks = source.reader(source_schema()).partitions()
-            assert len({each.ledger for task in tasks for each in task.ranges}) == count
+            assert len({each.ledger for task in tasks for each in task.pieces}) == count
             return plan.seconds, 30.0 * count / 100_000
 
         self._row(name, 1.0, "s", pair, at_most=True)

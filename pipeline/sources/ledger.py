@@ -1,36 +1,27 @@
 """
 `format("ledger")`: entries of ledgers as rows, in batch queries and in streams; rows as the entries of one new ledger.
 
-Knows: PySpark's data source classes, and in which process each of their methods runs.
+Knows: what a plan, an offset and a commit of ledgers are for Spark.
 Does not know: how entries are read or written.
-
-A plan with no entries has one empty task: Spark makes a task of `None` from an empty list.
 """
 
-import os
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from quire.conf.pipeline import LedgerReading, LedgerWriting
-from quire.pipeline.clients import cluster
+from quire.pipeline.clients import Cluster, cluster
 from quire.pipeline.core.offsets import advanced
-from quire.pipeline.core.ranges import Range
+from quire.pipeline.core.ranges import Extent, Range
 from quire.pipeline.reading import ledgers as reading
-from quire.pipeline.reading.ledgers import SCHEMA
 from quire.pipeline.sources.pushed import Conditions
-from quire.pipeline.sources.schema import ddl, wanted
+from quire.pipeline.sources.schema import wanted
+from quire.pipeline.sources.table import BatchReader, Message, Offset, Rows, StreamReader, Table, Task, written
 from quire.pipeline.spark import (
-    DataSource,
     DataSourceArrowWriter,
-    DataSourceReader,
-    DataSourceStreamReader,
-    InputPartition,
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
     StructType,
-    SupportsTriggerAvailableNow,
     TaskContext,
     WriterCommitMessage,
 )
@@ -38,132 +29,89 @@ from quire.pipeline.writing import ledgers as writing
 
 # SPDX-License-Identifier: Apache-2.0
 
-METADATA = "QUIRE_METADATA"  # of the environment, where the option is not given
-COLUMNS = ("ledger_id", "entry_id")
 
-
-@dataclass
-class LedgerTask(InputPartition):
-    """What one task reads."""
-
-    ranges: list[Range]
-
-
-class LedgerSource(DataSource):
+class LedgerSource(Table):
     """What Spark finds for `format("ledger")`."""
 
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(dict(options))
-        self._given = dict(options)
+    columns = reading.SCHEMA
 
     @classmethod
     def name(cls) -> str:
         return "ledger"
 
-    def schema(self) -> str:
-        return ddl(SCHEMA)
-
     def reader(self, schema: StructType) -> "LedgerReader":
-        options = LedgerReading.of(self._given, os.environ.get(METADATA))
-        return LedgerReader(options, wanted(schema, SCHEMA))
+        return LedgerReader(self.given(LedgerReading), wanted(schema, self.columns))
 
     def streamReader(self, schema: StructType) -> "LedgerStream":
-        return LedgerStream(LedgerReading.of(self._given, os.environ.get(METADATA)), wanted(schema, SCHEMA))
+        return LedgerStream(self.given(LedgerReading), wanted(schema, self.columns))
 
     def writer(self, schema: StructType, overwrite: bool) -> "LedgerWriter":
         if overwrite:
             raise ValueError('a ledger is written once: use mode("append"), which creates a new one')
         writing.check_columns(schema.names)
-        return LedgerWriter(LedgerWriting.of(self._given, os.environ.get(METADATA)))
+        return LedgerWriter(self.given(LedgerWriting))
 
 
-class LedgerReader(DataSourceReader):
+class LedgerRows(Rows[Range]):
+    """Entries of ledgers."""
+
+    def __init__(self, options: LedgerReading, names: Sequence[str]) -> None:
+        self._options = options
+        self._names = names
+        self._conditions = Conditions(("ledger_id", "entry_id"))
+
+    def _ours(self) -> Cluster:
+        return cluster(self._options.metadata, self._options.offload)
+
+    def extents(self) -> list[Extent]:
+        ours = self._ours()
+        return ours.wait(lambda: reading.planned(ours.client, self._options, self._conditions.bounds))
+
+    def divided(self, extents: Iterable[Extent]) -> list[Task[Range]]:
+        return [Task(group) for group in reading.divided(extents, self._options)]
+
+    def batches(self, task: Task[Range]) -> Iterator[Any]:
+        return reading.batches(self._ours(), task.pieces, self._names, self._options)
+
+
+class LedgerReader(LedgerRows, BatchReader[Range]):
     """A batch query."""
 
     def __init__(self, options: LedgerReading, names: Sequence[str]) -> None:
-        self._options = options
-        self._names = names
-        self._conditions = Conditions(COLUMNS)
+        super().__init__(options, names)
         if options.pushdown:
             self.pushFilters = self._conditions  # type: ignore[method-assign]  # see there
 
-    def partitions(self) -> list[LedgerTask]:
-        options = self._options
-        ours = cluster(options.metadata, options.offload)
-        extents = ours.wait(lambda: reading.planned(ours.client, options, self._conditions.bounds))
-        return tasks(reading.divided(extents, options))
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        if not isinstance(partition, LedgerTask):
-            return iter(())
-        ours = cluster(self._options.metadata, self._options.offload)
-        return reading.batches(ours, partition.ranges, self._names, self._options)
+    def tasks(self) -> list[Task[Range]]:
+        return self.divided(self.extents())
 
 
-def tasks(groups: Iterable[list[Range]]) -> list[LedgerTask]:
-    return [LedgerTask(group) for group in groups] or [LedgerTask([])]
-
-
-class LedgerStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class LedgerStream(LedgerRows, StreamReader[Range]):
     """A stream: an offset is the next entry of each ledger."""
 
-    def __init__(self, options: LedgerReading, names: Sequence[str]) -> None:
-        self._options = options
-        self._names = names
-        self._frozen: dict[str, int] | None = None
+    def initialOffset(self) -> Offset:
+        return dict.fromkeys(self.reportLatestOffset(), self._options.start_entry)
 
-    def _ends(self) -> dict[str, int]:
-        ours, options = cluster(self._options.metadata, self._options.offload), self._options
-        extents = ours.wait(lambda: reading.planned(ours.client, options, Conditions(COLUMNS).bounds))
-        return {str(extent.ledger): extent.last + 1 for extent in extents}
-
-    def _from(self, start: dict[str, int], ends: dict[str, int]) -> dict[str, int]:
-        """Also of ledgers that had no entry yet when the stream began."""
-        return {ledger: start.get(ledger, self._options.start_entry) for ledger in {**start, **ends}}
-
-    def initialOffset(self) -> dict[str, int]:
-        return dict.fromkeys(self._ends(), self._options.start_entry)
+    def reportLatestOffset(self) -> Offset:
+        return {str(extent.ledger): extent.last + 1 for extent in self.extents()}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self._options.max_entries_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
-    def prepareForTriggerAvailableNow(self) -> None:
-        self._frozen = self._ends()
-
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        ends = self._ends() if self._frozen is None else self._frozen
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        ends = self.reportLatestOffset() if self.frozen is None else self.frozen
         return advanced(self._from(start, ends), ends, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
 
-    def reportLatestOffset(self) -> dict[str, int]:
-        return self._ends()
-
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[LedgerTask]:
+    def partitions(self, start: Offset, end: Offset) -> list[Task[Range]]:
         if start == end:
             return []
-        ours, options = cluster(self._options.metadata, self._options.offload), self._options
-        begin = self._from(start, end)
-        extents = ours.wait(lambda: reading.between(ours.client, begin, end, options))
-        return tasks(reading.divided(extents, options))
+        ours, begin = self._ours(), self._from(start, end)
+        return self.divided(ours.wait(lambda: reading.between(ours.client, begin, end, self._options)))
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        if not isinstance(partition, LedgerTask):
-            return iter(())
-        ours = cluster(self._options.metadata, self._options.offload)
-        return reading.batches(ours, partition.ranges, self._names, self._options)
-
-    def commit(self, end: dict[str, int]) -> None:
-        """Nothing is kept here: Spark's checkpoint has the offsets."""
-
-    def stop(self) -> None:
-        """The process ends with the query."""
-
-
-@dataclass
-class LedgerWritten(WriterCommitMessage):
-    """What a task tells the driver."""
-
-    written: writing.Written
+    def _from(self, start: Offset, ends: Offset) -> Offset:
+        """Also of ledgers that had no entry yet when the stream began."""
+        return {ledger: start.get(ledger, self._options.start_entry) for ledger in {**start, **ends}}
 
 
 class LedgerWriter(DataSourceArrowWriter):
@@ -173,18 +121,18 @@ class LedgerWriter(DataSourceArrowWriter):
         self._options = options
         self._job = writing.begin(cluster(options.metadata), options)
 
-    def write(self, iterator: Iterator[Any]) -> LedgerWritten:
+    def write(self, iterator: Iterator[Any]) -> Message[writing.Written]:
         context = TaskContext.get()
         if context is not None and context.partitionId() > 0:
             if any(batch.num_rows for batch in iterator):
                 raise ValueError('a ledger has one writer: put .coalesce(1) before .write, or use format("log")')
-            return LedgerWritten(writing.Written(None, 0))
-        return LedgerWritten(writing.write(cluster(self._options.metadata), self._options, self._job, iterator))
+            return Message(writing.Written(None, 0))
+        return Message(writing.write(cluster(self._options.metadata), self._options, self._job, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """The ledger is closed already; `quire ledger list` shows it with the job's id in its custom metadata."""
-        made = [each.written.ledger for each in messages if isinstance(each, LedgerWritten)]
-        kept = next((ledger for ledger in made if ledger is not None), None)
+        made = [each.ledger for each in written(messages, writing.Written) if each.ledger is not None]
+        kept = next(iter(made), None)
         writing.keep(cluster(self._options.metadata), self._options, self._job, kept)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

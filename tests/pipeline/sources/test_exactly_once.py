@@ -19,7 +19,8 @@ from twisted.internet.defer import Deferred
 
 from quire.pipeline.clients import Cluster, cluster
 from quire.pipeline.sources import log as module
-from quire.pipeline.sources.log import LogSource, LogWritten
+from quire.pipeline.sources.log import LogSource
+from quire.pipeline.sources.table import Message
 from quire.protocol.errors import MetaStore
 from quire.protocol.log_errors import LogFenced, PublishRefused
 from quire.tools.local_cluster.cluster import LocalCluster
@@ -84,7 +85,7 @@ class Scheduler:
 
     def task(
         self, part: int, run: str = "", fails: bool = False, meanwhile: Callable[[], object] = lambda: None
-    ) -> LogWritten:
+    ) -> Message[Any]:
         self.use(Context(self.query, run or self.run, self.batch, part))
 
         def batches() -> Iterator[Any]:
@@ -96,16 +97,16 @@ class Scheduler:
                 raise Failed
 
         found = self.writer().write(batches())
-        assert isinstance(found, LogWritten)
+        assert isinstance(found, Message)
         return found
 
-    def tasks(self) -> list[LogWritten | None]:
+    def tasks(self) -> list[Message[Any] | None]:
         return [self.task(part) for part in range(PARTS)]
 
-    def commit(self, messages: list[LogWritten | None]) -> None:
+    def commit(self, messages: list[Message[Any] | None]) -> None:
         self.writer().commit(messages, self.batch)
 
-    def abort(self, messages: list[LogWritten | None]) -> None:
+    def abort(self, messages: list[Message[Any] | None]) -> None:
         self.writer().abort(messages, self.batch)
 
     def done(self) -> None:
@@ -138,7 +139,7 @@ class Scheduler:
 
     def batch_fails(self) -> None:
         """A task fails for good: the driver aborts with the messages that it has."""
-        messages: list[LogWritten | None] = [self.task(0), None, self.task(2)]
+        messages: list[Message[Any] | None] = [self.task(0), None, self.task(2)]
         self.abort(messages)
         self.again()
 
@@ -178,7 +179,7 @@ class Scheduler:
         old = self.run
         self.task(0)  # a run that did nothing yet is no former one
         self.start()
-        messages: list[LogWritten | None] = [self.task(0)]
+        messages: list[Message[Any] | None] = [self.task(0)]
         with pytest.raises(LogFenced):
             self.task(1, old)
         self.commit([*messages, self.task(1), self.task(2)])

@@ -3,7 +3,8 @@
 import pickle
 from pathlib import Path
 
-from quire.pipeline.sources.files import FileSource, FileTask
+from quire.pipeline.sources.files import FileSource
+from quire.pipeline.sources.table import Task
 from quire.pipeline.spark import InputPartition
 from tests.bookie.fakes.apache_files import unpack
 from tests.pipeline.sources.test_schema import structure
@@ -25,4 +26,4 @@ def test_a_query(tmp_path: Path) -> None:
     found = [row for task in tasks for batch in reader.read(task) for row in batch.to_pylist()]
     assert list(found[0]) == SOME.names
     assert {row["kind"] for row in found} >= {"entry", "ledger", "location"}
-    assert list(reader.read(InputPartition(None))) == list(reader.read(FileTask([]))) == []
+    assert list(reader.read(InputPartition(None))) == list(reader.read(Task([]))) == []

@@ -10,8 +10,9 @@ from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
 
 from quire.pipeline.clients import Cluster
 from quire.pipeline.sources import ledger as module
-from quire.pipeline.sources.ledger import LedgerSource, LedgerTask, LedgerWritten
+from quire.pipeline.sources.ledger import LedgerSource
 from quire.pipeline.sources.schema import ddl
+from quire.pipeline.sources.table import Message, Task
 from quire.pipeline.spark import InputPartition, ReadAllAvailable, ReadMaxRows
 from tests.pipeline.sources.test_schema import structure
 from tests.pipeline.written import entries_of, ledger
@@ -42,8 +43,8 @@ def test_a_batch_query(ours: Cluster) -> None:
 def test_a_query_without_entries_has_one_empty_task(ours: Cluster) -> None:
     """Spark would make one of its own, which reads nothing either."""
     reader = source(ours, ledgers=ledger(ours, [])).reader(ALL)
-    assert reader.partitions() == [LedgerTask([])]
-    assert list(reader.read(LedgerTask([]))) == []
+    assert reader.partitions() == [Task([])]
+    assert list(reader.read(Task([]))) == []
     assert list(reader.read(InputPartition(None))) == []
 
 
@@ -52,11 +53,11 @@ def test_conditions_reach_the_plan(ours: Cluster) -> None:
     there = ledger(ours, PAYLOADS)
     off = source(ours, ledgers=there, pushdown="false").reader(ALL)
     assert list(off.pushFilters([EqualTo(("ledger_id",), there + 1)]))
-    assert off.partitions()[0].ranges == [(there, 0, 39)]
+    assert off.partitions()[0].pieces == [(there, 0, 39)]
     reader = source(ours, ledgers=there).reader(ALL)
     filters = [EqualTo(("ledger_id",), there), GreaterThanOrEqual(("entry_id",), 38)]
     assert list(reader.pushFilters(list(filters))) == filters
-    assert reader.partitions()[0].ranges == [(there, 38, 39)]
+    assert reader.partitions()[0].pieces == [(there, 38, 39)]
 
 
 def test_a_stream(ours: Cluster) -> None:
@@ -115,7 +116,7 @@ def test_rows_become_a_ledger(ours: Cluster) -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([b"a", b"b"])], names=["payload"])
     twice = writer.write(iter([batch])).written.ledger
     message = pickle.loads(pickle.dumps(writer.write(iter([batch]))))
-    assert isinstance(message, LedgerWritten)
+    assert isinstance(message, Message)
     assert message.written.ledger is not None
     writer.commit([message, None])
     assert entries_of(ours, message.written.ledger) == [b"a", b"b"]

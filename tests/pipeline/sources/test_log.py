@@ -11,8 +11,9 @@ from pyspark.sql.datasource import LessThan
 
 from quire.pipeline.clients import Cluster
 from quire.pipeline.sources import log as module
-from quire.pipeline.sources.log import LogSource, LogTask
+from quire.pipeline.sources.log import LogSource
 from quire.pipeline.sources.schema import ddl
+from quire.pipeline.sources.table import Task
 from quire.pipeline.spark import InputPartition, ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from quire.protocol.log_errors import BatchGap, LogFenced, NoSuchLog
 from tests.pipeline.sources.test_schema import structure
@@ -33,7 +34,7 @@ def batch(*values: bytes) -> Any:
     return pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], names=["value"])
 
 
-def rows(reader: Any, tasks: list[LogTask]) -> list[bytes]:
+def rows(reader: Any, tasks: list[Task[Any]]) -> list[bytes]:
     return [row["value"] for task in tasks for found in reader.read(task) for row in found.to_pylist()]
 
 
@@ -62,7 +63,7 @@ def test_a_batch_query(ours: Cluster) -> None:
     """All of it, or from one place to another; what is planned and read goes between processes."""
     name = log(ours, VALUES)
     assert LogSource.name() == "log"
-    assert "`headers` array<struct<key:string,value:binary>>" in ddl(module.SCHEMA) == source(ours, name).schema()
+    assert "`headers` array<struct<key:string,value:binary>>" in ddl(LogSource.columns) == source(ours, name).schema()
     for options, values in (
         ({"splitBytes": 4500}, VALUES),
         ({"start": 5, "end": 40}, VALUES[5:40]),
@@ -107,23 +108,22 @@ def test_an_index_that_is_news_to_bookies(ours: Cluster) -> None:
     with ThreadPoolExecutor() as pool:
         begun = pool.submit(stream.initialOffset)
         ours.wait(append)
-        assert begun.result()["index"] == 43
-    assert rows(stream, stream.partitions({"index": 43}, stream.latestOffset({"index": 43}, ReadAllAvailable()))) == [
-        b"43"
-    ]
+        start = begun.result()
+    assert start["index"] == 43
+    assert rows(stream, stream.partitions(start, stream.latestOffset(start, ReadAllAvailable()))) == [b"43"]
 
 
 def test_many_segments_have_one_reader(ours: Cluster) -> None:
     """Each of its own cost ten times as much as the records; those around a lost segment have two."""
     name = log(ours, VALUES)
     (task,) = source(ours, name).reader(SOME).partitions()
-    assert [each[1:] for each in task.ranges] == [(0, 41)]
+    assert [each[1:] for each in task.pieces] == [(0, 41)]
     lost = list(ours.each(lambda: ours.logs.segments(name)))[1]
     ours.wait(lambda: ours.client.delete_ledger(lost.ledger))
     ours.wait(lambda: ours.logs.give_up(name, lost.n))
     reader = source(ours, name, failOnDataLoss="false").reader(SOME)
     (task,) = reader.partitions()
-    assert [each[1:] for each in task.ranges] == [(0, 9), (20, 41)]
+    assert [each[1:] for each in task.pieces] == [(0, 9), (20, 41)]
     assert rows(reader, [task]) == VALUES[:10] + VALUES[20:]
 
 
@@ -151,13 +151,13 @@ def test_a_stream(ours: Cluster) -> None:
         assert both.latestOffset(start, both.getDefaultReadLimit()) == {**start, "index": index}
     end = stream.latestOffset(start, ReadAllAvailable())
     assert end == stream.reportLatestOffset() == {**start, "index": 42}
-    assert rows(stream, stream.partitions({"index": 7}, {"index": 23})) == VALUES[7:23]
+    assert rows(stream, stream.partitions({**start, "index": 7}, {**start, "index": 23})) == VALUES[7:23]
     assert stream.partitions(end, end) == []
     stream.prepareForTriggerAvailableNow()
     stream.commit(end)
     stream.stop()
     assert stream.latestOffset(start, ReadAllAvailable()) == end
-    assert stream.latestOffset({"index": 50}, ReadAllAvailable()) == {**start, "index": 50}
+    assert stream.latestOffset({**start, "index": 50}, ReadAllAvailable()) == {**start, "index": 50}
 
 
 def test_limits_count_what_is_there(ours: Cluster) -> None:
@@ -166,8 +166,9 @@ def test_limits_count_what_is_there(ours: Cluster) -> None:
     ours.wait(lambda: ours.logs.trim(name, 20))
     for limit in ({"maxRecordsPerTrigger": 5}, {"maxBytesPerTrigger": 40}):
         stream = source(ours, name, failOnDataLoss="false", **limit).streamReader(SOME)
-        end = stream.latestOffset({"index": 3}, stream.getDefaultReadLimit())
-        assert rows(stream, stream.partitions({"index": 3}, end)) == VALUES[20:25]
+        start = {**stream.reportLatestOffset(), "index": 3}
+        end = stream.latestOffset(start, stream.getDefaultReadLimit())
+        assert rows(stream, stream.partitions(start, end)) == VALUES[20:25]
 
 
 def test_limits_count_no_lost_records(ours: Cluster) -> None:
@@ -178,14 +179,16 @@ def test_limits_count_no_lost_records(ours: Cluster) -> None:
     ours.wait(lambda: ours.logs.give_up(name, lost.n))
     for limit in ({"maxRecordsPerTrigger": 5}, {"maxBytesPerTrigger": 40}):
         stream = source(ours, name, failOnDataLoss="false", **limit).streamReader(SOME)
-        end = stream.latestOffset({"index": 13}, stream.getDefaultReadLimit())
-        assert rows(stream, stream.partitions({"index": 13}, end)) == VALUES[20:25]
+        start = {**stream.reportLatestOffset(), "index": 13}
+        end = stream.latestOffset(start, stream.getDefaultReadLimit())
+        assert rows(stream, stream.partitions(start, end)) == VALUES[20:25]
 
 
 def test_a_stream_of_another_log(ours: Cluster) -> None:
     """Which has the name by now: its first records were passed over.  A renamed log goes on under its new name."""
     name, new = log(ours, VALUES), next(NAMES)
-    at = source(ours, name).streamReader(SOME).latestOffset({"index": 0}, ReadMaxRows(7))
+    stream = source(ours, name).streamReader(SOME)
+    at = stream.latestOffset(stream.initialOffset(), ReadMaxRows(7))
     ours.wait(lambda: ours.logs.rename(name, new))
     renamed = source(ours, new).streamReader(SOME)
     assert rows(renamed, renamed.partitions(at, renamed.latestOffset(at, ReadMaxRows(7)))) == VALUES[7:14]
@@ -201,7 +204,9 @@ def test_a_log_that_was_made_anew_after_the_plan(ours: Cluster) -> None:
     """Its records are others: the task fails, of a batch query and of a stream."""
     name = log(ours, VALUES)
     reader, stream = source(ours, name).reader(SOME), source(ours, name).streamReader(SOME)
-    planned = [(reader, reader.partitions()), (stream, stream.partitions({"index": 7}, {"index": 23}))]
+    start = stream.initialOffset()
+    middle = stream.partitions({**start, "index": 7}, {**start, "index": 23})
+    planned = [(reader, reader.partitions()), (stream, middle)]
     other = log(ours, [b"another"] * 42)
     ours.wait(lambda: ours.logs.delete(name))
     ours.wait(lambda: ours.logs.rename(other, name))
