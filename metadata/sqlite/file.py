@@ -142,33 +142,16 @@ class SQLiteFile:
             connection.execute("PRAGMA synchronous=FULL")
             if create and schema.is_empty(connection):
                 self._keep_log(connection)
-                self._change_schema(connection, schema.make_tables)
+                connection.execute("BEGIN IMMEDIATE")  # who waited for another's change finds nothing to be done
+                schema.make_tables(connection)
+                connection.execute("COMMIT")
             schema.check_tables(connection, self._uri)
             self._keep_log(connection)
-            if schema.is_earlier(connection):
-                self._bring_forward(connection)
         except BaseException:
             connection.close()
             raise
         self._connection = connection
         return connection
-
-    def _bring_forward(self, connection: sqlite3.Connection) -> None:
-        try:
-            self._change_schema(connection, schema.bring_forward)
-        except DatabaseError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_READONLY:
-                raise
-            raise MetaStore(
-                f"{self._uri} has schema 1, of an earlier quire, and can't be given schema {schema.SCHEMA_VERSION} "
-                f"({error}): open it once where this process may write it and its folder, as with `quire ledger list`"
-            ) from None
-
-    def _change_schema(self, connection: sqlite3.Connection, change: Callable[[Connection], None]) -> None:
-        """Who dies in it leaves the file as it was; who waited for another's change finds nothing to be done."""
-        connection.execute("BEGIN IMMEDIATE")
-        change(connection)
-        connection.execute("COMMIT")
 
     def _keep_log(self, connection: sqlite3.Connection) -> None:
         """
