@@ -11,6 +11,7 @@ from quire.client.core.quorum import Quorums
 from quire.client.core.read import RangeRead, ReadLimits
 from quire.client.core.recovery import RecoveryMachine
 from quire.log.core.machine.applying import Applying
+from quire.log.core.ownership import Ownership
 from quire.protocol.digest import Digest, DigestType
 
 # SPDX-License-Identifier: Apache-2.0
@@ -21,6 +22,7 @@ MACHINES = {
     "read": lambda: RangeRead(7, QUORUMS, DIGEST, [(0, None, BOOKIES)], 0, 9, ReadLimits()),
     "recovery": lambda: RecoveryMachine(7, QUORUMS, DIGEST, Limits()),
     "replica": Applying,
+    "owner": Ownership,
 }
 
 every_machine = pytest.mark.parametrize("make", MACHINES.values(), ids=MACHINES)

@@ -14,10 +14,9 @@ would have to share these, and a step would be harder to check.
 """
 
 from collections import deque
-from collections.abc import Callable
-from enum import Enum, auto
-from typing import Any, get_args
+from enum import auto
 
+from quire.client.core.machine import Machine, MachineState, Table
 from quire.log.core.ownership_messages import (
     UNSENT,
     Acked,
@@ -78,7 +77,7 @@ from quire.protocol.log_errors import AppendUnknown, LogError, LogFenced, NotOwn
 # SPDX-License-Identifier: Apache-2.0
 
 
-class State(Enum):
+class State(MachineState):
     OUT = auto()
     WAITING = auto()  # a candidate
     CLAIMING = auto()  # the claim is this handle's; the manifest is to say so
@@ -97,16 +96,18 @@ OWNING = frozenset(
 )
 
 
-class IllegalInput(AssertionError):
-    """An input that can't come in this state: a bug."""
+TABLE = Table(State, Input)
 
 
-class Ownership:
+class Ownership(Machine[State, Input, Effect]):
     """One handle's way from candidate to owner and out."""
 
+    table = TABLE
+    ruined = State.OUT
+
     def __init__(self, log: str = "") -> None:
+        super().__init__(State.WAITING)
         self._log = log  # its name, for errors
-        self.state = State.WAITING
         self.epoch = 0
         self.items: deque[Item] = deque()  # those that are sent first, then those that wait
         self.sent = 0
@@ -121,51 +122,31 @@ class Ownership:
         self._recovered = False  # in FENCED and MOVING: what is in the ledger is known
         self._closing = False  # `CloseLedger` was asked for
         self._cut = False  # the ledger ended, and not by this handle
-        self._effects: list[Effect] = []
 
     @property
     def ending(self) -> int | None:
         """The number of a segment whose ledger is closed, but which the manifest may still say is open."""
         return None if self._ends is None else self._ends[0]
 
-    def handle(self, given: Input) -> list[Effect]:
-        """
-        Takes one input; the effects, in order.  An exception out of here is a bug: the machine is OUT afterwards, and
-        its shell answers whoever waits.
-        """
-        effects: list[Effect] = []
-        self._effects = effects
-        key = self.state, type(given)
-        try:
-            if key in ILLEGAL:
-                raise IllegalInput(f"{type(given).__name__} in {self.state.name}")
-            step = TRANSITIONS.get(key)
-            if step is not None:
-                step(self, given)
-        except BaseException:
-            self.poison()
-            raise
-        return effects
-
     def poison(self) -> None:
         """A step, or an effect, has failed: what the machine knows counts no more."""
-        self.state = State.OUT
+        super().poison()
         self.items.clear()
         self.sent = 0
 
     # -- candidate -------------------------------------------------------------------------------------------------
 
     def _claim(self, given: ClaimFree) -> None:
-        self._do(MakeClaim())
+        self.effects.append(MakeClaim())
 
     def _have_claim(self, given: ClaimMine) -> None:
         self.state = State.CLAIMING
-        self._do(EditClaim())
+        self.effects.append(EditClaim())
 
     def _lose_claim(self, given: ClaimGone | ClaimTaken) -> None:
         self.state = State.WAITING
         if isinstance(given, ClaimGone):
-            self._do(MakeClaim())
+            self.effects.append(MakeClaim())
 
     def _claimed(self, given: Claimed) -> None:
         self.epoch = given.epoch
@@ -174,7 +155,7 @@ class Ownership:
         else:
             self.state = State.SETTLING
             self._settling = given.open_segment
-            self._do(Recover(*given.open_segment))
+            self.effects.append(Recover(*given.open_segment))
 
     def _refuse_claim(self, given: Refused | Deposed) -> None:
         self._out(given.error)
@@ -186,13 +167,13 @@ class Ownership:
         self.state = State.OUT
         self.error = error
         self._fail(self._take(len(self.items)), error or self._not_owner("was closed"))
-        self._do(ReleaseClaim(), End(error, left))
+        self.effects += (ReleaseClaim(), End(error, left))
 
     # -- settling what another left --------------------------------------------------------------------------------
 
     def _settle_recovered(self, given: Recovered) -> None:
         if self._is_settling(given.n):
-            self._do(EditClose(given.n, given.counts))
+            self.effects.append(EditClose(given.n, given.counts))
 
     def _is_settling(self, number: int) -> bool:
         return self._settling is not None and self._settling[0] == number
@@ -205,7 +186,7 @@ class Ownership:
     def _settle_again(self, given: Again) -> None:
         if self._again and self._settling is not None:
             self._again = False
-            self._do(Recover(*self._settling))
+            self.effects.append(Recover(*self._settling))
 
     def _settle_vanished(self, given: LedgerVanished) -> None:
         if not self._is_settling(given.n):
@@ -228,7 +209,7 @@ class Ownership:
         self._again = False
         self.error = None
         self.state = State.IDLE
-        self._do(BecomeOwner())
+        self.effects.append(BecomeOwner())
         self._go_on()
 
     # -- appending -------------------------------------------------------------------------------------------------
@@ -252,7 +233,7 @@ class Ownership:
         fresh = [self.items[number] for number in range(self.sent, len(self.items))]
         if fresh:
             self.sent = len(self.items)
-            self._do(Send(fresh))
+            self.effects.append(Send(fresh))
 
     def _acked(self, given: Acked) -> None:
         if given.n == self.segment:
@@ -265,7 +246,7 @@ class Ownership:
         while count < self.sent and self.items[count].last <= last:
             count += 1
         if count:
-            self._do(Release(self._take(count)))
+            self.effects.append(Release(self._take(count)))
 
     def _take(self, count: int) -> list[Item]:
         self.sent = max(0, self.sent - count)
@@ -287,7 +268,7 @@ class Ownership:
 
     def _fail(self, items: list[Item], error: LedgerError) -> None:
         if items:
-            self._do(Fail(items, error))
+            self.effects.append(Fail(items, error))
 
     # -- segments --------------------------------------------------------------------------------------------------
 
@@ -297,11 +278,11 @@ class Ownership:
             self._move(self._leaving)
         elif self.items:
             self.state = State.OPENING
-            self._do(CreateLedger())
+            self.effects.append(CreateLedger())
 
     def _created(self, given: LedgerCreated) -> None:
         self._making = given.ledger
-        self._do(EditOpen(given.ledger, self._ends))
+        self.effects.append(EditOpen(given.ledger, self._ends))
 
     def _create_failed(self, given: CreateFailed) -> None:
         self.error = given.error
@@ -314,11 +295,11 @@ class Ownership:
         if self._leaving is not None and not self.items:
             self._move(self._leaving)
         else:
-            self._do(CreateLedger())
+            self.effects.append(CreateLedger())
 
     def _create_anew(self, given: NewLedgerVanished) -> None:
         self._making = None
-        self._do(CreateLedger())
+        self.effects.append(CreateLedger())
 
     def _opened(self, given: Opened) -> None:
         self.state = State.WRITING
@@ -343,7 +324,7 @@ class Ownership:
         ending = self.state is State.ROLLING or (self.state is State.MOVING and not self._recovered)
         if ending and not self.sent and self.segment is not None and not self._closing:
             self._closing = True
-            self._do(CloseLedger(self.segment))
+            self.effects.append(CloseLedger(self.segment))
 
     def _rolled(self, given: LedgerClosed) -> None:
         if given.n != self.segment:
@@ -352,9 +333,9 @@ class Ownership:
         self.segment = self.ledger = None
         if self.items:
             self.state = State.OPENING
-            self._do(CreateLedger())
+            self.effects.append(CreateLedger())
         else:
-            self._do(EditClose(given.n, given.counts))
+            self.effects.append(EditClose(given.n, given.counts))
 
     def _close_edited(self, given: SegmentClosed | SegmentEnded) -> None:
         """The manifest has the counts of the segment that ended."""
@@ -373,7 +354,7 @@ class Ownership:
     def _recover(self) -> None:
         assert self.segment is not None
         assert self.ledger is not None
-        self._do(Recover(self.segment, self.ledger))
+        self.effects.append(Recover(self.segment, self.ledger))
 
     def _begin_fenced(self) -> None:
         self._end_sending()
@@ -458,10 +439,10 @@ class Ownership:
         self.segment = None
         if self.items:
             self.state = State.OPENING
-            self._do(CreateLedger())
+            self.effects.append(CreateLedger())
         elif self._ends is not None:
             self.state = State.ROLLING
-            self._do(EditClose(*self._ends))
+            self.effects.append(EditClose(*self._ends))
         else:
             self.state = State.IDLE
             self._go_on()
@@ -510,7 +491,7 @@ class Ownership:
         self._recovered = self._again = self._cut = False
         self._closing = False  # a close before a fence came to nothing
         if to and before is not State.SETTLING:
-            self._do(EditAnnounce(to))
+            self.effects.append(EditAnnounce(to))
         self._fail(self._take_unsent(), self._not_owner("hands it over"))
         if self.segment is None:
             self._leave()
@@ -518,7 +499,7 @@ class Ownership:
             self._drained()
 
     def _leave(self) -> None:
-        self._do(EditResign(self._ends))
+        self.effects.append(EditResign(self._ends))
 
     def _moved_closed(self, given: LedgerClosed) -> None:
         if given.n == self.segment and not self._recovered:
@@ -566,19 +547,19 @@ class Ownership:
         self.state = State.LOST
         assert self.segment is not None
         assert self.ledger is not None
-        self._do(Settle(self.segment, self.ledger))
+        self.effects.append(Settle(self.segment, self.ledger))
 
     def _discard(self) -> None:
         """A ledger whose naming was refused for good was never named."""
         making, self._making = self._making, None
         if making is not None:
-            self._do(Discard(making))
+            self.effects.append(Discard(making))
 
     def _discard_refused(self, given: Refused) -> None:
         self._discard()
 
     def _discard_created(self, given: LedgerCreated) -> None:
-        self._do(Discard(given.ledger))
+        self.effects.append(Discard(given.ledger))
 
     def _named_after_all(self, given: Opened) -> None:
         self._making = None
@@ -608,199 +589,131 @@ class Ownership:
     # -- the rest --------------------------------------------------------------------------------------------------
 
     def _claim_again(self, given: ClaimGone) -> None:
-        self._do(MakeClaim())
+        self.effects.append(MakeClaim())
 
     def _wait(self, why: str) -> None:
         self._again = True
-        self._do(Wait(why))
-
-    def _do(self, *effects: Effect) -> None:
-        self._effects += effects
+        self.effects.append(Wait(why))
 
 
-Step = Callable[[Ownership, Any], None]
-M = Ownership
+S, M = State, Ownership
+_CANDIDATE = (S.OUT, S.WAITING, S.CLAIMING)
+_READY = (S.IDLE, S.OPENING, S.MOVING)  # nothing is left to be settled
+_PASSING = (S.OPENING, S.ROLLING, S.FENCED)  # a step is under way that comes to its end
+_AFTER = (S.MOVING, S.LOST, S.OUT)  # what was asked for before is answered yet
+_GONE = (S.LOST, S.OUT)
+on, ignore, rule_out = TABLE.on, TABLE.ignore, TABLE.rule_out
 
-# What happens.
-TRANSITIONS: dict[tuple[State, type[Any]], Step] = {}
-BY_STATE: dict[State, dict[type[Any], Step]] = {
-    State.WAITING: {
-        ClaimFree: M._claim,
-        ClaimMine: M._have_claim,
-        Deposed: M._refuse_claim,
-        Transfer: M._stop,
-        Append: M._refuse,
-        Refused: M._refuse_claim,
-    },
-    State.CLAIMING: {
-        Claimed: M._claimed,
-        Refused: M._refuse_claim,
-        Deposed: M._refuse_claim,
-        ClaimGone: M._lose_claim,
-        ClaimTaken: M._lose_claim,
-        Transfer: M._stop,
-        Append: M._refuse,
-    },
-    State.SETTLING: {
-        Recovered: M._settle_recovered,
-        RecoverFailed: M._settle_failed,
-        Again: M._settle_again,
-        LedgerVanished: M._settle_vanished,
-        SegmentClosed: M._settled,
-        SegmentEnded: M._settled,
-        Expired: M._settle_too_long,
-        Refused: M._deposed,
-        Deposed: M._deposed,
-        ClaimGone: M._claim_again,
-        ClaimTaken: M._leave_now,
-        Transfer: M._leave_now,
-        Append: M._keep,
-    },
-    State.IDLE: {
-        Append: M._append_idle,
-        Refused: M._deposed,
-        Deposed: M._deposed,
-        ClaimGone: M._claim_again,
-        ClaimTaken: M._leave_now,
-        Transfer: M._leave_now,
-    },
-    State.OPENING: {
-        Append: M._keep,
-        LedgerCreated: M._created,
-        CreateFailed: M._create_failed,
-        NewLedgerVanished: M._create_anew,
-        Again: M._create_again,
-        Opened: M._opened,
-        SegmentClosed: M._closed_before,
-        SegmentEnded: M._closed_before,
-        Expired: M._unsent_late,
-        Refused: M._deposed,
-        Deposed: M._deposed,
-        ClaimGone: M._claim_again,
-        ClaimTaken: M._leave_later,
-        Transfer: M._leave_later,
-        GiveUp: M._give_up,
-    },
-    State.WRITING: {
-        Append: M._append,
-        Acked: M._acked,
-        RollDue: M._roll,
-        WriterEnded: M._fenced,
-        LedgerNotOpen: M._fenced,
-        SegmentEnded: M._ended,
-        Refused: M._deposed,
-        Deposed: M._deposed,
-        ClaimGone: M._claim_again,
-        ClaimTaken: M._leave_now,
-        Transfer: M._leave_now,
-    },
-    State.ROLLING: {
-        Append: M._keep,
-        Acked: M._acked,
-        Expired: M._rolling_late,
-        LedgerClosed: M._rolled,
-        SegmentClosed: M._close_edited,
-        WriterEnded: M._fenced,
-        LedgerNotOpen: M._fenced,
-        SegmentEnded: M._ended_or_edited,
-        Refused: M._deposed,
-        Deposed: M._deposed,
-        ClaimGone: M._claim_again,
-        ClaimTaken: M._leave_later,
-        Transfer: M._leave_later,
-        GiveUp: M._give_up,
-    },
-    State.FENCED: {
-        Append: M._keep,
-        Acked: M._acked,
-        Recovered: M._recover_done,
-        RecoverFailed: M._recover_failed,
-        LedgerVanished: M._vanished,
-        SegmentEnded: M._ended_late,
-        Again: M._fenced_again,
-        Expired: M._fenced_too_long,
-        Refused: M._deposed,
-        Deposed: M._deposed,
-        ClaimGone: M._claim_again,
-        ClaimTaken: M._leave_later,
-        Transfer: M._leave_later,
-        GiveUp: M._give_up,
-    },
-    State.MOVING: {
-        Append: M._refuse,
-        Acked: M._acked,
-        LedgerClosed: M._moved_closed,
-        WriterEnded: M._moving_fenced,
-        LedgerNotOpen: M._moving_fenced,
-        SegmentEnded: M._ended_late,
-        Recovered: M._recover_done,
-        RecoverFailed: M._recover_failed,
-        LedgerVanished: M._vanished,
-        Again: M._moving_again,
-        Expired: M._moving_late,
-        Resigned: M._resigned,
-        GiveUp: M._give_up,
-        Refused: M._deposed,
-        Deposed: M._deposed,
-    },
-    State.LOST: {
-        Append: M._refuse,
-        Acked: M._lost_acked,
-        Settled: M._lost_settled,
-        SegmentEnded: M._lost_settled,
-        Recovered: M._lost_settled,
-        LedgerVanished: M._lost_unknown,
-        Expired: M._lost_late,
-        Refused: M._discard_refused,
-        LedgerCreated: M._discard_created,
-        Opened: M._named_after_all,
-    },
-    State.OUT: {
-        Append: M._refuse,
-        Refused: M._discard_refused,
-        LedgerCreated: M._discard_created,
-        Opened: M._named_after_all,
-    },
-}
-TRANSITIONS.update(((state, kind), step) for state, rows in BY_STATE.items() for kind, step in rows.items())
+on(S.WAITING, ClaimFree, M._claim)
+on(S.WAITING, ClaimMine, M._have_claim, S.CLAIMING)
+on(S.CLAIMING, Claimed, M._claimed, S.SETTLING, *_READY)
+on(S.CLAIMING, ClaimGone, M._lose_claim, S.WAITING)
+on(S.CLAIMING, ClaimTaken, M._lose_claim, S.WAITING)
+for _state in (S.WAITING, S.CLAIMING):
+    on(_state, Refused, M._refuse_claim, S.OUT)
+    on(_state, Deposed, M._refuse_claim, S.OUT)
+    on(_state, Transfer, M._stop, S.OUT)
 
-CANDIDATE = (State.OUT, State.WAITING, State.CLAIMING)
-AFTER = (State.MOVING, State.LOST, State.OUT)  # what was asked for before is answered yet
+for _state in OWNING:
+    on(_state, Refused, M._deposed, *_GONE)
+    on(_state, Deposed, M._deposed, *_GONE)
+for _state in OWNING - {S.MOVING}:
+    on(_state, ClaimGone, M._claim_again)
+for _state in (S.SETTLING, S.IDLE, S.WRITING):
+    on(_state, ClaimTaken, M._leave_now, S.MOVING)
+    on(_state, Transfer, M._leave_now, S.MOVING)
+for _state in _PASSING:
+    on(_state, ClaimTaken, M._leave_later)
+    on(_state, Transfer, M._leave_later)
+for _state in (*_PASSING, S.MOVING):
+    on(_state, GiveUp, M._give_up, _state, S.OUT)
 
-# Nothing happens: what is said is old, or is no news in that state.
-IGNORED: dict[type[Any], tuple[State, ...]] = {
-    ClaimFree: tuple(set(State) - {State.WAITING}),  # looked at besides the watch
-    ClaimMine: tuple(set(State) - {State.WAITING}),
-    ClaimGone: (State.WAITING, *AFTER),
-    ClaimTaken: (State.WAITING, *AFTER),
-    Claimed: tuple(set(State) - {State.CLAIMING}),  # of a claim that was lost before its edit was answered
-    SegmentClosed: (State.IDLE, State.WRITING, State.FENCED, *AFTER),  # a publisher's end was seen first
-    SegmentEnded: (*CANDIDATE, State.IDLE),
-    Opened: (State.MOVING,),
-    Announced: AFTER,
-    Resigned: (State.LOST, State.OUT),
-    Deposed: (State.LOST, State.OUT),
-    CreateFailed: (State.LOST, State.OUT),
-    NewLedgerVanished: (State.LOST, State.OUT),
-    Acked: (State.IDLE, State.OPENING, State.OUT),  # of a segment before
-    WriterEnded: (State.IDLE, State.OPENING, State.FENCED, State.LOST, State.OUT),
-    LedgerNotOpen: (State.IDLE, State.OPENING, State.FENCED, State.LOST, State.OUT),
-    LedgerClosed: (State.IDLE, State.OPENING, State.WRITING, State.FENCED, State.LOST, State.OUT),
-    Recovered: (State.IDLE, State.OPENING, State.WRITING, State.ROLLING, State.OUT),  # the manifest said it first
-    RecoverFailed: (State.IDLE, State.OPENING, State.WRITING, State.ROLLING, State.LOST, State.OUT),
-    LedgerVanished: (State.IDLE, State.OPENING, State.WRITING, State.ROLLING, State.OUT),
-    Settled: (State.OUT,),
-    RollDue: tuple(set(State) - {State.WRITING}),  # an end that is asked for too late
-    Transfer: AFTER,
-    GiveUp: (State.LOST, State.OUT),
-    Again: (State.IDLE, State.WRITING, State.ROLLING, State.LOST, State.OUT),  # what it was for is over
-    Expired: (*CANDIDATE, State.IDLE, State.WRITING),  # writers and claims have time-outs of their own
-}
+on(S.IDLE, Append, M._append_idle, *_READY)
+on(S.WRITING, Append, M._append)
+for _state in (S.SETTLING, *_PASSING):
+    on(_state, Append, M._keep)
+for _state in (S.WAITING, S.CLAIMING, *_AFTER):
+    on(_state, Append, M._refuse)
+for _state in (S.WRITING, S.ROLLING, S.FENCED, S.MOVING):
+    on(_state, Acked, M._acked)
 
-# Each other pair is an answer to an effect that was not asked for in this state, nor before it.
-ILLEGAL = frozenset(
-    (state, kind)
-    for state in State
-    for kind in get_args(Input)
-    if (state, kind) not in TRANSITIONS and state not in IGNORED.get(kind, ())
-)
+on(S.SETTLING, Recovered, M._settle_recovered)
+on(S.SETTLING, RecoverFailed, M._settle_failed)
+on(S.SETTLING, Again, M._settle_again)
+on(S.SETTLING, LedgerVanished, M._settle_vanished, S.SETTLING, S.OUT, *_READY)
+on(S.SETTLING, SegmentClosed, M._settled, S.SETTLING, *_READY)
+on(S.SETTLING, SegmentEnded, M._settled, S.SETTLING, *_READY)
+on(S.SETTLING, Expired, M._settle_too_long, S.SETTLING, S.OUT)
+
+on(S.OPENING, LedgerCreated, M._created)
+on(S.OPENING, CreateFailed, M._create_failed)
+on(S.OPENING, NewLedgerVanished, M._create_anew)
+on(S.OPENING, Again, M._create_again, S.OPENING, S.MOVING)
+on(S.OPENING, Opened, M._opened, S.WRITING, S.MOVING)
+on(S.OPENING, SegmentClosed, M._closed_before)
+on(S.OPENING, SegmentEnded, M._closed_before)
+on(S.OPENING, Expired, M._unsent_late)
+
+on(S.WRITING, RollDue, M._roll, S.ROLLING)
+on(S.WRITING, SegmentEnded, M._ended, S.WRITING, S.FENCED)
+on(S.ROLLING, Expired, M._rolling_late)
+on(S.ROLLING, LedgerClosed, M._rolled, S.ROLLING, S.OPENING)
+on(S.ROLLING, SegmentClosed, M._close_edited, S.ROLLING, *_READY)
+on(S.ROLLING, SegmentEnded, M._ended_or_edited, S.ROLLING, S.FENCED, *_READY)
+for _state in (S.WRITING, S.ROLLING):
+    on(_state, WriterEnded, M._fenced, _state, S.FENCED)
+    on(_state, LedgerNotOpen, M._fenced, _state, S.FENCED)
+
+on(S.FENCED, Again, M._fenced_again, S.FENCED, S.ROLLING, *_READY)
+on(S.FENCED, Expired, M._fenced_too_long, S.FENCED, S.MOVING)
+for _state in (S.FENCED, S.MOVING):
+    on(_state, Recovered, M._recover_done)
+    on(_state, RecoverFailed, M._recover_failed)
+    on(_state, LedgerVanished, M._vanished, _state, S.OUT)
+    on(_state, SegmentEnded, M._ended_late)
+
+on(S.MOVING, LedgerClosed, M._moved_closed)
+on(S.MOVING, WriterEnded, M._moving_fenced)
+on(S.MOVING, LedgerNotOpen, M._moving_fenced)
+on(S.MOVING, Again, M._moving_again)
+on(S.MOVING, Expired, M._moving_late)
+on(S.MOVING, Resigned, M._resigned, S.OUT)
+
+on(S.LOST, Acked, M._lost_acked, *_GONE)
+on(S.LOST, Settled, M._lost_settled, *_GONE)
+on(S.LOST, SegmentEnded, M._lost_settled, *_GONE)
+on(S.LOST, Recovered, M._lost_settled, *_GONE)
+on(S.LOST, LedgerVanished, M._lost_unknown, *_GONE)
+on(S.LOST, Expired, M._lost_late, *_GONE)
+for _state in _GONE:
+    on(_state, Refused, M._discard_refused)
+    on(_state, LedgerCreated, M._discard_created)
+    on(_state, Opened, M._named_after_all)
+
+# What is said is old, or is no news in that state.
+ignore(set(S) - {S.WAITING}, ClaimFree, ClaimMine)  # looked at besides the watch
+ignore((S.WAITING, *_AFTER), ClaimGone, ClaimTaken)
+ignore(set(S) - {S.CLAIMING}, Claimed)  # of a claim that was lost before its edit was answered
+ignore((S.IDLE, S.WRITING, S.FENCED, *_AFTER), SegmentClosed)  # a publisher's end was seen first
+ignore((*_CANDIDATE, S.IDLE), SegmentEnded)
+ignore((S.MOVING,), Opened)
+ignore(_AFTER, Announced, Transfer)
+ignore(_GONE, Resigned, Deposed, CreateFailed, NewLedgerVanished, GiveUp)
+ignore((S.IDLE, S.OPENING, S.OUT), Acked)  # of a segment before
+ignore((S.IDLE, S.OPENING, S.FENCED, *_GONE), WriterEnded, LedgerNotOpen)
+ignore((S.IDLE, S.OPENING, S.WRITING, S.FENCED, *_GONE), LedgerClosed)
+ignore((S.IDLE, S.OPENING, S.WRITING, S.ROLLING, S.OUT), Recovered, LedgerVanished)  # the manifest said it first
+ignore((S.IDLE, S.OPENING, S.WRITING, S.ROLLING, *_GONE), RecoverFailed)
+ignore((S.OUT,), Settled)
+ignore(set(S) - {S.WRITING}, RollDue)  # an end that is asked for too late
+ignore((S.IDLE, S.WRITING, S.ROLLING, *_GONE), Again)  # what it was for is over
+ignore((*_CANDIDATE, S.IDLE, S.WRITING), Expired)  # writers and claims have time-outs of their own
+
+# An answer to an effect that was not asked for in this state, nor before it.
+rule_out(set(S) - {*_GONE}, Settled)
+rule_out(set(S) - {S.OPENING, *_GONE}, LedgerCreated, CreateFailed, NewLedgerVanished)
+rule_out(set(S) - {S.OPENING, *_AFTER}, Opened)
+rule_out(set(S) - {*_AFTER}, Announced, Resigned)
+rule_out(set(S) - {*_PASSING, *_AFTER}, GiveUp)
+rule_out((S.WAITING, S.CLAIMING, S.SETTLING), Acked, WriterEnded, LedgerNotOpen, LedgerClosed)
+rule_out((S.WAITING, S.CLAIMING), Recovered, RecoverFailed, LedgerVanished, SegmentClosed, Again)

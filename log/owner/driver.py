@@ -14,7 +14,6 @@ of the machine, or of an effect, ends the handle before any caller sees more of 
 Long: each effect of the machine is a method of a few lines, and all of them share one handle's ledger and machine.
 """
 
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -23,6 +22,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from quire.client.api import Client, Writer
+from quire.client.core.machine import OrderedDriver
 from quire.conf.log import LogOptions, check_zstd
 from quire.log.core import edits
 from quire.log.core import ownership_messages as m
@@ -57,7 +57,7 @@ TRANSFER_WAIT_MS = 500
 READ_AGAIN_S = 0.2
 
 
-class OwnerDriver:
+class OwnerDriver(OrderedDriver[m.Input, m.Effect]):
     """
     One handle's machine, from `start` to its end.  `send(items)` encodes and appends; `opened(segment, stamp, writer)`
     comes before the first of a segment, `settle()` before that, `forget_ledger()` after the last; `counts()` is what
@@ -80,6 +80,7 @@ class OwnerDriver:
         reached: Callable[[str], None],
     ) -> None:
         self.machine = Ownership(records.name)
+        super().__init__(self.machine, self._ended_by)
         self.token = f"{client.random.getrandbits(128):032x}"
         self.writer: Writer | None = None
         self.left: Deferred[None] = succeed(None)  # fires when the claim was given back
@@ -92,10 +93,6 @@ class OwnerDriver:
         self.events = events
         self._reached = reached
         self._poll_s = options.poll_ms / 1000
-        self._queue: deque[m.Input] = deque()
-        self._effects: deque[m.Effect] = deque()
-        self._feeding = False
-        self.dead = False  # a step or an effect failed: nothing is fed or performed any more
         self.ended = False
         self.timers = OwnerTimers(self._clock, client.random, options)
         self.rolling = Rolling(records, self.timers, lambda: self.feed(m.RollDue()))
@@ -120,6 +117,25 @@ class OwnerDriver:
             self._taken,
             self.patience.unanswered,
         )
+        effects = self.ledger_effects
+        self.perform(m.MakeClaim, self._make_claim)
+        self.perform(m.ReleaseClaim, self._release_claim)
+        self.perform(m.EditClaim, self._edit_claim)
+        self.perform(m.EditOpen, self._edit_open)
+        self.perform(m.EditClose, self._edit_close)
+        self.perform(m.EditAnnounce, self._edit_announce)
+        self.perform(m.EditResign, self._edit_resign)
+        self.perform(m.BecomeOwner, self._become_owner)
+        self.perform(m.CreateLedger, effects.create)
+        self.perform(m.Discard, effects.discard)
+        self.perform(m.Send, self._send)
+        self.perform(m.CloseLedger, effects.close)
+        self.perform(m.Recover, effects.recover)
+        self.perform(m.Settle, effects.settle)
+        self.perform(m.Release, lambda effect: self.events.released(effect.items))
+        self.perform(m.Fail, lambda effect: self.events.failed(effect.items, effect.error))
+        self.perform(m.Wait, self._wait)
+        self.perform(m.End, self._end)
 
     @property
     def me(self) -> Me:
@@ -163,42 +179,25 @@ class OwnerDriver:
 
     # -- the machine -----------------------------------------------------------------------------------------------
 
-    def feed(self, given: m.Input) -> None:
-        """Hands an input to the machine and performs what follows."""
-        if self.dead:
-            return
-        self._queue.append(given)
-        if self._feeding:
-            return
-        self._feeding = True
-        try:
-            while self._queue:
-                self._effects += self.machine.handle(self._queue.popleft())
-                while self._effects:
-                    effect = self._effects.popleft()
-                    PERFORM[type(effect)](self, effect)
-        except Exception:
-            self._poison(Failure())  # type: ignore[no-untyped-call]  # Twisted's has no annotations
-        finally:
-            self._feeding = False
-
     def run(self, work: Coroutine[Any, Any, None]) -> Deferred[None]:
         """Fires when it has ended; what it raises is a bug, which ends the handle."""
-        return Deferred.fromCoroutine(work).addErrback(self._poison)
+        return Deferred.fromCoroutine(work).addErrback(self._failed)
 
-    def _poison(self, failure: Failure) -> None:
-        """A bug: the handle ends here, so that nothing goes on half done, and another one can own the log."""
+    def _failed(self, failure: Failure) -> None:
+        if self.dead:  # by another bug
+            log.failure("the owner of the log {name} failed again", failure, name=self._records.name)
+        else:
+            assert failure.value is not None
+            self.poison(failure.value)
+
+    def _ended_by(self, bug: BaseException) -> None:
+        """Whoever waits is told, and another one can own the log."""
+        failure = Failure(bug)  # type: ignore[no-untyped-call]  # Twisted's has no annotations
         log.failure("the owner of the log {name} failed", failure, name=self._records.name)
-        if self.dead:
-            return
-        self.dead = True
-        self._queue.clear()
-        self._effects.clear()
-        self.machine.poison()
         if not self.ended:
             error = LogError(
-                f"a bug ended this owner of the log {self._records.name!r}, which this program's log tells: "
-                f"{failure.getErrorMessage()}; own the log again"
+                f"a bug ended this owner of the log {self._records.name!r}, which this program's log tells: {bug}; "
+                "own the log again"
             )
             self._release_claim(m.ReleaseClaim())
             self._end(m.End(error))
@@ -459,25 +458,3 @@ class OwnerDriver:
             self.patience.left(effect.left)
         finally:
             self.events.over(effect.error)  # all callers are answered, whatever failed before
-
-
-PERFORM: dict[type[Any], Callable[[OwnerDriver, Any], None]] = {
-    m.MakeClaim: OwnerDriver._make_claim,
-    m.ReleaseClaim: OwnerDriver._release_claim,
-    m.EditClaim: OwnerDriver._edit_claim,
-    m.EditOpen: OwnerDriver._edit_open,
-    m.EditClose: OwnerDriver._edit_close,
-    m.EditAnnounce: OwnerDriver._edit_announce,
-    m.EditResign: OwnerDriver._edit_resign,
-    m.BecomeOwner: OwnerDriver._become_owner,
-    m.CreateLedger: lambda driver, effect: driver.ledger_effects.create(effect),
-    m.Discard: lambda driver, effect: driver.ledger_effects.discard(effect),
-    m.Send: OwnerDriver._send,
-    m.CloseLedger: lambda driver, effect: driver.ledger_effects.close(effect),
-    m.Recover: lambda driver, effect: driver.ledger_effects.recover(effect),
-    m.Settle: lambda driver, effect: driver.ledger_effects.settle(effect),
-    m.Release: lambda driver, effect: driver.events.released(effect.items),
-    m.Fail: lambda driver, effect: driver.events.failed(effect.items, effect.error),
-    m.Wait: OwnerDriver._wait,
-    m.End: OwnerDriver._end,
-}

@@ -9,7 +9,7 @@ from quire.log.api import Logs
 from quire.log.core import ownership, ownership_messages
 from quire.log.core.machine import applying, applying_messages
 from quire.log.machine.applier import Applier
-from quire.log.owner import driver as owner_driver
+from quire.log.owner.appending.sending import Sending
 from quire.metadata.clock import pause
 from quire.metadata.memory.store import MemoryStore
 from quire.protocol.log_errors import AppendUnknown, LogError
@@ -46,7 +46,7 @@ class Story:
 def fails_in(monkeypatch, where, key):
     """The step that the table has there, or the method of the class, does what it is to do, and then fails."""
     row = where.rows[key] if isinstance(where, Table) else None
-    real = row.step if row else where[key] if isinstance(where, dict) else getattr(where, key)
+    real = row.step if row else getattr(where, key)
 
     def failing(*arguments):
         real(*arguments)
@@ -54,8 +54,6 @@ def fails_in(monkeypatch, where, key):
 
     if row:
         monkeypatch.setitem(where.rows, key, row._replace(step=failing))
-    elif isinstance(where, dict):
-        monkeypatch.setitem(where, key, failing)
     else:
         monkeypatch.setattr(where, key, failing)
 
@@ -65,7 +63,7 @@ def test_a_ledger_that_is_being_made_when_an_owners_machine_fails(monkeypatch):
     story = Story()
     world = story.world
     owner = world.succeed(story.logs.own("a"))
-    fails_in(monkeypatch, ownership.TRANSITIONS, (S.OPENING, m.Append))
+    fails_in(monkeypatch, ownership.TABLE, (S.OPENING, m.Append))
     made = []
     create = story.logs.bk.store.create_ledger
 
@@ -85,11 +83,11 @@ def test_a_ledger_that_is_being_made_when_an_owners_machine_fails(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("table", "key"),
-    [(ownership.TRANSITIONS, (S.WRITING, m.Acked)), (owner_driver.PERFORM, m.Send)],
+    ("where", "key"),
+    [(ownership.TABLE, (S.WRITING, m.Acked)), (Sending, "send")],
     ids=["step", "effect"],
 )
-def test_appends_that_are_sent_when_an_owners_machine_fails(monkeypatch, table, key):
+def test_appends_that_are_sent_when_an_owners_machine_fails(monkeypatch, where, key):
     """They may be in the log, and nothing that the failed step began is done; another handle owns the log at once."""
     story = Story()
     world = story.world
@@ -97,7 +95,7 @@ def test_appends_that_are_sent_when_an_owners_machine_fails(monkeypatch, table, 
     world.succeed(owner.append(b"before"))
     lost = []
     owner.on_lost = lambda: lost.append(owner.lost)
-    fails_in(monkeypatch, table, key)
+    fails_in(monkeypatch, where, key)
     done = [world.outcome(owner.append(b"%d" % number)) for number in range(3)]
     waiting = world.outcome(owner.barrier())
     world.spin(0.1)
@@ -121,12 +119,12 @@ def test_appends_that_were_never_sent_are_not_in_the_log(monkeypatch):
     story = Story()
     world = story.world
     owner = world.succeed(story.logs.own("a"))
-    fails_in(monkeypatch, ownership.TRANSITIONS, (S.OPENING, m.LedgerCreated))
+    fails_in(monkeypatch, ownership.TABLE, (S.OPENING, m.LedgerCreated))
     error = world.fails(owner.append(b"never"))
     assert isinstance(error, LogError)
     assert not isinstance(error, AppendUnknown)
     monkeypatch.undo()
-    fails_in(monkeypatch, ownership.TRANSITIONS, (S.WAITING, m.ClaimMine))
+    fails_in(monkeypatch, ownership.TABLE, (S.WAITING, m.ClaimMine))
     assert "a bug" in str(world.fails(story.logs.own("a")))
     monkeypatch.undo()
     after = world.succeed(story.other.own("a", wait_s=0))

@@ -514,11 +514,11 @@ def test_r27_a_repair_confirms_what_the_owner_does_not_know(by):
 
 def test_what_a_repair_confirms_in_a_log_without_leases_is_in_its_owners_next_read(monkeypatch):
     """Followers read it from the closed ledger at once, whatever the owner and the manifest know."""
+    recoveries = []
+    monkeypatch.setattr(LedgerEffects, "recover", lambda *which: recoveries.append(which))
     story = Repaired(leased=False)
     cluster = story.cluster
     ledger = cluster.succeed(story.other.info("a")).ledger
-    recoveries = []
-    monkeypatch.setattr(LedgerEffects, "recover", lambda *which: recoveries.append(which))
     cluster.succeed(story.repair.recover_ledger(ledger))
     while story.follower.applied < 2:
         cluster.spin(0.01)

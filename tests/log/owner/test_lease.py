@@ -260,10 +260,10 @@ def test_a_lease_does_not_count_for_a_segment_that_was_opened_without(tmp_path, 
         async with cluster(tmp_path) as world:
             logs, other = await world.logs(), await world.logs()
             await logs.create("a")
-            owner = await logs.own("a")
-            await owner.append(b"one")
             closes = []
             monkeypatch.setattr(LedgerEffects, "close", lambda *which: closes.append(which))
+            owner = await logs.own("a")
+            await owner.append(b"one")
             await other.update("a", publish=False, lease_ms=10_000)
             await until(lambda: owner.lease.ends and closes)
             assert (await lease_of(logs))["state"] == "held"
