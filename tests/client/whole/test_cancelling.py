@@ -396,7 +396,7 @@ def test_a_connect_that_is_cancelled_leaves_no_client(uri, clients):
                 break
         bk = await aio.connect(uri)
         for _ in range(200):
-            await bk.ledgers().__anext__()
+            await anext(bk.ledgers(), None)
             if all(one.closing for one in clients[:-1]):
                 break
         assert all(one.closing for one in clients[:-1])
