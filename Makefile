@@ -98,7 +98,7 @@ crash: $(VENV)/.test
 	timeout 1800 $(BIN)/python -m pytest $(PARALLEL) tests/crash $(ARGS)
 
 survive: $(VENV)/.test
-	$(BIN)/python -m pytest -m long tests/processes tests/log $(ARGS)
+	$(BIN)/python -m pytest -m long tests/processes tests/log tests/bookie $(ARGS)
 
 interop: $(VENV)/.test
 	$(BIN)/python -m pytest -m interop $(ARGS)
