@@ -35,7 +35,6 @@ from quire.metadata.store import Versioned
 from quire.replication.autorecovery.running import AutoRecovery
 from quire.replication.copier import FragmentCopier
 from quire.replication.core.fragments import HeldFragment
-from tests.metadata.stored import set_delay
 from tests.simulation.nodes import SimBookie
 from tests.simulation.outcome import Outcome
 from tests.simulation.truth import REPAIRER, Violation
@@ -359,7 +358,7 @@ class Healing:
     def do_heal_ask(self, _rng: Random) -> None:
         """An operator asks for an audit."""
         self.asked = True
-        set_delay(self.world.shared, self.delay_s)
+        self.world.shared.audits.set_delay(self.delay_s, unless_set=False)
 
     def do_heal_switch(self, rng: Random) -> None:
         """The switch is turned."""

@@ -2,7 +2,6 @@
 
 from quire.metadata.memory.cluster import Fault
 from tests.client.fakes.cluster import FakeCluster
-from tests.metadata.stored import votes
 from tests.replication.autorecovery.processes import AWAY, THREE, faulty, healing, joined, locks, queue, store_of
 from tests.replication.stories import closed, cookie, is_whole, left_open
 
@@ -194,7 +193,7 @@ def test_the_store_is_away_ten_times() -> None:
         assert process.auditor is not None
     cluster.succeed(process.stop())
     assert locks(cluster) == []
-    assert votes(cluster.shared) == []
+    assert cluster.shared.audits.votes == {}
 
 
 def test_nothing_is_left_behind() -> None:
@@ -211,7 +210,7 @@ def test_nothing_is_left_behind() -> None:
         cluster.succeed(process.stop())
         cluster.spin(16)  # time-outs of requests that were under way
         assert locks(cluster) == []
-        assert votes(cluster.shared) == []
+        assert cluster.shared.audits.votes == {}
         assert len(cluster.clock.getDelayedCalls()) <= before
 
 

@@ -12,7 +12,6 @@ from quire.replication.autorecovery.audits import looks
 from quire.replication.autorecovery.audits.auditor import Auditor
 from quire.replication.autorecovery.audits.resume import Resume, Stretch
 from tests.client.fakes.cluster import FakeCluster
-from tests.metadata.stored import checked
 from tests.replication.autorecovery.processes import AWAY, THREE, faulty, joined, options, queue
 from tests.replication.stories import closed, left_open
 
@@ -114,7 +113,7 @@ def test_it_goes_on_where_it_was_cut_off() -> None:
     cluster.spin(30)
     assert queue(cluster) == ledgers[15:]
     assert cluster.succeed(resume.read()) == []
-    assert checked(cluster.shared, Periodic.COPIES)
+    assert cluster.shared.audits.checked[Periodic.COPIES]
     auditor.stop()
 
 
@@ -129,7 +128,7 @@ def test_a_page_that_cant_be_looked_at_ends_nothing(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(looks, "plan_of", refused)
     auditor = auditing(cluster)
     cluster.spin(30)
-    assert checked(cluster.shared, Periodic.COPIES)
+    assert cluster.shared.audits.checked[Periodic.COPIES]
     assert auditor.checks.figures == {"checkallledgersctime_ledgers": 1}
     auditor.stop()
 
