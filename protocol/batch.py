@@ -3,7 +3,7 @@ A batch of adds on its way from a writer to its bookies.
 
 Knows: ids, ledger lengths and digests of consecutive entries, and the V2 frames made of them, which are packed once and
 shared by all bookies of the write set.
-Does not know: who sends it, which bookies, acknowledgements.  V3 frames are made by `v3.pack_adds`.
+Does not know: who sends it, which bookies, acknowledgements.  V3 frames are made by `v3.adds`.
 
 Safety: entry ids, ledger length and last add confirmed are fixed when the batch is made, so every bookie gets equal
 bytes.

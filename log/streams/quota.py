@@ -2,7 +2,7 @@
 The quota of an owner's log: what happens when its slowest cursor is too far behind.
 
 Knows: when to look, and the three answers: appends fail, appends wait, the marks move.
-Does not know: how appends fail or wait (`owner.window`), how a backlog is measured and marks move (`marks`).
+Does not know: how appends fail or wait (`owner.appending.window`), how a backlog is measured and marks move (`marks`).
 """
 
 from collections.abc import Callable
