@@ -44,7 +44,7 @@ from quire.bookie.server.transport import ListeningReactor
 from quire.bookie.upkeep.garbage import Garbage
 from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.conf.bookie import BookieOptions
-from quire.metadata.formats.drain_orders import DrainOrders
+from quire.metadata.bookies.drain_orders import DrainOrders
 from quire.metadata.records import RecordStore
 from quire.metadata.store import HOST_PROPERTY, INCARNATION_PROPERTY, TOKEN_PROPERTY, ServiceInfo
 from quire.protocol.errors import LedgerError

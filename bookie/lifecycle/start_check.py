@@ -22,7 +22,7 @@ from quire.bookie.lifecycle.ids import IdentityError
 from quire.bookie.lifecycle.roles import check_roles, note_roles
 from quire.bookie.lifecycle.suspects import ledger_naming
 from quire.conf.bookie import BookieOptions
-from quire.metadata.formats.retired_ids import retired
+from quire.metadata.bookies.retired_ids import retired
 from quire.metadata.records import RecordStore
 from quire.metadata.store import NEW, CookieExists, CookieNotFound, MetadataStore, NoCluster, Versioned
 

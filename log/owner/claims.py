@@ -16,8 +16,14 @@ from twisted.internet.defer import Deferred
 
 from quire.metadata.clock import Clock, Timer, pause
 from quire.metadata.formats.json_text import int64, parse_json
-from quire.metadata.records import Create, Delete, NoRecord, RecordError, RecordExists, Records
+from quire.metadata.records import (
+    NoRecord,
+    RecordError,
+    RecordExists,
+    Records,
+)
 from quire.metadata.store import SESSION_TIMEOUT_MS, StoreClosed, Versioned, Watch
+from quire.metadata.tree import Create, Delete
 from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0

@@ -17,7 +17,8 @@ from quire.log.publish.plain_ledgers import PlainLedgers
 from quire.log.publish.settling import Receipt, Settling, Tidied
 from quire.log.store import belonging
 from quire.log.store.editing import LogRecords
-from quire.metadata.records import RecordExists, Step
+from quire.metadata.records import RecordExists
+from quire.metadata.tree import Step
 from quire.protocol.log_errors import PublishRefused
 
 # SPDX-License-Identifier: Apache-2.0

@@ -20,8 +20,9 @@ from quire.log.publish.txns import Txns
 from quire.log.store.editing import LogRecords
 from quire.log.store.kept import Kept
 from quire.log.store.paths import decoded
-from quire.metadata.records import Delete, NoRecord, RecordChanged, RecordHasChildren
+from quire.metadata.records import NoRecord, RecordChanged, RecordHasChildren
 from quire.metadata.store import ANY, at_once
+from quire.metadata.tree import Delete
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -28,8 +28,9 @@ from quire.log.publish.settling import Receipt, Settling, Tidied
 from quire.log.publish.txns import Txns
 from quire.log.store.editing import LogRecords
 from quire.log.store.ledgers import LogLedgers, log_of
-from quire.metadata.records import Check, Delete, NoRecord, RecordChanged, RecordError, Step, Write
+from quire.metadata.records import NoRecord, RecordChanged, RecordError
 from quire.metadata.store import Versioned, at_once
+from quire.metadata.tree import Check, Delete, Step, Write
 from quire.protocol.errors import LedgerError, MetaStore, NoSuchLedger
 from quire.protocol.log_errors import LogError, PublishRefused
 

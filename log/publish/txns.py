@@ -11,8 +11,9 @@ from contextlib import suppress
 from quire.log.core.publishing import Intent, Txn, claimed, is_over, new_txn
 from quire.log.store.editing import LogRecords
 from quire.log.store.paths import decoded, encoded
-from quire.metadata.records import Create, NoRecord, RecordChanged, RecordExists
+from quire.metadata.records import NoRecord, RecordChanged, RecordExists
 from quire.metadata.store import Versioned
+from quire.metadata.tree import Create
 from quire.protocol.errors import LedgerError, MetaStore
 from quire.protocol.log_errors import LogFenced
 

@@ -12,7 +12,8 @@ from quire.log.core.manifest import Adopted, Manifest
 from quire.log.store.ledgers import log_of
 from quire.log.store.paths import adopted_path, log_path
 from quire.metadata.ledger import LedgerMetadata
-from quire.metadata.records import Create, NoRecord, Records, Step, parent_of
+from quire.metadata.records import NoRecord, Records, parent_of
+from quire.metadata.tree import Create, Step
 from quire.protocol.log_errors import LogDamaged, LogError, UnknownFormat
 
 # SPDX-License-Identifier: Apache-2.0

@@ -24,17 +24,14 @@ from quire.log.core.manifest import Chunk, Manifest
 from quire.log.store.paths import PARTS, chunk_path, log_path
 from quire.metadata.clock import Clock, pause
 from quire.metadata.records import (
-    Check,
-    Create,
     NoRecord,
     RecordChanged,
     RecordError,
     RecordExists,
     Records,
-    Step,
-    Write,
 )
 from quire.metadata.store import ANY, Versioned
+from quire.metadata.tree import Check, Create, Step, Write
 from quire.protocol.errors import MetadataTooLarge, MetaStore
 from quire.protocol.log_errors import LogDamaged, LogError, LogFull, NoSuchLog, UnknownFormat
 

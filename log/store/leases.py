@@ -15,7 +15,8 @@ from quire.log.core.edits import Edit
 from quire.log.core.machine.lease import HELD, OFF, FirstSight, Lease, over_at
 from quire.log.store.editing import Beside, Edited, LogRecords, nothing
 from quire.metadata.clock import Boottime, Clock, pause
-from quire.metadata.records import Check, NoRecord, RecordChanged, Step, Write
+from quire.metadata.records import NoRecord, RecordChanged
+from quire.metadata.tree import Check, Step, Write
 from quire.protocol.errors import MetaStore
 
 # SPDX-License-Identifier: Apache-2.0

@@ -21,7 +21,8 @@ from quire.log.core.upkeep_edits import Hold
 from quire.log.store.editing import LogRecords
 from quire.log.store.paths import encoded
 from quire.log.streams.record import CursorRecord, no_cursor
-from quire.metadata.records import Create, Delete, NoRecord, RecordChanged, RecordExists, Step, Write
+from quire.metadata.records import NoRecord, RecordChanged, RecordExists
+from quire.metadata.tree import Create, Delete, Step, Write
 from quire.protocol.log_errors import LogFull, NoSuchCursor
 
 # SPDX-License-Identifier: Apache-2.0

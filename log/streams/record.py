@@ -16,8 +16,9 @@ from quire.log.core.manifest import Manifest, trimmed
 from quire.log.core.streams.cursor_value import DELETING, CursorValue
 from quire.log.core.upkeep_edits import Hold
 from quire.log.store.editing import CONFLICTS_MAX, SYNC_FROM, LogRecords
-from quire.metadata.records import NoRecord, RecordChanged, Step, Write
+from quire.metadata.records import NoRecord, RecordChanged
 from quire.metadata.store import Versioned, Watch
+from quire.metadata.tree import Step, Write
 from quire.protocol.errors import LedgerError, MetaStore
 from quire.protocol.log_errors import LogDamaged, NoSuchCursor, UnknownFormat
 

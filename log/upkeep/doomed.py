@@ -15,8 +15,8 @@ from quire.log.store.belonging import adoption
 from quire.log.store.kept import Kept
 from quire.log.store.ledgers import Deleted
 from quire.log.store.paths import adopted_path
-from quire.metadata.records import Delete, Step
 from quire.metadata.store import ANY
+from quire.metadata.tree import Delete, Step
 
 # SPDX-License-Identifier: Apache-2.0
 

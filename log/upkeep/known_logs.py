@@ -38,8 +38,9 @@ from quire.log.upkeep.keeping import PublishersRounds
 from quire.log.upkeep.orphans import GRACE_S, Orphan, Orphans
 from quire.log.upkeep.tidying import TidyReport
 from quire.metadata.clock import Boottime, time_of_day
-from quire.metadata.records import Create, Delete, NoRecord, RecordExists, Records
+from quire.metadata.records import NoRecord, RecordExists, Records
 from quire.metadata.store import ANY
+from quire.metadata.tree import Create, Delete
 from quire.metadata.uri import boottime
 from quire.protocol.errors import ClientClosed
 from quire.protocol.log_errors import LogExists, NoSuchLog

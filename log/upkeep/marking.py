@@ -19,7 +19,8 @@ from quire.log.store.editing import moved
 from quire.log.store.holds import check_unneeded, segment_of
 from quire.log.store.kept import TRIES_MAX, Kept
 from quire.log.store.paths import chunk_path
-from quire.metadata.records import Check, NoRecord
+from quire.metadata.records import NoRecord
+from quire.metadata.tree import Check
 from quire.protocol.errors import NoSuchLedger
 
 # SPDX-License-Identifier: Apache-2.0

@@ -25,8 +25,9 @@ from quire.log.streams.marks import expire
 from quire.log.upkeep.deleting import remove_log
 from quire.log.upkeep.doomed import clear_doomed
 from quire.log.upkeep.trims import trim, trim_to
-from quire.metadata.records import Check, Delete, NoRecord, RecordChanged, Records
+from quire.metadata.records import NoRecord, RecordChanged, Records
 from quire.metadata.store import ANY
+from quire.metadata.tree import Check, Delete
 from quire.protocol.errors import LedgerError, MetaStore
 from quire.protocol.log_errors import LogTrimmed, NoSuchLog
 

@@ -23,7 +23,6 @@ from quire.metadata.formats.schema import (
     UnderreplicatedLedgerFormat,
     text,
 )
-from quire.metadata.repairs import Shortage
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -40,10 +39,10 @@ def encode_shortage(missing: Iterable[str], since_ms: int | None) -> bytes:
     return "".join(lines).encode("ascii")
 
 
-def decode_shortage(ledger: int, data: bytes, version: int) -> Shortage:
+def decode_shortage(ledger: int, data: bytes) -> tuple[tuple[str, ...], int | None]:
     """
-    What the queue says of a ledger.  One that can't be read names no bookie: the ledger is in the queue all the same,
-    and who takes it looks at all of its copies anyway.
+    The bookies that a shortage names, and its time.  One that can't be read names no bookie: the ledger is in the queue
+    all the same, and a worker that takes it looks at all of its copies anyway.
     """
     found = UnderreplicatedLedgerFormat()
     try:
@@ -51,8 +50,8 @@ def decode_shortage(ledger: int, data: bytes, version: int) -> Shortage:
         missing = tuple(map(text, found.replica))
     except UNREADABLE as error:
         log.warn("what the queue says of ledger {ledger} can't be read: {error}", ledger=ledger, error=str(error))
-        return Shortage(ledger, (), None, version)
-    return Shortage(ledger, missing, found.ctime if found.HasField("ctime") else None, version)
+        return (), None
+    return missing, found.ctime if found.HasField("ctime") else None
 
 
 def encode_owner(name: str) -> bytes:

@@ -13,9 +13,8 @@ from random import Random
 
 from quire.metadata.clock import time_of_day
 from quire.metadata.ledger import LedgerMetadata, check_ledger_id, check_page, no_ledger
-from quire.metadata.memory.auditing import AuditState
-from quire.metadata.memory.records import RecordTree
 from quire.metadata.memory.repairs import RepairQueue
+from quire.metadata.memory.tree import Nodes
 from quire.metadata.store import (
     ANY,
     CTOKEN_MAX,
@@ -33,6 +32,7 @@ from quire.metadata.store import (
     WrongCluster,
     no_cluster,
 )
+from quire.metadata.tree import Create
 from quire.protocol.errors import (
     IncorrectParameter,
     LedgerError,
@@ -44,6 +44,8 @@ from quire.protocol.errors import (
 # SPDX-License-Identifier: Apache-2.0
 
 LAYOUT = "2\nquire.MemoryLedgers:1"
+ROOT = "/ledgers"  # of the cluster's nodes
+RECORDS = f"{ROOT}-quire"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +96,13 @@ class MemoryCluster:
     went: Callable[[str, object, int, int], None] = field(default=lambda *_: None)
     time_of_day: Callable[[], float] = time_of_day
     random: Random = field(init=False)
-    records: RecordTree = field(init=False)
+    nodes: Nodes = field(init=False)
     repairs: RepairQueue = field(init=False)
-    audits: AuditState = field(init=False)
 
     def __post_init__(self) -> None:
         self.random = Random(f"{self.name}/{self.seed}")
-        self.records = RecordTree(self.uri, self.changed)
+        self.nodes = Nodes(self.uri, self.changed)
         self.repairs = RepairQueue(self.changed, lambda *which: self.went("repair lock", *which))
-        self.audits = AuditState(self.changed)
 
     @property
     def uri(self) -> str:
@@ -141,9 +141,8 @@ class MemoryCluster:
 
     def end_session(self, session: int) -> None:
         """Removes the registrations, repair locks, claims and votes of a session, and calls the listeners."""
-        self.records.end_session(session)
+        self.nodes.end_session(session)
         self.repairs.end_session(session)
-        self.audits.end_session(session)
         for read_only in (False, True):
             for bookie, held in list(self.lists(read_only).items()):
                 if held.session == session:
@@ -161,6 +160,7 @@ class MemoryCluster:
         if self.instance_id is not None:
             raise ClusterExists(f"{self.uri} holds the cluster {self.instance_id} already")
         self.instance_id = str(uuid.UUID(int=self.random.getrandbits(128), version=4))
+        self.nodes.transact([Create(ROOT)], 0)
         return self.instance_id
 
     def describe(self) -> Cluster:
@@ -181,9 +181,8 @@ class MemoryCluster:
         self.ledgers.clear()
         self.cookie_of.clear()
         self.set_back = b""
-        self.records.clear()
+        self.nodes.clear()
         self.repairs.clear()
-        self.audits.clear()
 
     def new_ledger_id(self) -> int:
         """An id that no ledger has and none was given before; `NoCluster`, `LedgerIdOverflow`."""

@@ -16,13 +16,13 @@ from typing import ParamSpec, TypeVar
 
 from twisted.internet.defer import Deferred, fail, succeed
 
+from quire.metadata.auditing import Auditing
 from quire.metadata.clock import Clock
 from quire.metadata.ledger import LedgerMetadata, check_bookie_id
-from quire.metadata.memory.auditing import MemoryAuditing
-from quire.metadata.memory.cluster import CLUSTERS, Fault, Faults, MemoryCluster, Registration
-from quire.metadata.memory.records import MemoryRecords
+from quire.metadata.memory.cluster import CLUSTERS, RECORDS, ROOT, Fault, Faults, MemoryCluster, Registration
 from quire.metadata.memory.repairs import MemoryRepairs
-from quire.metadata.records import RecordStore
+from quire.metadata.memory.tree import MemoryTree
+from quire.metadata.records import Records, RecordStore
 from quire.metadata.store import (
     ANY,
     SESSION_TIMEOUT_MS,
@@ -63,6 +63,8 @@ def open_memory(
 class MemoryStore(RecordStore):
     """One handle: a session, and the watches made through it.  `faults` may be set at any time."""
 
+    tree: MemoryTree
+
     def __init__(
         self,
         reactor: Clock,
@@ -85,14 +87,10 @@ class MemoryStore(RecordStore):
         self._own: dict[str, tuple[int, bool]] = {}
         cluster.listeners.append(self._look_soon)
         self._session = self._new_session()
-        self.records = MemoryRecords(
-            cluster.records,
-            self._run,
-            self._watch,
-            lambda: cluster.describe().instance_id,
-            lambda: self._session,
-            lambda: int(cluster.time_of_day() * 1000),
+        self.tree = MemoryTree(
+            reactor, cluster.nodes, self._run, lambda: self._session, lambda: int(cluster.time_of_day() * 1000)
         )
+        self.records = Records(reactor, self.tree, RECORDS, self._instance_id)
         self.repairs = MemoryRepairs(
             cluster.repairs,
             self._run,
@@ -102,7 +100,10 @@ class MemoryStore(RecordStore):
             cluster.write_ledger,
             cluster.random,
         )
-        self.auditing = MemoryAuditing(cluster.audits, self._run, self._watch, cluster.describe, lambda: self._session)
+        self.auditing = Auditing(reactor, self.tree, ROOT)
+
+    async def _instance_id(self) -> str:
+        return (await self.cluster()).instance_id
 
     def _new_session(self) -> int:
         self.shared.next_session += 1
@@ -181,6 +182,9 @@ class MemoryStore(RecordStore):
             for look in list(self._looks):  # waiting registrations fail; watches say nothing
                 look()
             self._looks.clear()
+            self.records.end()
+            self.auditing.end()
+            self.tree.end()
             self.shared.end_session(self._session)
         return succeed(None)
 

@@ -142,7 +142,7 @@ class SQLiteFile:
             connection.execute("PRAGMA synchronous=FULL")
             if create and schema.is_empty(connection):
                 self._keep_log(connection)
-                connection.execute("BEGIN IMMEDIATE")  # who waited for another's change finds nothing to be done
+                connection.execute("BEGIN IMMEDIATE")  # a process that waited for another's finds nothing to be done
                 schema.make_tables(connection)
                 connection.execute("COMMIT")
             schema.check_tables(connection, self._uri)

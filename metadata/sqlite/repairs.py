@@ -103,7 +103,10 @@ class SQLiteRepairs(Repairs):
             rows = connection.execute(
                 "SELECT ledger, data, version FROM shortages WHERE ledger > ? ORDER BY ledger LIMIT ?", (after, limit)
             )
-            return [repair_text.decode_shortage(*row) for row in rows.fetchall()]
+            return [
+                Shortage(ledger, *repair_text.decode_shortage(ledger, data), version)
+                for ledger, data, version in rows.fetchall()
+            ]
 
         return self._run(page)
 
@@ -251,7 +254,7 @@ class SQLiteRepairs(Repairs):
 
 def _shortage(ledger: int, connection: Connection) -> Shortage | None:
     row = connection.execute("SELECT data, version FROM shortages WHERE ledger = ?", (ledger,)).fetchone()
-    return None if row is None else repair_text.decode_shortage(ledger, *row)
+    return None if row is None else Shortage(ledger, *repair_text.decode_shortage(ledger, row[0]), row[1])
 
 
 def _mark(ledger: int, missing: Sequence[str], since_ms: int | None, afresh: bool, connection: Connection) -> bool:

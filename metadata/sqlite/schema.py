@@ -2,11 +2,12 @@
 The tables of the SQLite file.
 
 Knows: the schema and its number, as `user_version`.
-Does not know: what a table is for (`tables`, `repairs`, `auditing`).
+Does not know: what a table is for (`tables`, `nodes`, `repairs`, `auditing`).
 
-Safety: a file gets its tables and its number in one transaction, so it has all of them or is empty.
+Safety: a file gets its tables and its number in one transaction; another schema is refused, never read.
 """
 
+from quire.metadata.sqlite import nodes
 from quire.metadata.sqlite.tables import Connection, scalar
 from quire.metadata.store import no_cluster
 from quire.protocol.errors import MetaStore
@@ -14,7 +15,7 @@ from quire.protocol.errors import MetaStore
 # SPDX-License-Identifier: Apache-2.0
 
 APPLICATION_ID = 0x71756972  # "quir": what file(1) and we recognise the file by
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 TABLES = (
     "CREATE TABLE cluster (one INTEGER PRIMARY KEY CHECK (one = 1), instance TEXT NOT NULL)",
     "CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
@@ -25,17 +26,11 @@ TABLES = (
         "CREATE TABLE bookies (bookie TEXT, read_only INTEGER, session TEXT NOT NULL, info BLOB NOT NULL, PRIMARY KEY "
         "(bookie, read_only)) WITHOUT ROWID"
     ),
-    # It outlives deletes, and also the cluster: no id is ever given twice by one file.
-    "INSERT INTO counters VALUES ('ledger', 0)",
-    (
-        "CREATE TABLE records (path TEXT PRIMARY KEY, parent TEXT NOT NULL, version INTEGER NOT NULL, "
-        "data BLOB NOT NULL, session TEXT)"
-    ),
-    "CREATE INDEX record_parents ON records (parent, path)",
-    "CREATE INDEX record_sessions ON records (session) WHERE session IS NOT NULL",
     "CREATE TABLE shortages (ledger INTEGER PRIMARY KEY, version INTEGER NOT NULL, data BLOB NOT NULL)",
     "CREATE TABLE repair_locks (ledger INTEGER PRIMARY KEY, session TEXT NOT NULL, data BLOB NOT NULL)",
-    "CREATE TABLE votes (number INTEGER PRIMARY KEY, session TEXT NOT NULL, data BLOB NOT NULL)",
+    *nodes.MADE,
+    # It outlives deletes, and also the cluster: no id is ever given twice by one file.
+    "INSERT INTO counters VALUES ('ledger', 0)",
     f"PRAGMA application_id={APPLICATION_ID}",
     f"PRAGMA user_version={SCHEMA_VERSION}",
 )
@@ -56,7 +51,7 @@ def make_tables(connection: Connection) -> None:
 
 
 def check_tables(connection: Connection, uri: str) -> None:
-    """`NoCluster` in an empty file; `MetaStore` in one that isn't ours or is of another version."""
+    """`NoCluster` in an empty file; `MetaStore` in one that isn't ours or has another schema."""
     if is_empty(connection):
         raise no_cluster(uri)
     version = scalar(connection, "PRAGMA user_version")

@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.metadata.clock import Boottime, Clock, Timer
-from quire.metadata.sqlite import tables
+from quire.metadata.sqlite import nodes, tables
 from quire.metadata.sqlite.file import DatabaseError
 from quire.metadata.sqlite.session_file import SessionFile, forget, is_alive
 from quire.metadata.sqlite.tables import Connection
@@ -204,7 +204,7 @@ class Session:
 
     def bury(self, names: Sequence[str], connection: Connection) -> None:
         """On the thread: removes sessions, their registrations and their files."""
-        tables.end_sessions(connection, names)
+        nodes.end_sessions(connection, names)
         for name in names:
             forget(os.path.join(self._directory, name))
 

@@ -25,18 +25,18 @@ from uuid import UUID
 from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
 
+from quire.metadata.auditing import Auditing
 from quire.metadata.clock import Boottime, Reactor, pause
 from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerMetadata, check_bookie_id, check_ledger_id, check_page
-from quire.metadata.records import RecordStore
-from quire.metadata.sqlite import tables
-from quire.metadata.sqlite.auditing import SQLiteAuditing
+from quire.metadata.records import Records, RecordStore
+from quire.metadata.sqlite import nodes, tables
 from quire.metadata.sqlite.file import Job, SQLiteFile
-from quire.metadata.sqlite.records import SQLiteRecords
 from quire.metadata.sqlite.repair_watches import RepairWatches
 from quire.metadata.sqlite.repairs import SQLiteRepairs
 from quire.metadata.sqlite.session import Session, living
 from quire.metadata.sqlite.tables import Connection
+from quire.metadata.sqlite.tree import SQLiteTree
 from quire.metadata.sqlite.watches import BOOKIES, EVERYTHING, Watches
 from quire.metadata.store import (
     ANY,
@@ -53,6 +53,7 @@ from quire.metadata.store import (
     Versioned,
     Watch,
 )
+from quire.metadata.tree import Create
 from quire.metadata.worker import Worker
 from quire.protocol.errors import IncorrectParameter, LedgerError, MetaStore
 
@@ -63,6 +64,8 @@ log = Logger()
 
 POLL_S = 0.05  # how late a change made by another process may be seen
 GRACE_S = 1.0  # beyond the session timeout: then a waiting registration, or an operation on a stuck disk, gives up
+ROOT = "/ledgers"  # of the cluster's nodes
+RECORDS = f"{ROOT}-quire"
 RETIRE_S = 5.0  # how long close() waits for the thread's last job
 
 
@@ -71,6 +74,8 @@ class SQLiteStore(RecordStore):
     One handle: a connection on a thread of its own, a session once something is registered, and the watches made
     through it.
     """
+
+    tree: SQLiteTree
 
     def __init__(
         self,
@@ -91,15 +96,15 @@ class SQLiteStore(RecordStore):
         self._closing: Deferred[None] | None = None
         self._session = Session(reactor, self.uri, f"{path}-sessions", session_timeout_ms, boottime, self.run)
         self._watches = Watches(reactor, self.uri, POLL_S, self.run, self._session.dead, self.bury)
-        self._records = SQLiteRecords(reactor, self.uri, POLL_S, self.run, self._session, self.bury)
-        self.records = self._records
+        self.tree = SQLiteTree(reactor, self.uri, POLL_S, self.run, self._session, self.bury)
+        self.records = Records(reactor, self.tree, RECORDS, self._instance_id)
         watches = self._repair_watches = RepairWatches(
             reactor, self.uri, POLL_S, self.run, self._session.dead, self.bury
         )
         self.repairs = SQLiteRepairs(
             self.uri, socket.gethostname(), random, self.run, self._session, watches, self.bury
         )
-        self.auditing = SQLiteAuditing(self.uri, self.run, self._session, watches, self.bury)
+        self.auditing = Auditing(reactor, self.tree, ROOT)
 
     # -- how an operation runs ------------------------------------------------------------------------------------
 
@@ -155,14 +160,16 @@ class SQLiteStore(RecordStore):
             return answered
         self._closed = True
         self._watches.end()
-        self._records.end()
+        self.records.end()
+        self.auditing.end()
+        self.tree.end()
         self._repair_watches.end()
         closing: Deferred[None] = Deferred()
         self._closing = closing
         session = self._session.close()
 
         def leave(connection: Connection) -> None:
-            tables.end_sessions(connection, [session.name] if session else [])
+            nodes.end_sessions(connection, [session.name] if session else [])
 
         def retire(_: object) -> None:
             if session is not None:
@@ -191,12 +198,19 @@ class SQLiteStore(RecordStore):
 
     def init_cluster(self) -> Deferred[str]:
         instance = str(UUID(int=self._random.getrandbits(128), version=4))
-        return self.run(
-            lambda connection: tables.init_cluster(connection, self.uri, instance), writes=True, creates=True
-        )
+
+        def init(connection: Connection) -> str:
+            tables.init_cluster(connection, self.uri, instance)
+            self.tree.apply([Create(ROOT)], "", connection)
+            return instance
+
+        return self.run(init, writes=True, creates=True)
 
     def cluster(self) -> Deferred[Cluster]:
         return self.run(lambda connection: tables.cluster(connection, self.uri))
+
+    async def _instance_id(self) -> str:
+        return (await self.cluster()).instance_id
 
     def destroy_cluster(self, instance_id: str) -> Deferred[None]:
         def destroy(connection: Connection) -> None:

@@ -9,7 +9,6 @@ Does not know: threads, files, who calls, or when the transaction ends.
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from quire.metadata.auditing import Periodic
 from quire.metadata.formats import ledger_codec, service_info
 from quire.metadata.ledger import LedgerMetadata, no_ledger
 from quire.metadata.store import (
@@ -39,13 +38,12 @@ from quire.protocol.errors import (
 
 LAYOUT = "2\nquire.SQLiteLedgers:1"
 VALUES_MAX = 500  # in one statement; SQLite took 999 once
-OWNED = ("records", "repair_locks", "votes")  # tables whose rows go with their session, as registrations do
-DELAY, DELAYS = "lost bookie delay", "lost bookie delays"  # counters: its seconds, and how often it was set
+OWNED = ("repair_locks",)  # tables whose rows go with their session, as registrations do
 DISABLED = "repairs disabled"
 REGISTRATIONS = "registrations"  # a counter: how often a bookie has joined or left a list
 COUNT = -1  # in place of "whether read-only": the row has that counter
 # counters that go with their cluster; the others outlive it, so that no id or version comes twice
-FORGOTTEN = ("set back", DELAY, DISABLED, *(check.value for check in Periodic))
+FORGOTTEN = ("set back", DISABLED)
 
 
 class Cursor(Protocol):
@@ -72,13 +70,12 @@ def scalar(connection: Connection, statement: str, *values: object) -> Any:
 # -- the cluster ---------------------------------------------------------------------------------------------------
 
 
-def init_cluster(connection: Connection, uri: str, instance_id: str) -> str:
-    """Stores the id of a new cluster and returns it; `ClusterExists`."""
+def init_cluster(connection: Connection, uri: str, instance_id: str) -> None:
+    """Stores the id of a new cluster; `ClusterExists`."""
     found = scalar(connection, "SELECT instance FROM cluster")
     if found is not None:
         raise ClusterExists(f"{uri} holds the cluster {found} already")
     connection.execute("INSERT INTO cluster VALUES (1, ?)", (instance_id,))
-    return instance_id
 
 
 def cluster(connection: Connection, uri: str) -> Cluster:
@@ -102,7 +99,7 @@ def destroy_cluster(connection: Connection, uri: str, instance_id: str) -> None:
     ]
     if alive:
         raise WrongCluster(f"{uri}: stop its bookies first: {', '.join(alive)}")
-    for table in ("cluster", "ledgers", "cookies", "records", "shortages"):
+    for table in ("cluster", "ledgers", "cookies", "nodes", "shortages"):
         connection.execute(f"DELETE FROM {table}")
     connection.execute(f"DELETE FROM counters WHERE name IN ({', '.join('?' * len(FORGOTTEN))})", FORGOTTEN)
 

@@ -10,9 +10,8 @@ Safety: what makes it a cluster is made in one transaction, and removed last, in
 from random import Random
 from uuid import UUID
 
-from quire.metadata.records import Create, Delete
 from quire.metadata.store import ANY, Cluster, ClusterExists, WrongCluster, no_cluster
-from quire.metadata.zk.calls.answers import NodeExists, NoNode, NotEmpty
+from quire.metadata.tree import Create, Delete, NodeExists, NoNode, NotEmpty, remove_tree
 from quire.metadata.zk.calls.session import ZooKeeperSession
 from quire.metadata.zk.ids import LedgerIds
 from quire.metadata.zk.layout import (
@@ -24,7 +23,6 @@ from quire.metadata.zk.layout import (
     records_root,
 )
 from quire.metadata.zk.registry import BookieRegistry
-from quire.metadata.zk.scan import remove_tree
 
 # SPDX-License-Identifier: Apache-2.0
 

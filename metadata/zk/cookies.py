@@ -7,7 +7,7 @@ Safety: a cookie changes only with the version that was read.
 """
 
 from quire.metadata.store import NEW, CookieChanged, CookieExists, CookieNotFound, Versioned, no_cluster
-from quire.metadata.zk.calls.answers import BadVersion, NodeExists, NoNode
+from quire.metadata.tree import BadVersion, NodeExists, NoNode
 from quire.metadata.zk.calls.session import ZooKeeperSession
 from quire.metadata.zk.cluster import ZooKeeperCluster
 
@@ -67,7 +67,7 @@ class BookieCookies:
 
     async def _change(self, bookie: str, data: bytes, version: int) -> int:
         try:
-            return (await self._session.set(self._path(bookie), data, version)).version
+            return await self._session.set(self._path(bookie), data, version)
         except NoNode:
             raise self._none(bookie) from None
         except BadVersion as error:

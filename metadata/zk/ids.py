@@ -29,11 +29,9 @@ from random import Random
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.metadata.records import Create, Delete, Step
 from quire.metadata.store import ANY, LEDGER_ID_MAX, no_cluster
-from quire.metadata.zk.calls.answers import NodeExists, NoNode
+from quire.metadata.tree import Create, Delete, NodeExists, NoNode, Step
 from quire.metadata.zk.calls.session import ZooKeeperSession
-from quire.metadata.zk.calls.steps import Sequential
 from quire.metadata.zk.layout import Layout
 from quire.protocol.errors import LedgerIdOverflow, MetaStore
 
@@ -156,7 +154,7 @@ class LedgerIds:
             if path == self._root or await self._session.exists(self._root) is None:
                 raise no_cluster(self._session.uri)
             return 0
-        return int((stat.cversion + stat.numChildren) % (1 << 32)) >> 1
+        return int((stat.family + stat.children) % (1 << 32)) >> 1
 
     async def raise_to(self, first: int) -> None:
         """
@@ -231,7 +229,7 @@ class LedgerIds:
 
     async def _make(self, path: str) -> None:
         try:
-            await self._session.create(path, for_all=path.startswith(f"{self._root}/idgen-long"))
+            await self._session.create(path, shared=path.startswith(f"{self._root}/idgen-long"))
         except NodeExists:
             return
         except NoNode:
@@ -248,14 +246,15 @@ class LedgerIds:
                 await self._make(parent)
 
     async def _numbers(self, parent: str, count: int) -> Block | None:
-        """The first of them is that of a sequential node, the others are used up in the same transaction."""
+        """The first of them is that of a numbered node, the others are used up in the same transaction."""
         prefix = f"{parent}/ID-{self._random.getrandbits(64):016x}-"
         other: list[Step] = [Create(f"{parent}/ID-quire"), Delete(f"{parent}/ID-quire", ANY)]
-        made = (await self._session.transact([Sequential(prefix, claim=True), *other * (count - 1)]))[0]
+        done = await self._session.transact([Create(prefix, claim=True, numbered=True), *other * (count - 1)])
+        made = done[0].path
         try:
             first = int(made[len(prefix) :])
         except ValueError:
-            raise MetaStore(f"{self._session.uri}: {made} is no sequential node") from None
+            raise MetaStore(f"{self._session.uri}: {made} is no numbered node") from None
         block = Block(made, first, min(first + count, SHORT_END), 0)
         block.left = block.end - first
         if 0 <= first < SHORT_END:

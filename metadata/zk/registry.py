@@ -36,7 +36,8 @@ from quire.metadata.store import (
     no_cluster,
     notify,
 )
-from quire.metadata.zk.calls.answers import NodeExists, NoNode, SessionOver, pause_after, together
+from quire.metadata.tree import NodeExists, NoNode, SessionOver, together
+from quire.metadata.watches import pause_after
 from quire.metadata.zk.calls.session import ZooKeeperSession
 
 # SPDX-License-Identifier: Apache-2.0
@@ -141,7 +142,7 @@ class BookieRegistry:
         leaves = await self._free(other, bookie, session, began)
         while not await self._free(path, bookie, session, began):
             try:
-                await self._session.create(path, data, ephemeral=True, session=session)
+                await self._session.create(path, data, claim=True, session=session)
                 break
             except NodeExists:
                 continue  # ours, by a try whose answer was lost, or another client was faster
@@ -167,7 +168,7 @@ class BookieRegistry:
             found = await self._session.exists(path, watch=None if gone is None else partial(_fire, gone))
             if found is None:
                 return False
-            if found.ephemeralOwner == session:
+            if found.owner == session:
                 return True
             if gone is None:  # nothing is watched that needn't be waited for
                 gone = Deferred()
@@ -207,7 +208,7 @@ class BookieRegistry:
                 continue
             if self._own.get(bookie) is not own:
                 return
-            if found is None or found.ephemeralOwner != own.session:
+            if found is None or found.owner != own.session:
                 log.warn(
                     "{uri}: the registration of {bookie} is gone, and not by this process",
                     uri=self._session.uri,
@@ -304,8 +305,8 @@ class BookieRegistry:
                 nodes, stat = await self._session.listing(listing.path, changed if watching else None)
             names = [name for name in nodes if is_bookie_id(name)]
             self._tell_of_others({*nodes} - {*names, READ_ONLY})
-            listing.cleared = stat.cversion - (len(nodes) - len(names)) + len(names)
-            listing.last = stat.pzxid
+            listing.cleared = stat.family - (len(nodes) - len(names)) + len(names)
+            listing.last = stat.children_changed
             if not spent and listing.infos is infos:
                 listing.names = names
             for gone in set(infos) - set(names):
@@ -338,7 +339,7 @@ class BookieRegistry:
             data, stat = await self._session.get(path, changed if watching else None)
         except NoNode:
             return None  # it has just left; the list's own watch says so
-        found = Registered(service_info.decode_or_unknown(bookie, data), stat.czxid)
+        found = Registered(service_info.decode_or_unknown(bookie, data), stat.made)
         if not spent:
             infos[bookie] = found
         return found

@@ -24,19 +24,23 @@ from twisted.logger import Logger
 from quire.metadata.clock import Reactor, pause
 from quire.metadata.formats import ledger_codec, repair_text
 from quire.metadata.ledger import LedgerMetadata, check_ledger_id, check_page, no_ledger
-from quire.metadata.records import Check, Create, Delete, Step, Write
 from quire.metadata.repairs import CANDIDATES_MAX, PAGE, RepairLock, Repairs, Shortage, check_missing
 from quire.metadata.store import ANY, Versioned, Watch, no_cluster, notify
-from quire.metadata.zk.calls.answers import (
+from quire.metadata.tree import (
     BadVersion,
+    Check,
+    Create,
+    Delete,
     NodeError,
     NodeExists,
     NoNode,
     SessionOver,
+    Step,
     Wake,
-    pause_after,
+    Write,
     together,
 )
+from quire.metadata.watches import pause_after
 from quire.metadata.zk.calls.session import ZooKeeperSession
 from quire.metadata.zk.cluster import ZooKeeperCluster
 from quire.protocol.errors import MetadataVersion, MetaStore, MetaStoreRefused
@@ -99,9 +103,7 @@ class ZooKeeperRepairs(Repairs):
             (self._locks, b""),
         ):
             try:
-                await self._session.create(path, data)
-            except NodeExists:
-                continue
+                await self._session.ensure(path, data)
             except NoNode:
                 raise no_cluster(self._session.uri) from None
         found, _ = await self._session.get(f"{self._root}/LAYOUT")
@@ -174,7 +176,7 @@ class ZooKeeperRepairs(Repairs):
             data, stat = await self._session.get(self._path(ledger))
         except NoNode:
             return None
-        return repair_text.decode_shortage(ledger, data, stat.version)
+        return Shortage(ledger, *repair_text.decode_shortage(ledger, data), stat.version)
 
     def shortage(self, ledger: int) -> "Deferred[Shortage | None]":
         async def read() -> Shortage | None:
@@ -317,7 +319,7 @@ class ZooKeeperRepairs(Repairs):
         if taken is None:
             above = directory_of(ledger)
             found = await self._session.exists(f"{self._ledgers}/{above}")
-            if found is not None and found.numChildren == 0:
+            if found is not None and found.children == 0:
                 await self._prune(above.split("/"))
         return taken
 
@@ -329,7 +331,7 @@ class ZooKeeperRepairs(Repairs):
         except NodeExists:
             # a create whose answer was lost finds what it made itself
             found = await self._session.exists(path)
-            return found is not None and found.ephemeralOwner == session
+            return found is not None and found.owner == session
         except NoNode:
             await self._prepare_again()
             return await self._take_lock(ledger, session)

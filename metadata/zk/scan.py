@@ -18,7 +18,7 @@ from quire.metadata.clock import Reactor, Timer
 from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerMetadata, check_ledger_id
 from quire.metadata.store import LEDGER_ID_MAX, Versioned, no_cluster
-from quire.metadata.zk.calls.answers import NoNode, NotEmpty, together
+from quire.metadata.tree import NoNode
 from quire.metadata.zk.calls.session import ZooKeeperSession
 from quire.metadata.zk.layout import LedgerPaths
 from quire.protocol.errors import MetaStore
@@ -138,30 +138,7 @@ class Pruning:
             for path in directories:
                 found = await self._session.exists(path)
                 if found is not None:
-                    if found.numChildren:
+                    if found.children:
                         return
                     with suppress(NoNode):
                         await self._session.delete(path)
-
-
-async def remove_tree(session: ZooKeeperSession, path: str) -> None:
-    """Removes a znode and all below it; what is gone already is fine."""
-    while True:
-        try:
-            await session.delete(path)
-        except NoNode:
-            return
-        except NotEmpty:
-            try:
-                names = await session.children(path)
-            except NoNode:
-                return
-            for start in range(0, len(names), REMOVALS_MAX):
-                await together(
-                    [
-                        Deferred.fromCoroutine(remove_tree(session, f"{path}/{name}"))
-                        for name in names[start : start + REMOVALS_MAX]
-                    ]
-                )
-        else:
-            return

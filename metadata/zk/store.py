@@ -19,10 +19,11 @@ from twisted.logger import Logger
 
 from quire.conf.parts.zookeeper import ZooKeeperOptions
 from quire.metadata.address import ZooKeeperAddress
+from quire.metadata.auditing import Auditing
 from quire.metadata.clock import Reactor
 from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerMetadata, check_bookie_id, check_ledger_id, check_page, no_ledger
-from quire.metadata.records import Check, Create, Delete, RecordStore, Step, Write
+from quire.metadata.records import Records, RecordStore
 from quire.metadata.store import (
     ANY,
     CTOKEN_MAX,
@@ -38,13 +39,11 @@ from quire.metadata.store import (
     no_cluster,
     notify,
 )
-from quire.metadata.zk.auditing import ZooKeeperAuditing
-from quire.metadata.zk.calls.answers import BadVersion, NodeExists, NoNode
+from quire.metadata.tree import BadVersion, Check, Create, Delete, NodeExists, NoNode, Step, Write
 from quire.metadata.zk.calls.session import OPEN, ZooKeeperSession
 from quire.metadata.zk.cluster import ZooKeeperCluster
 from quire.metadata.zk.cookies import BookieCookies
 from quire.metadata.zk.layout import Layout, LedgerPaths, records_root
-from quire.metadata.zk.records import ZooKeeperRecords
 from quire.metadata.zk.registry import BookieRegistry
 from quire.metadata.zk.repairs import ZooKeeperRepairs
 from quire.metadata.zk.scan import LedgerScan, Pruning, read_many
@@ -103,6 +102,7 @@ class ZooKeeperStore(RecordStore):
         self.uri = address.uri
         self.session = ZooKeeperSession(reactor, address.hosts, self.uri, session_timeout_ms / 1000, security)
         self.session.on_expired = self._expired
+        self.tree = self.session
         self._reactor = reactor
         self._random = random
         self._root = address.root
@@ -113,12 +113,10 @@ class ZooKeeperStore(RecordStore):
         self._cookies = BookieCookies(self.session, self.uri, self._root, self._cluster)
         self._pruning = Pruning(reactor, self.session)
         self._watches = LedgerWatches(reactor, self.session, self._cluster.path_of)
-        self._records = ZooKeeperRecords(reactor, self.session, self.uri, records_root(self._root), self._cluster)
-        self.records = self._records
+        self.records = Records(reactor, self.session, records_root(self._root), self._cluster.instance_id)
         self._repairs = ZooKeeperRepairs(reactor, self.session, self._root, self._cluster, random)
         self.repairs = self._repairs
-        self._auditing = ZooKeeperAuditing(reactor, self.session, self._root)
-        self.auditing = self._auditing
+        self.auditing = Auditing(reactor, self.session, self._root)
         self._lost: list[Callable[[], None]] = []
         self._closed = False
 
@@ -126,9 +124,9 @@ class ZooKeeperStore(RecordStore):
         self._closed = True
         self._registry.end()
         self._watches.end()
-        self._records.end()
+        self.records.end()
         self._repairs.end()
-        self._auditing.end()
+        self.auditing.end()
         self._pruning.end()
         return self.session.close()
 
@@ -145,7 +143,7 @@ class ZooKeeperStore(RecordStore):
         self._lost.append(fn)
 
     def _expired(self) -> None:
-        self._records.forget()
+        self.records.forget()
         self._registry.expired()
         self._tell_lost()
 

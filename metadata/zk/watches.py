@@ -1,170 +1,39 @@
 """
-Watches in ZooKeeper: one reader for each followed znode, for all its followers.
+Watches of ledgers in ZooKeeper, each until its ledger is deleted.
 
-Knows: what each watcher was called with, and that kazoo keeps a watcher until it fires: there is no way to take one
-back, so it is used again.
-Does not know: what is followed and how it is read (`read`), why the connection went.
-
-Safety: an event may overtake the answer that armed its watch, so what was read while an event came is read again.  A
-znode is read when it changed, when the connection was lost, and when a new follower comes; the end or change of another
-one costs nothing.
+Knows: that a ledger which can't be read is no news until it changes.  Does not know: how a tree is watched.
 """
 
-from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from collections.abc import Awaitable, Callable
 
-from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.metadata.clock import Reactor, pause
+from quire.metadata.clock import Clock
 from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerMetadata
-from quire.metadata.store import Versioned, Watch, notify
-from quire.metadata.zk.calls.answers import NoNode, Wake, pause_after
-from quire.metadata.zk.calls.session import ZooKeeperSession
-from quire.protocol.errors import MetadataSerialization, MetaStore, MetaStoreRefused
+from quire.metadata.store import Versioned
+from quire.metadata.tree import NoNode, Tree, Wake
+from quire.metadata.watches import Reading, Watches
+from quire.protocol.errors import MetadataSerialization
 
 # SPDX-License-Identifier: Apache-2.0
 
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
 log = Logger()
-
-RETRY_S = 0.2
-UNHEARD: Any = object()
-
-
-@dataclass(frozen=True, slots=True)
-class Reading(Generic[V]):
-    """
-    What was read.  `mark` says whether it is news: a transaction that is above that of what was read before, anything
-    else that differs.  `last`: there will be nothing more to read.
-    """
-
-    mark: object
-    value: V | None
-    last: bool = False
-
-    def is_news(self, heard: object) -> bool:
-        """Beside what was read before."""
-        if isinstance(self.mark, int) and isinstance(heard, int):
-            return heard < self.mark
-        return heard != self.mark
-
-
-@dataclass(eq=False, slots=True)
-class Subscription(Generic[V]):
-    watch: Watch
-    fn: Callable[[V | None], None]
-    heard: Any = UNHEARD  # the mark of what was read last
-
-
-@dataclass(eq=False, slots=True)
-class Followed(Generic[K, V]):
-    """One thing; it is kept while it has followers or its watcher is armed."""
-
-    key: K
-    look: Callable[["Followed[K, V]"], None]
-    subscriptions: dict[Subscription[V], None] = field(default_factory=dict)  # in their order
-    stale: bool = False  # to be read, perhaps again
-    reading: bool = False
-    armed: bool = False  # kazoo has the watcher
-    spent: bool = False  # it fired while the znode was read
-
-    def fired(self) -> None:
-        """The watcher was called or lost: reads the znode again."""
-        self.armed = False
-        self.spent = True
-        self.stale = True
-        self.look(self)
-
-
-class Watches(Generic[K, V]):
-    """
-    The watches of one kind of one store.  `read(key, wake)` reads what is followed and arms `wake`; None: it can't be
-    understood, and is read again when it changes.
-    """
-
-    def __init__(self, reactor: Reactor, read: Callable[[K, Wake], Awaitable[Reading[V] | None]]) -> None:
-        self._reactor = reactor
-        self._read_now = read
-        self._followed: dict[K, Followed[K, V]] = {}
-        self._ended = False
-
-    def add(self, key: K, fn: Callable[[V | None], None]) -> Watch:
-        """Calls `fn` with what is there, now and after each change."""
-        followed = self._followed.get(key)
-        if followed is None:
-            followed = self._followed[key] = Followed(key, self._look)
-        subscription: Subscription[V] = Subscription(Watch(lambda: self._drop(followed, subscription)), fn)
-        followed.subscriptions[subscription] = None
-        followed.stale = True
-        self._look(followed)
-        return subscription.watch
-
-    def _drop(self, followed: Followed[K, V], subscription: Subscription[V]) -> None:
-        followed.subscriptions.pop(subscription, None)
-        self._look(followed)
-
-    def end(self) -> None:
-        """Ends every watch."""
-        self._ended = True
-        self._followed.clear()
-
-    def _look(self, followed: Followed[K, V]) -> None:
-        if followed.reading or self._ended:
-            return
-        if not followed.subscriptions:
-            if not followed.armed:
-                self._followed.pop(followed.key, None)
-        elif followed.stale:
-            followed.reading = True
-            Deferred.fromCoroutine(self._read(followed))
-
-    async def _read(self, followed: Followed[K, V]) -> None:
-        """Reads and calls, until the watchers were called with the newest."""
-        complained = False
-        while followed.stale and followed.subscriptions and not self._ended:
-            followed.stale = followed.spent = False
-            try:
-                reading = await self._read_now(followed.key, followed.fired)
-            except Exception as error:  # the connection is away, mostly; the watches outlive that
-                if (isinstance(error, MetaStoreRefused) or not isinstance(error, MetaStore)) and not complained:
-                    log.error("what is watched can't be read, will go on trying: {error!r}", error=error)
-                    complained = True
-                followed.stale = True
-                if not self._ended:
-                    await pause(self._reactor, pause_after(error, RETRY_S))
-                continue
-            complained = False
-            if reading is None or not reading.last:
-                followed.armed = not followed.spent
-            if reading is None:
-                continue
-            for subscription in list(followed.subscriptions):
-                if reading.is_news(subscription.heard) and not subscription.watch.cancelled and not self._ended:
-                    subscription.heard = reading.mark
-                    if reading.last:
-                        subscription.watch.cancel()
-                    notify(subscription.fn, reading.value)
-        followed.reading = False
-        self._look(followed)
 
 
 class LedgerWatches(Watches[int, Versioned[LedgerMetadata]]):
     """Those of ledgers, each until it is deleted."""
 
-    def __init__(self, reactor: Reactor, session: ZooKeeperSession, path_of: Callable[[int], Awaitable[str]]) -> None:
+    def __init__(self, clock: Clock, tree: Tree, path_of: Callable[[int], Awaitable[str]]) -> None:
         async def read(ledger: int, wake: Wake) -> Reading[Versioned[LedgerMetadata]] | None:
             try:
-                data, stat = await session.get(await path_of(ledger), wake)
+                data, stat = await tree.get(await path_of(ledger), wake)
             except NoNode:
                 return Reading(None, None, last=True)
             try:
-                return Reading(stat.mzxid, ledger_codec.decode_stored(ledger, data, stat.version))
+                return Reading(stat.changed, ledger_codec.decode_stored(ledger, data, stat.version))
             except MetadataSerialization as error:
-                log.error("{uri}: a watched ledger can't be read: {error}", uri=session.uri, error=str(error))
+                log.error("{uri}: a watched ledger can't be read: {error}", uri=tree.uri, error=str(error))
                 return None
 
-        super().__init__(reactor, read)
+        super().__init__(clock, tree, read)

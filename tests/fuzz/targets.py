@@ -178,10 +178,10 @@ def ledger_metadata(data: bytes) -> None:
 @target("metadata.formats.repair_text.decode_shortage", "metadata.formats.repair_text.decode_owner",
         "metadata.formats.repair_text.decode_check_time")  # fmt: skip
 def repair_queue(data: bytes) -> None:
-    found = repair_text.decode_shortage(1, data, 0)
-    if found.missing:
-        again = repair_text.decode_shortage(1, repair_text.encode_shortage(found.missing, found.since_ms), 0)
-        assert (again.missing, again.since_ms) == (tuple(dict.fromkeys(found.missing)), found.since_ms)
+    missing, since_ms = repair_text.decode_shortage(1, data)
+    if missing:
+        again = repair_text.decode_shortage(1, repair_text.encode_shortage(missing, since_ms))
+        assert again == (tuple(dict.fromkeys(missing)), since_ms)
     repair_text.decode_owner(data)
     time = repair_text.decode_check_time(data)
     assert time is None or repair_text.decode_check_time(repair_text.encode_check_time(time)) == time

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quire.metadata.clock import pause
-from quire.metadata.zk.calls.answers import NoNode
+from quire.metadata.tree import NoNode
 from quire.metadata.zk.store import ZooKeeperStore
 from quire.pipeline import session
 from quire.pipeline.clients import Cluster

@@ -5,12 +5,13 @@ from twisted.internet.defer import CancelledError, Deferred, gatherResults
 
 from quire.log.owner.appending.appends import Position
 from quire.metadata.clock import pause
-from quire.metadata.memory.cluster import CLUSTERS, Fault
+from quire.metadata.memory.cluster import CLUSTERS, RECORDS, Fault
 from quire.metadata.records import NoRecord
 from quire.metadata.store import WrongCluster
 from quire.protocol.log_errors import LogExists, LogFenced, NoSuchLog, NotOwner
 from tests.log.fakes.cluster import cluster, values
 from tests.log.fakes.machines import Chain
+from tests.metadata.stored import put
 from tests.metadata.stories import failing
 from tests.reactor import reactor, run
 
@@ -138,13 +139,13 @@ def test_a_store_that_is_behind(tmp_path):
 
             def behind(operation, _arguments):
                 asked.append(operation)
-                return None if "record_sync" in asked else Fault(error=NoRecord("not here yet"))
+                return None if "clock" in asked else Fault(error=NoRecord("not here yet"))
 
             logs.bk.store.faults = behind
             assert (await logs.info("a")).name == "a"
             asked.clear()
             await failing(logs.info("b"), NoSuchLog)
-            assert asked == ["record_read", "record_sync", "record_read"]
+            assert asked == ["get", "clock", "get"]
 
     run(story)
 
@@ -202,7 +203,7 @@ def test_logs_of_a_former_cluster(tmp_path):
             owner = await logs.own("a")
             await owner.append(b"old")
             await owner.close()
-            CLUSTERS[world.uri.removeprefix("memory://")].records.instance_id = former
+            put(CLUSTERS[world.uri.removeprefix("memory://")], RECORDS, former.encode())
             late = await world.logs()
             for operation in (
                 late.create("b"),

@@ -36,6 +36,7 @@ from quire.protocol.log_errors import (
     UnknownFormat,
 )
 from tests.log.fakes.cluster import cluster, values
+from tests.log.fakes.killed import kill
 from tests.log.fakes.machines import Chain
 from tests.log.fakes.provoked import TABLE, changed, changed_entry, lost_ledger, one_part, provokes, records_of
 from tests.log.streams.test_expiring import put_cursor
@@ -198,8 +199,7 @@ async def _(world, logs):
     """a takeover whose ledger is gone"""
     owner = await logs.own("a")
     await owner.append(b"x")
-    logs.bk.store.faults = lambda *_: Fault(before=1e6)
-    logs.bk.pool.close()
+    kill(logs)
     second = await world.logs()
     await lost_ledger(second)
     await second.own("a", force=True)

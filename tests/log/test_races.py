@@ -11,8 +11,9 @@ from twisted.internet.defer import Deferred, fail, gatherResults
 from twisted.internet.task import deferLater
 
 from quire.log.core.manifest import Manifest
-from quire.metadata.records import RecordChanged, Write
+from quire.metadata.records import RecordChanged
 from quire.metadata.store import ANY
+from quire.metadata.tree import Write
 from quire.protocol.errors import LedgerError, MetaStore
 from quire.protocol.log_errors import LogFenced, LogTrimmed, NoSuchLog, NotOwner, SegmentLost
 from tests.log.fakes.cluster import cluster, values

@@ -11,7 +11,9 @@ import pytest
 from kazoo.client import KazooClient
 from twisted.internet.threads import deferToThread
 
-from quire.metadata.memory.cluster import CLUSTERS
+from quire.metadata.memory.cluster import CLUSTERS, RECORDS
+from quire.metadata.store import ANY
+from quire.metadata.tree import Create, Write
 from quire.tools.local_cluster.zookeeper import ZooKeeper
 from tests.metadata.stories import Place
 from tests.reactor import run
@@ -33,7 +35,9 @@ class MemoryPlace(Place):
         cluster.changed()
 
     async def format_records(self, instance_id) -> None:
-        CLUSTERS[self.uri.removeprefix("memory://")].records.instance_id = instance_id
+        nodes = CLUSTERS[self.uri.removeprefix("memory://")].nodes
+        nodes.transact([Create(RECORDS)] if RECORDS not in nodes.nodes else [], 0)
+        nodes.transact([Write(RECORDS, instance_id.encode(), ANY)], 0)
 
 
 class SQLitePlace(Place):
@@ -55,7 +59,7 @@ class SQLitePlace(Place):
 
     async def format_records(self, instance_id) -> None:
         with closing(sqlite3.connect(self.uri.removeprefix("sqlite://"))) as file, file:
-            file.execute("UPDATE records SET data = ? WHERE path = ''", (instance_id.encode(),))
+            file.execute("UPDATE nodes SET data = ? WHERE path = '/ledgers-quire'", (instance_id.encode(),))
 
 
 class ZooKeeperPlace(Place):

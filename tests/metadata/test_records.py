@@ -7,16 +7,13 @@ from quire.metadata.records import (
     MULTI_BYTES_MAX,
     MULTI_STEPS_MAX,
     VALUE_BYTES_MAX,
-    Check,
-    Create,
-    Delete,
     NoRecord,
     RecordChanged,
     RecordExists,
     RecordHasChildren,
-    Write,
 )
 from quire.metadata.store import ANY, NEW, MetaStore, NoCluster, Versioned, WrongCluster
+from quire.metadata.tree import Check, Create, Delete, Write
 from quire.protocol.errors import IncorrectParameter
 from tests.metadata.stories import Heard, failing
 from tests.reactor import run

@@ -2,8 +2,8 @@
 
 import pytest
 
-from quire.metadata.formats.drain_orders import DrainOrders
-from quire.metadata.formats.retired_ids import retired
+from quire.metadata.bookies.drain_orders import DrainOrders
+from quire.metadata.bookies.retired_ids import retired
 from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.metadata.store import CookieNotFound, ServiceInfo
 from quire.protocol.errors import IllegalOp, NotEnoughBookies, Replication

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 
-from quire.metadata.formats.drain_orders import path_of
+from quire.metadata.bookies.drain_orders import path_of
 from quire.metadata.ledger import LedgerMetadata
 from quire.protocol.errors import LedgerClosed, LedgerError
 from quire.replication.decommission import drain, undo
+from tests.metadata.stored import records
 from tests.simulation.nodes import SimBookie, SimClient
 from tests.simulation.outcome import Outcome
 from tests.simulation.truth import REPAIRER
@@ -119,7 +120,7 @@ class Draining:
 
     def is_ordered(self, bookie: SimBookie) -> bool:
         """Whether it is to be emptied."""
-        return path_of(bookie.id) in self.world.shared.records.records
+        return path_of(bookie.id) in records(self.world.shared)
 
     def busy(self) -> list[tuple[SimClient, SimBookie]]:
         """Drains that are under way."""

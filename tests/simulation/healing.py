@@ -35,6 +35,7 @@ from quire.metadata.store import Versioned
 from quire.replication.autorecovery.running import AutoRecovery
 from quire.replication.copier import FragmentCopier
 from quire.replication.core.fragments import HeldFragment
+from tests.metadata.stored import set_delay
 from tests.simulation.nodes import SimBookie
 from tests.simulation.outcome import Outcome
 from tests.simulation.truth import REPAIRER, Violation
@@ -358,7 +359,7 @@ class Healing:
     def do_heal_ask(self, _rng: Random) -> None:
         """An operator asks for an audit."""
         self.asked = True
-        self.world.shared.audits.set_delay(self.delay_s, unless_set=False)
+        set_delay(self.world.shared, self.delay_s)
 
     def do_heal_switch(self, rng: Random) -> None:
         """The switch is turned."""

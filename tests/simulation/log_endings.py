@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import LogTerminated, NoSuchLog
+from tests.metadata.stored import records
 from tests.simulation.log_nodes import Job, LogProcess
 from tests.simulation.truth import Violation
 
@@ -139,7 +140,7 @@ def removed(history: "LogHistory", handle: "Handle", rng: Random, path: str) -> 
 
     async def remove(process: LogProcess) -> None:
         await process.logs.tidy()
-        if path in history.world.shared.records.records:
+        if path in records(history.world.shared):
             raise LedgerError("something of the log is left")
 
     tried(history, handle, rng, "delete", remove)
@@ -147,12 +148,12 @@ def removed(history: "LogHistory", handle: "Handle", rng: Random, path: str) -> 
     last = history.new_process()
     job = last.ask(history.orphans(last, LONG_AGO_S))
     history.until("the search for orphans hangs", lambda: job.over)
-    left = history.world.shared.records.records
-    records = [each for each in left if each.startswith(path) or (each.startswith("adopted/") and each[-3] != "/")]
+    left = records(history.world.shared)
+    kept = [each for each in left if each.startswith(path) or (each.startswith("adopted/") and each[-3] != "/")]
     log = path.rpartition("/")[2]
     ledgers = [ledger for ledger in truth.ledgers if truth.ledgers.tags[ledger].get("quire/log") == log]
-    if records or ledgers or job.error is not None:
-        raise Violation("no leak", f"of a deleted log there are {records} and the ledgers {ledgers}: {job.error!r}")
+    if kept or ledgers or job.error is not None:
+        raise Violation("no leak", f"of a deleted log there are {kept} and the ledgers {ledgers}: {job.error!r}")
     history.seen["log deleted"] += 1
 
 

@@ -21,6 +21,7 @@ from quire.log.owner.appending import producing
 from quire.log.owner.appending.window import Window
 from quire.log.owner.handle import Owner
 from quire.log.reader import shared_ledgers
+from quire.metadata.memory.cluster import RECORDS
 from quire.protocol.errors import TooManyRequests
 from quire.protocol.log_errors import AppendUnknown, NoSuchLog
 from tests.simulation.history import END_SECONDS, QUIET_SECONDS, TAIL_SECONDS, History
@@ -441,7 +442,7 @@ class LogHistory(History):
         if handle is None or handle.owner is None:
             return
         path = f"{self.log_truth.path}/candidates"
-        waiting = sorted(self.world.shared.records.names.get(path, set()) - {handle.owner.token})
+        waiting = sorted(self.world.shared.nodes.names.get(f"{RECORDS}/{path}", set()) - {handle.owner.token})
         to = rng.choice(waiting) if waiting and rng.random() < 0.8 else ""
         self.seen["handed over"] += 1
         self.close(handle, handle.owner.transfer(to) if to else handle.owner.close())

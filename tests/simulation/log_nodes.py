@@ -18,8 +18,8 @@ from quire.conf.log import LogOptions
 from quire.log.api import Logs
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory.cluster import Fault
-from quire.metadata.records import Create
 from quire.metadata.store import Versioned
+from quire.metadata.tree import Create
 from quire.protocol.errors import MetaStore
 from tests.simulation.log_records import LogLedgers
 from tests.simulation.nodes import NamedStore, SimClient, World
@@ -181,7 +181,7 @@ class LogProcess(SimClient):
         rng, seen = self.world.random, self.world.truth.seen
         if not self.fault_rate or rng.random() >= self.fault_rate:
             return None
-        changes = operation in ("record_multi", "write_ledger", "create_ledger", "delete_ledger")
+        changes = operation in ("transact", "write_ledger", "create_ledger", "delete_ledger")
         if changes and rng.random() < self.late:
             seen["a request landed late"] += 1
             return Fault(late=rng.choice(LATE_S), error=MetaStore("simulated: no answer; it lands later"))

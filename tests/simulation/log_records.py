@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from quire.metadata.ledger import LedgerMetadata
-from quire.metadata.memory.records import Record, RecordTree
-from quire.metadata.records import Check, Step
+from quire.metadata.memory.cluster import RECORDS
+from quire.metadata.memory.tree import Node, Nodes
 from quire.metadata.store import Versioned
+from quire.metadata.tree import Check, Done, SessionId, Step
 from tests.simulation.nodes import WatchedLedgers
 from tests.simulation.truth import LedgerTruth, Truth
 
@@ -101,24 +102,25 @@ class Change(NamedTuple):
     after: Any
 
 
-class WatchedRecords(RecordTree):
+class WatchedRecords(Nodes):
     """The stored records; `heard` is called with all that one operation changed, once it has taken effect."""
 
-    def __init__(self, tree: RecordTree, heard: Callable[[list[Change]], None]) -> None:
-        super().__init__(tree.uri, tree.changed)
+    def __init__(self, of: Nodes, heard: Callable[[list[Change]], None]) -> None:
+        super().__init__(of.uri, of.changed, of.went, of.nodes, of.names)
         self._heard = heard
 
-    def multi(self, steps: Sequence[Step], session: int) -> list[int]:
-        before = {step.path: self.records.get(step.path) for step in steps if not isinstance(step, Check)}
-        versions = super().multi(steps, session)
-        changes = []
-        for path, old in before.items():
-            changes.append(Change(path, value(old), value(self.records.get(path))))
-        self._heard(changes)
-        return versions
+    def transact(self, steps: Sequence[Step], session: SessionId) -> list[Done]:
+        start = f"{RECORDS}/"
+        changing = [step.path for step in steps if not isinstance(step, Check) and step.path.startswith(start)]
+        before = {path: self.nodes.get(path) for path in changing}
+        done = super().transact(steps, session)
+        self._heard(
+            [Change(path[len(start) :], value(old), value(self.nodes.get(path))) for path, old in before.items()]
+        )
+        return done
 
 
-def value(record: Record | None) -> Any:
+def value(record: Node | None) -> Any:
     """Its JSON; None where there is no record."""
     return None if record is None else json.loads(record.data) if record.data else {}
 

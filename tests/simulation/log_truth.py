@@ -27,7 +27,7 @@ class LogTruth:
         self.seen = world.truth.seen
         self.ledgers = LogLedgers(world.truth, self._going)
         world.shared.ledgers = self.ledgers
-        world.shared.records = WatchedRecords(world.shared.records, self.changed)
+        world.shared.nodes = WatchedRecords(world.shared.nodes, self.changed)
         self.intents: dict[str, Json] = {}  # by path
         self.past: set[str] = set()  # paths of deleted logs
         self._plain: set[int] = set()  # ledgers that were there when this log began

@@ -37,7 +37,7 @@ from quire.bookie.upkeep.upkeep import Upkeep
 from quire.client.api import Client
 from quire.conf.bookie import BookieOptions
 from quire.conf.client import ClientOptions
-from quire.metadata.formats.drain_orders import DrainOrders
+from quire.metadata.bookies.drain_orders import DrainOrders
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory.cluster import Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from quire.bookie.lifecycle.cookie import Cookie
 from quire.bookie.lifecycle.start_check import new_incarnation, stamp
-from quire.metadata.formats.retired_ids import path_of
+from quire.metadata.bookies.retired_ids import path_of
 from quire.metadata.ledger import LedgerState
 from quire.metadata.store import ANY
 from quire.replication.decommission import decommission

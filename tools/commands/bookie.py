@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.metadata.formats.retired_ids import FORMATTED, retire
+from quire.metadata.bookies.retired_ids import FORMATTED, retire
 from quire.metadata.records import RecordStore
 from quire.metadata.store import ServiceInfo
 from quire.protocol.errors import BookieHandleNotAvailable, MetaStore, error_of
@@ -141,7 +141,7 @@ def list_bookies(metadata: Metadata = None, json_wanted: Json = False) -> None:
     """
 
     async def work(store: RecordStore) -> list[dict[str, Any]]:
-        from quire.metadata.formats.drain_orders import DrainOrders
+        from quire.metadata.bookies.drain_orders import DrainOrders
 
         found = await store.bookies()
         known = await store.cookies()

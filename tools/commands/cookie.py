@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from quire.metadata.formats.retired_ids import FORGOTTEN, retire
+from quire.metadata.bookies.retired_ids import FORGOTTEN, retire
 from quire.metadata.records import RecordStore
 from quire.metadata.store import NEW, MetadataStore
 from quire.tools.terminal import output

@@ -1,5 +1,5 @@
 """
 Calls to ZooKeeper: one session, what it answers, what goes together.
 
-In reading order: `session` (face), `client`, `gathering`, `steps` (face), `answers` (face).
+In reading order: `session` (face), `client`, `gathering`, `answers`.
 """

@@ -10,53 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from twisted.internet.defer import Deferred, DeferredList
-from twisted.python.failure import Failure
+from twisted.internet.defer import Deferred
 
 from quire.metadata.clock import Reactor
-from quire.protocol.errors import MetaStore, MetaStoreRefused
+from quire.metadata.tree import Wake
 
 # SPDX-License-Identifier: Apache-2.0
 
 T = TypeVar("T")
-Wake = Callable[[], None]
-
-REFUSED_PAUSE_S = 5.0
-
-
-class NodeError(MetaStore):
-    """
-    What a znode's state makes of an operation.  `retried`: an earlier try may have been done, its answer was lost;
-    `step`: which step of a transaction it was.
-    """
-
-    retried = False
-    step = 0
-
-
-class NoNode(NodeError):
-    """The znode, or the parent of the one to be made, does not exist."""
-
-
-class NodeExists(NodeError):
-    """The znode exists already."""
-
-
-class BadVersion(NodeError):
-    """The znode has another version."""
-
-
-class NotEmpty(NodeError):
-    """The znode has children."""
-
-
-class SessionOver(NodeError):
-    """The session that a call was bound to has ended, and its ephemeral znodes with it."""
-
-
-def pause_after(error: Exception, usual_s: float) -> float:
-    """How long who goes on trying waits, in seconds: a refusal is not taken back as soon as a connection is."""
-    return REFUSED_PAUSE_S if isinstance(error, MetaStoreRefused) else usual_s
 
 
 class Asked(Protocol):
@@ -121,14 +82,3 @@ def all_answered(reactor: Reactor, asked: Sequence[Asked]) -> Deferred[None]:
     for each in asked:
         each.rawlink(hop)
     return done
-
-
-async def together(deferreds: "Sequence[Deferred[T]]") -> list[T]:
-    """All results, in order; the first failure, once every one has ended."""
-    results = await DeferredList(deferreds, consumeErrors=True)
-    values: list[T] = []
-    for _, value in results:
-        if isinstance(value, Failure) and isinstance(value.value, BaseException):
-            raise value.value
-        values.append(value)
-    return values

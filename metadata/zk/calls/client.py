@@ -18,7 +18,7 @@ import select
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
@@ -49,18 +49,32 @@ from kazoo.retry import ForceRetryError
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from quire.conf.properties import ConfigurationError
-from quire.metadata.zk.calls.answers import BadVersion, NodeError, NodeExists, NoNode, NotEmpty
+from quire.metadata.store import ANY
+from quire.metadata.tree import (
+    BadVersion,
+    Create,
+    Delete,
+    Done,
+    NodeError,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Stat,
+    Step,
+    Write,
+)
 from quire.protocol.errors import MetadataTooLarge, MetaStore, MetaStoreRefused
 from quire.security.exchange import NotAuthenticated
 from quire.security.zookeeper import PAGE, Login, Tls, ZooKeeperSecurity, refusal
 
 # SPDX-License-Identifier: Apache-2.0
 
+T = TypeVar("T")
+
 CONNECTED, SUSPENDED = KazooState.CONNECTED, KazooState.SUSPENDED
 Answer = AsyncResult
 Failed = KazooException  # whatever a call fails with
 Missing = NoNodeError
-Stat = ZnodeStat
 TRANSIENT = (ConnectionLoss, ConnectionClosedError, OperationTimeoutError, SessionExpiredError, SessionMovedError)
 UNDONE = (RolledBackError, RuntimeInconsistency)  # a step of a transaction that failed by another one
 FOR_ALL = OPEN_ACL_UNSAFE  # an access list by which everybody may do everything
@@ -375,3 +389,43 @@ class Client(KazooClient):
             return MetadataTooLarge(f"{where}: {error}; it was for {path}")
         what = str(error) if isinstance(error, MarshallingError | Unsendable) else repr(error)
         return MetaStore(f"{where}: {what} for {path}")
+
+
+def committed(steps: Sequence[Step], client: KazooClient) -> Answer:
+    """Hands all of them to kazoo as one transaction, in their order; its answer to come."""
+    transaction = client.transaction()
+    for step in steps:
+        if isinstance(step, Create):
+            transaction.create(step.path, step.data, FOR_ALL if step.shared else None, step.claim, step.numbered)
+        elif isinstance(step, Write):
+            transaction.set_data(step.path, step.data, step.version)
+        elif isinstance(step, Delete):
+            transaction.delete(step.path, step.version)
+        else:
+            transaction.check(step.path, step.version)
+    return transaction.commit_async()
+
+
+def done(step: Step, answer: Any) -> Done:
+    """What kazoo's answer to a step says."""
+    if isinstance(step, Create):
+        return Done(answer, 0)
+    return Done(step.path, answer.version if isinstance(step, Write) else ANY)
+
+
+def stat_of(found: ZnodeStat) -> Stat:
+    """What kazoo's answer says of a znode."""
+    return Stat(
+        found.version,
+        found.ephemeralOwner or None,
+        found.czxid,
+        found.mzxid,
+        found.numChildren,
+        found.cversion,
+        found.pzxid,
+    )
+
+
+def with_stat(answer: tuple[T, ZnodeStat]) -> tuple[T, Stat]:
+    """Data or names with what is known of the znode."""
+    return answer[0], stat_of(answer[1])

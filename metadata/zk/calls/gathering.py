@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from twisted.internet.defer import Deferred, DeferredList
 
-from quire.metadata.records import Create, Step, Write
+from quire.metadata.tree import Create, Step, Write
 
 # SPDX-License-Identifier: Apache-2.0
 

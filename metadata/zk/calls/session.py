@@ -29,13 +29,22 @@ from twisted.logger import Logger
 
 from quire.conf.parts.zookeeper import ZooKeeperOptions
 from quire.metadata.clock import Reactor, pause
-from quire.metadata.records import Step
-from quire.metadata.store import StoreClosed
+from quire.metadata.store import ANY, StoreClosed
+from quire.metadata.tree import (
+    Done,
+    NodeError,
+    NoNode,
+    SessionId,
+    SessionOver,
+    Stat,
+    Step,
+    Tree,
+    Wake,
+)
 from quire.metadata.worker import Worker
-from quire.metadata.zk.calls.answers import Hop, NodeError, NoNode, SessionOver, Wake, all_answered, answered
+from quire.metadata.zk.calls.answers import Hop, all_answered, answered
 from quire.metadata.zk.calls.client import (
     CONNECTED,
-    FOR_ALL,
     SUSPENDED,
     TRANSIENT,
     UNDONE,
@@ -43,11 +52,13 @@ from quire.metadata.zk.calls.client import (
     Client,
     Failed,
     Missing,
-    Stat,
     Trouble,
+    committed,
+    done,
+    stat_of,
+    with_stat,
 )
 from quire.metadata.zk.calls.gathering import Asked, Gathering
-from quire.metadata.zk.calls.steps import committed
 from quire.protocol.errors import MetadataTooLarge, MetaStore, MetaStoreRefused
 from quire.security.zookeeper import ZooKeeperSecurity
 
@@ -63,7 +74,7 @@ SAID_AGAIN_S = 60.0  # from one line about a server's trouble until the next abo
 OPEN = ZooKeeperOptions()
 
 
-class ZooKeeperSession:
+class ZooKeeperSession(Tree):
     """
     The calls below fail with a `NodeError`, or with `MetaStore` (with the address) when there is no answer within the
     session timeout. `on_connected` is called on each return of the connection, `on_expired` before that when it
@@ -240,35 +251,19 @@ class ZooKeeperSession:
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
-    def create(
-        self,
-        path: str,
-        data: bytes = b"",
-        *,
-        ephemeral: bool = False,
-        sequence: bool = False,
-        session: int | None = None,
-        for_all: bool = False,
-    ) -> "Deferred[str]":
-        """
-        Makes a znode and returns its path; `for_all`: one that everybody may change, whoever we are.  `NodeExists`,
-        `NoNode` (no parent), `SessionOver`.
-        """
-        acl = FOR_ALL if for_all else None
-        return self._call(
-            path,
-            lambda client: client.create_async(path, data, acl, ephemeral=ephemeral, sequence=sequence),
-            session,
-            len(data),
-        )
+    @property
+    def session(self) -> int:
+        return self.id
 
-    def transact(self, steps: "Sequence[Step]", *, session: int | None = None) -> "Deferred[list[Any]]":
-        """
-        Carries out all steps or none; their paths are those of znodes, a claim is an ephemeral one.  What kazoo answers
-        to each.  Fails as the first step that can't be done, with `.step`; `SessionOver`.  Those that are asked for at
-        the same time go together (`gathering`).
-        """
-        return self._gathering.ask(steps, session, self._reactor.seconds() + self.timeout_s)
+    async def session_now(self) -> int:
+        return self.id
+
+    def transact(self, steps: Sequence[Step], *, session: SessionId | None = None) -> Deferred[list[Done]]:
+        """Those that are asked for at the same time go together (`gathering`)."""
+        asked = self._gathering.ask(
+            steps, None if session is None else int(session), self._reactor.seconds() + self.timeout_s
+        )
+        return asked.addCallback(lambda results: list(map(done, steps, results)))
 
     async def _transact(self, asked: Asked, in_doubt: bool) -> list[Any]:
         steps, submit = asked.steps, partial(committed, asked.steps)
@@ -294,12 +289,18 @@ class ZooKeeperSession:
             return None, True
         return None if any(isinstance(each, Exception) for each in results) else list(results), False
 
-    def get(self, path: str, watch: Wake | None = None) -> "Deferred[tuple[bytes, Stat]]":
-        """`NoNode`.  `watch` is called once, when the node changes or the watch is lost."""
-        return self._call(path, lambda client: client.get_async(path, watch=self._watcher(watch)))
+    def delete(self, path: str, version: int = ANY, *, session: SessionId | None = None) -> Deferred[None]:
+        """By itself and at once, so before the end of the session where that is asked for next."""
+        bound = None if session is None else int(session)
+        attempts = self._attempts(path, lambda client: client.delete_async(path, version), bound)
+        return Deferred.fromCoroutine(attempts).addCallback(lambda _: None)
 
-    def get_each(self, paths: Sequence[str]) -> "Deferred[list[tuple[bytes, Stat] | None]]":
-        """Of many nodes, in their order, with one hop to the reactor for all; None where there is no node."""
+    def get(self, path: str, watch: Wake | None = None) -> Deferred[tuple[bytes, Stat]]:
+        found = self._call(path, lambda client: client.get_async(path, watch=self._watcher(watch)))
+        return found.addCallback(with_stat)
+
+    def get_each(self, paths: Sequence[str]) -> Deferred[list[tuple[bytes, Stat] | None]]:
+        """With one hop to the reactor for all."""
         return Deferred.fromCoroutine(self._get_each(paths))
 
     async def _get_each(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
@@ -313,7 +314,7 @@ class ZooKeeperSession:
             left = []
             for number, answer in asked.items():
                 if answer.exception is None:
-                    found[number] = answer.value
+                    found[number] = with_stat(answer.value)
                 elif isinstance(answer.exception, Missing):
                     found[number] = None
                 elif isinstance(answer.exception, TRANSIENT):
@@ -324,63 +325,33 @@ class ZooKeeperSession:
                 await pause(self._reactor, RETRY_PAUSE_S)
         return [found[number] for number in range(len(paths))]
 
-    def exists(self, path: str, watch: Wake | None = None) -> "Deferred[Stat | None]":
-        """What the node is, or None.  `watch` is called once: it appears, changes or goes, or the watch is lost."""
-        return self._call(path, lambda client: client.exists_async(path, watch=self._watcher(watch)))
+    def exists(self, path: str, watch: Wake | None = None) -> Deferred[Stat | None]:
+        found = self._call(path, lambda client: client.exists_async(path, watch=self._watcher(watch)))
+        return found.addCallback(lambda stat: None if stat is None else stat_of(stat))
 
-    def children(self, path: str, watch: Wake | None = None) -> "Deferred[list[str]]":
-        """The names, in no order.  `NoNode`."""
-        return self.listing(path, watch).addCallback(lambda found: found[0])
+    def listing(self, path: str, watch: Wake | None = None) -> Deferred[tuple[list[str], Stat]]:
+        found = self._call(path, lambda client: client.get_children_async(path, self._watcher(watch), True))
+        return found.addCallback(with_stat)
 
-    def listing(self, path: str, watch: Wake | None = None) -> "Deferred[tuple[list[str], Stat]]":
-        """The names, and what the node was at that moment: its `cversion` counts who was made or went.  `NoNode`."""
-        return self._call(path, lambda client: client.get_children_async(path, self._watcher(watch), True))
+    def sync(self, path: str) -> Deferred[None]:
+        return self._call(path, lambda client: client.sync_async(path)).addCallback(lambda _: None)
 
-    def set(self, path: str, data: bytes, version: int, *, session: int | None = None) -> "Deferred[Stat]":
-        """`NoNode`, `BadVersion`, `SessionOver`; version -1 is any."""
-        return self._call(path, lambda client: client.set_async(path, data, version), session, len(data))
+    def clock(self, path: str) -> Deferred[int]:
+        """A quorum has to take the write: ZooKeeper's own `sync` is answered by a leader that has lost its quorum."""
+        return Deferred.fromCoroutine(self._touch(path))
 
-    def delete(self, path: str, version: int = -1, *, session: int | None = None) -> "Deferred[None]":
-        """`NoNode`, `BadVersion`, `NotEmpty`, `SessionOver`."""
-        return self._call(path, lambda client: client.delete_async(path, version), session)
-
-    def delete_own(self, path: str, session: int) -> "Deferred[None]":
-        """
-        Removes an ephemeral znode that this session made, and never another's: within a session no other client puts
-        one in its place, and in the next session nothing is done.  `NoNode`: there is none of ours, which may have gone
-        with its session.
-        """
-        return Deferred.fromCoroutine(self._delete_own(path, session))
-
-    async def _delete_own(self, path: str, session: int) -> None:
-        found = await self.exists(path)
-        if found is None or found.ephemeralOwner != session:
-            raise NoNode(f"ZooKeeper at {self.uri}: {path} is not this session's")
-        try:
-            await self.delete(path, session=session)
-        except SessionOver as over:
-            raise NoNode(str(over)) from None
-
-    async def holds(self, path: str, data: bytes, version: int) -> bool:
-        """Whether a znode has these bytes at this version: after a retried write, whether an earlier try was done."""
-        try:
-            found, stat = await self.get(path)
-        except NoNode:
-            return False
-        return stat.version == version and found == data
-
-    def sync(self, path: str) -> "Deferred[None]":
-        """What was written before this is seen by reads after it, from any server."""
-        return self._call(path, lambda client: client.sync_async(path))
+    async def _touch(self, path: str) -> int:
+        while True:
+            try:
+                return int((await self._call(path, lambda client: client.set_async(path, b""))).mtime)
+            except NoNode:
+                await self.ensure(path)
 
     def _watcher(self, watch: Wake | None) -> Hop | None:
         return None if watch is None else Hop(self._reactor, watch)
 
-    def _call(
-        self, path: str, submit: Callable[[Client], Answer], session: int | None = None, size: int = 0
-    ) -> "Deferred[Any]":
-        attempts = self._attempts(path, submit, session, size=size)
-        return Deferred.fromCoroutine(attempts).addCallback(lambda answer: answer[0])
+    def _call(self, path: str, submit: Callable[[Client], Answer]) -> Deferred[Any]:
+        return Deferred.fromCoroutine(self._attempts(path, submit, None)).addCallback(lambda answer: answer[0])
 
     def _submit(self, submit: Callable[[Client], Answer], session: int | None) -> Answer | None:
         """None: kazoo no longer has the session that the call is bound to."""

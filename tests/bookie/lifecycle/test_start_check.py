@@ -12,7 +12,7 @@ from quire.bookie.files import Files
 from quire.bookie.lifecycle.cookie import Cookie
 from quire.bookie.lifecycle.ids import IdentityError
 from quire.bookie.lifecycle.start_check import begin_incarnation, check, end_restore, failed_directories
-from quire.metadata.formats.retired_ids import DECOMMISSIONED, FORGOTTEN, FORMATTED, retire
+from quire.metadata.bookies.retired_ids import DECOMMISSIONED, FORGOTTEN, FORMATTED, retire
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory.cluster import MemoryCluster
 from quire.metadata.memory.store import MemoryStore

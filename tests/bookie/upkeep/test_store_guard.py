@@ -201,7 +201,7 @@ def test_an_old_backup_costs_nothing_until_it_is_accepted(scene: Scene) -> None:
         assert "quire metadata set-back" in text
     assert now(scene.store.new_ledger_id()) == new[-1] + 1
     now(Deferred.fromCoroutine(again.guard.look()))
-    assert note_of(scene.shared.set_back)["bookies"] == {"b1": {"changes": 7, "ledgers": 8, "unknown": 4}}
+    assert note_of(scene.shared.set_back)["bookies"] == {"b1": {"changes": 8, "ledgers": 8, "unknown": 4}}
     again.stop()
     last = scene.bookie()
     assert last.collect() == old + new, "it is behind after a start, too"

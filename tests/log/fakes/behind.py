@@ -5,6 +5,7 @@ from twisted.internet.defer import fail, succeed
 from quire.metadata.records import NoRecord
 from quire.metadata.store import Versioned
 from quire.protocol.errors import NoSuchLedgerExistsOnMetadataServer
+from tests.metadata import stored
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -18,7 +19,7 @@ class Behind:
     def __init__(self, logs):
         self.caught_up = False
         self._store, records = logs.bk.store, logs.bk.store.records
-        self._tree, self._ledgers = dict(self._store.shared.records.records), dict(self._store.shared.ledgers)
+        self._tree, self._ledgers = stored.records(self._store.shared), dict(self._store.shared.ledgers)
         for of, name, old in (
             (records, "read", self._read),
             (records, "children", self._children),
@@ -47,7 +48,7 @@ class Behind:
 
     def _read(self, path):
         found = self._tree.get(path)
-        return fail(NoRecord(f"no {path} yet")) if found is None else succeed(Versioned(found.data, found.version))
+        return fail(NoRecord(f"no {path} yet")) if found is None else succeed(Versioned(found.data, found.stat.version))
 
     def _children(self, path, after="", limit=1000):
         if path not in self._tree:
@@ -63,7 +64,7 @@ class Behind:
             if self.caught_up:
                 fn(_found)
             else:
-                fn(None if found is None else Versioned(found.data, found.version))
+                fn(None if found is None else Versioned(found.data, found.stat.version))
 
         return self._watch_now(path, heard)
 

@@ -113,7 +113,7 @@ def test_a_lease_read_asks_nobody(tmp_path):
             await until(lambda: owner.owner.lease.holds)
             asked = Asked(logs)
             assert (await owner.read(applied, "lease")).value == 1
-            assert "record_sync" not in asked.names
+            assert "clock" not in asked.names
             asked.end()
             assert (await follower.read(applied, "lease")).value == 1
             metrics = {
@@ -140,7 +140,7 @@ def test_a_lease_read_whose_lease_ran_out_meanwhile_is_proved_anew(tmp_path):
             asked, calls = Asked(logs), []
 
             def slow(machine):
-                calls.append(len([each for each in asked.names if each == "record_sync"]))
+                calls.append(len([each for each in asked.names if each == "clock"]))
                 now[0] += 0.99 * MS / 1000
                 return machine.applied
 
@@ -204,7 +204,7 @@ def test_a_round_serves_all_that_was_asked_before_it(tmp_path):
             owner = await leading(logs)
             await owner.propose(b"one")
             syncs = []
-            logs.bk.store.faults = lambda name, _arguments: syncs.append(1) if name == "record_sync" else None
+            logs.bk.store.faults = lambda name, _arguments: syncs.append(1) if name == "clock" else None
             gate = Gate(logs.bk.store.records, "sync")
             reads = [story_of(owner.read(applied)) for _ in range(100)]
             await gate.reached
@@ -223,7 +223,7 @@ def test_a_read_without_a_proof_in_time_is_stale(tmp_path):
             logs = await world.logs(read_ms=1000)
             owner = await leading(logs)
             await owner.propose(b"one")
-            logs.bk.store.faults = lambda name, *_: Fault(before=1.5) if name == "record_sync" else None
+            logs.bk.store.faults = lambda name, *_: Fault(before=1.5) if name == "clock" else None
             error = await failing(story_of(owner.read(applied)), StaleRead)
             assert "read_ms" in str(error)
             logs.bk.store.faults = lambda *_: Fault(error=MetaStore("no answer"))

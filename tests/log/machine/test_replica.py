@@ -384,7 +384,7 @@ def test_a_store_that_is_away_when_a_snapshot_is_named(tmp_path):
             fails = ["applied", "lost"]
 
             def faults(operation, arguments):
-                if operation == "record_multi" and fails:
+                if operation == "transact" and fails:
                     return Fault(error=MetaStore("no answer"), applied=fails.pop() == "applied")
                 return None
 
@@ -409,7 +409,7 @@ def test_a_close_does_not_wait_long_for_a_snapshot(tmp_path, monkeypatch):
             slow = []
 
             def faults(operation, arguments):
-                if operation == "record_multi":
+                if operation == "transact":
                     slow.append(operation)
                     return Fault(before=1.0)
                 return None

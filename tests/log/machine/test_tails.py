@@ -17,6 +17,7 @@ from quire.protocol.errors import LedgerError, MetaStore
 from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.machines import Chain, Made
 from tests.log.machine.test_snapshots import flipped
+from tests.metadata.stored import records
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -48,7 +49,7 @@ class History:
         return leader, await self.logs[1].replica("a", Chain)
 
     def manifest(self):
-        return Manifest.decode(self.cluster.shared.records.records[self.path].data)
+        return Manifest.decode(records(self.cluster.shared)[self.path].data)
 
     def judge(self):
         """Indexes of snapshots rise, none is below the log's begin, none is doomed, and the begin stays behind them."""
@@ -73,7 +74,7 @@ class History:
             self.judge()
         except AssertionError as error:  # the code under test may catch what is raised here
             self.broken = self.broken or error
-        if name == "record_multi" and self.rng.random() < 0.1:
+        if name == "transact" and self.rng.random() < 0.1:
             self.seen.add("answer lost")
             return Fault(error=MetaStore("no answer"), applied=self.rng.random() < 0.5)
         return Fault(before=self.rng.choice(SLOW_S), after=self.rng.choice(SLOW_S))

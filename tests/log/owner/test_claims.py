@@ -7,7 +7,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from quire.log.owner.claims import TURN_S, Claims, candidates_of, token_of
-from quire.metadata.memory.cluster import Fault, MemoryCluster
+from quire.metadata.memory.cluster import RECORDS, Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore
 from quire.metadata.records import NoRecord
 from quire.metadata.store import ANY, Versioned
@@ -229,7 +229,7 @@ def test_a_lost_answer():
         world = await World().ready()
         one = await world.registered("one")
         faults = [Fault(error=MetaStore("no answer"), applied=True)]
-        one.store.faults = lambda name, _: faults.pop() if faults and name == "record_multi" else None
+        one.store.faults = lambda name, _: faults.pop() if faults and name == "transact" else None
         waiting = world.make(one)
         world.clock.advance(0.1)
         await waiting
@@ -245,7 +245,7 @@ def test_a_claim_that_comes_after_its_handle_left():
     async def story():
         world = await World().ready()
         one = await world.registered("one")
-        one.store.faults = lambda name, _: Fault(before=0.1) if name == "record_multi" else None
+        one.store.faults = lambda name, _: Fault(before=0.1) if name == "transact" else None
         waiting = world.make(one)
         one.store.faults = None
         await one.release()
@@ -275,7 +275,7 @@ def test_a_release_takes_only_its_own():
 def faulty(claims, *faults):
     """The next changes of records through this handle go wrong like that."""
     left = list(faults)
-    claims.store.faults = lambda name, _: left.pop(0) if left and name == "record_multi" else None
+    claims.store.faults = lambda name, _: left.pop(0) if left and name == "transact" else None
 
 
 def test_a_claim_that_lands_after_its_handle_has_left():
@@ -320,7 +320,7 @@ def test_a_look_that_fails_after_the_claim_was_taken():
         one, two = await world.registered("one"), await world.registered("two")
         await world.make(one)
         faults = [Fault(error=MetaStore("away"))]
-        two.store.faults = lambda _, args: faults.pop() if faults and args == ("logs/x/owner",) else None
+        two.store.faults = lambda _, args: faults.pop() if faults and args == (f"{RECORDS}/logs/x/owner",) else None
         waiting = world.make(two)
         world.clock.advance(0.1)
         await waiting
@@ -337,7 +337,7 @@ def test_a_handle_that_leaves_while_it_begins():
         world = await World().ready()
         one, two = await world.registered("one"), world.handle("two")
         await world.make(one)
-        two.store.faults = lambda name, _: Fault(after=1.0) if name == "record_read" else None
+        two.store.faults = lambda name, _: Fault(after=1.0) if name == "get" else None
         forcing = Deferred.fromCoroutine(two.force())
         two.store.faults = None
         await two.release()

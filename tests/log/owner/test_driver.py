@@ -243,7 +243,7 @@ def test_a_manifest_that_the_metadata_store_finds_too_large(rolls):
         world.succeed(owner.append(b"one"))
         owner.roll()
     too_large = MetadataTooLarge("a request of 1000001 bytes is above the 1000000 that are sent (zkRequestBytesMax)")
-    world.store_fault = lambda name, _: Fault(error=too_large) if name == "record_multi" else None
+    world.store_fault = lambda name, _: Fault(error=too_large) if name == "transact" else None
     error = world.fails(owner.append(b"two"), 5.0)
     assert isinstance(error, LogFull)
     assert "the log 'a'" in str(error)
@@ -263,7 +263,7 @@ def test_a_manifest_that_was_stored_and_seemed_too_large():
     world.succeed(logs.create("a"))
     owner = world.succeed(logs.own("a"))
     seeming = iter([Fault(error=MetadataTooLarge("ended the connection 2 times"), applied=True)])
-    world.store_fault = lambda name, _: next(seeming, None) if name == "record_multi" else None
+    world.store_fault = lambda name, _: next(seeming, None) if name == "transact" else None
     assert world.succeed(owner.append(b"one")).index == 0
     assert next(seeming, None) is None
     assert world.succeed(owner.append(b"two")).index == 1

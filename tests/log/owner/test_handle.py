@@ -339,7 +339,7 @@ def test_a_candidate_that_could_not_register_leaves(tmp_path):
             logs = await world.logs()
             await logs.create("a")
             faults = [Fault(error=MetaStore("no answer"), applied=True)]
-            logs.bk.store.faults = lambda name, _: faults.pop() if faults and name == "record_multi" else None
+            logs.bk.store.faults = lambda name, _: faults.pop() if faults and name == "transact" else None
             await failing(logs.own("a"), MetaStore)
             assert await logs.bk.store.records.children(log_path((await logs.info("a")).id) + "/candidates") == []
             assert (await (await logs.own("a", wait_s=5)).append(b"1")).index == 0

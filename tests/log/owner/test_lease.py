@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 from quire.log.owner.ledger_effects import LedgerEffects
 from quire.log.store.paths import log_path
 from quire.metadata.clock import pause
-from quire.metadata.memory.cluster import Fault
+from quire.metadata.memory.cluster import RECORDS, Fault
 from quire.metadata.uri import boottime
 from quire.protocol.errors import MetaStore
 from quire.protocol.log_errors import LogTerminated
@@ -152,7 +152,7 @@ def test_a_waiting_candidate_has_waited_when_the_owner_is_dead(tmp_path):
             waiting = Deferred.fromCoroutine(other.own("a"))
             logs.bk.store.faults = lambda *_: Fault(error=MetaStore("no answer"))
             looks = []
-            other.bk.store.faults = lambda _name, arguments: looks.append(path in arguments)
+            other.bk.store.faults = lambda _name, arguments: looks.append(f"{RECORDS}/{path}" in arguments)
             await until(lambda: sum(looks) > 2)
             watch.now += 1.01 * MS / 1000
             logs.bk.store.expire_session()

@@ -123,8 +123,8 @@ async def fenced(stage):
 async def deposed(stage):
     """Another one has the log."""
     await stage.append(b"0")
-    cut(stage.logs)
     await stage.other.own("a", force=True)
+    cut(stage.logs)
 
 
 STAGES = [idle, writing, sending, opening, rolling, fenced, deposed]

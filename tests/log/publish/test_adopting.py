@@ -113,7 +113,7 @@ def test_an_answer_that_is_lost(tmp_path, done):
             ledgers = [await plain(logs, b"x", b"y"), await plain(logs, b"z")]
             left = [Fault(error=MetaStore("no answer"), applied=done)]
             logs.bk.store.faults = lambda name, args: (
-                left.pop() if left and name == "record_multi" and len(args) > 2 else None
+                left.pop() if left and name == "transact" and len(args) > 2 else None
             )
             await failing(story_of(logs.adopt("a", ledgers)), MetaStore)
             receipt = await logs.adopt("a", ledgers)
@@ -217,7 +217,7 @@ def test_beside_a_takeover_and_a_commit(tmp_path, first):
             sink = await third.sink("a", "facts", "run")
             part = await written(sink, 0, 0, [b"published"])
             slow = second if first == "owner" else third
-            slow.bk.store.faults = lambda name, _args: Fault(before=0.3) if name == "record_multi" else None
+            slow.bk.store.faults = lambda name, _args: Fault(before=0.3) if name == "transact" else None
             adopting = story_of(second.adopt("a", [ledger]))
             committing = story_of(sink.commit(0, [part]))
             owner = await third.own("a", force=True)

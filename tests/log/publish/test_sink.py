@@ -193,7 +193,7 @@ def test_a_commit_whose_answer_is_lost(tmp_path, late):
             left = [fault]
 
             def faults(name, args):
-                big = name == "record_multi" and len(args) > 2
+                big = name == "transact" and len(args) > 2
                 return left.pop() if left and big else None
 
             store.faults = faults

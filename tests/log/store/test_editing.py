@@ -16,8 +16,9 @@ from quire.log.store import paths
 from quire.log.store.editing import CONFLICTS_MAX, LogRecords, create_log
 from quire.metadata.memory.cluster import Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore
-from quire.metadata.records import Check, Create, NoRecord, RecordExists
+from quire.metadata.records import NoRecord, RecordExists
 from quire.metadata.store import ANY
+from quire.metadata.tree import Check, Create
 from quire.protocol.errors import MetaStore
 from quire.protocol.log_errors import LogFenced, NoSuchLog
 from tests.metadata.stories import failing
@@ -51,7 +52,7 @@ class World:
         store = MemoryStore(self.clock, self.cluster)
         handle = LogRecords(store.records, self.clock, self.random, lambda: 1700.0, LOG, "orders")
         handle.store, handle.faults = store, []
-        store.faults = lambda name, _: handle.faults.pop(0) if handle.faults and name == "record_multi" else None
+        store.faults = lambda name, _: handle.faults.pop(0) if handle.faults and name == "transact" else None
         return handle
 
 

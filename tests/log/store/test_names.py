@@ -6,7 +6,8 @@ import pytest
 
 from quire.log.store.names import log_names, refuse
 from quire.log.store.paths import name_path
-from quire.metadata.records import Create, parent_of
+from quire.metadata.records import parent_of
+from quire.metadata.tree import Create
 from quire.protocol.log_errors import LogError
 from tests.log.publish.test_sink import story_of
 from tests.metadata.stories import failing

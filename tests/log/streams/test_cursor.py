@@ -216,7 +216,7 @@ def test_a_seek_whose_answer_is_lost(tmp_path, applied):
             lost = [True]
 
             def faults(operation, _arguments):
-                if operation == "record_multi" and lost:
+                if operation == "transact" and lost:
                     lost.clear()
                     return Fault(error=MetaStore("no answer"), applied=applied)
                 return None

@@ -33,7 +33,7 @@ def test_a_process_that_closes_its_logs(tmp_path):
             first = []
 
             def faults(name, _arguments):
-                if name == "record_multi" and not first:
+                if name == "transact" and not first:
                     first.append(name)
                     return fault
                 return None

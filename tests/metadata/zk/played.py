@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from twisted.internet.defer import Deferred, fail, succeed
 
-from quire.metadata.zk.calls.answers import NodeExists, NoNode
+from quire.metadata.tree import NodeExists, NoNode
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -77,25 +77,25 @@ class PlayedSession:
         if error is not None:
             return fail(error)
         found = self.nodes.get(path)
-        return self._answer(None if found is None else SimpleNamespace(ephemeralOwner=found[1]))
+        return self._answer(None if found is None else SimpleNamespace(owner=found[1]))
 
     def get(self, path, watch=None):
         error = self._call("get", path, watch)
         if error is not None or path not in self.nodes:
             return fail(error or NoNode(path))
-        return self._answer((self.nodes[path][0], SimpleNamespace(czxid=self.made[path])))
+        return self._answer((self.nodes[path][0], SimpleNamespace(made=self.made[path])))
 
     def listing(self, path, watch=None):
         error = self._call("children", path, watch)
         if error is not None or path not in self.nodes:
             return fail(error or NoNode(path))
         names = [name[len(path) + 1 :] for name in self.nodes if name.rpartition("/")[0] == path]
-        return self._answer((names, SimpleNamespace(cversion=self.changes[path], pzxid=self.changed[path])))
+        return self._answer((names, SimpleNamespace(family=self.changes[path], children_changed=self.changed[path])))
 
     def children(self, path, watch=None):
         return self.listing(path, watch).addCallback(lambda found: found[0])
 
-    def create(self, path, data=b"", ephemeral=False, session=None, for_all=False):
+    def create(self, path, data=b"", claim=False, session=None, shared=False):
         error = self._call("create", path)
         if error is not None:
             return fail(error)
@@ -103,7 +103,7 @@ class PlayedSession:
             return fail(NodeExists(path))
         if path.rpartition("/")[0] not in self.nodes:
             return fail(NoNode(path))
-        self.put(path, data, self.id if ephemeral else 0)
+        self.put(path, data, self.id if claim else 0)
         return self._answer(None)
 
     def set(self, path, data, version, session=None):

@@ -7,8 +7,8 @@ from twisted.internet.threads import deferToThread
 
 from quire.metadata.auditing import Periodic
 from quire.metadata.clock import pause
-from quire.metadata.records import Create
 from quire.metadata.store import ANY, NEW
+from quire.metadata.tree import Create
 from quire.protocol.errors import MetaStoreRefused
 from tests.metadata.made import HERE, ledger
 from tests.metadata.stories import failing

@@ -9,10 +9,8 @@ from types import SimpleNamespace
 import pytest
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 
-from quire.metadata.records import Create, Delete
 from quire.metadata.store import ANY, NoCluster
-from quire.metadata.zk.calls.answers import NodeExists, NoNode
-from quire.metadata.zk.calls.steps import Sequential
+from quire.metadata.tree import Create, Delete, Done, NodeExists, NoNode
 from quire.metadata.zk.ids import DRAWN_AT_ONCE_MAX, USED_UP_AT_ONCE, USED_UP_MAX, LedgerIds
 from quire.metadata.zk.layout import Layout
 from quire.protocol.errors import LedgerIdOverflow, MetaStore
@@ -42,9 +40,7 @@ class Pretended:
         children = sum(node.rpartition("/")[0] == path for node in self.nodes)
         # comings and goings, as an int of Java's
         changes = (2 * self.counters.get(path, children) - children) % (1 << 32)
-        return succeed(
-            SimpleNamespace(numChildren=children, cversion=changes if changes < 1 << 31 else changes - (1 << 32))
-        )
+        return succeed(SimpleNamespace(children=children, family=changes if changes < 1 << 31 else changes - (1 << 32)))
 
     def transact(self, steps):
         self.before_create(steps[0].path)
@@ -52,7 +48,7 @@ class Pretended:
         if parent not in self.nodes:
             return fail(NoNode(parent))
         first, path = steps[0], steps[0].path
-        if isinstance(first, Sequential):
+        if first.numbered:
             assert first.claim
             number = self.counters.get(parent, 0)
             # Java prints the int that has wrapped around.
@@ -63,8 +59,8 @@ class Pretended:
         count = len(steps) // 2
         assert steps == [Create(f"{parent}/ID-quire"), Delete(f"{parent}/ID-quire", ANY)] * count
         self.counters[parent] = self.counters.get(parent, 0) + count
-        (self.drawn if isinstance(first, Sequential) else self.used).append(count)
-        return succeed([path])
+        (self.drawn if first.numbered else self.used).append(count)
+        return succeed([Done(path, 0)])
 
     def children(self, path):
         return succeed([node[len(path) + 1 :] for node in self.nodes if node.rpartition("/")[0] == path])
@@ -73,7 +69,7 @@ class Pretended:
         self.nodes.discard(path)
         return succeed(None)
 
-    def create(self, path, *, for_all=False):
+    def create(self, path, *, shared=False):
         parent = path.rpartition("/")[0]
         if parent not in self.nodes:
             return fail(NoNode(path))
@@ -201,7 +197,7 @@ def test_no_cluster():
 def test_a_strange_name():
     """A server that answers with a name that is no number is not believed."""
     session = Pretended("/r/idgen")
-    session.transact = lambda steps: succeed([steps[0].path + "x"])
+    session.transact = lambda steps: succeed([Done(steps[0].path + "x", 0)])
     with pytest.raises(MetaStore):
         now(generator(session, Layout.LONG).next())
 

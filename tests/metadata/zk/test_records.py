@@ -1,7 +1,8 @@
 """Records in ZooKeeper whose answers are lost, and what is kept where."""
 
-from quire.metadata.records import Check, Create, RecordChanged, RecordExists, Write
+from quire.metadata.records import RecordChanged, RecordExists
 from quire.metadata.store import ANY
+from quire.metadata.tree import Check, Create, Write
 from quire.protocol.errors import MetaStore
 from tests.reactor import run
 

@@ -10,8 +10,8 @@ from twisted.logger import capturedLogs, formatEvent
 from quire.metadata.clock import pause
 from quire.metadata.formats import service_info
 from quire.metadata.store import BookieList, BookieRegistered, NoCluster, NotRegistered, ServiceInfo
+from quire.metadata.tree import NoNode, SessionOver
 from quire.metadata.uri import open_store
-from quire.metadata.zk.calls.answers import NoNode, SessionOver
 from quire.metadata.zk.registry import GRACE_S, RETRY_S, BookieRegistry
 from quire.protocol.errors import MetaStore
 from quire.tools.local_cluster.zookeeper import ZooKeeper

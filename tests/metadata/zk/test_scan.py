@@ -5,7 +5,7 @@ Walks over the ledgers' trees on a pretended ZooKeeper, whose server is behind t
 import pytest
 from twisted.internet.defer import Deferred, succeed
 
-from quire.metadata.zk.calls.answers import NoNode
+from quire.metadata.tree import NoNode
 from quire.metadata.zk.layout import Layout, LedgerPaths
 from quire.metadata.zk.scan import LedgerScan
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from quire.replication.autorecovery.notes import FOUND, Note, Notes, path_of
 from tests.client.fakes.cluster import FakeCluster
+from tests.metadata.stored import records
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -25,8 +26,8 @@ def test_what_is_written_is_read() -> None:
         assert found._replace(version=-1, reason="") == each._replace(reason="")
         assert found.reason == each.reason[:1000]
     assert found.is_of_a_scrub
-    assert list(cluster.shared.records.records[path_of(7)].data)
-    assert b"version" not in cluster.shared.records.records[path_of(7)].data
+    assert list(records(cluster.shared)[path_of(7)].data)
+    assert b"version" not in records(cluster.shared)[path_of(7)].data
 
 
 def test_what_was_noted_since_stays() -> None:

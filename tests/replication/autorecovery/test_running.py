@@ -2,6 +2,7 @@
 
 from quire.metadata.memory.cluster import Fault
 from tests.client.fakes.cluster import FakeCluster
+from tests.metadata.stored import votes
 from tests.replication.autorecovery.processes import AWAY, THREE, faulty, healing, joined, locks, queue, store_of
 from tests.replication.stories import closed, cookie, is_whole, left_open
 
@@ -193,7 +194,7 @@ def test_the_store_is_away_ten_times() -> None:
         assert process.auditor is not None
     cluster.succeed(process.stop())
     assert locks(cluster) == []
-    assert cluster.shared.audits.votes == {}
+    assert votes(cluster.shared) == []
 
 
 def test_nothing_is_left_behind() -> None:
@@ -210,7 +211,7 @@ def test_nothing_is_left_behind() -> None:
         cluster.succeed(process.stop())
         cluster.spin(16)  # time-outs of requests that were under way
         assert locks(cluster) == []
-        assert cluster.shared.audits.votes == {}
+        assert votes(cluster.shared) == []
         assert len(cluster.clock.getDelayedCalls()) <= before
 
 

@@ -5,18 +5,9 @@ from typing import Any
 
 import pytest
 
-from quire.metadata.zk.calls.answers import (
-    REFUSED_PAUSE_S,
-    BadVersion,
-    NodeError,
-    NodeExists,
-    NoNode,
-    NotEmpty,
-    SessionOver,
-    all_answered,
-    answered,
-    pause_after,
-)
+from quire.metadata.tree import BadVersion, NodeError, NodeExists, NoNode, NotEmpty, SessionOver
+from quire.metadata.watches import REFUSED_PAUSE_S, pause_after
+from quire.metadata.zk.calls.answers import all_answered, answered
 from quire.protocol.errors import MetaStore, MetaStoreRefused
 
 # SPDX-License-Identifier: Apache-2.0

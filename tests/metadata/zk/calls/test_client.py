@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock, call
 
 import pytest
 from kazoo.exceptions import (
@@ -24,10 +25,9 @@ from kazoo.exceptions import (
 from twisted.internet.threads import deferToThread
 
 from quire.conf.parts.zookeeper import ZooKeeperOptions
-from quire.metadata.records import Write
+from quire.metadata.tree import BadVersion, Check, Create, Delete, NodeExists, NoNode, Write
 from quire.metadata.uri import open_store
-from quire.metadata.zk.calls.answers import BadVersion, NodeExists, NoNode
-from quire.metadata.zk.calls.client import RECONNECTING, Client, Handler
+from quire.metadata.zk.calls.client import FOR_ALL, RECONNECTING, Client, Handler, committed
 from quire.metadata.zk.calls.session import ZooKeeperSession
 from quire.protocol.errors import MetadataTooLarge, MetaStore, MetaStoreRefused
 from quire.security.zookeeper import ZooKeeperSecurity
@@ -370,7 +370,7 @@ def test_what_is_too_large_is_not_sent(lossy):
         large = store.session.set("/zookeeper", bytes(1_000_001), -1)
         beside = store.read_ledger(number)
         error = str(await failing(large, MetadataTooLarge))
-        assert "1000031 bytes is above the 1000000 that are sent (zkRequestBytesMax)" in error
+        assert "1000049 bytes is above the 1000000 that are sent (zkRequestBytesMax)" in error
         assert "jute.maxbuffer" in error
         assert await beside == made
         assert await store.session.exists("/zookeeper") is not None
@@ -444,3 +444,24 @@ def test_errors_are_ours():
         assert words in str(of(theirs()))
     assert type(of(APIError())) is MetaStore
     assert "APIError() for /b" in str(of(APIError()))
+
+
+def test_each_step_is_one_call() -> None:
+    """In their order, with versions; a claim is ephemeral, a numbered node sequential, a shared one open to all."""
+    client = Mock()
+    steps = [
+        Create("/a", b"x", claim=True),
+        Create("/b", numbered=True, shared=True),
+        Write("/c", b"y", 3),
+        Delete("/d", -1),
+        Check("/e"),
+    ]
+    assert committed(steps, client) is client.transaction.return_value.commit_async.return_value
+    assert client.transaction.return_value.method_calls == [
+        call.create("/a", b"x", None, True, False),
+        call.create("/b", b"", FOR_ALL, False, True),
+        call.set_data("/c", b"y", 3),
+        call.delete("/d", -1),
+        call.check("/e", -1),
+        call.commit_async(),
+    ]

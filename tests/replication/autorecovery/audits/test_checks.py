@@ -12,6 +12,7 @@ from quire.replication.autorecovery.audits import looks
 from quire.replication.autorecovery.audits.auditor import Auditor
 from quire.replication.autorecovery.audits.resume import Resume, Stretch
 from tests.client.fakes.cluster import FakeCluster
+from tests.metadata.stored import checked
 from tests.replication.autorecovery.processes import AWAY, THREE, faulty, joined, options, queue
 from tests.replication.stories import closed, left_open
 
@@ -113,7 +114,7 @@ def test_it_goes_on_where_it_was_cut_off() -> None:
     cluster.spin(30)
     assert queue(cluster) == ledgers[15:]
     assert cluster.succeed(resume.read()) == []
-    assert cluster.shared.audits.checked[Periodic.COPIES]
+    assert checked(cluster.shared, Periodic.COPIES)
     auditor.stop()
 
 
@@ -128,7 +129,7 @@ def test_a_page_that_cant_be_looked_at_ends_nothing(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(looks, "plan_of", refused)
     auditor = auditing(cluster)
     cluster.spin(30)
-    assert cluster.shared.audits.checked[Periodic.COPIES]
+    assert checked(cluster.shared, Periodic.COPIES)
     assert auditor.checks.figures == {"checkallledgersctime_ledgers": 1}
     auditor.stop()
 

@@ -4,6 +4,7 @@ import pytest
 
 from quire.replication.autorecovery.audits.resume import Resume, Stretch
 from tests.client.fakes.cluster import FakeCluster
+from tests.metadata.stored import records
 from tests.replication.autorecovery.processes import AWAY
 
 # SPDX-License-Identifier: Apache-2.0
@@ -23,7 +24,7 @@ def test_what_is_written_is_read() -> None:
     cluster.succeed(resume.write([]))
     cluster.succeed(resume.write([]))
     assert cluster.succeed(resume.read()) == []
-    assert PATH not in cluster.shared.records.records
+    assert PATH not in records(cluster.shared)
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,8 @@ def test_an_audit_is_asked_for(made: str) -> None:
         seen: list[int | None] = []
         await store.auditing.vote("a:1")
         store.auditing.watch_delay(seen.append)
+        while not seen:
+            await store.auditing.delay()
         said = ok("autorecovery", "trigger", metadata=made).out
         while len(seen) < 2:
             await store.auditing.delay()

@@ -21,6 +21,7 @@ def opened(clock):
     cluster.init()
     faults = []
     store = MemoryStore(clock, cluster, faults=lambda *_: faults.pop(0) if faults else None)
+    store.records.sync()  # it knows then whose the records are
     return store, MemoryStore(clock, cluster), faults
 
 

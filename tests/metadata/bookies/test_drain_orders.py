@@ -1,8 +1,11 @@
 """Orders to empty a bookie: given once, found by any handle, withdrawn, watched."""
 
-from quire.metadata.formats.drain_orders import FOLDER, DrainOrders, path_of
+from quire.metadata.bookies.drain_orders import FOLDER, DrainOrders, path_of
+from quire.metadata.memory.cluster import RECORDS
 from quire.metadata.memory.store import MemoryStore
 from quire.metadata.records import check_path
+from quire.metadata.store import ANY
+from quire.metadata.tree import Write
 from tests.client.fakes.cluster import FakeCluster
 
 # SPDX-License-Identifier: Apache-2.0
@@ -48,7 +51,8 @@ def test_orders_of_a_former_cluster_order_nothing():
     cluster = FakeCluster(1)
     orders = DrainOrders(cluster.store.records)
     cluster.succeed(orders.give("b0"))
-    cluster.shared.records.instance_id = "another"
+    cluster.shared.nodes.transact([Write(RECORDS, b"another", ANY)], 0)
+    cluster.store.records.forget()
     assert not cluster.succeed(orders.stands("b0"))
     assert cluster.succeed(orders.bookies()) == set()
 

@@ -2,12 +2,13 @@
 
 import pytest
 
-from quire.metadata.formats.drain_orders import path_of as order_of
-from quire.metadata.formats.retired_ids import DECOMMISSIONED, path_of, retire, retired
-from quire.metadata.memory.cluster import Fault
+from quire.metadata.bookies.drain_orders import path_of as order_of
+from quire.metadata.bookies.retired_ids import DECOMMISSIONED, path_of, retire, retired
+from quire.metadata.memory.cluster import RECORDS, Fault
 from quire.metadata.memory.store import MemoryStore
 from quire.metadata.records import put
-from quire.metadata.store import NEW, MetaStore
+from quire.metadata.store import ANY, NEW, MetaStore
+from quire.metadata.tree import Write
 from tests.client.fakes.cluster import FakeCluster
 
 # SPDX-License-Identifier: Apache-2.0
@@ -32,7 +33,7 @@ def test_no_cookie_goes_before_its_id_is_noted():
     """An empty bookie would be let in between."""
     cluster = FakeCluster(1)
     cluster.succeed(cluster.store.write_cookie("b0", b"cookie", NEW))
-    cluster.store_fault = lambda name, _given: Fault(error=MetaStore("away")) if name == "record_multi" else None
+    cluster.store_fault = lambda name, _given: Fault(error=MetaStore("away")) if name == "transact" else None
     assert isinstance(cluster.fails(retire(cluster.store, "b0", DECOMMISSIONED)), MetaStore)
     assert cluster.succeed(cluster.store.cookies()) == ["b0"]
 
@@ -49,5 +50,6 @@ def test_notes_of_a_former_cluster_say_nothing_of_this_one():
     """A cluster that was made anew at the same place begins with new ids."""
     cluster = FakeCluster(1)
     cluster.succeed(put(cluster.store.records, path_of("b0"), b"{}"))
-    cluster.shared.records.instance_id = "another"
+    cluster.shared.nodes.transact([Write(RECORDS, b"another", ANY)], 0)
+    cluster.store.records.forget()
     assert cluster.succeed(retired(cluster.store, "b0")) is None

@@ -1,0 +1,178 @@
+"""
+The nodes of the tree in the SQLite file, and every statement on them.
+
+Knows: SQL; each function is one step inside a transaction that its caller holds.  `changed` is the file's count of
+transactions of the tree, which no node sees twice.
+Does not know: threads, whether the owner of a claim lives.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from quire.metadata.sqlite import tables
+from quire.metadata.sqlite.tables import VALUES_MAX, Connection
+from quire.metadata.store import ANY
+from quire.metadata.tree import (
+    BadVersion,
+    Create,
+    Delete,
+    Done,
+    NodeError,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Stat,
+    Step,
+    Write,
+)
+
+# SPDX-License-Identifier: Apache-2.0
+
+COUNTER = "nodes"  # of transactions
+ENDED = "ended sessions"  # a counter
+MADE = (
+    (
+        "CREATE TABLE nodes (path TEXT PRIMARY KEY, parent TEXT NOT NULL, version INTEGER NOT NULL, session TEXT, "
+        "made INTEGER NOT NULL, changed INTEGER NOT NULL, children INTEGER NOT NULL, family INTEGER NOT NULL, "
+        "children_changed INTEGER NOT NULL, data BLOB NOT NULL)"
+    ),
+    "CREATE INDEX node_parents ON nodes (parent, path)",
+    "CREATE INDEX node_sessions ON nodes (session) WHERE session IS NOT NULL",
+)
+STAT = "version, session, made, changed, children, family, children_changed"
+
+Token = tuple[int, ...] | None  # what a watched thing was when it was read; None: there is no node
+
+
+def parent_of(path: str) -> str:
+    """The path above; empty at the top."""
+    return path.rpartition("/")[0]
+
+
+def stat(connection: Connection, path: str) -> Stat | None:
+    """What is known of a node, if there is one."""
+    row = connection.execute(f"SELECT {STAT} FROM nodes WHERE path = ?", (path,)).fetchone()
+    return None if row is None else Stat(*row)
+
+
+def read(connection: Connection, paths: Sequence[str]) -> dict[str, tuple[bytes, Stat]]:
+    """The nodes that exist, by path."""
+    found: dict[str, tuple[bytes, Stat]] = {}
+    for start in range(0, len(paths), VALUES_MAX):
+        some = paths[start : start + VALUES_MAX]
+        rows = connection.execute(
+            f"SELECT path, data, {STAT} FROM nodes WHERE path IN ({', '.join('?' * len(some))})", some
+        ).fetchall()
+        found.update((row[0], (row[1], Stat(*row[2:]))) for row in rows)
+    return found
+
+
+def children(connection: Connection, path: str, after: str = "", limit: int = -1) -> tuple[list[str], set[str]]:
+    """At most `limit` names of children (-1: all) above `after`, ascending, and the sessions of claims of them."""
+    rows = connection.execute(
+        "SELECT path, session FROM nodes WHERE parent = ? AND path > ? ORDER BY path LIMIT ?",
+        (path, f"{path}/{after}", limit),
+    ).fetchall()
+    start = len(path) + 1
+    return [row[0][start:] for row in rows], {row[1] for row in rows if row[1] is not None}
+
+
+def tokens(connection: Connection, watched: Iterable[tuple[str, bool]]) -> dict[tuple[str, bool], Token]:
+    """What each watched thing is now: a node, or its children."""
+    asked = list(watched)
+    paths = list({path for path, _ in asked})
+    found: dict[str, Stat] = {}
+    for start in range(0, len(paths), VALUES_MAX):
+        some = paths[start : start + VALUES_MAX]
+        marks = ", ".join("?" * len(some))
+        rows = connection.execute(f"SELECT path, {STAT} FROM nodes WHERE path IN ({marks})", some).fetchall()
+        found.update((row[0], Stat(*row[1:])) for row in rows)
+    return {(path, family): token(found.get(path), family) for path, family in asked}
+
+
+def token(found: Stat | None, family: bool) -> Token:
+    """What tells this state of a node, or of its children, from others."""
+    if found is None:
+        return None
+    return (found.made, found.children_changed) if family else (found.made, found.changed)
+
+
+def end_sessions(connection: Connection, names: Sequence[str]) -> None:
+    """Removes sessions, their claims and what else they have made."""
+    if names:
+        marks = ", ".join("?" * len(names))
+        claims = connection.execute(f"SELECT path FROM nodes WHERE session IN ({marks})", names).fetchall()
+        apply(connection, "", [Delete(path, ANY) for (path,) in claims], "", lambda _: False)
+        tables.end_sessions(connection, names)
+        tables.count(connection, ENDED)
+
+
+def ended_sessions(connection: Connection) -> int:
+    """How often sessions were removed, whichever connection did it."""
+    return int(tables.scalar(connection, "SELECT value FROM counters WHERE name = ?", ENDED) or 0)
+
+
+def apply(
+    connection: Connection, uri: str, steps: Sequence[Step], session: str, ended: Callable[[str], bool]
+) -> list[Done]:
+    """
+    Carries out steps, whose claims are that session's; the error of the first that can't be done.  `ended` removes a
+    session whose owner is gone, with its claims; True if it did.
+    """
+    changes = tables.count(connection, COUNTER)
+    done = []
+    for number, step in enumerate(steps):
+        try:
+            found = stat(connection, step.path)
+            if found is not None and found.owner not in {None, session} and ended(str(found.owner)):
+                found = None
+            done.append(_apply(connection, uri, step, found, session, changes))
+        except NodeError as error:
+            error.step = number
+            raise
+    return done
+
+
+def _apply(connection: Connection, uri: str, step: Step, found: Stat | None, session: str, changes: int) -> Done:
+    if isinstance(step, Create):
+        return _create(connection, uri, step, found, session, changes)
+    if found is None:
+        raise NoNode(f"{uri}: there is no node {step.path}")
+    if step.version not in {ANY, found.version}:
+        raise BadVersion(f"{uri}: node {step.path} is at version {found.version}, not {step.version}")
+    if isinstance(step, Write):
+        connection.execute(
+            "UPDATE nodes SET data = ?, version = version + 1, changed = ? WHERE path = ?",
+            (step.data, changes, step.path),
+        )
+        return Done(step.path, found.version + 1)
+    if isinstance(step, Delete):
+        if found.children:
+            raise NotEmpty(f"{uri}: node {step.path} has children")
+        connection.execute("DELETE FROM nodes WHERE path = ?", (step.path,))
+        _count_child(connection, step.path, -1, changes)
+    return Done(step.path, ANY)
+
+
+def _create(connection: Connection, uri: str, step: Create, found: Stat | None, session: str, changes: int) -> Done:
+    path, parent = step.path, parent_of(step.path)
+    if found is not None and not step.numbered:
+        raise NodeExists(f"{uri}: there is a node {path} already")
+    if parent:
+        above = stat(connection, parent)
+        if above is None or above.owner is not None:
+            raise NoNode(f"{uri}: there is no node {parent} that can have children")
+        if step.numbered:
+            path += f"{(above.family + above.children) // 2:010d}"
+    connection.execute(
+        "INSERT INTO nodes VALUES (?, ?, 0, ?, ?, ?, 0, 0, ?, ?)",
+        (path, parent, session if step.claim else None, changes, changes, changes, step.data),
+    )
+    _count_child(connection, path, 1, changes)
+    return Done(path, 0)
+
+
+def _count_child(connection: Connection, path: str, more: int, changes: int) -> None:
+    connection.execute(
+        "UPDATE nodes SET children = children + ?, family = family + 1, children_changed = ? WHERE path = ?",
+        (more, changes, parent_of(path)),
+    )
