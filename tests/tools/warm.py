@@ -11,12 +11,14 @@ several run side by side.
 Does not know: the reactor, which each command makes for itself.  It ends at the end of the socket.
 """
 
+import atexit
 import gc
 import json
 import os
 import runpy
 import socket
 import sys
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -24,6 +26,7 @@ from typing import Any, cast
 # SPDX-License-Identifier: Apache-2.0
 
 MESSAGE_BYTES_MAX = 1 << 20
+STATUS: list[int] = []  # of a fork whose command has ended
 WATCHING = Path(__file__).parents[1] / "watched" / "sitecustomize.py"
 
 
@@ -95,9 +98,33 @@ def serve(requests: socket.socket) -> tuple[str, list[str]] | None:
         requests.send(b"%d" % status)
 
 
+def run(module: str, arguments: list[str]) -> None:
+    """Runs the module's `main` in a fork."""
+    try:
+        import_module(f"{module}.main" if module == "quire.tools" else module).main(arguments)
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            STATUS.append(end.code or 0)
+        raise
+    STATUS.append(0)
+
+
+def end_at_once() -> None:
+    """
+    Ends a fork, as the last of what runs at its end, without taking apart what is loaded: that would touch, and so
+    copy, all of it, which takes longer than most commands.
+    """
+    if STATUS:
+        with suppress(OSError, ValueError):  # else the interpreter says it
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(STATUS[0])
+
+
 if __name__ == "__main__":
+    atexit.register(end_at_once)
     load()
     asked = serve(socket.socket(fileno=int(sys.argv[1])))
-    if asked is not None:
-        module, arguments = asked
-        import_module(f"{module}.main" if module == "quire.tools" else module).main(arguments)
+    if asked is None:
+        os._exit(0)
+    run(*asked)

@@ -35,16 +35,22 @@ class Turns:
     def __init__(self, report: str) -> None:
         self._report = report
         self._began: float | None = None  # CPU time of the thread; None before the first turn that is watched
-        self._frozen = gc.get_freeze_count()  # by the process that this one was forked from
+        self._started = False
+        self._freeze, gc.freeze = gc.freeze, self._end_start
         self._modules = 0
         self._places: list[str] = []
 
+    def _end_start(self) -> None:
+        """Freezes the collector's heap.  How much is frozen is not asked: gc walks through all of it to count."""
+        self._freeze()
+        self._started = True
+
     def turn(self) -> None:
         """One ends, the next begins."""
+        if not self._started:
+            return
         now = time.thread_time()
         if self._began is None:
-            if gc.get_freeze_count() == self._frozen:
-                return
             signal.signal(signal.SIGVTALRM, self._note)
             atexit.register(signal.setitimer, signal.ITIMER_VIRTUAL, 0)  # no handler is left after that
         elif now - self._began > TURN_S and len(sys.modules) == self._modules:
