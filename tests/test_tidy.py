@@ -544,3 +544,16 @@ def test_every_source_file_says_what_it_is() -> None:
     ]
     assert not silent, report(silent)
     assert not unlicensed, report(unlicensed)
+
+
+def test_every_test_says_which_behaviour_it_holds() -> None:
+    """Its name says which case it is, its docstring what is to be true."""
+    breaches = tidy.mute(SOURCES)
+    assert not breaches, report(breaches)
+
+
+def test_a_test_without_a_docstring_is_found() -> None:
+    """Also a coroutine or a method; functions that are no tests, and other files, need none."""
+    text = "class A:\n    async def test_b(self): ...\n\ndef test_c():\n    'Says it.'\n\ndef helper(): ...\n"
+    found = tidy.mute([source(text, "tests/client/test_a.py"), source(text, "tests/client/fakes/made.py")])
+    assert found == ["tests/client/test_a.py:2: test_b does not say which behaviour it holds"]

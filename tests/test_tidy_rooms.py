@@ -329,16 +329,3 @@ def test_a_module_without_its_test_file_is_found() -> None:
     paths = ["client/__init__.py", "client/api.py", "client/core/read.py"]
     present = ["tests/client/test_api.py", "tests/client/test_read.py"]
     assert set(tidy_rooms.untested(sources(dict.fromkeys(paths, "")), present)) == {"client/core/read.py"}
-
-
-def test_every_test_says_which_behaviour_it_holds() -> None:
-    """Its name says which case it is, its docstring what is to be true."""
-    breaches = tidy_rooms.mute(SOURCES)
-    assert not breaches, report(breaches)
-
-
-def test_a_test_without_a_docstring_is_found() -> None:
-    """Also a coroutine or a method; functions that are no tests, and other files, need none."""
-    text = "class A:\n    async def test_b(self): ...\n\ndef test_c():\n    'Says it.'\n\ndef helper(): ...\n"
-    found = tidy_rooms.mute(sources({"tests/client/test_a.py": text, "tests/client/fakes/made.py": text}))
-    assert found == ["tests/client/test_a.py:2: test_b does not say which behaviour it holds"]

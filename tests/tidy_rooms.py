@@ -176,21 +176,3 @@ def untested(files: Iterable[Source], present: Iterable[str]) -> dict[str, str]:
         for file in files
         if not file.path.endswith("__init__.py") and mirrored(file.path) not in present
     }
-
-
-def mute(files: Iterable[Source]) -> list[str]:
-    """Test functions, and test methods of classes, without a docstring."""
-    found = []
-    for file in files:
-        if file.folder != "tests" or not file.path.rpartition("/")[2].startswith("test_"):
-            continue
-        nodes = ast.parse(file.text).body
-        nodes += [inner for node in nodes if isinstance(node, ast.ClassDef) for inner in node.body]
-        found += [
-            file.at(node.lineno, f"{node.name} does not say which behaviour it holds")
-            for node in nodes
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-            and node.name.startswith("test_")
-            and not ast.get_docstring(node)
-        ]
-    return found

@@ -9,7 +9,7 @@ import pytest
 from tests.fuzz.__main__ import TooSlow, timed
 from tests.fuzz.inputs import CORPUS, add_inputs, inputs
 from tests.fuzz.registry import COVERED, registered
-from tests.tidy import PACKAGES
+from tests.tidy import PACKAGES, walked
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -49,7 +49,8 @@ def decoders() -> set[str]:
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):
             module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            text = path.read_text(encoding="utf-8")
+            for node in ast.parse(text).body if any(f"def {name}" in text for name in (*NAMES, *BEGINNINGS)) else ():
                 of_class = isinstance(node, ast.ClassDef) and not node.name.startswith("_")
                 for owner, each in [(f"{node.name}.", each) for each in node.body] if of_class else [("", node)]:
                     if isinstance(each, ast.FunctionDef) and (each.name in NAMES or each.name.startswith(BEGINNINGS)):
@@ -67,7 +68,8 @@ def readers() -> set[str]:
     found = set()
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            text = path.read_text(encoding="utf-8")
+            for node in walked(ast.parse(text)) if any(name in text for name in READERS) else ():
                 name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
                 if name in READERS:
                     found.add(".".join(path.relative_to(ROOT).with_suffix("").parts))
