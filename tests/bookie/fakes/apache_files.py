@@ -5,8 +5,6 @@ import pathlib
 import tarfile
 from typing import Any
 
-from twisted.internet.task import Clock
-
 from quire.bookie.files import Files
 from quire.bookie.storage.storage import Storage
 from quire.bookie.storage.workers import InlineWorkers
@@ -14,6 +12,7 @@ from quire.bookie.upkeep.upkeep import Upkeep
 from quire.conf.bookie import BookieOptions
 from quire.protocol.digest import Digest, DigestType
 from tests.bookie.fakes.disk import Events, LimboOf
+from tests.clock import Clock
 
 VECTORS = pathlib.Path(__file__).parents[2] / "vectors"
 PASSWORD = b"secret"

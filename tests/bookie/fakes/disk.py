@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.task import Clock
 
 from quire.bookie.files import BEGINS_NOTHING, Buffer, Files, Usage
 from quire.bookie.index.ledger_table import LedgerRow
@@ -22,6 +21,7 @@ from quire.bookie.upkeep.upkeep import Upkeep
 from quire.conf.bookie import BookieOptions
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.messages import AddRun
+from tests.clock import Clock
 
 SECTOR = 512
 # an error of these leaves something behind; all others began nothing

@@ -4,7 +4,6 @@ import shutil
 from pathlib import Path
 
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
 
 from quire.bookie.files import Files
 from quire.bookie.lifecycle.start_check import check, cluster_of, lost_directories
@@ -12,6 +11,7 @@ from quire.conf.bookie import BookieOptions
 from quire.metadata.memory.cluster import MemoryCluster
 from quire.metadata.memory.store import MemoryStore
 from quire.metadata.records import RecordStore
+from tests.clock import Clock
 
 # SPDX-License-Identifier: Apache-2.0
 

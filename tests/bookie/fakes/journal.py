@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 from crc32c import crc32c
-from twisted.internet.task import Clock
 
 from quire.bookie.journal import format as form
 from quire.bookie.journal.replay import Replay
 from quire.bookie.journal.writer import Group, Journal, JournalOptions
 from tests.bookie.fakes.disk import Disk
+from tests.clock import Clock
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -1,7 +1,6 @@
 """Frames as a client sends them, and connections without sockets to send them over."""
 
 from twisted.internet.address import IPv4Address, IPv6Address
-from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
 from quire.bookie.server.listener import Connection, Listener
@@ -13,6 +12,7 @@ from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import Status
 from quire.protocol.messages import LAST_ENTRY, BatchRead, Read, Reply
 from tests.bookie.fakes.storage import FakeStorage
+from tests.clock import Clock
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -13,7 +13,6 @@ from random import Random
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.task import Clock
 
 from quire.client.api import Client
 from quire.client.connections.answers import Answer, BatchAnswer, InfoAnswer, LacAnswer, ListAnswer
@@ -25,6 +24,7 @@ from quire.metadata.memory.store import MemoryStore
 from quire.metadata.store import INCARNATION_PROPERTY, ServiceInfo
 from quire.protocol.batch import AddBatch
 from quire.protocol.digest import HEADER, Digest, DigestType
+from tests.clock import Clock
 
 T = TypeVar("T")
 
@@ -527,8 +527,7 @@ class FakeCluster:
         """Time passes, in jumps from one delayed call to the next."""
         end = self.clock.seconds() + seconds
         while True:
-            calls = self.clock.getDelayedCalls()
-            due = min((call.getTime() for call in calls), default=None)
+            due = self.clock.due()
             if due is None or due > end:
                 self.clock.advance(max(0.0, end - self.clock.seconds()))
                 return
@@ -544,10 +543,10 @@ class FakeCluster:
         outcome = self.outcome(made)
         end = self.clock.seconds() + seconds
         while not outcome.done and self.clock.seconds() < end:
-            calls = self.clock.getDelayedCalls()
-            if not calls:
+            due = self.clock.due()
+            if due is None:
                 break
-            self.clock.advance(max(0.0, min(call.getTime() for call in calls) - self.clock.seconds()))
+            self.clock.advance(max(0.0, due - self.clock.seconds()))
         return outcome.result()
 
     def fails(self, made: Any, seconds: float = 60.0) -> BaseException:
