@@ -64,19 +64,11 @@ def environment(metadata: str | None = None) -> dict[str, str]:
 
 
 class Warm:
-    """The process that forks commands and daemons; it ends with this one."""
+    """A process that forks commands and daemons, at the other end of a socket; it ends with this one."""
 
-    def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def __init__(self, served: socket.socket) -> None:
+        self._socket = served
         self._lock = threading.Lock()
-        with theirs:
-            subprocess.Popen(
-                [sys.executable, "-m", "tests.tools.warm", str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                cwd=Path(__file__).parents[2],
-            )
 
     def run(self, arguments: list[str], stdin: bytes, environment: dict[str, str]) -> Done:
         """One command to its end.  It is killed when it hangs."""
@@ -101,6 +93,10 @@ class Warm:
         with theirs, self._lock:
             socket.send_fds(self._socket, [b"-"], [theirs.fileno()])
         return ours
+
+    def another(self) -> "Warm":
+        """One more, which runs commands at the same time."""
+        return Warm(self.serving_another())
 
     def shell(self, script: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
         """A script of bash to its end, in which `quire` is the command."""
@@ -139,7 +135,17 @@ def drained(pipe: int) -> bytes:
 
 @cache
 def warm() -> Warm:
-    return Warm()
+    """The first, which loads the modules."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.tools.warm", str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            cwd=Path(__file__).parents[2],
+        )
+    return Warm(ours)
 
 
 def quire(*arguments: object, metadata: str | None = None, stdin: bytes = b"") -> Done:

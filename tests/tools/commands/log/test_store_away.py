@@ -10,7 +10,7 @@ import pytest
 from typer.main import get_command_name
 
 from quire.tools.commands.log import bench, group
-from tests.tools.command import Done, Warm, environment
+from tests.tools.command import Done, Warm, environment, warm
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -73,7 +73,7 @@ def free() -> "Queue[Warm]":
     """Processes that take commands; each is in use once at a time, for most commands wait."""
     found: Queue[Warm] = Queue()
     for _ in range(AT_ONCE):
-        found.put(Warm())
+        found.put(warm().another())
     return found
 
 
