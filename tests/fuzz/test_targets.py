@@ -15,7 +15,7 @@ from tests.tidy import PACKAGES, walked
 
 ROOT = Path(__file__).parents[2]
 TARGETS = registered()
-PLACES = 400  # of all inputs of a target, about; of few inputs fewer
+PLACES = 120  # of all inputs of a target, about; of few inputs fewer
 NAMES = {"decode", "parse", "decoded"}
 BEGINNINGS = ("decode_", "parse_", "unpack_")
 # Functions of such names that see only what another one has let through.

@@ -18,7 +18,7 @@ def test_decommission_leaves_every_ledger_with_all_its_copies(tmp_path, protocol
     """
     Closed and open ledgers; refused while the bookie is up; the cookie goes; the metadata doesn't name it any more.
     """
-    payloads = [b"%05d " % number + b"x" * (number % 100) for number in range(3000)]
+    payloads = [b"%05d " % number + b"x" * (number % 100) for number in range(1000)]
     with RealCluster(tmp_path, 5) as cluster:
 
         async def story() -> None:
@@ -46,9 +46,9 @@ def test_decommission_leaves_every_ledger_with_all_its_copies(tmp_path, protocol
                 assert lost not in metadata.bookies()
                 check = await check_ledger(client, writer.id)
                 assert check.complete, check.missing
-                assert check.copies_expected == 3000 * write
+                assert check.copies_expected == 1000 * write
                 reader = await client.open_ledger(writer.id, b"secret")
-                assert [entry.data for entry in await reader.read(0, 2999)] == payloads
+                assert [entry.data for entry in await reader.read(0, 999)] == payloads
             await client.close()
 
         run(story)

@@ -337,14 +337,14 @@ MUTANTS = (
 )  # fmt: skip
 
 
-def hunted(mutant: Mutant, seeds_max: int = SEEDS_MAX) -> tuple[int, str]:
-    """How many seeds it took to catch the mutant, and the promise that it broke; (0, "") if it lives."""
+def hunted(mutant: Mutant, seeds_max: int = SEEDS_MAX, first: int = 0) -> tuple[int, str]:
+    """How many seeds from `first` on caught the mutant, and the promise that it broke; (0, "") if it lives."""
     profile = PROFILES[mutant.profile]
     with mutant.applied():
-        for seed in range(seeds_max):
+        for seed in range(first, first + seeds_max):
             _history, violation = replay(draw(profile, seed))
             if violation is not None:
-                return seed + 1, violation.invariant
+                return seed + 1 - first, violation.invariant
     return 0, ""
 
 

@@ -27,7 +27,7 @@ def test_reads_with_a_proof_are_linearizable():
     )
 
 
-@pytest.mark.parametrize("seeds", [range(2), MANY])
+@pytest.mark.parametrize("seeds", [range(1), MANY])
 def test_reads_of_a_minute_are_linearizable(seeds):
     """Of virtual time, in each mode: a register that was written and read hundreds of times."""
     seen = Counter()

@@ -7,21 +7,22 @@ from tests.simulation.guards import Edit, Mutant
 from tests.simulation.mutants import MUTANTS, hunt, hunted
 from tests.simulation.plan import PROFILES
 
-QUICK = (
-    "a stale edit of the metadata is written all the same",
-    "nothing is sent again to a replacement",
-    "replica indexes are computed in 32 bits",
-    "a fence is not written to the journal",
-    "adds are acknowledged before the sync",
-    "a checkpoint does not sync what it stored",
-    "a bookie in limbo says no",
-    "the metadata names a bookie before its copies are complete",
-    "compaction does not sync the new log",
-    "a superfluous copy goes with its fence",
-    "a fenced owner sends again what is in its ledger",
-    "a commit ignores the abort of its run",
-    "lost bookies that were back unseen are marked no more",
-)
+# And the seed to begin with: the first that caught it, where others before it take time.
+QUICK = {
+    "a stale edit of the metadata is written all the same": 0,
+    "nothing is sent again to a replacement": 0,
+    "replica indexes are computed in 32 bits": 0,
+    "a fence is not written to the journal": 0,
+    "adds are acknowledged before the sync": 0,
+    "a checkpoint does not sync what it stored": 0,
+    "a bookie in limbo says no": 0,
+    "the metadata names a bookie before its copies are complete": 0,
+    "compaction does not sync the new log": 0,
+    "a superfluous copy goes with its fence": 9,
+    "a fenced owner sends again what is in its ledger": 35,
+    "a commit ignores the abort of its run": 29,
+    "lost bookies that were back unseen are marked no more": 4,
+}
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -39,7 +40,7 @@ def test_the_guard_stands_where_its_mutant_takes_it_away(mutant):
 def test_a_guard_that_is_taken_away_is_missed(name):
     """Some seed finds a violation within 200 histories."""
     (mutant,) = [mutant for mutant in MUTANTS if mutant.name == name]
-    seeds, _invariant = hunted(mutant, 200)
+    seeds, _invariant = hunted(mutant, 200, QUICK[name])
     assert seeds
 
 

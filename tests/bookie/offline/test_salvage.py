@@ -112,7 +112,7 @@ def test_bytes_that_look_like_records_everywhere(log: pathlib.Path) -> None:
 @pytest.mark.parametrize("sizes", [[300] * 3, [20_000] * 3, [100_000], [300, 30_000], [20_000, 2_000_000]], ids=str)
 def test_numbers_that_look_like_records(log: pathlib.Path, sizes: list[int], behind: bytes) -> None:
     """A damaged entry is an array of them, as many are: each entry behind it is found, the last one as well."""
-    for seed in range(3):
+    for seed in range(1 if behind else 3):
         rng = Random(seed)
         numbers = struct.pack(">4096q", *(rng.randrange(300, 1 << 18 if at < 3000 else 3000) for at in range(4096)))
         payloads = [numbers, *map(rng.randbytes, sizes)]
