@@ -4,7 +4,7 @@ directory of a ledger directory is the ledger directory itself unless another on
 
     <journal directory>/current/
         VERSION                     cookie, the same in every directory (`lifecycle/cookie`)
-        quire.place                 which directory of the bookie this is (`lifecycle/roles`)
+        quire.place                 which directory of the bookie this is (`lifecycle/cookie`)
         quire.lock                  locked while a bookie or a command uses the directory
         <position>.qj, spare-<n>.qj segments of the journal (`journal/format`)
         quire.extent                which segment is the newest (`journal/extent`)

@@ -9,28 +9,47 @@ The paths that a bookie serves over HTTP.
                                          "metadataStore"
     GET /api/v1/bookie/state/readonly    {"readOnly": bool}
     PUT /api/v1/bookie/state/readonly    the same as a request
-    …   /api/v1/bookie/gc…               see `gc_paths`
-    …   /api/v1/bookie/rebuild_index     see `index_paths`
+    PUT /api/v1/bookie/gc                a round of garbage collection now; body {"forceMajor": bool, "forceMinor":
+                                         bool}, both true if not given
+    GET /api/v1/bookie/gc                {"is_in_force_gc": "true" or "false"} and our own status
+    GET /api/v1/bookie/gc_details        a list: for each ledger directory the compactions so far
+    PUT …/gc/suspend_compaction          {"suspendMajor": bool, "suspendMinor": bool}; a restart forgets it
+    GET …/gc/suspend_compaction          {"isMajorGcSuspended": "true" or "false", "isMinorGcSuspended": …}
+    PUT …/gc/resume_compaction           {"resumeMajor": bool, "resumeMinor": bool}
+    PUT /api/v1/bookie/rebuild_index     begins an index rebuild, and answers as GET; 409 while one is under way
+    GET /api/v1/bookie/rebuild_index     {"running", "problem", "directories": [{"path", "logs", "logs_read",
+                                         "entries", "taken_over", "limbo", "problems", "done"}]} of the last run since
+                                         the start
     …   /api/v1/autorecovery/…           see `recovery_paths`
 
-Paths and keys are BookKeeper's.
+Paths and keys are BookKeeper's, but for rebuild_index: BookKeeper knows no such thing of a running bookie.
 Knows: paths.  Does not know: how a bookie does what they ask.
 """
 
-from typing import Any, Protocol
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from quire.bookie.admin.gate import METRICS, Routes
-from quire.bookie.admin.http import Answer, Asked, document, given
-from quire.bookie.admin.metrics import CONTENT_TYPE
+from quire.bookie.admin.gate import METRICS, Gate, Keys, Routes
+from quire.bookie.admin.http import Answer, Asked, HttpServer, document, given
+from quire.bookie.admin.metrics import CONTENT_TYPE, Collector
+from quire.bookie.upkeep.garbage import Garbage
+from quire.metadata.clock import Clock
+from quire.metadata.formats.json_text import parse_json
+
+if TYPE_CHECKING:
+    from quire.security.credentials import Credentials
 
 # SPDX-License-Identifier: Apache-2.0
 
 STATE, READONLY = "/api/v1/bookie/state", "/api/v1/bookie/state/readonly"
 HEALTH = ("/healthz", "/heartbeat", "/api/v1/bookie/is_ready")
+GC, DETAILS = "/api/v1/bookie/gc", "/api/v1/bookie/gc_details"
+SUSPEND, RESUME = f"{GC}/suspend_compaction", f"{GC}/resume_compaction"
+REBUILD_INDEX = "/api/v1/bookie/rebuild_index"
 
 
 class Administered(Protocol):
-    """What the paths need of a bookie."""
+    """A bookie as the paths see it."""
 
     @property
     def serving(self) -> bool: ...
@@ -68,6 +87,13 @@ class Paths(Protocol):
 
     @property
     def routes(self) -> Routes: ...
+
+
+class Shown(NamedTuple):
+    """Paths and metrics of other parts of a process that its bookie's HTTP server shows, too."""
+
+    paths: Sequence[Paths] = ()
+    collectors: Sequence[Collector] = ()
 
 
 class Admin:
@@ -114,3 +140,121 @@ class Admin:
         if refused is not None:
             return Answer(400, refused.encode() + b"\n")
         return self._read_only(asked)
+
+
+class GcPaths:
+    """Answers requests for the garbage collection of one bookie."""
+
+    def __init__(self, garbage: Garbage, bookie: str) -> None:
+        self._garbage = garbage
+        self._bookie = bookie
+        self.routes: Routes = {
+            **{("GET", path): self._show for path in (GC, DETAILS, SUSPEND)},
+            **{("PUT", path): self._change for path in (GC, SUSPEND, RESUME)},
+        }
+
+    def _show(self, asked: Asked) -> Answer:
+        return document(self._get(asked.path))
+
+    def _change(self, asked: Asked) -> Answer:
+        names = {
+            GC: ("forceMajor", "forceMinor"),
+            SUSPEND: ("suspendMajor", "suspendMinor"),
+            RESUME: ("resumeMajor", "resumeMinor"),
+        }[asked.path]
+        wanted = flags(asked.body, names, asked.path == GC)
+        if wanted is None:
+            return Answer(
+                400, f"the body must be a JSON object of {names[0]} and {names[1]}, each true or false\n".encode()
+            )
+        major, minor = wanted
+        if asked.path == GC:
+            self._garbage.force(minor=minor, major=major)
+            return Answer(200, f"Triggered GC on BookieServer: {self._bookie}\n".encode())
+        if major:
+            self._garbage.major.suspended = asked.path == SUSPEND
+        if minor:
+            self._garbage.minor.suspended = asked.path == SUSPEND
+        return document(self._get(SUSPEND))
+
+    def _get(self, path: str) -> object:
+        garbage = self._garbage
+        if path == GC:
+            return {"is_in_force_gc": text(garbage.forced), **garbage.status()}
+        if path == SUSPEND:
+            return {
+                "isMajorGcSuspended": text(garbage.major.suspended),
+                "isMinorGcSuspended": text(garbage.minor.suspended),
+            }
+        status = garbage.status()
+        return [
+            {
+                "forceCompacting": garbage.forced,
+                "majorCompacting": status["running"],
+                "minorCompacting": status["running"],
+                "majorCompactionCounter": garbage.major.count,
+                "minorCompactionCounter": garbage.minor.count,
+                **directory,
+            }
+            for directory in status["directories"]
+        ]
+
+
+def flags(body: bytes, names: tuple[str, str], otherwise: bool) -> tuple[bool, bool] | None:
+    """Returns both truth values of a JSON object; an empty body means `otherwise` for both.  None: no such object."""
+    try:
+        given: Any = parse_json(body) if body.strip() else {}
+    except ValueError:
+        return None
+    if not isinstance(given, dict):
+        return None
+    first, second = (given.get(name, otherwise if not given else False) for name in names)
+    return (first, second) if isinstance(first, bool) and isinstance(second, bool) else None
+
+
+def text(value: bool) -> str:
+    """A truth value as BookKeeper writes it here."""
+    return "true" if value else "false"
+
+
+class Reindexing(Protocol):
+    """Index rebuilds as `IndexRebuild` makes them."""
+
+    def start(self) -> bool: ...
+
+    def status(self) -> dict[str, Any]: ...
+
+
+class IndexPaths:
+    """Answers requests for the index of one bookie."""
+
+    def __init__(self, reindex: Reindexing) -> None:
+        self._reindex = reindex
+        self.routes: Routes = {("GET", REBUILD_INDEX): self._show, ("PUT", REBUILD_INDEX): self._begin}
+
+    def _show(self, asked: Asked) -> Answer:
+        return document(self._reindex.status())
+
+    def _begin(self, asked: Asked) -> Answer:
+        if not self._reindex.start():
+            return Answer(409, b"it is being rebuilt already, or the bookie stops\n")
+        return self._show(asked)
+
+
+def site(
+    clock: Clock,
+    name: str,
+    hosts: Collection[str],
+    keys: Keys,
+    bookie: Administered,
+    garbage: Garbage,
+    rebuild: Reindexing,
+    others: Sequence[Paths] = (),
+    credentials: "Credentials | None" = None,
+) -> HttpServer:
+    """
+    Puts all paths of a bookie into one server.  `name`: the bookie's id; requests that name another one are refused.
+    `hosts`: names that it may be called by.  `others`: paths of other parts of its process.
+    """
+    parts: list[Paths] = [Admin(bookie), GcPaths(garbage, name), IndexPaths(rebuild), *others]
+    return HttpServer(clock, Gate([part.routes for part in parts], keys, hosts, name), credentials)

@@ -53,7 +53,7 @@ Routes = Mapping[tuple[str, str], Answering]  # method (GET for HEAD too) and pa
 
 
 class Keys(NamedTuple):
-    """What opens what."""
+    """The keys of an HTTP port: each opens some paths, or all."""
 
     open: frozenset[str] = PATHS["health"]  # to read without any
     admin: Tokens | None = None
@@ -65,7 +65,8 @@ class Keys(NamedTuple):
 
 def keys_of(options: HttpOptions, directory: str | None = None, rights: Rights | None = None) -> Keys:
     """
-    Those of a configuration; in `directory` a file is made where it names none.  `rights`: of roles of certificates.
+    Returns the keys of a configuration; makes a file in `directory` where it names none.  `rights`: of roles of
+    certificates.
     `ConfigurationError` for a file that can't be used, `OSError` where none can be made.
     """
     certificate = options.http_trust is not None and options.admin_token_file is None
@@ -84,7 +85,7 @@ def keys_of(options: HttpOptions, directory: str | None = None, rights: Rights |
 
 
 def names_of(options: HttpOptions, *more: str) -> set[str]:
-    """By which a process may be called, besides addresses: this machine's name, the configured ones, and `more`."""
+    """Names that a process may be called by, besides addresses: its machine's, the configured ones, and `more`."""
     return {socket.gethostname(), *options.admin_hosts, *more}
 
 
@@ -104,11 +105,11 @@ class Gate:
         self._bookie = bookie
 
     def refusal(self, head: Head) -> Answer | None:
-        """Why this is not answered; None: it may go on."""
+        """Says why a request is not answered; None: it may go on."""
         return self._wrong_host(head) or self._wrong_bookie(head) or self._no_right(head) or self._no_such(head)
 
     def serve(self, asked: Asked) -> Answer | Deferred[Answer]:
-        """Of a request that was not refused."""
+        """Answers a request that was not refused."""
         return self._routes[_read(asked.method), asked.path](asked)
 
     def _wrong_host(self, head: Head) -> Answer | None:

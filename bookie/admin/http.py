@@ -78,7 +78,7 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a path is asked for by somebody who may."""
+    """A request that was not refused."""
 
     method: str
     path: str
@@ -98,10 +98,10 @@ Answering = Callable[[Asked], Answer | Deferred[Answer]]
 
 
 class Judging(Protocol):
-    """What stands in front of the paths."""
+    """The gate in front of the paths."""
 
     def refusal(self, head: Head) -> Answer | None:
-        """Why this is not answered; None: it may go on."""
+        """Says why a request is not answered; None: it may go on."""
         ...
 
     def serve(self, asked: Asked) -> Answer | Deferred[Answer]: ...
@@ -122,7 +122,7 @@ def given(asked: Asked) -> dict[str, Any]:
 
 
 def refusal(status: int, error: str, step: str, *headers: tuple[str, str]) -> Answer:
-    """What is wrong with a request, and the next step."""
+    """An answer that names what is wrong with a request, and the next step."""
     return Answer(status, json.dumps({"error": error, "next": step}).encode() + b"\n", JSON, headers)
 
 
@@ -165,7 +165,7 @@ class Exchange(TwistedProtocol):
 
     @property
     def waits(self) -> bool:
-        """Its request is not whole yet."""
+        """True while the request is not whole."""
         return not self.is_answered and self._answering is None
 
     def connectionMade(self) -> None:
@@ -289,7 +289,7 @@ class HttpServer(Factory):
         return Exchange(self)
 
     def admits(self, exchange: Exchange) -> bool:
-        """Whether there is room for one more, if need be in the place of one whose end is not ours to wait for."""
+        """True if there is room for one more, if need be in the place of one whose end is not ours to wait for."""
         if len(self.open) >= CONNECTIONS_MAX:
             goes = [each for each in self.open if each.waits] or [each for each in self.open if each.is_answered]
             if not goes:

@@ -1,5 +1,5 @@
 """
-What a bookie shows to Prometheus.
+The metrics of a bookie, as Prometheus reads them.
 
     quire_journal_syncs_total …     one counter for each number in `storage.counters`, named quire_<name>_total
     quire_service_add_entries_total one counter for each number in the service's tally, named quire_service_<name>_total

@@ -39,10 +39,10 @@ PAGE = 1000
 
 
 class Repairing(Protocol):
-    """What the process itself does about repairs."""
+    """A process that repairs ledgers, as the paths see it."""
 
     def status(self) -> dict[str, Any] | None:
-        """Of its part in AutoRecovery; None where it has none."""
+        """Describes its part in AutoRecovery; None where it has none."""
         ...
 
     def empty(self, bookie: str, forget: bool) -> str | None:

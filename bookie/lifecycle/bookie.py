@@ -23,16 +23,21 @@ from typing import Any
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
 
-from quire.bookie.admin.bookie_paths import Paths
+from quire.bookie.admin.bookie_paths import Shown, site
 from quire.bookie.admin.gate import keys_of, names_of
-from quire.bookie.admin.metrics import BookieCollector, Collector, Metrics
-from quire.bookie.admin.site import site
+from quire.bookie.admin.metrics import BookieCollector, Metrics
 from quire.bookie.files import Files, StorageError
 from quire.bookie.lifecycle import ids, restoring, start_check
-from quire.bookie.lifecycle.contract import BookieFailed, OpenableStorage
+from quire.bookie.lifecycle.contract import (
+    BookieFailed,
+    OpenableStorage,
+    OpenStorage,
+    StartUpkeep,
+    open_storage,
+    start_upkeep,
+)
 from quire.bookie.lifecycle.cookie import Cookie
 from quire.bookie.lifecycle.limbo import Limbo
-from quire.bookie.lifecycle.parts import OpenStorage, StartUpkeep, open_storage, start_upkeep
 from quire.bookie.lifecycle.read_only import DiskWatch, ReadOnly
 from quire.bookie.lifecycle.registration import Registration
 from quire.bookie.lifecycle.suspects import suspects
@@ -106,12 +111,11 @@ class Bookie:
         upkeep: StartUpkeep = start_upkeep,
         *,
         restore: bool = False,
-        paths: Sequence[Paths] = (),
-        collectors: Sequence[Collector] = (),
+        shown: Shown = Shown(),
     ) -> None:
         """
         `restore`: directories that are empty now were lost; what they held is put in limbo, to be copied by the caller,
-        who listens to `limbo`.  `paths`, `collectors`: what its HTTP server has of other parts of the process.
+        who listens to `limbo`.
         """
         self.options = options
         self.ended: Deferred[None] = Deferred()
@@ -127,7 +131,7 @@ class Bookie:
         self._open_storage = storage
         self._start_upkeep = upkeep
         self._restore = restore
-        self._paths, self._collectors = paths, collectors
+        self._shown = shown
         self._storage: OpenableStorage | None = None
         self._cookie = Cookie("", "", "")  # what its directories have, or get at the end of a restore
         self._closers: list[Callable[[], object]] = []  # what a stop undoes, latest first
@@ -165,7 +169,7 @@ class Bookie:
             )
 
     async def _identify(self, instance_id: str) -> tuple[Mapping[str, str], Sequence[str]]:
-        """Its port, its id, its directories: those that it must do without, and why; those that it has lost."""
+        """Finds port, id and directories; returns the directories to do without, with reasons, and the lost ones."""
         options = self.options
         self._socket = bound_socket(ids.listening_address(options), options.port, PORT_KEY)
         self._closers.append(self._socket.close)
@@ -237,12 +241,12 @@ class Bookie:
         self.garbage = Garbage(clock, options, files, storage, upkeep.space, self._store, self.guard)
         self._disk_watch = DiskWatch(clock, files, options, storage, self.garbage, self._read_only)
         own = BookieCollector(self.service, self.listener, storage.counters, self._gauges)
-        self._metrics = Metrics(own, *self._collectors)
+        self._metrics = Metrics(own, *self._shown.collectors)
         self._closers.append(self.garbage.stop)
         self._closers.append(upkeep.stop)  # first, for a round of garbage collection waits for it
 
     async def _find_limbo(self, lost: Sequence[str]) -> None:
-        """What may be lacking here is in limbo before a port opens; then what was restored gets its cookies."""
+        """Puts what may be lacking into limbo, before a port opens; then gives restored directories their cookies."""
         storage = self._storage
         assert storage is not None
         self.limbo.note_replayed()
@@ -270,7 +274,7 @@ class Bookie:
             self,
             self.garbage,
             self._upkeep.rebuild,
-            self._paths,
+            self._shown.paths,
             self._http_credentials,
         )
         http = bound_socket(options.metrics_host, options.metrics_port, HTTP_PORT_KEY)
@@ -374,7 +378,7 @@ class Bookie:
 
     @property
     def restoring(self) -> bool:
-        """Whether some ledger in limbo was never looked at; the bookie is listed as read-only so long."""
+        """True if some ledger in limbo was never looked at; the bookie is listed as read-only so long."""
         return self._read_only.restoring
 
     def copied(self) -> None:
@@ -389,7 +393,7 @@ class Bookie:
 
     @property
     def incarnation(self) -> str:
-        """Of its directories (D19); known once started."""
+        """The incarnation of its directories (D19); known once started."""
         return self._cookie.incarnation or ""
 
     @property

@@ -1,23 +1,28 @@
 """
-What a bookie is put together with, as types: a storage, and what runs beside its requests.
+The storage of a bookie and the upkeep beside its requests, as types; and how the real ones are opened.
 
-Knows: what is asked of both while a bookie starts, runs and stops.  Does not know: who provides them (`parts`, or the
-fakes of a test).
+Knows: what a bookie asks of both while it starts, runs and stops.  The modules of the real ones are loaded when a
+bookie opens them, so that a command that only asks about a bookie does without RocksDB.
 """
 
 from array import array
-from collections.abc import Coroutine, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any, Protocol, cast
 
 from twisted.internet.defer import Deferred
 
-from quire.bookie.admin.index_paths import Reindexing
+from quire.bookie.admin.bookie_paths import Reindexing
+from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.server.contract import LedgerStorage
 from quire.bookie.server.copies import CopyStorage
 from quire.bookie.storage.journals import StorageEvents
 from quire.bookie.upkeep.garbage import Reclaiming
+from quire.bookie.upkeep.rebuild import LimboMarker
 from quire.bookie.upkeep.store_guard import GuardedStorage
+from quire.conf.bookie import BookieOptions
+from quire.metadata.clock import Reactor
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -82,7 +87,7 @@ class OpenableStorage(LedgerStorage, CopyStorage, GuardedStorage, Protocol):
 
 
 class Upkeep(Protocol):
-    """What runs beside requests; it stops before the storage closes."""
+    """The work beside requests; it stops before the storage closes."""
 
     @property
     def space(self) -> Reclaiming: ...
@@ -93,3 +98,41 @@ class Upkeep(Protocol):
     def stop(self) -> Coroutine[Any, Any, None]:
         """Ends what a round of garbage collection may wait for."""
         ...
+
+
+OpenStorage = Callable[[BookieOptions, Reactor, Files], OpenableStorage]
+StartUpkeep = Callable[[OpenableStorage, Reactor, LimboMarker], Upkeep]
+
+
+def open_storage(
+    options: BookieOptions,
+    reactor: Reactor,
+    files: Files,
+    *,
+    tables_open_max: int | None = None,
+    logs_open_max: int | None = None,
+) -> OpenableStorage:
+    """
+    Opens the real storage.  `tables_open_max`: files that each RocksDB may have open; `logs_open_max`: entry logs open
+    for reading, of each ledger directory.  Both or none.
+    """
+    from quire.bookie.index.rocks import RocksRows
+    from quire.bookie.storage.storage import Storage
+
+    if tables_open_max is None or logs_open_max is None:
+        return Storage(options, reactor, files)
+    return Storage(
+        options,
+        reactor,
+        files,
+        open_rows=partial(RocksRows, files_max=tables_open_max),
+        logs_open_max=logs_open_max,
+    )
+
+
+def start_upkeep(storage: OpenableStorage, reactor: Reactor, limbo: LimboMarker) -> Upkeep:
+    """Starts the upkeep of the real storage, which has started."""
+    from quire.bookie.storage.storage import Storage
+    from quire.bookie.upkeep.upkeep import Upkeep
+
+    return Upkeep(cast("Storage", storage), reactor, limbo)

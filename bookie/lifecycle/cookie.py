@@ -15,13 +15,19 @@ index directory, and in the metadata store under the bookie's id.
 
 Lines that begin with # are comments of protobuf's text format, which Apache's readers pass over.
 
-Knows: this text, and how two cookies differ.  Does not know: where cookies are kept, what follows from a difference.
+Cookies are the same in all directories, so they don't show that two directories were exchanged.  Their roles do:
+`quire.place` in the `current/` of every directory, text, has a line for each use, with the place in the configuration:
+`journal 0`, `ledgers 1`, `index 1`.  An Apache bookie's directories have none.
+
+Knows: these texts, and how two cookies differ.  Does not know: where cookies are kept, what follows from a difference.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from quire.bookie.files import Files, error_at
+from quire.bookie.layout import ROLE, current, directories
 from quire.bookie.lifecycle.ids import IdentityError
 from quire.conf.bookie import BookieOptions
 from quire.metadata.formats.java_text import quote, unquote
@@ -63,14 +69,14 @@ class Cookie:
 
     @classmethod
     def expected(cls, options: BookieOptions, bookie: str, instance_id: str | None) -> "Cookie":
-        """What this configuration in this cluster means."""
+        """Returns the cookie that a configuration means in a cluster."""
         indexes = counted(options.index_directories) if options.index_directories else None
         return cls(
             bookie, ",".join(options.journal_directories), counted(options.ledger_directories), instance_id, indexes
         )
 
     def of(self, incarnation: str, before: str | None = None) -> "Cookie":
-        """The same directories in this incarnation."""
+        """Returns the cookie of these directories in another incarnation."""
         return replace(self, incarnation=incarnation, before=before)
 
     def encode(self) -> bytes:
@@ -191,3 +197,64 @@ def summary(cookie: Cookie) -> Mapping[str, object]:
         "instance_id": cookie.instance_id,
         "incarnation": cookie.incarnation,
     }
+
+
+WRITTEN = re.compile(r"((journal|ledgers|index) \d+\n)+")
+
+
+def role_path(directory: str) -> str:
+    return current(directory, ROLE)
+
+
+def role_of(options: BookieOptions, directory: str) -> str:
+    """The text of the file: what a directory is to its bookie."""
+    uses = (
+        ("journal", options.journal_directories),
+        ("ledgers", options.ledger_directories),
+        ("index", options.index_directories),
+    )
+    return "".join(f"{use} {number}\n" for use, paths in uses for number, path in enumerate(paths) if path == directory)
+
+
+def check_roles(files: Files, options: BookieOptions, without: Collection[str] = ()) -> list[str]:
+    """The directories without this file; `IdentityError` where it is damaged, or directories were exchanged."""
+    bare = []
+    for directory in directories(options):
+        if directory in without:
+            continue
+        try:
+            data = files.read_file(role_path(directory))
+        except OSError as failure:
+            raise IdentityError(error_at(role_path(directory), directory, failure)) from failure
+        if data is None:
+            bare.append(directory)
+            continue
+        role, wanted = data.decode("utf-8", "replace"), role_of(options, directory)
+        if WRITTEN.fullmatch(role) is None:
+            raise IdentityError(
+                f"{role_path(directory)} is damaged ({len(data)} bytes; it does not say which of the bookie's "
+                f"directories this is, as `{wanted.splitlines()[0]}`).  If no disks were exchanged, `rm "
+                f"{role_path(directory)}`: the start writes it again"
+            )
+        if role != wanted:
+            right = next((other for other in directories(options) if role_of(options, other) == role), None)
+            step = "Name" if right is None else f"Mount the disk at {right}, as before, or name"
+            raise IdentityError(
+                f"{directory} was {named(role)} of this bookie and is configured as {named(wanted)}: directories were "
+                f"exchanged.  {step} the directories in the configuration in their old order"
+            )
+    return bare
+
+
+def named(role: str) -> str:
+    """A role as people read it."""
+    return " and ".join(role.split("\n")).removesuffix(" and ") or "nothing"
+
+
+def note_roles(files: Files, options: BookieOptions, bare: Iterable[str]) -> None:
+    """Writes the file in the directories without it."""
+    for directory in bare:
+        try:
+            files.replace(role_path(directory), role_of(options, directory).encode())
+        except OSError as failure:
+            raise IdentityError(error_at(role_path(directory), directory, failure)) from failure

@@ -85,18 +85,18 @@ class Limbo:
 
     @property
     def incomplete(self) -> bool:
-        """Whether some ledgers are in limbo, so that what they lack should be copied, by `Copies`."""
+        """True if some ledgers are in limbo, so that what they lack should be copied, by `Copies`."""
         return notes.noted_limbo(self._files, self.living) is not None
 
     @property
     def copying(self) -> bool:
-        """Whether some ledger in limbo was never compared with other bookies."""
+        """True if some ledger in limbo was never compared with other bookies."""
         return notes.noted_limbo(self._files, self.living) == notes.COPYING
 
     # -- at a start and a stop
 
     def note_replayed(self) -> None:
-        """What the journal says of limbo is noted before a checkpoint takes it out of the journal."""
+        """Notes what the journal says of limbo, before a checkpoint takes it out of the journal."""
         if self._storage.replay_found_limbo and not self.incomplete:
             notes.note_limbo(self._files, self.living, notes.COPYING)
 
@@ -169,7 +169,7 @@ class Limbo:
         self.log.warn("{bookie}: {count} ledgers may lack entries here now", bookie=self._bookie, count=len(rows))
 
     def ready_to_copy(self) -> None:
-        """What is in limbo now can be compared with other bookies."""
+        """Lets ledgers that are in limbo now be compared with other bookies."""
         self._copies.decided()
         self._events.limbo_grew()
 

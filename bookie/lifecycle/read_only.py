@@ -2,9 +2,12 @@
 Why a bookie is read-only, and the watch over its disks, which may be one of the reasons.
 
 Knows: the reasons, and who must hear when the first comes or the last goes: requests, the list of bookies.
-Does not know: when a disk counts as full (`disks`), how the bookie is listed.
+Journal directories are watched like the others: a journal that can't grow stops the bookie.
+Knows too when a disk counts as full (storage-order.md 8).  Does not know: how the bookie is listed.
 """
 
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import cast
 
 from twisted.internet.interfaces import IReactorTime
@@ -12,8 +15,8 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from quire.bookie.files import Files, NotBegun
+from quire.bookie.layout import directories
 from quire.bookie.lifecycle.contract import OpenableStorage
-from quire.bookie.lifecycle.disks import check_disks
 from quire.bookie.lifecycle.registration import Registration
 from quire.bookie.server.service import Service
 from quire.bookie.upkeep.garbage import Garbage
@@ -21,6 +24,54 @@ from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Clock
 
 # SPDX-License-Identifier: Apache-2.0
+
+
+@dataclass(frozen=True, slots=True)
+class DiskReport:
+    """
+    One look at the disks.  `full` and `nearly_full` are (directory, used part) pairs; `broken` is (directory, reason).
+    """
+
+    full: tuple[tuple[str, float], ...] = ()
+    nearly_full: tuple[tuple[str, float], ...] = ()
+    broken: tuple[tuple[str, str], ...] = ()
+    room_for_recovery: bool = True  # some ledger directory has room for what ledger recovery writes
+
+    @property
+    def reason(self) -> str | None:
+        """Why the bookie should be read-only; None when it need not."""
+        if self.broken:
+            return "; ".join(f"{directory} can't be used ({why})" for directory, why in self.broken)
+        if self.full:
+            return "; ".join(f"{directory} is {used:.1%} full" for directory, used in self.full)
+        return None
+
+    def without(self, directories: Collection[str]) -> "DiskReport":
+        """Directories that failed while others are usable are no reason any more."""
+        return replace(self, broken=tuple(each for each in self.broken if each[0] not in directories))
+
+
+def check_disks(files: Files, options: BookieOptions) -> DiskReport:
+    """Asks the file system about every directory.  Raises `NotBegun` when it could not be asked."""
+    full, nearly, broken = [], [], []
+    room = False
+    for directory in directories(options):
+        try:
+            usage = files.usage(directory)
+        except NotBegun:
+            raise
+        except OSError as failure:
+            broken.append((directory, failure.strerror or str(failure)))
+            continue
+        used = 1 - usage.free / usage.total if usage.total else 1.0
+        if used > options.disk_usage_threshold:
+            full.append((directory, used))
+        elif used > options.disk_usage_warn_threshold:
+            nearly.append((directory, used))
+        if directory in options.ledger_directories and usage.free > options.high_priority_free_bytes_min:
+            room = True
+    return DiskReport(tuple(full), tuple(nearly), tuple(broken), room)
+
 
 FORCED, OPERATOR, DRAINED = "forceReadOnlyBookie", "operator", "drained"
 DISK, STORAGE, RESTORING = "disk", "storage", "restoring"
@@ -47,7 +98,7 @@ class ReadOnly:
 
     @property
     def restoring(self) -> bool:
-        """Whether one of the reasons is that ledgers in limbo were never compared with other bookies."""
+        """True if one of the reasons is that ledgers in limbo were never compared with other bookies."""
         return RESTORING in self._reasons
 
     def begin(self, forced: bool, restoring: bool) -> None:
@@ -84,7 +135,7 @@ class ReadOnly:
         self._set(RESTORING, None)
 
     def allow_recovery(self, on: bool) -> None:
-        """Whether what ledger recovery writes is taken while the bookie is read-only."""
+        """Lets entries of ledger recovery in while the bookie is read-only, or refuses them."""
         self._service.high_priority_writes = on
 
     def _set(self, kind: str, reason: str | None) -> None:
@@ -128,7 +179,7 @@ class DiskWatch:
         self._read_only = read_only
         self._nearly_full: frozenset[str] = frozenset()
         self._looping = LoopingCall(self.look)
-        self._looping.clock = cast(IReactorTime, clock)
+        self._looping.clock = cast("IReactorTime", clock)
 
     def start(self) -> None:
         """From now on a ledger directory that can't be used counts as failed, if the bookie can do without it."""

@@ -94,7 +94,8 @@ def end(
     failed: Collection[str],
 ) -> None:
     """
-    Their ledgers are in limbo: all directories get the cookie, except those that `failed` meanwhile, which stay noted.
+    Gives all directories the cookie once their ledgers are in limbo, except those that `failed` meanwhile, which stay
+    noted.
     `IdentityError`, `OSError`.
     """
     stamp(files, options, cookie, with_indexes(options, failed))

@@ -1,6 +1,6 @@
 """
-Whether a bookie may start: the cookies and roles of its directories, beside the cookie that the metadata store has; and
-in which incarnation (D19).
+The check before a start: the cookies and roles of the directories, beside the cookie that the metadata store has; and
+their incarnation (D19).
 
 Knows: the table of metadata-rules.md 6.2, and which directories a start does without, or a restore finds lost.
 Does not know: what else is in the directories.
@@ -17,9 +17,8 @@ from typing import NamedTuple
 from quire.bookie.directory import notes
 from quire.bookie.files import Files, error_at, is_dead, is_full, is_refused, owner_advice
 from quire.bookie.layout import COOKIE, RESTORING, ROLE, current, directories, pairs, with_indexes
-from quire.bookie.lifecycle.cookie import OTHER_STORE, Cookie, advice, listed
+from quire.bookie.lifecycle.cookie import OTHER_STORE, Cookie, advice, check_roles, listed, note_roles
 from quire.bookie.lifecycle.ids import IdentityError
-from quire.bookie.lifecycle.roles import check_roles, note_roles
 from quire.bookie.lifecycle.suspects import ledger_naming
 from quire.conf.bookie import BookieOptions
 from quire.metadata.bookies.retired_ids import retired
@@ -121,13 +120,13 @@ def explain(options: BookieOptions, failure: BaseException) -> None:
 
 
 def is_within(path: str, directory: str) -> bool:
-    """Whether the path is the directory or lies in it."""
+    """True if the path is the directory or lies in it."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def is_empty(files: Files, directory: str) -> bool:
     """
-    Whether the directory's `current` holds nothing but its cookie and role, or a note that was never made whole;
+    True if the directory's `current` holds nothing but its cookie and role, or a note that was never made whole;
     `IdentityError` when it can't be read.
     """
     path = current(directory)
@@ -251,8 +250,8 @@ async def first_cookie(store: MetadataStore, cookie: Cookie) -> None:
 
 async def trace_of(store: RecordStore, bookie: str) -> str | None:
     """
-    What shows that another set of directories was in the cluster under this id, which the cluster does not know now;
-    None: nothing.  Reads all ledgers' metadata.
+    Names what shows that other directories were in the cluster under an id that it does not know now; None: nothing
+    does.  Reads all ledgers' metadata.
     """
     if (how := await retired(store, bookie)) is not None:
         return f"{bookie} was {how}"
@@ -331,7 +330,7 @@ async def end_restore(store: MetadataStore, cookie: Cookie) -> None:
 
 
 def check_cookies(expected: Cookie, cookies: Mapping[str, Cookie | None], expansion: bool) -> None:
-    """Whether the cookies in the directories are those of this bookie and this configuration."""
+    """Raises `IdentityError` unless the directories' cookies are of this bookie and this configuration."""
     for directory, cookie in cookies.items():
         if cookie is not None and (different := expected.differences(cookie, expansion)):
             raise IdentityError(
@@ -353,8 +352,8 @@ def known_cookie(expected: Cookie, stored: bytes, uri: str, expansion: bool) -> 
 
 def check_unknown(bookie: str, bare: Collection[str], full: Collection[str]) -> None:
     """
-    Whether a bookie that the cluster does not know is a new one.  Cookies in directories that are otherwise empty are
-    those of a first start that ended before the store had its copy.
+    Raises `IdentityError` unless a bookie that the cluster does not know is a new one.  Cookies in directories that
+    are otherwise empty are of a first start that ended before the store had its copy.
     """
     if not full:
         return
@@ -372,8 +371,8 @@ def check_unknown(bookie: str, bare: Collection[str], full: Collection[str]) -> 
 
 def check_expansion(options: BookieOptions, expected: Cookie, known: Cookie, bare: list[str], full: list[str]) -> None:
     """
-    Whether new, empty directories may join an old bookie; a directory that lost its cookie lost its data too, so it is
-    no new one.
+    Raises `IdentityError` unless new, empty directories may join an old bookie; a directory that lost its cookie lost
+    its data too, so it is no new one.
     """
     before = {*known.journals.split(","), *listed(known.ledgers), *listed(known.indexes or known.ledgers)}
     lost = [directory for directory in bare if directory in before]

@@ -1,6 +1,6 @@
 """
-Which ledgers a bookie may have lost something of, by what it lost and by what the metadata store says; and whether any
-ledger names a bookie at all.
+Suspects: ledgers of which a bookie may have lost something, by what it lost and by what the metadata store says; and
+a search for a ledger that names a bookie at all.
 
 Knows: how a ledger's directories follow from its id, and what of its metadata makes it suspect.
 Does not know: how a storage keeps limbo, how copies are made.

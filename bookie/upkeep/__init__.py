@@ -1,6 +1,6 @@
 """
-What runs beside requests: garbage collection, compaction, a new index.
+Work beside requests: garbage collection, compaction, a new index.
 
-In reading order: `upkeep` (face), `garbage` (face), `deletions`, `emptied`, `store_guard` (face),
-`store_notes` (face), `space` (face), `compaction`, `rebuild` (face), `pace`.
+In reading order: `upkeep` (face), `garbage` (face), `deletions`, `store_guard` (face),
+`store_notes` (face), `space` (face), `compaction`, `rebuild` (face).
 """

@@ -53,7 +53,7 @@ class LogUse(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """What one step of a compaction copied."""
+    """The entries and bytes that one step of a compaction copied."""
 
     entries: int
     size: int
@@ -91,7 +91,7 @@ def unneeded(directory: LedgerDirectory, log: int, known: Collection[int], pause
     logs, index, table = directory.logs, directory.index, directory.table
 
     def counts(ledger: int) -> bool:
-        """Whether an entry that the index does not have may be one that it lost."""
+        """True if an entry that the index does not have may be one that it lost."""
         if ledger in known:
             return True
         row = table.get(ledger)
@@ -209,7 +209,7 @@ class Compaction:
         return met
 
     def _all_moved(self, met: int) -> bool:
-        """Whether no row names a victim that may go: as the index counts, or by the bytes `met` where it does not."""
+        """True if no row names a victim that may go: as the index counts, or by the bytes `met` where it does not."""
         uses, going = self._directory.index.known_uses(), self.emptied()
         if uses.keys() >= set(going):
             return all(uses[log] == NO_USE for log in going)

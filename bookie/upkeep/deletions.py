@@ -1,5 +1,5 @@
 """
-Which ledgers of this bookie a round of garbage collection deletes.
+The deletions of a round of garbage collection: ledgers of this bookie that the metadata store does not have any more.
 
 Evidence (storage-order.md 7.1).  The local ledgers are listed first, then the metadata's ids in their range, to the
 end.  A listing that fails or is out of order deletes nothing.  Each candidate is read again, and goes only on the
@@ -7,25 +7,32 @@ definite word that there is no such ledger, and if nothing was written to it sin
 used again.  A candidate that exists shows that the listing lied, and ends the round.
 The cluster must be the one that this bookie belongs to, and not one that was set back (`store_guard`): before, after
 the listing, and after the second reads.  While the store is behind, each round counts what it does not know, and
-deletes nothing.  A store that lists no ledger at all is asked in two rounds, and has to show that it has given the ids
-that it denies (`emptied`).
-
+deletes nothing.
 Where the store counts deletions, a round in which there was none lists nothing, except once in `LISTING_S`.
 
+A store that lists no ledger at all may have had its last one deleted.  Or it was made anew under the same id, is being
+filled from elsewhere, or a server answers that is behind the others.  Such a store has not given some of the ids yet
+that it denies, which shows that it was set back; or it is not the same a while later, or by then another bookie has
+noted in it what it saw.  So a ledger counts as deleted when the empty store has given its id, and denies it, read by
+itself, in two rounds that are some time apart, and in every one between them.  Of an id that its creator chose, above
+those that were given, nothing shows that the store is not older than the ledger; it stays until the store lists a
+ledger again, and then is a candidate like any other.
+
 Knows: that order, what was listed last.  Does not know: when a round is made, index rows, entry logs.
-Safety: nothing is deleted on doubtful evidence.
+Safety: nothing is deleted on doubtful evidence.  What an empty store denied once is forgotten, unless the next round
+finds it empty, too.
 """
 
 from array import array
 from bisect import bisect_right
+from dataclasses import dataclass
 from typing import Protocol
 
 from twisted.internet.defer import Deferred
 
 from quire.bookie.files import StorageError
 from quire.bookie.storage.counters import StorageCounters
-from quire.bookie.upkeep.emptied import Denials, denied_twice, why_kept
-from quire.bookie.upkeep.store_guard import StoreGuard
+from quire.bookie.upkeep.store_guard import LOOK_S, StoreGuard
 from quire.metadata.clock import Clock, pause
 from quire.metadata.store import MetadataStore
 
@@ -35,6 +42,35 @@ LISTED = 10_000  # ids in one page of a listing
 PAGE = 1000  # candidates between two looks at the cluster
 READS_AT_ONCE = 100
 LISTING_S = 86_400.0  # a store that says that nothing was deleted is not believed for longer
+APART_S = 2 * LOOK_S  # by then every bookie that runs has looked at the store
+
+
+@dataclass(frozen=True, slots=True)
+class Denials:
+    """Ledgers that an empty store has given and denied, ascending, each read by itself in a round that began then."""
+
+    began: float
+    ledgers: "array[int]"
+
+
+def denied_twice(before: Denials | None, now: Denials) -> tuple[list[int], Denials]:
+    """The ledgers that count as deleted, and what the next round has to know; `before` is of the round before."""
+    if before is None or now.began < before.began:  # a clock that was set back measures nothing
+        return [], now
+    both = set(before.ledgers).intersection(now.ledgers)
+    if now.began - before.began < APART_S:
+        return [], Denials(before.began, array("q", sorted(both)))
+    return sorted(both), Denials(now.began, array("q", sorted(set(now.ledgers) - both)))
+
+
+def why_kept(uri: str, stored: int, waiting: int, left: int) -> str:
+    """Tells an operator why some of the ledgers stay; `waiting` may go in a later round, `left` do not."""
+    reasons = []
+    if waiting:
+        reasons.append(f"{waiting} that it has given go in a round {APART_S:g} s later, if it denies them again")
+    if left:
+        reasons.append(f"{left} whose ids it may not have given stay until it has a ledger again")
+    return f"{uri} lists no ledger at all, but {stored} are stored here: {'; '.join(reasons)}"
 
 
 class Doubt(Exception):
@@ -42,7 +78,7 @@ class Doubt(Exception):
 
 
 class Collected(Protocol):
-    """What garbage collection needs of a storage."""
+    """A storage as garbage collection sees it."""
 
     counters: StorageCounters
 
@@ -60,7 +96,7 @@ class Collected(Protocol):
 
 
 class Deletions:
-    """Of one bookie; one round at a time."""
+    """The deletions of one bookie; one round at a time."""
 
     def __init__(
         self, clock: Clock, reads_per_second: int, storage: Collected, store: MetadataStore, guard: StoreGuard

@@ -37,7 +37,7 @@ class Reclaiming(Protocol):
     def reclaim(self, threshold: Threshold, seconds_max: float = 0, forced: bool = False) -> Deferred[None]: ...
 
 
-class Kind:
+class CompactionKind:
     """Minor or major compaction."""
 
     __slots__ = ("_clock", "_since", "count", "interval", "name", "seconds_max", "suspended", "threshold")
@@ -85,14 +85,14 @@ class Garbage:
         store: MetadataStore,
         guard: StoreGuard,
     ) -> None:
-        self.minor = Kind(
+        self.minor = CompactionKind(
             clock,
             "minor",
             options.minor_compaction_threshold,
             options.minor_compaction_interval_s,
             options.minor_compaction_ms_max,
         )
-        self.major = Kind(
+        self.major = CompactionKind(
             clock,
             "major",
             options.major_compaction_threshold,
@@ -139,7 +139,7 @@ class Garbage:
 
     @property
     def forced(self) -> bool:
-        """Whether a forced round runs or waits."""
+        """True while a forced round runs or waits."""
         return bool(self._forced) or self._forced_now
 
     def under_pressure(self) -> None:
@@ -261,15 +261,15 @@ class Garbage:
             return str(failure)
         return None
 
-    def _wanted(self, kind: Kind, forced: bool) -> bool:
+    def _wanted(self, kind: CompactionKind, forced: bool) -> bool:
         if kind.suspended and not (forced and self._options.gc_when_no_space):
             return False
         if forced:
             return kind.on or (self._options.force_allow_compaction and kind.threshold > 0)
         return kind.due
 
-    def _threshold(self, path: str, kinds: list[Kind]) -> float:
-        """What may be compacted in a directory now: a compaction needs room before it gives some back."""
+    def _threshold(self, path: str, kinds: list[CompactionKind]) -> float:
+        """Returns the threshold for a directory now: a compaction needs room before it gives some back."""
         used = self._files.usage(path)
         part = 1 - used.free / used.total if used.total else 0.0
         allowed = kinds

@@ -44,8 +44,7 @@ from quire.bookie.logs.format import log_name
 from quire.bookie.logs.walk import LogWalk
 from quire.bookie.storage.checkpoint import SPARE_BYTES
 from quire.bookie.storage.storage import Storage
-from quire.bookie.upkeep.pace import Pace
-from quire.bookie.upkeep.space import Space
+from quire.bookie.upkeep.space import Pace, Space
 from quire.metadata.clock import Clock
 
 # SPDX-License-Identifier: Apache-2.0
@@ -59,7 +58,7 @@ PROBLEMS_MAX = 100
 
 @dataclass
 class RebuildReport:
-    """What became of one ledger directory."""
+    """The outcome for one ledger directory."""
 
     path: str
     logs: int = 0
@@ -75,7 +74,7 @@ class RebuildReport:
             self.problems.append(problem)
 
 
-class Piece(NamedTuple):
+class RebuildPiece(NamedTuple):
     """Rows to fill in; what lies in log `yielding` makes way for them."""
 
     rows: list[IndexRow]
@@ -108,7 +107,7 @@ class RebuildPieces:
         self._frame_bytes_max = frame_bytes_max
         self._pause = pause
 
-    def pieces(self, logs: Sequence[int]) -> Generator[Piece]:
+    def pieces(self, logs: Sequence[int]) -> Generator[RebuildPiece]:
         """Raises `OSError` when a log can't be read at all."""
         self._report.logs = len(logs)
         for number in sorted(logs, reverse=True):
@@ -116,7 +115,7 @@ class RebuildPieces:
             self._report.logs_read += 1
         yield from self._rest()
 
-    def _log(self, number: int) -> Iterator[Piece]:
+    def _log(self, number: int) -> Iterator[RebuildPiece]:
         logs = self._directory.logs
         path = os.path.join(self._directory.path, log_name(number))
 
@@ -146,9 +145,9 @@ class RebuildPieces:
             rows.append(row)
             self._report.entries += row[2]
             if len(rows) >= PIECE_ROWS or walk.end - begun >= PIECE_BYTES:
-                yield Piece(rows, number, walk.end - begun)
+                yield RebuildPiece(rows, number, walk.end - begun)
                 rows, begun = [], walk.end
-        yield Piece(rows, number, walk.end - begun)
+        yield RebuildPiece(rows, number, walk.end - begun)
         for problem in (*runs.damaged, *([walk.problem] if walk.problem is not None else [])):
             self._report.note(problem)
 
@@ -156,8 +155,8 @@ class RebuildPieces:
         index = bisect_left(self._known, ledger)
         return index < len(self._known) and self._known[index] == ledger
 
-    def _rest(self) -> Iterator[Piece]:
-        """What the old index has and the new one lacks."""
+    def _rest(self) -> Iterator[RebuildPiece]:
+        """Yields the rows that the old index has and the new one lacks."""
         rows: list[IndexRow] = []
         for ledger in self._known:
             self._pause()
@@ -167,7 +166,7 @@ class RebuildPieces:
                     if have is None or have.last < run.last:
                         rows.append((ledger, run.first, run.count, run.part(run.first, run.last)[1]))
                         if len(rows) >= PIECE_ROWS:
-                            yield Piece(rows, -1, 0)
+                            yield RebuildPiece(rows, -1, 0)
                             rows = []
                     self._pause()
             except NotBegun:
@@ -177,7 +176,7 @@ class RebuildPieces:
                     f"the rows of ledger {ledger} in the old index can't be read, so it is in limbo now: {error}"
                 )
                 self.incomplete.append(ledger)
-        yield Piece(rows, -1, 0)
+        yield RebuildPiece(rows, -1, 0)
 
 
 class LimboMarker(Protocol):
@@ -188,7 +187,7 @@ class LimboMarker(Protocol):
         ...
 
     def ready_to_copy(self) -> None:
-        """It is certain which index serves from now on: what those ledgers lack can be copied."""
+        """Lets those ledgers be copied: it is certain which index serves from now on."""
         ...
 
 
@@ -327,14 +326,14 @@ class IndexRebuild:
         )
 
     async def _fill(
-        self, directory: LedgerDirectory, made: NewIndex, pieces: Generator[Piece], report: RebuildReport
+        self, directory: LedgerDirectory, made: NewIndex, pieces: Generator[RebuildPiece], report: RebuildReport
     ) -> set[int]:
         """The ledgers that were dropped, and come back unless they were since it began."""
         back = set[int]()
         while True:
             self._check()
             began = self._clock.seconds()
-            piece: Piece | None = await self._workers.run(next, pieces, None)
+            piece: RebuildPiece | None = await self._workers.run(next, pieces, None)
             if piece is None:
                 return back
             if piece.rows:
@@ -344,7 +343,7 @@ class IndexRebuild:
             self._check()
             await self._pace.rest(sum(row[2] for row in piece.rows), piece.size, began)
 
-    def _fill_in(self, directory: LedgerDirectory, made: NewIndex, piece: Piece) -> tuple[int, set[int]]:
+    def _fill_in(self, directory: LedgerDirectory, made: NewIndex, piece: RebuildPiece) -> tuple[int, set[int]]:
         """On the storage pool.  How many runs had anything new, and which of the ledgers are dropped."""
         directory.check_room(self._room_bytes)
         given = made.fill(piece.rows, self._workers.pause, yielding=piece.yielding)

@@ -6,6 +6,8 @@ A pass: how much of each finished log lives; logs that are not needed go; then l
 compacted, emptiest first, as many together as fit into one new log.  Logs go between two checkpoints, after a sync of
 their directory.  A forced pass ends the log that is being written first, which may be all that a small disk has.
 
+`Pace`, which index rebuilds share, keeps the rates that an operator set.
+
 Knows: that order, what to leave alone.  Does not know: ledgers' metadata, why a pass is made, when the next one is.
 All of it belongs to the reactor thread; the jobs are `compaction`'s.
 Safety: see `compaction`.  A directory whose pass meets an error is left as it is until the next pass.
@@ -20,10 +22,39 @@ from quire.bookie.directory.ledger_directory import LedgerDirectory, SyncFailed
 from quire.bookie.files import StorageError
 from quire.bookie.storage.storage import Storage
 from quire.bookie.upkeep.compaction import MOVES_MAX, Compaction, LogUse, Slice, log_uses, remove_logs, unneeded
-from quire.bookie.upkeep.pace import Pace
-from quire.metadata.clock import Clock
+from quire.metadata.clock import Clock, Timer
 
 # SPDX-License-Identifier: Apache-2.0
+
+
+class Pace:
+    """A rate of 0 is no limit.  One user rests at a time: the holder of the storage's `logs_lock`."""
+
+    def __init__(self, clock: Clock, entries_per_second: int, bytes_per_second: int) -> None:
+        self._clock = clock
+        self._entries_per_second = entries_per_second
+        self._bytes_per_second = bytes_per_second
+        self._resting: Timer | None = None  # the timer of a rest
+
+    async def rest(self, entries: int, size: int, began: float) -> None:
+        """
+        Returns when a step over so many entries and bytes, begun at `began`, has taken as long as the rates demand.
+        """
+        wanted = max(
+            entries / self._entries_per_second if self._entries_per_second else 0.0,
+            size / self._bytes_per_second if self._bytes_per_second else 0.0,
+        )
+        left = min(wanted, began + wanted - self._clock.seconds())  # a clock that jumped back does not stretch it
+        if left > 0:
+            rested: Deferred[None] = Deferred()
+            self._resting = self._clock.callLater(left, rested.callback, None)
+            await rested
+
+    def hurry(self) -> None:
+        """Ends the rest under way, so that a stop is seen at once: at a low rate that would take minutes."""
+        if self._resting is not None and self._resting.active():
+            self._resting.reset(0)
+
 
 log = Logger()
 SPARE_BYTES = 16 << 20  # a compaction leaves so much of a disk free
@@ -31,7 +62,7 @@ Threshold = Callable[[str], float]  # of a ledger directory: logs of which a sma
 
 
 class DirectorySpace:
-    """What the last pass saw of one directory, and what it left alone."""
+    """One directory as the last pass saw it, with the logs that are left alone."""
 
     __slots__ = ("left_alone", "path", "problem", "uses")
 
@@ -48,7 +79,7 @@ class DirectorySpace:
 
     @property
     def live(self) -> int:
-        """Those of them that are needed."""
+        """Bytes of the records in finished logs that are needed."""
         return sum(use.live for use in self.uses.values())
 
 
@@ -70,7 +101,7 @@ class Space:
 
     @property
     def directories(self) -> list[DirectorySpace]:
-        """What the last passes saw, by directory."""
+        """The directories as the last passes saw them."""
         return list(self._spaces.values())
 
     def reclaim(self, threshold: Threshold, seconds_max: float = 0, forced: bool = False) -> "Deferred[None]":
@@ -90,7 +121,7 @@ class Space:
         return result
 
     def look_again(self, path: str) -> None:
-        """What was left alone in this directory may be taken now."""
+        """Lets the next pass take logs of this directory that were left alone."""
         if path in self._spaces:
             self._spaces[path].left_alone.clear()
 

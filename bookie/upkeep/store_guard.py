@@ -57,7 +57,7 @@ COMMAND = "quire metadata set-back"
 
 
 class GuardedStorage(Protocol):
-    """What the guard needs of a storage."""
+    """A storage as the guard sees it."""
 
     def take_arrived(self) -> set[int]:
         """The ledgers that were new here since the last call; after a start those that the journal names."""
@@ -121,7 +121,7 @@ class StoreGuard:
 
     @property
     def behind(self) -> str | None:
-        """What an operator reads while the store is behind what was seen of it."""
+        """Tells an operator that the store is behind what was seen of it; None while it is not."""
         seen = self._seen
         if seen.behind is None:
             return self._doubt
@@ -149,7 +149,7 @@ class StoreGuard:
 
     @property
     def is_behind(self) -> bool:
-        """Whether this bookie believes nothing that the store denies, for what all saw or for a doubt of its own."""
+        """True if this bookie believes nothing that the store denies, for what all saw or for a doubt of its own."""
         return self._seen.behind is not None or self._seen.doubt is not None
 
     @property
@@ -273,8 +273,8 @@ class StoreGuard:
 
     def _never_given(self, ledgers: Iterable[int], progress: Progress) -> list[int]:
         """
-        Those that the store has not given yet, and that were not chosen, as far as is known: no store gives so many ids
-        as lie below a far one.
+        Returns the ledgers that the store has not given yet and that were not chosen, as far as is known: no store
+        gives so many ids as lie below a far one.
         """
         first, end = progress.next_ledger, progress.next_ledger + GIVEN_MAX
         if self._seen.chosen >= 0:
@@ -291,7 +291,7 @@ class StoreGuard:
         )
 
     def given(self, ledgers: Iterable[int]) -> "array[int]":
-        """Those whose ids the store had given when it was seen last, none of them known to be a caller's; ascending."""
+        """Ledgers whose ids the store had given when it was seen last, none known to be a caller's; ascending."""
         end = self._seen.ledgers if self._seen.chosen < 0 else min(self._seen.ledgers, self._seen.chosen)
         return array("q", sorted(ledger for ledger in ledgers if ledger < end))
 
@@ -335,12 +335,12 @@ class StoreGuard:
             )
 
     def _choose(self, ledger: int) -> None:
-        """This one exists, and the store has not given it."""
+        """Notes a ledger that exists and that the store has not given: its creator chose the id."""
         if self._seen.chosen < 0 or ledger < self._seen.chosen:
             self._seen = replace(self._seen, chosen=ledger)
 
     async def saw(self, listed: Sequence[int]) -> None:
-        """These ledgers exist, ascending.  Those that the store has not given yet were chosen."""
+        """Notes ledgers that exist, ascending.  Ids that the store has not given yet were chosen."""
         if listed[-1] >= self._seen.ledgers and not self.is_behind:
             await self.look()  # after the listing, so that whatever was given is below
             first = next((ledger for ledger in listed if ledger >= self._seen.ledgers), None)
@@ -416,7 +416,7 @@ class StoreGuard:
         return progress
 
     def _accepts(self, note: dict[str, Any], progress: Progress) -> bool:
-        """Whether an operator has accepted the store as it is, and it goes on above every id that was seen here."""
+        """True if an operator has accepted the store as it is, and it goes on above every id that was seen here."""
         return bool(note["accepted"]) and progress.next_ledger >= self._seen.ledgers
 
     # -- a doubt
@@ -529,7 +529,7 @@ class StoreGuard:
 
 
 def joined(ranges: Iterable[Sequence[int]]) -> list[list[int]]:
-    """The same ids in ranges apart from each other, ascending; at most `PASSED_MAX`, so perhaps with ids between."""
+    """Joins ranges of ids that touch, ascending; at most `PASSED_MAX` are left, so perhaps with ids between."""
     found: list[list[int]] = []
     for low, high in sorted((each[0], each[1]) for each in ranges):
         if found and low <= found[-1][1]:

@@ -51,7 +51,7 @@ LATER = "doubts", "cleared", "passed"  # in the note, what earlier versions do n
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the file holds.  `behind` is None unless the store is."""
+    """The contents of the file.  `behind` is None unless the store is."""
 
     cluster: str
     changes: int = 0

@@ -1,5 +1,5 @@
 """
-What runs beside the requests of one storage, for hours if need be: passes over the entry logs, and index rebuilds.
+The work beside the requests of one storage, for hours if need be: passes over the entry logs, and index rebuilds.
 
 Knows: that the two share a pace and stop together, before the storage closes.  Does not know: when they run.
 """
@@ -7,9 +7,8 @@ Knows: that the two share a pace and stop together, before the storage closes.  
 from twisted.internet.defer import Deferred
 
 from quire.bookie.storage.storage import Storage
-from quire.bookie.upkeep.pace import Pace
 from quire.bookie.upkeep.rebuild import IndexRebuild, LimboMarker
-from quire.bookie.upkeep.space import Space
+from quire.bookie.upkeep.space import Pace, Space
 from quire.metadata.clock import Clock
 
 # SPDX-License-Identifier: Apache-2.0

@@ -12,8 +12,8 @@ import struct
 from dataclasses import replace
 from unittest.mock import patch
 
+from quire.bookie.admin.bookie_paths import flags
 from quire.bookie.admin.gate import Gate, Keys
-from quire.bookie.admin.gc_paths import flags
 from quire.bookie.admin.http import Answer, Asked, Head, given, head_of
 from quire.bookie.upkeep.store_notes import bytes_of, note_of
 from quire.client.handles import copies
@@ -145,7 +145,7 @@ def http_head(data: bytes) -> None:
         assert refused is not None or head.path == OPEN_PATH
 
 
-@target("metadata.formats.json_text.parse_json", "bookie.admin.gc_paths.flags", "bookie.admin.http.given")
+@target("metadata.formats.json_text.parse_json", "bookie.admin.bookie_paths.flags", "bookie.admin.http.given")
 def http_body(data: bytes) -> None:
     with refused_as(ValueError):
         written_again(parse_json(data), 40)

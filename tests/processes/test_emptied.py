@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.bookie.upkeep.emptied import APART_S
+from quire.bookie.upkeep.deletions import APART_S
 from quire.client import connect
 from quire.tools.local_cluster.cluster import LocalCluster, Store
 from tests.tools.command import ok, quire

@@ -42,7 +42,7 @@ OPENING, JOURNAL, CHECKPOINT = (
 )
 WRITES, START = "quire.bookie.storage.writes:Writes", "quire.bookie.lifecycle.start_check"
 EMPTIED, DELETIONS, LOGS, COMPACTION = (
-    "quire.bookie.upkeep.emptied",
+    "quire.bookie.upkeep.deletions",
     "quire.bookie.upkeep.deletions:Deletions",
     "quire.bookie.logs.entry_logs:EntryLogs",
     "quire.bookie.upkeep.compaction",

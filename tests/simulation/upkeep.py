@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from quire.bookie.upkeep.emptied import APART_S
+from quire.bookie.upkeep.deletions import APART_S
 from quire.bookie.upkeep.store_guard import DOUBTED_RAISED_MAX, GIVEN_MAX, LOOK_S
 from quire.bookie.upkeep.store_notes import accepted, bytes_of, note_of
 from quire.metadata.ledger import LedgerMetadata

@@ -271,7 +271,7 @@ def check(
     from quire.bookie.lifecycle import ids, start_check
     from quire.bookie.lifecycle.bookie import HTTP_PORT_KEY, PORT_KEY, bound_socket
     from quire.bookie.lifecycle.contract import BookieFailed
-    from quire.bookie.lifecycle.disks import check_disks
+    from quire.bookie.lifecycle.read_only import check_disks
     from quire.conf.bookie import BookieOptions
     from quire.conf.shared_file import load_shared
     from quire.tools.daemons.settings import Settings

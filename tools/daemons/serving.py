@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
 
+from quire.bookie.admin.bookie_paths import Shown
 from quire.bookie.admin.recovery_paths import RecoveryPaths
 from quire.bookie.lifecycle.bookie import START_FAILURES, Bookie
-from quire.bookie.lifecycle.parts import open_storage
+from quire.bookie.lifecycle.contract import open_storage
 from quire.metadata.uri import open_store
 from quire.tools.daemons.descriptors import divided, raised
 from quire.tools.daemons.lifetime import Lifetime
@@ -91,8 +92,7 @@ class Serving(Lifetime):
             store,
             storage=partial(open_storage, tables_open_max=parts.store, logs_open_max=parts.logs),
             restore=self._restore,
-            paths=[RecoveryPaths(lambda: store, recovering)],
-            collectors=[RecoveryCollector(recovering.status)],
+            shown=Shown([RecoveryPaths(lambda: store, recovering)], [RecoveryCollector(recovering.status)]),
         )
         await bookie.start()
         to_stop.append(bookie.stop)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from quire.bookie.admin.gc_paths import DETAILS, GC, RESUME, SUSPEND, GcPaths, flags
+from quire.bookie.admin.bookie_paths import DETAILS, GC, RESUME, SUSPEND, GcPaths, flags
 from quire.bookie.admin.http import Answer
 from quire.bookie.upkeep.space import DirectorySpace
 from tests.bookie.fakes import asking

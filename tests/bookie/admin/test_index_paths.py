@@ -2,8 +2,8 @@
 
 import json
 
+from quire.bookie.admin.bookie_paths import REBUILD_INDEX, IndexPaths
 from quire.bookie.admin.http import REASONS, Answer
-from quire.bookie.admin.index_paths import PATH, IndexPaths
 from tests.bookie.fakes import asking
 from tests.bookie.fakes.storage import FakeRebuild
 
@@ -11,7 +11,7 @@ from tests.bookie.fakes.storage import FakeRebuild
 
 
 def ask(reindex: FakeRebuild, method: str) -> Answer:
-    return asking.ask([IndexPaths(reindex)], method, PATH, b"{}")
+    return asking.ask([IndexPaths(reindex)], method, REBUILD_INDEX, b"{}")
 
 
 def test_it_begins_once_and_reports() -> None:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from twisted.internet.task import Clock
 
+from quire.bookie.admin.bookie_paths import site
 from quire.bookie.admin.gate import Gate
 from quire.bookie.admin.http import Answer
-from quire.bookie.admin.site import site
 from tests.bookie.admin.test_bookie_paths import Held
 from tests.bookie.fakes.asking import OPEN, asking
 from tests.bookie.fakes.storage import FakeRebuild

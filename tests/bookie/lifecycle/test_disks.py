@@ -3,7 +3,7 @@
 import pytest
 
 from quire.bookie.files import Files, NotBegun, Usage
-from quire.bookie.lifecycle.disks import DiskReport, check_disks
+from quire.bookie.lifecycle.read_only import DiskReport, check_disks
 from tests.bookie.fakes.wires import options
 
 # SPDX-License-Identifier: Apache-2.0

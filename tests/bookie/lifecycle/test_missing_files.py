@@ -21,8 +21,7 @@ from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.journal.extent import read_extent
 from quire.bookie.journal.format import SPARE, segment_start
 from quire.bookie.lifecycle.bookie import START_FAILURES, Bookie
-from quire.bookie.lifecycle.contract import OpenableStorage, Upkeep
-from quire.bookie.lifecycle.parts import start_upkeep
+from quire.bookie.lifecycle.contract import OpenableStorage, Upkeep, start_upkeep
 from quire.bookie.server.contract import Own
 from quire.bookie.upkeep.rebuild import LimboMarker
 from quire.conf.bookie import BookieOptions

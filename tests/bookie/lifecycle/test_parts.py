@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from twisted.internet.task import Clock
 
-from quire.bookie.lifecycle.parts import open_storage
+from quire.bookie.lifecycle.contract import open_storage
 from quire.bookie.storage import storage
 from tests.bookie.fakes.wires import options
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from quire.bookie.lifecycle.cookie import role_of
 from quire.bookie.lifecycle.ids import IdentityError
-from quire.bookie.lifecycle.roles import role_of
 from tests.bookie.fakes.home import Home, made
 
 # SPDX-License-Identifier: Apache-2.0

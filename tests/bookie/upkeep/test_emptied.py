@@ -14,8 +14,7 @@ from twisted.internet.task import Clock
 
 from quire.bookie.files import Files
 from quire.bookie.storage.counters import StorageCounters
-from quire.bookie.upkeep.deletions import PAGE
-from quire.bookie.upkeep.emptied import APART_S, Denials, denied_twice, why_kept
+from quire.bookie.upkeep.deletions import APART_S, PAGE, Denials, denied_twice, why_kept
 from quire.bookie.upkeep.garbage import Garbage
 from quire.bookie.upkeep.store_guard import LOOK_S, StoreGuard
 from quire.bookie.upkeep.store_notes import bytes_of, note_of

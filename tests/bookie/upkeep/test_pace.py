@@ -3,7 +3,7 @@
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from quire.bookie.upkeep.pace import Pace
+from quire.bookie.upkeep.space import Pace
 
 # SPDX-License-Identifier: Apache-2.0
 
