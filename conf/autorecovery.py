@@ -22,121 +22,103 @@ class AutoRecoveryOptions(HttpOptions, IdentityOptions, RightsFileOptions):
     """One process of AutoRecovery.  What the metadata keeps (the delay, the switch) holds for all of them."""
 
     lost_bookie_recovery_delay_s: int = option(
+        "lostBookieRecoveryDelay",
         0,
+        "how long a bookie may stay away before its ledgers are marked; only the first process of a cluster says "
+        "it, then `quire autorecovery delay` does",
+        unit="s",
         ge=0,
         le=DELAY_S_MAX,
-        key="lostBookieRecoveryDelay",
-        unit="s",
-        description=(
-            "how long a bookie may stay away before its ledgers are marked; only the first process of a cluster says "
-            "it, then `quire autorecovery delay` does"
-        ),
     )
     bookie_check_interval_s: int = option(
+        "auditorPeriodicBookieCheckInterval",
         86_400,
-        key="auditorPeriodicBookieCheckInterval",
+        "time between two looks for lost bookies in all ledgers; 0 or less: only at the auditor's start",
         unit="s",
-        description="time between two looks for lost bookies in all ledgers; 0 or less: only at the auditor's start",
     )
     copies_check_interval_s: int = option(
+        "auditorPeriodicCheckInterval",
         604_800,
-        key="auditorPeriodicCheckInterval",
+        "time between two checks of whether bookies have all copies that they should have; 0 or less: off",
         unit="s",
-        description="time between two checks of whether bookies have all copies that they should have; 0 or less: off",
     )
     placement_check_interval_s: int = option(
+        "auditorPeriodicPlacementPolicyCheckInterval",
         0,
-        key="auditorPeriodicPlacementPolicyCheckInterval",
+        "time between two checks of where the copies lie; 0 or less: off",
         unit="s",
-        description="time between two checks of where the copies lie; 0 or less: off",
     )
     replicas_check_interval_s: int = option(
-        0,
-        key="auditorReplicasCheckInterval",
-        unit="s",
-        description="time between two counts of every entry's copies; 0 or less: off",
+        "auditorReplicasCheckInterval", 0, "time between two counts of every entry's copies; 0 or less: off", unit="s"
     )
     scrub_interval_s: int = option(
+        "auditorPeriodicScrubInterval",
         2_592_000,
-        key="auditorPeriodicScrubInterval",
-        unit="s",
-        description="time from the start of one scrub, which reads every copy of every entry, to the start of the "
+        "time from the start of one scrub, which reads every copy of every entry, to the start of the "
         "next; 0 or less: off (our own key)",
+        unit="s",
     )
     scrub_bytes_per_second: int = option(
+        "auditorScrubRate",
         5_000_000,
-        key="auditorScrubRate",
+        "most bytes that a scrub reads a second of all bookies together; 0 or less: no limit (our own key)",
         unit="bytes",
-        description="most bytes that a scrub reads a second of all bookies together; 0 or less: no limit (our own key)",
     )
     ledgers_per_second: int = option(
+        "auditorLedgersPerSecond",
         2000,
+        "most ledgers whose metadata a pass of the auditor reads a second (our own key)",
         ge=1,
-        key="auditorLedgersPerSecond",
-        description="most ledgers whose metadata a pass of the auditor reads a second (our own key)",
     )
     repair_placement: bool = option(
+        "repairedPlacementPolicyNotAdheringBookieEnabled",
         False,
-        key="repairedPlacementPolicyNotAdheringBookieEnabled",
-        description="ledgers whose copies lie against the placement policy are marked and moved, not only counted",
+        "ledgers whose copies lie against the placement policy are marked and moved, not only counted",
     )
-    note_times: bool = option(
-        True,
-        key="storeSystemTimeAsLedgerUnderreplicatedMarkTime",
-        description="a mark carries the time of it",
-    )
+    note_times: bool = option("storeSystemTimeAsLedgerUnderreplicatedMarkTime", True, "a mark carries the time of it")
 
     ledgers_at_once: int = option(
-        4,
-        ge=1,
-        le=1000,
-        key="repairLedgersAtOnce",
-        description="ledgers that one worker repairs at a time (our own key)",
+        "repairLedgersAtOnce", 4, "ledgers that one worker repairs at a time (our own key)", ge=1, le=1000
     )
     tasks_per_second: float = option(
+        "zkReplicationTaskRateLimit",
         0.0,
+        "most ledgers that one worker takes from the queue a second; 0: no limit",
         ge=0,
-        key="zkReplicationTaskRateLimit",
-        description="most ledgers that one worker takes from the queue a second; 0: no limit",
     )
     bytes_per_second: int = option(
-        -1,
-        key="replicationRateByBytes",
-        unit="bytes",
-        description="most bytes that one worker copies a second; 0 or less: no limit",
+        "replicationRateByBytes", -1, "most bytes that one worker copies a second; 0 or less: no limit", unit="bytes"
     )
     open_ledger_grace_ms: int = option(
+        "openLedgerRereplicationGracePeriod",
         30_000,
-        ge=0,
-        key="openLedgerRereplicationGracePeriod",
+        "how long the writer of an open ledger has to replace a lost bookie before the ledger is closed",
         unit="ms",
-        description="how long the writer of an open ledger has to replace a lost bookie before the ledger is closed",
+        ge=0,
     )
     backoff_ms: int = option(
+        "rwRereplicateBackoffMs",
         5_000,
-        ge=0,
-        key="rwRereplicateBackoffMs",
+        "how long a worker waits after a failure that is not one ledger's, as of the metadata store",
         unit="ms",
-        description="how long a worker waits after a failure that is not one ledger's, as of the metadata store",
+        ge=0,
     )
     failed_ledger_pause_ms: int = option(
+        "lockReleaseOfFailedLedgerGracePeriod",
         300_000,
-        ge=0,
-        key="lockReleaseOfFailedLedgerGracePeriod",
+        "most that a worker waits before it tries a ledger again that it could not repair",
         unit="ms",
-        description="most that a worker waits before it tries a ledger again that it could not repair",
+        ge=0,
     )
 
     metrics_host: str = option(
-        "127.0.0.1",
-        key="prometheusStatsHttpAddress",
-        description="address of /metrics and /healthz of a process of its own",
+        "prometheusStatsHttpAddress", "127.0.0.1", "address of /metrics and /healthz of a process of its own"
     )
     metrics_port: int = option(
+        ("autoRecoveryHttpPort", "prometheusStatsHttpPort"),
         0,
+        "their port; 0 takes a free one (autoRecoveryHttpPort is our own key, for a file that a bookie on "
+        "the same machine reads too)",
         ge=0,
         le=65535,
-        key=("autoRecoveryHttpPort", "prometheusStatsHttpPort"),
-        description="their port; 0 takes a free one (autoRecoveryHttpPort is our own key, for a file that a bookie on "
-        "the same machine reads too)",
     )

@@ -37,45 +37,43 @@ class ConnectionOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     protocol: Literal["v2", "v3"] = option(
+        "useV2WireProtocol",
         "v2",
-        key="useV2WireProtocol",
-        description=(
-            "generation of adds, reads and batch reads, v2 (true) or v3 (false, as BookKeeper has it); what "
-            "V2 lacks goes over V3 in any case"
-        ),
+        "generation of adds, reads and batch reads, v2 (true) or v3 (false, as BookKeeper has it); what "
+        "V2 lacks goes over V3 in any case",
     )
 
     connect_timeout_ms: int = option(
+        "clientConnectTimeoutMillis",
         10_000,
-        ge=1,
-        key="clientConnectTimeoutMillis",
+        "how long it may take to look a bookie up, connect and get its id",
         unit="ms",
-        description="how long it may take to look a bookie up, connect and get its id",
+        ge=1,
     )
     reconnect_wait_ms_min: int = option(
+        "reconnectWaitMillisMin",
         20,
-        ge=0,
-        key="reconnectWaitMillisMin",
+        "a bookie that refused is left alone for this long, twice as long at each failure",
         unit="ms",
-        description="a bookie that refused is left alone for this long, twice as long at each failure",
+        ge=0,
     )
     reconnect_wait_ms_max: int = option(
-        1_000, ge=0, key="reconnectWaitMillisMax", unit="ms", description="most that this wait grows to"
+        "reconnectWaitMillisMax", 1_000, "most that this wait grows to", unit="ms", ge=0
     )
     tcp_user_timeout_ms: int = option(
+        "clientTcpUserTimeoutMillis",
         20_000,
-        ge=0,
-        key="clientTcpUserTimeoutMillis",
+        "the kernel gives up unacknowledged bytes after this; 0: its own default",
         unit="ms",
-        description="the kernel gives up unacknowledged bytes after this; 0: its own default",
+        ge=0,
     )
     frame_bytes_max: int = option(
+        "nettyMaxFrameSizeBytes",
         5_242_880,
-        ge=4096,
-        key="nettyMaxFrameSizeBytes",
-        unit="bytes",
-        description="largest frame sent, its length field included: what Apache's bookies take as they are; answers "
+        "largest frame sent, its length field included: what Apache's bookies take as they are; answers "
         "may be 17 KiB larger, as entries on our bookies may by their own default",
+        unit="bytes",
+        ge=4096,
     )
 
     @field_validator("protocol", mode="before")
@@ -105,67 +103,60 @@ class RequestOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     add_timeout_ms: int = option(
+        "addEntryTimeoutSec",
         5_000,
+        "a bookie that answers none of its outstanding adds for this long has failed",
+        unit="s",
         ge=1,
         scale=1000,
-        key="addEntryTimeoutSec",
-        unit="s",
-        description="a bookie that answers none of its outstanding adds for this long has failed",
     )
     read_timeout_ms: int = option(
+        "readEntryTimeoutSec",
         5_000,
+        "a read, LAC request or force without an answer has failed",
+        unit="s",
         ge=1,
         scale=1000,
-        key="readEntryTimeoutSec",
-        unit="s",
-        description="a read, LAC request or force without an answer has failed",
     )
     speculative_read_ms: int = option(
+        "speculativeReadTimeout",
         2_000,
-        ge=0,
-        key="speculativeReadTimeout",
+        "the next replica is asked too after this; 0: only after an error",
         unit="ms",
-        description="the next replica is asked too after this; 0: only after an error",
+        ge=0,
     )
     speculative_read_ms_max: int = option(
+        "maxSpeculativeReadTimeout",
         20_000,
-        ge=0,
-        key="maxSpeculativeReadTimeout",
+        "most that this wait grows to while a reader goes on to be late",
         unit="ms",
-        description="most that this wait grows to while a reader goes on to be late",
+        ge=0,
     )
     speculative_read_growth: float = option(
-        2.0,
-        ge=1.0,
-        key="speculativeReadTimeoutBackoffMultiplier",
-        description="how much longer each further wait within one read is",
+        "speculativeReadTimeoutBackoffMultiplier", 2.0, "how much longer each further wait within one read is", ge=1.0
     )
     speculative_poll_ms: int = option(
+        "firstSpeculativeReadLACTimeout",
         1_500,
-        ge=0,
-        key="firstSpeculativeReadLACTimeout",
+        "a tailing reader's poll is sent to the next bookie too after this; 0: never",
         unit="ms",
-        description="a tailing reader's poll is sent to the next bookie too after this; 0: never",
+        ge=0,
     )
     speculative_poll_ms_max: int = option(
-        5_000,
-        ge=0,
-        key="maxSpeculativeReadLACTimeout",
-        unit="ms",
-        description="most that this wait grows to within one round of polls",
+        "maxSpeculativeReadLACTimeout", 5_000, "most that this wait grows to within one round of polls", unit="ms", ge=0
     )
     speculative_poll_growth: float = option(
+        "speculativeReadLACTimeoutBackoffMultiplier",
         2.0,
+        "how much longer each further wait within one round of polls is",
         ge=1.0,
-        key="speculativeReadLACTimeoutBackoffMultiplier",
-        description="how much longer each further wait within one round of polls is",
     )
     long_poll_ms: int = option(
+        "longPollMillis",
         3_000,
-        ge=1,
-        key="longPollMillis",
+        "how long a bookie may hold a tailing reader's poll; below the read time-out",
         unit="ms",
-        description="how long a bookie may hold a tailing reader's poll; below the read time-out",
+        ge=1,
     )
 
     @model_validator(mode="after")
@@ -195,79 +186,71 @@ class WriterOptions(BaseModel):
 
     # its window
     window_entries_max: int = option(
+        "writerWindowEntries",
         10_000,
+        "entries of one writer that wait for their ack quorum; beyond it append_many waits",
         ge=1,
-        key="writerWindowEntries",
-        description="entries of one writer that wait for their ack quorum; beyond it append_many waits",
     )
     window_bytes_max: int = option(
+        "writerWindowBytes",
         64 * MIB,
-        ge=1,
-        key="writerWindowBytes",
+        "payload of one writer that waits for its ack quorum; beyond it append_many waits",
         unit="bytes",
-        description="payload of one writer that waits for its ack quorum; beyond it append_many waits",
+        ge=1,
     )
     replica_backlog_bytes_max: int = option(
+        "replicaBacklogBytes",
         64 * MIB,
-        ge=1,
-        key="replicaBacklogBytes",
+        "what one writer has sent to a lagging bookie without an answer; beyond it the writer waits or "
+        "replaces the bookie",
         unit="bytes",
-        description=(
-            "what one writer has sent to a lagging bookie without an answer; beyond it the writer waits or "
-            "replaces the bookie"
-        ),
+        ge=1,
     )
     batch_entries_max: int = option(
+        "batchEntries",
         1_000,
+        "entries in one batch; a longer append_many is cut, so that answers can overtake sending",
         ge=1,
-        key="batchEntries",
-        description="entries in one batch; a longer append_many is cut, so that answers can overtake sending",
     )
     batch_bytes_max: int = option(
-        MIB, ge=1, key="batchBytes", unit="bytes", description="payload in one batch; a single entry may exceed it"
+        "batchBytes", MIB, "payload in one batch; a single entry may exceed it", unit="bytes", ge=1
     )
 
     # its ledger
     add_quorum_timeout_ms: int | None = option(
+        "addEntryQuorumTimeoutSec",
         None,
+        "an entry that misses its ack quorum for so long ends the writer, and the ledger is closed "
+        "before it; unset: it waits on",
+        unit="s",
         ge=1,
         scale=1000,
-        key="addEntryQuorumTimeoutSec",
-        unit="s",
-        description=(
-            "an entry that misses its ack quorum for so long ends the writer, and the ledger is closed "
-            "before it; unset: it waits on"
-        ),
     )
     ensemble_changes_max: int | None = option(
+        "maxNumEnsembleChanges",
         None,
+        "ensemble changes of one writer; the next failure ends it; unset: any number",
         ge=0,
-        key="maxNumEnsembleChanges",
-        description="ensemble changes of one writer; the next failure ends it; unset: any number",
     )
     delay_ensemble_change: bool = option(
+        "delayEnsembleChange",
         False,
-        key="delayEnsembleChange",
-        description="replace a bookie only when the ack quorum is out of reach without it, or when it is read-only",
+        "replace a bookie only when the ack quorum is out of reach without it, or when it is read-only",
     )
     disable_ensemble_change: bool = option(
-        False,
-        key="disableEnsembleChange",
-        description="never replace a bookie that failed: appends wait until enough of them are back",
+        "disableEnsembleChange", False, "never replace a bookie that failed: appends wait until enough of them are back"
     )
     opportunistic_striping: bool = option(
+        "opportunisticStriping",
         False,
-        key="opportunisticStriping",
-        description="with too few bookies make a new ledger's ensemble smaller, down to its write quorum",
+        "with too few bookies make a new ledger's ensemble smaller, down to its write quorum",
     )
     explicit_lac_interval_ms: int = option(
+        "explicitLacInterval",
         0,
-        ge=0,
-        key="explicitLacInterval",
+        "how often an idle writer sends its last add confirmed to the bookies, for readers that follow; 0: never",
         unit="ms",
-        description=(
-            "how often an idle writer sends its last add confirmed to the bookies, for readers that follow; 0: never"
-        ),
+        ge=0,
     )
 
     @field_validator("add_quorum_timeout_ms", "ensemble_changes_max", mode="before")
@@ -283,29 +266,25 @@ class ReaderOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     sticky_reads: bool = option(
+        "stickyReadSEnabled",
         True,
-        key="stickyReadSEnabled",
-        description=(
-            "a reader stays with one replica until that fails, where ensemble size = write quorum; else they take turns"
-        ),
+        "a reader stays with one replica until that fails, where ensemble size = write quorum; else they take turns",
     )
     read_ahead_bytes_max: int = option(
+        "readAheadBytes",
         MIB,
-        ge=4096,
-        key="readAheadBytes",
+        "what one reader asks for in one batch read; over V2 no more than a frame (nettyMaxFrameSizeBytes)",
         unit="bytes",
-        description="what one reader asks for in one batch read; over V2 no more than a frame (nettyMaxFrameSizeBytes)",
+        ge=4096,
     )
     read_ahead_entries_max: int = option(
-        10_000, ge=1, key="readAheadEntries", description="entries that one reader asks for in one batch read"
+        "readAheadEntries", 10_000, "entries that one reader asks for in one batch read", ge=1
     )
     read_ahead_batches: int = option(
-        4, ge=1, le=64, key="readAheadBatches", description="batch reads that one streaming reader has under way"
+        "readAheadBatches", 4, "batch reads that one streaming reader has under way", ge=1, le=64
     )
     batch_read: bool = option(
-        True,
-        key="batchReadEnabled",
-        description="use V2's batch read where ensemble size = write quorum; bookies before 4.17 lack it",
+        "batchReadEnabled", True, "use V2's batch read where ensemble size = write quorum; bookies before 4.17 lack it"
     )
 
 
@@ -322,16 +301,12 @@ class ClientOptions(
     """One client: its connections to bookies, the windows of its writers and the read-ahead of its readers."""
 
     session_timeout_ms: int = option(
-        10_000,
-        ge=1000,
-        key="zkTimeout",
-        unit="ms",
-        description="metadata session, and how long an unreachable store is tried",
+        "zkTimeout", 10_000, "metadata session, and how long an unreachable store is tried", unit="ms", ge=1000
     )
 
     @classmethod
     def given(cls, options: "ClientOptions | None") -> "ClientOptions":
-        """What a caller gave, or the defaults; `TypeError` for what is none."""
+        """Returns the options that a caller gave, or the defaults; `TypeError` for anything else."""
         return chosen(cls, options)
 
 

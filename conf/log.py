@@ -36,7 +36,7 @@ Opener = Callable[[Mapping[str, Any]], Awaitable[Copy]]  # a segment's mark -> t
 
 class LogSettings(BaseModel):
     """
-    What one log is like.  Storage settings (ensemble, quorums, digest) count from the next segment on.  Members that
+    The settings of one log.  Storage settings (ensemble, quorums, digest) count from the next segment on.  Members that
     this version does not know are kept.
     """
 
@@ -77,7 +77,7 @@ class LogSettings(BaseModel):
 
     @classmethod
     def of(cls, stored: Any) -> "LogSettings":
-        """Those that a manifest has; `LogDamaged`."""
+        """Reads the settings in a manifest; `LogDamaged`."""
         try:
             return cls.model_validate(stored)
         except ValueError as error:
@@ -130,7 +130,7 @@ def check_zstd() -> None:
 
 
 def reason_of(error: ValueError) -> str:
-    """What pydantic says, in one line."""
+    """Puts what pydantic says into one line."""
     details = getattr(error, "errors", None)
     if details is None:
         return str(error)
@@ -142,13 +142,13 @@ def reason_of(error: ValueError) -> str:
 
 
 class LogOptions(BaseModel):
-    """What one process does with the logs that it uses."""
+    """The options of a process that uses logs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     @classmethod
     def given(cls, options: "LogOptions | None") -> "LogOptions":
-        """What a caller gave, or the defaults; `TypeError` for what is none."""
+        """Returns the options that a caller gave, or the defaults; `TypeError` for anything else."""
         return chosen(cls, options)
 
     password: bytes = Field(default=b"", repr=False, description="of the ledgers that are made and read")

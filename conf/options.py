@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 
 
 T = TypeVar("T")
+SCALES = {"MiB": 1 << 20}
 
 
 def chosen(kind: type[T], given: T | None) -> T:
@@ -39,22 +40,22 @@ class Key(TypedDict):
 
 
 def option(
-    default: Any = ...,
-    *,
     key: str | tuple[str, ...],
+    default: Any,
     description: str,
+    *,
     unit: str = "",
-    scale: int = 1,
+    scale: int = 0,
     example: str = "",
     **limits: Any,
 ) -> Any:
     """
-    A field of an options model.  `default` and `limits` (ge, le, gt, lt, min_length) are in the field's own unit, which
-    its name ends in; `unit` and `scale` are the file's: a key in MiB has scale 2^20.  `example` is the sample's value
-    of a required key.
+    A field of an options model.  `default` (`...` of a required key) and `limits` (ge, le, gt, lt, min_length) are in
+    the field's own unit, which its name ends in; `unit` and `scale` are the file's: a key in MiB has scale 2^20 unless
+    it has another one.  `example` is the sample's value of a required key.
     """
     names = [key] if isinstance(key, str) else list(key)
-    extra: Key = {"names": names, "unit": unit, "scale": scale, "example": example}
+    extra: Key = {"names": names, "unit": unit, "scale": scale or SCALES.get(unit, 1), "example": example}
     return Field(default, description=description, json_schema_extra=cast(dict[str, Any], extra), **limits)
 
 

@@ -89,7 +89,7 @@ class Tasks(Options):
 
 
 class Reading(InCluster, Tasks):
-    """Of sources."""
+    """The options of sources."""
 
     min_partitions: int | None = Field(
         default=None,

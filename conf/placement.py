@@ -25,154 +25,115 @@ CLASSES = {
 
 
 class PlacementOptions(BaseModel):
-    """Which bookies hold a ledger, and in which order a read asks them."""
+    """The choice of the bookies that hold a ledger, and the order in which a read asks them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     placement: str = option(
+        "ensemblePlacementPolicy",
         "rack-aware",
-        key="ensemblePlacementPolicy",
-        description=(
-            "random, rack-aware, region-aware, zone-aware, or an entry point of the group quire.placement; "
-            "BookKeeper's class names mean the same"
-        ),
+        "random, rack-aware, region-aware, zone-aware, or an entry point of the group quire.placement; "
+        "BookKeeper's class names mean the same",
     )
     topology: Literal["none", "script", "file", "metadata"] = option(
+        "reppDnsResolverClass",
         "none",
-        key="reppDnsResolverClass",
-        description=(
-            "where bookies' places (/rack or /region/rack) come from: a script, a file, or the metadata store as "
-            "Pulsar keeps it"
-        ),
+        "where bookies' places (/rack or /region/rack) come from: a script, a file, or the metadata store as "
+        "Pulsar keeps it",
     )
     topology_script: str = option(
-        "",
-        key="networkTopologyScriptFileName",
-        description="gets hosts as arguments, prints one place for each; empty: as none",
+        "networkTopologyScriptFileName", "", "gets hosts as arguments, prints one place for each; empty: as none"
     )
     topology_script_hosts_max: int = option(
-        100, ge=1, key="networkTopologyScriptNumberArgs", description="hosts that the script is given at a time"
+        "networkTopologyScriptNumberArgs", 100, "hosts that the script is given at a time", ge=1
     )
     topology_file: str = option(
-        "",
-        key="networkTopologyFileName",
-        description="lines `host place`, or JSON as Pulsar keeps it; read again once a minute",
+        "networkTopologyFileName", "", "lines `host place`, or JSON as Pulsar keeps it; read again once a minute"
     )
     local_place: str = option(
-        "", key="localPlace", description="where this client is, /rack or /region/rack; empty: nowhere near any bookie"
+        "localPlace", "", "where this client is, /rack or /region/rack; empty: nowhere near any bookie"
     )
-    racks_min: int = option(
-        2, ge=1, key="minNumRacksPerWriteQuorum", description="racks that the copies of an entry should be in"
-    )
+    racks_min: int = option("minNumRacksPerWriteQuorum", 2, "racks that the copies of an entry should be in", ge=1)
     enforce_racks: bool = option(
-        False,
-        key="enforceMinNumRacksPerWriteQuorum",
-        description="rather create no ledger than put an entry into fewer racks",
+        "enforceMinNumRacksPerWriteQuorum", False, "rather create no ledger than put an entry into fewer racks"
     )
     zones_min: int = option(
-        2,
-        ge=1,
-        key="minNumZonesPerWriteQuorum",
-        description="zone-aware: zones that the copies of an entry must be in",
+        "minNumZonesPerWriteQuorum", 2, "zone-aware: zones that the copies of an entry must be in", ge=1
     )
-    zones_desired: int = option(
-        3, ge=1, key="desiredNumZonesPerWriteQuorum", description="zone-aware: zones that are tried first"
-    )
+    zones_desired: int = option("desiredNumZonesPerWriteQuorum", 3, "zone-aware: zones that are tried first", ge=1)
     enforce_zones: bool = option(
+        "enforceStrictZoneawarePlacement",
         True,
-        key="enforceStrictZoneawarePlacement",
-        description="rather fail than use fewer zones, unknown ones, or an uneven ensemble size",
+        "rather fail than use fewer zones, unknown ones, or an uneven ensemble size",
     )
     enforce_domains: bool = option(
+        "enforceMinNumFaultDomainsForWrite",
         False,
-        key="enforceMinNumFaultDomainsForWrite",
-        description=(
-            "acknowledge an entry only when its copies are in as many racks, regions or zones as the "
-            "placement asks for, by the places known then"
-        ),
+        "acknowledge an entry only when its copies are in as many racks, regions or zones as the "
+        "placement asks for, by the places known then",
     )
-    regions: str = option("", key="reppRegionsToWrite", description="regions to write to, parted by `;`; empty: all")
+    regions: str = option("reppRegionsToWrite", "", "regions to write to, parted by `;`; empty: all")
     regions_min: int = option(
+        "reppMinimumRegionsForDurability",
         2,
+        "region-aware: no smaller number of regions may hold an ack quorum of an entry",
         ge=1,
-        key="reppMinimumRegionsForDurability",
-        description="region-aware: no smaller number of regions may hold an ack quorum of an entry",
     )
-    enforce_regions: bool = option(
-        True, key="reppEnableDurabilityEnforcementInReplace", description="rather fail than let them"
-    )
+    enforce_regions: bool = option("reppEnableDurabilityEnforcementInReplace", True, "rather fail than let them")
     enforce_hosts: bool = option(
+        "enforceDifferentHosts",
         True,
-        key="enforceDifferentHosts",
-        description=(
-            "rather fail than put two copies of an entry on bookies that announce the same host (hostId); false: "
-            "only where there are other hosts (our own key)"
-        ),
+        "rather fail than put two copies of an entry on bookies that announce the same host (hostId); false: "
+        "only where there are other hosts (our own key)",
     )
-    weigh_disks: bool = option(
-        False, key="diskWeightBasedPlacementEnabled", description="prefer bookies with more free disk"
-    )
+    weigh_disks: bool = option("diskWeightBasedPlacementEnabled", False, "prefer bookies with more free disk")
     weight_multiple_max: int = option(
+        "bookieMaxMultipleForWeightBasedPlacement",
         3,
+        "a bookie counts for at most so many times the median; 0: any",
         ge=0,
-        key="bookieMaxMultipleForWeightBasedPlacement",
-        description="a bookie counts for at most so many times the median; 0: any",
     )
     disk_info_interval_ms: int = option(
+        "getBookieInfoIntervalSeconds",
         86_400_000,
+        "how long a bookie's free disk is believed",
+        unit="s",
         ge=1000,
         scale=1000,
-        key="getBookieInfoIntervalSeconds",
-        unit="s",
-        description="how long a bookie's free disk is believed",
     )
     failure_memory_ms: int = option(
+        "bookieFailureHistoryExpirationMSec",
         60_000,
-        ge=0,
-        key="bookieFailureHistoryExpirationMSec",
+        "a bookie that failed or was slow is asked last so long, and one that failed is chosen last",
         unit="ms",
-        description="a bookie that failed or was slow is asked last so long, and one that failed is chosen last",
+        ge=0,
     )
     reorder_reads: bool = option(
-        True,
-        key="reorderReadSequenceEnabled",
-        description="ask near and healthy replicas first, slow and unregistered ones last",
+        "reorderReadSequenceEnabled", True, "ask near and healthy replicas first, slow and unregistered ones last"
     )
     crowded_reads: int = option(
+        "readReorderThresholdPendingRequests",
         32,
+        "among equally near and healthy replicas one with so many reads of this client under way is "
+        "asked after those with fewer; 0: no matter",
         ge=0,
-        key="readReorderThresholdPendingRequests",
-        description=(
-            "among equally near and healthy replicas one with so many reads of this client under way is "
-            "asked after those with fewer; 0: no matter"
-        ),
     )
     quarantine: bool = option(
+        "bookieHealthCheckEnabled",
         False,
-        key="bookieHealthCheckEnabled",
-        description="a bookie that answered reads or appends with many errors is chosen last for a while",
+        "a bookie that answered reads or appends with many errors is chosen last for a while",
     )
     quarantine_interval_ms: int = option(
-        60_000,
-        ge=1,
-        scale=1000,
-        key="bookieHealthCheckIntervalSeconds",
-        unit="s",
-        description="errors are counted over this",
+        "bookieHealthCheckIntervalSeconds", 60_000, "errors are counted over this", unit="s", ge=1, scale=1000
     )
     quarantine_errors: int = option(
-        100, ge=1, key="bookieErrorThresholdPerInterval", description="errors in it that lead to quarantine"
+        "bookieErrorThresholdPerInterval", 100, "errors in it that lead to quarantine", ge=1
     )
     quarantine_ms: int = option(
-        1_800_000,
-        ge=1,
-        scale=1000,
-        key="bookieQuarantineTimeSeconds",
-        unit="s",
-        description="how long quarantine lasts",
+        "bookieQuarantineTimeSeconds", 1_800_000, "how long quarantine lasts", unit="s", ge=1, scale=1000
     )
     quarantine_ratio: float = option(
-        1.0, ge=0, le=1, key="bookieQuarantineRatio", description="the share of those bookies that is put there"
+        "bookieQuarantineRatio", 1.0, "the share of those bookies that is put there", ge=0, le=1
     )
 
     @field_validator("placement", "topology", mode="before")

@@ -1,3 +1,3 @@
 """
-What travels between a client and a bookie: ids, errors, frames, codecs, digests.  Pure: no sockets, no clock, no files.
+The wire between a client and a bookie: ids, errors, frames, codecs, digests.  Pure: no sockets, no clock, no files.
 """

@@ -1,5 +1,5 @@
 """
-Which entries of a ledger a bookie holds, as bytes (wire.md 8).
+The entries of a ledger that a bookie holds, as bytes (wire.md 8).
 
     offset  width  field
     0       4      version: 0

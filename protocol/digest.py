@@ -257,7 +257,7 @@ class Digest:
         return entry - first
 
     def lac_body(self, ledger: int, lac: int) -> bytes:
-        """What an explicit LAC write carries."""
+        """The body of an explicit LAC write."""
         header = LAC_HEADER.pack(ledger, lac)
         return header + self.of(header)
 

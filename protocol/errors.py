@@ -228,7 +228,7 @@ class MetaStoreRefused(MetaStore):
 
 
 class MetadataTooLarge(MetaStore):
-    """What is to be written is larger than the metadata store takes at once; trying again changes nothing."""
+    """More was to be written than the metadata store takes at once; trying again changes nothing."""
 
 
 @coded

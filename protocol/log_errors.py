@@ -1,5 +1,5 @@
 """
-What can go wrong with a named log, in the one tree of errors and number space of codes (docs/logs.md, "Errors").
+Errors of named logs, in the one tree of errors and number space of codes (docs/logs.md, "Errors").
 
 Knows: the codes -300 to -318.  Does not know: who raised it, or why.
 

@@ -38,7 +38,7 @@ from quire.protocol.messages import (
 
 
 class Generation:
-    """What a connection speaks: V3 until its first frame that is not V3, then V2."""
+    """The protocol that a connection speaks: V3 until its first frame that is not V3, then V2."""
 
     __slots__ = ("is_v2",)
 
@@ -64,7 +64,7 @@ class Requests(Receiver[Request]):
 
     @property
     def is_v2(self) -> bool:
-        """Whether the connection has turned V2."""
+        """True if the connection has turned V2."""
         return self._generation.is_v2
 
 

@@ -1,5 +1,5 @@
 """
-Which provider of authentication a bookie or client has, by its options.
+The provider of authentication that a bookie or client has by its options.
 
 Knows: the one that there is, SASL with DIGEST-MD5 as Apache's, and what it needs from the options.
 Does not know: connections, the tokens of an exchange (`digest_md5`).
@@ -107,7 +107,7 @@ def _allowed(found: Mapping[str, str], path: str, expression: str) -> list[str]:
 
 
 def _warn_of(path: str, tls: bool) -> None:
-    """What gives passwords away: connections that can be listened to, and a file that everybody here can read."""
+    """Warns of what gives passwords away: connections that can be listened to, a file that all here can read."""
     if not tls:
         log.warn(
             "clients authenticate without TLS: who listens can guess passwords at leisure, and can change what "

@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class Finding(NamedTuple):
-    """What OpenSSL's verification found wrong with the other side's certificate, or with one of its authorities'."""
+    """A fault that OpenSSL's verification found in the other side's certificate, or in one of its authorities'."""
 
     number: int
     depth: int  # 0: its own
@@ -55,7 +55,7 @@ class Loaded(NamedTuple):
 
 
 def load(options: TlsOptions) -> Loaded:
-    """What the files hold now; `ConfigurationError` names the one that can't be used."""
+    """Reads the files as they are now; `ConfigurationError` names the one that can't be used."""
     context = SSL.Context(SSL.TLS_METHOD)
     versions = sorted(VERSIONS[name] for name in options.tls_protocols)
     context.set_min_proto_version(versions[0])
@@ -72,7 +72,7 @@ def load(options: TlsOptions) -> Loaded:
 
 
 def files_of(options: TlsOptions) -> list[str]:
-    """Those that `load` reads."""
+    """The files that `load` reads."""
     return [
         path
         for path in (
@@ -151,7 +151,7 @@ def _note(connection: SSL.Connection, certificate: crypto.X509, number: int, dep
 
 
 def _described(certificate: crypto.X509) -> tuple[str, str]:
-    """Its subject, as it may stand in a log, and the day of its end; what can't be read of it is not said."""
+    """A certificate's subject, as a log may have it, and the day of its end; parts that can't be read are left out."""
     try:
         known = certificate.to_cryptography()
         subject = known.subject.rfc4514_string()[:SUBJECT_MAX]
@@ -161,7 +161,7 @@ def _described(certificate: crypto.X509) -> tuple[str, str]:
 
 
 def printable(text: str) -> str:
-    """The same with every other character as an escape: it comes from who is not known, and goes into the log."""
+    """Escapes every character that a log should not have: the text comes from an unknown peer."""
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
@@ -191,7 +191,7 @@ def _parsed(path: str, key: str, parse: Callable[[bytes], T]) -> T:
 
 @contextmanager
 def _usable(path: str, key: str, what: str = "it") -> Iterator[None]:
-    """What two libraries raise about a file has no class in common, and not all of it is told."""
+    """Turns what two libraries raise about a file into one error; not all of it is told."""
     try:
         yield
     except Exception as failure:

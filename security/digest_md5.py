@@ -47,7 +47,7 @@ Nonces = Callable[[], str]
 
 
 class Service(NamedTuple):
-    """What a password is for.  `uri`: protocol and server, the same for all servers."""
+    """The service that a password is for.  `uri`: protocol and server, the same for all servers."""
 
     realm: str
     uri: str
@@ -58,18 +58,18 @@ ZOOKEEPER = Service("zk-sasl-md5", "zookeeper/zk-sasl-md5")
 
 
 def fresh_nonce() -> str:
-    """What nobody can foresee and nobody had before."""
+    """A text that nobody can foresee and nobody had before."""
     return b64encode(token_bytes(NONCE_BYTES)).decode()
 
 
 def digest_of(user: str, password: str, service: Service = BOOKIES) -> bytes:
-    """What stands for a password from here on; it is as secret as that."""
+    """The digest that stands for a password from here on; it is as secret as that."""
     return _md5(_hashed(user), _hashed(service.realm), _hashed(password))
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What both sides know after the client's answer, which is all that their digests are of."""
+    """The values that both sides know after the client's answer; their digests are made of these."""
 
     digest: bytes = field(repr=False)
     nonce: str
@@ -96,7 +96,7 @@ class Session:
 
 
 class Users:
-    """Who may come in."""
+    """The users that may come in."""
 
     def __init__(self, passwords: Mapping[str, str] = {}, allowed: Iterable[str] = ()) -> None:
         """`allowed`: of them, those who may."""
@@ -104,7 +104,7 @@ class Users:
         self.become(passwords, allowed)
 
     def become(self, passwords: Mapping[str, str], allowed: Iterable[str]) -> None:
-        """These in the place of those before."""
+        """Takes these users in the place of those before."""
         self._digests = {user: digest_of(user, passwords[user]) for user in allowed}
 
     def digest(self, user: str) -> bytes:

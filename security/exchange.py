@@ -1,6 +1,6 @@
 """
-What a provider of authentication is, on either side of a connection: a name on the wire, and an exchange of tokens for
-each connection.
+A provider of authentication, on either side of a connection: a name on the wire, and an exchange of tokens for each
+connection.
 
 Knows: the contract, and the names by which sides say that they have none.  Does not know: any provider
 (`authentication` chooses one), frames.
@@ -28,12 +28,12 @@ class Exchange(Protocol):
 
     @property
     def user(self) -> str:
-        """Who it is, once `complete`; a bookie has no name."""
+        """The user's name, once `complete`; a bookie has none."""
         ...
 
     @property
     def stands(self) -> bool:
-        """Whether it still is, once `complete`: the same proof would do now."""
+        """True while the same proof would do now, once `complete`."""
         ...
 
     def step(self, token: bytes) -> bytes:

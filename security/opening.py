@@ -44,7 +44,7 @@ def credentials(options: TlsOptions, seconds: Callable[[], float]) -> "Credentia
 
 
 def http_credentials(options: HttpOptions, seconds: Callable[[], float]) -> "Credentials | None":
-    """The same of an HTTP port, with its own keys; None: it is not HTTPS."""
+    """The credentials of an HTTP port, with its own keys; None: it is not HTTPS."""
     if not options.http_tls:
         return None
     files = BookieTlsOptions(

@@ -1,5 +1,5 @@
 """
-What clients may do: verbs of roles and users, in all ledgers or in some, from a file of this form.
+Rights of clients: verbs of roles and users, in all ledgers or in some, from a file of this form.
 
     # who             may                     where (in all ledgers, unless it is said)
     role Writer       add
@@ -80,17 +80,17 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What one client may do: `verbs` everywhere, and of the others those of `spans` in the ledgers there."""
+    """Rights of one client: `verbs` everywhere, and of the others those of `spans` in the ledgers there."""
 
     verbs: int = 0
     spans: Mapping[int, Spans] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        """Whether it is anything."""
+        """True if it gives any right."""
         return bool(self.verbs or self.spans)
 
     def lacks(self, needed: int, ledger: int | None = None) -> int:
-        """Those of the needed verbs that it has not, in this ledger; 0: it may."""
+        """Returns the needed verbs that it does not have in this ledger; 0: it may."""
         lacking = needed & ~self.verbs
         if lacking and ledger is not None:
             for verb, ledgers in self.spans.items():
@@ -101,7 +101,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What one line gives; without `spans` in all ledgers."""
+    """Rights that one line gives; without `spans` in all ledgers."""
 
     who: Who
     verbs: int
@@ -109,19 +109,19 @@ class Line:
 
 
 class Rights:
-    """What everybody may do."""
+    """Rights of all roles and users."""
 
     def __init__(self, lines: Iterable[Line] = ()) -> None:
         self.become(lines)
 
     def become(self, lines: Iterable[Line]) -> None:
-        """These lines in the place of those before."""
+        """Takes these lines in the place of those before."""
         self._lines: dict[Who, list[Line]] = {}
         for line in lines:
             self._lines.setdefault(line.who, []).append(line)
 
     def of(self, user: str, role: str | None) -> Grant:
-        """Of who has proved to be this user ("": none), by a certificate with this role: all that either may."""
+        """Rights of a client that has proved to be this user ("": none) and to have this role: all that either may."""
         lines = [*self._lines.get((USER, user), ()), *self._lines.get((ROLE, role or ""), ())]
         verbs, spans = 0, dict[int, list[Span]]()
         for line in lines:
@@ -158,7 +158,7 @@ def watch(rights: Rights, options: RightsFileOptions, seconds: Callable[[], floa
 
 
 def _checked(options: RightsFileOptions, path: str) -> Iterable[Line]:
-    """Those of a file; a bookie refuses lines that can't count there."""
+    """Reads the lines of a file; a bookie refuses lines that can't count there."""
     lines = parse(_read(path), path)
     if isinstance(options, RightsOptions):
         _check(options, lines, path)
@@ -181,7 +181,7 @@ def _check(options: RightsOptions, lines: Mapping[int, Line], path: str) -> None
 
 
 def parse(text: str, path: str) -> dict[int, Line]:
-    """What each line gives, by its number from 1 on; `path` is the file's name for messages."""
+    """Returns what each line gives, by its number from 1 on; `path` is the file's name for messages."""
     found = {}
     *lines, rest = text.split("\n")
     if rest.strip():  # what is left of a line may give more than all of it: `5-` of `5-9`

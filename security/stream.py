@@ -77,7 +77,7 @@ class Layer(TLSMemoryBIOProtocol):
     handshake_left: int | None = None  # bytes that it may still have; None: any number
 
     def sealed(self, data: bytes) -> Iterator[bytes]:
-        """These bytes as they travel, in pieces that are sent one after the other; none once the connection is over."""
+        """Encrypts bytes, into pieces that are sent one after the other; none once the connection is over."""
         view = memoryview(data)
         for start in range(0, len(data), PIECE_BYTES):
             piece = view[start : start + PIECE_BYTES]
@@ -160,7 +160,7 @@ class SecureStream(TwistedProtocol):
 
     @property
     def role(self) -> str | None:
-        """That of the other side's certificate; None: it has none, or none was asked for."""
+        """The role in the other side's certificate; None: it has none, or none was asked for."""
         certificate = self.tls.get_peer_certificate()
         return None if certificate is None else role_of(certificate.to_cryptography().subject)
 
@@ -179,7 +179,7 @@ class SecureStream(TwistedProtocol):
         self._pieces.append(data)
 
     def deliver(self) -> None:
-        """What came with one read, in one piece."""
+        """Hands on what came with one read, in one piece."""
         if self._pieces:
             pieces, self._pieces = self._pieces, []
             self._owner.dataReceived(pieces[0] if len(pieces) == 1 else b"".join(pieces))
@@ -226,7 +226,7 @@ class SecureStream(TwistedProtocol):
                 self._tcp.write(piece)
 
     def write_at_once(self, data: bytes) -> None:
-        """The same by `send_at_once`."""
+        """As `write`, by `send_at_once`."""
         if self._up:
             for piece in self._layer.sealed(data):
                 send_at_once(self._tcp, piece)
@@ -244,7 +244,7 @@ class SecureStream(TwistedProtocol):
         self._tcp.resumeProducing()
 
     def loseConnection(self) -> None:
-        """What was written leaves, and our end of TLS; the other side's end is not waited for."""
+        """Sends what was written, and our end of TLS; does not wait for the other side's end."""
         self._up = False
         self._layer.loseConnection()  # type: ignore[no-untyped-call]
         self._tcp.loseConnection()
@@ -255,7 +255,7 @@ class SecureStream(TwistedProtocol):
 
 
 def is_address(host: str) -> bool:
-    """Whether this is an IP address and no name."""
+    """True if this is an IP address and no name."""
     try:
         ip_address(host)
     except ValueError:

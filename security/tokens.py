@@ -56,7 +56,7 @@ def make_token_file(path: str) -> None:
 
 
 class Tokens:
-    """Those of one file, as it is now.  `ConfigurationError` when it can't be used to begin with."""
+    """The tokens of one file, as it is now.  `ConfigurationError` when it can't be used to begin with."""
 
     log = Logger()
 
@@ -65,7 +65,7 @@ class Tokens:
         self._load()
 
     def has(self, shown: bytes) -> bool:
-        """Whether this is one of them."""
+        """True if this is one of them."""
         self._refresh()
         wanted, found = _digest(shown), False
         for each in self._digests:

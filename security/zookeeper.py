@@ -39,7 +39,7 @@ HERE = {
 
 
 class Login:
-    """Who a session is, in the section of a file."""
+    """The user of a session, in the section of a file."""
 
     def __init__(self, known: Account, where: str) -> None:
         self.user = known.user
@@ -52,7 +52,7 @@ class Login:
 
 
 class Tls:
-    """What connections are encrypted with; `ConfigurationError` when the files can't be used to begin with."""
+    """Encryption of connections; `ConfigurationError` when the files can't be used to begin with."""
 
     def __init__(self, options: ZooKeeperOptions) -> None:
         self._options = options
@@ -80,7 +80,7 @@ class Tls:
 
     @property
     def cut_off(self) -> str:
-        """What it may mean that the server ends a connection before it is encrypted."""
+        """Says why a server may end a connection before it is encrypted."""
         return (
             f"it ended the connection before it was encrypted: is this its secureClientPort?  Its log says more; {PAGE}"
         )
@@ -105,8 +105,8 @@ class Tls:
 
 class ZooKeeperSecurity:
     """
-    What the options ask for; `ConfigurationError` when their files can't be used.  `with_acl`: znodes are for the own
-    user alone.
+    The security that the options ask for; `ConfigurationError` when their files can't be used.  `with_acl`: znodes are
+    for the own user alone.
     """
 
     def __init__(self, options: ZooKeeperOptions) -> None:
@@ -137,7 +137,7 @@ class ZooKeeperSecurity:
 
     @property
     def wrong_password(self) -> str:
-        """What it means that the server does not accept our proof."""
+        """Says what it means that the server does not accept our proof."""
         assert self.login is not None
         return (
             f"it does not let the user {self.login.user} in: compare name and password in {self.login.where} with its "
@@ -146,7 +146,7 @@ class ZooKeeperSecurity:
 
     @property
     def no_login(self) -> str:
-        """What it means that the server does not ask for a proof."""
+        """Says what it means that the server does not ask for a proof."""
         assert self.login is not None
         return f"it lets nobody prove a password, and we are to ({self.login.where}): turn SASL on in it; {PAGE}"
 

@@ -1,5 +1,5 @@
 """
-What the options of several kinds of process are made of.
+Parts of the options of several kinds of process.
 
 In reading order: `identity` (face), `tls` (face), `authentication` (face), `rights` (face), `zookeeper` (face),
 `http` (face), `peers` (face).

@@ -58,43 +58,41 @@ ProviderOrNone = Annotated[Literal["sasl", "roles"] | None, BeforeValidator(of_b
 
 
 class JaasOptions(BaseModel):
-    """What both sides have."""
+    """The option that both sides have."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     jaas_file: str | None = option(
+        "saslJaasFile",
         None,
-        key="saslJaasFile",
+        "file with names and passwords, in the form that Java reads by -Djava.security.auth.login.config (our own key)",
         min_length=1,
-        description="file with names and passwords, in the form that Java reads by -Djava.security.auth.login.config "
-        "(our own key)",
     )
 
 
 class BookieAuthenticationOptions(JaasOptions):
-    """A bookie's."""
+    """The authentication of a bookie's clients, and its own to other bookies."""
 
     authentication: ProviderOrNone = option(
+        "bookieAuthProviderFactoryClass",
         None,
-        key="bookieAuthProviderFactoryClass",
-        description=f"clients have to say who they are: sasl, or {APACHES_BOOKIE}, by name and password; roles, or "
-        f"{APACHES_ROLES}, by a certificate with one of authorizedRoles; unset: they need not",
+        (
+            f"clients have to say who they are: sasl, or {APACHES_BOOKIE}, by name and password; roles, or "
+            f"{APACHES_ROLES}, by a certificate with one of authorizedRoles; unset: they need not"
+        ),
     )
     client_authentication: SaslOrNone = option(
+        "clientAuthProviderFactoryClass",
         None,
-        key="clientAuthProviderFactoryClass",
-        description=f"it says to other bookies who it is: sasl, or {APACHES_CLIENT}; unset: it does not",
+        f"it says to other bookies who it is: sasl, or {APACHES_CLIENT}; unset: it does not",
     )
     jaas_section: str = option(
-        "Bookie",
-        key="saslJaasBookieSectionName",
-        min_length=1,
-        description='section of that file with the users, user_NAME="PASSWORD"',
+        "saslJaasBookieSectionName", "Bookie", 'section of that file with the users, user_NAME="PASSWORD"', min_length=1
     )
     jaas_allowed: str = option(
+        "saslJaasClientAllowedIds",
         ".*bookkeeper.*",
-        key="saslJaasClientAllowedIds",
-        description="regular expression that a user's whole name has to match; the others are not let in",
+        "regular expression that a user's whole name has to match; the others are not let in",
     )
 
     @field_validator("jaas_allowed")
@@ -114,29 +112,29 @@ class BookieAuthenticationOptions(JaasOptions):
 
 
 class ClientAuthenticationOptions(JaasOptions):
-    """A client's."""
+    """The authentication of a client to bookies."""
 
     authentication: SaslOrNone = option(
+        "clientAuthProviderFactoryClass",
         None,
-        key="clientAuthProviderFactoryClass",
-        description=f"the client says to bookies who it is: sasl, or {APACHES_CLIENT}; unset: it does not",
+        f"the client says to bookies who it is: sasl, or {APACHES_CLIENT}; unset: it does not",
     )
     client_role: Literal["standard", "system"] = option(
+        "clientRole",
         "standard",
-        key="clientRole",
-        description="which section it takes: standard, or system, as AutoRecovery and bookies do where this is unset",
+        "which section it takes: standard, or system, as AutoRecovery and bookies do where this is unset",
     )
     jaas_client_section: str = option(
+        "saslJaasClientSectionName",
         "BookKeeper",
-        key="saslJaasClientSectionName",
+        "section of that file with username and password of a client of role standard",
         min_length=1,
-        description="section of that file with username and password of a client of role standard",
     )
     jaas_system_section: str = option(
+        "saslJaasAuditorSectionName",
         "Auditor",
-        key="saslJaasAuditorSectionName",
+        "section of that file with username and password of a client of role system",
         min_length=1,
-        description="section of that file with username and password of a client of role system",
     )
 
     @model_validator(mode="after")

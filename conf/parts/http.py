@@ -22,49 +22,48 @@ OPEN, HOSTS = "adminOpenPaths", "adminHosts"
 
 
 class HttpOptions(TlsTerms):
-    """Of a bookie, of AutoRecovery and of a host of bookies."""
+    """The HTTP port of a bookie, of AutoRecovery and of a host of bookies."""
 
     admin_token_file: str | None = option(
+        ADMIN_TOKEN,
         None,
-        key=ADMIN_TOKEN,
-        min_length=1,
-        description="file with the token that opens every path over HTTP, for its owner's eyes (chmod 600); unset: a "
+        "file with the token that opens every path over HTTP, for its owner's eyes (chmod 600); unset: a "
         "bookie makes admin.token in its first journal directory; docs/security.md (our own key)",
+        min_length=1,
     )
     metrics_token_file: str | None = option(
+        METRICS_TOKEN,
         None,
-        key=METRICS_TOKEN,
+        "file with a token that opens /metrics and nothing else, for a Prometheus server (our own key)",
         min_length=1,
-        description="file with a token that opens /metrics and nothing else, for a Prometheus server (our own key)",
     )
     admin_open: tuple[Literal["health", "metrics", "none"], ...] = option(
+        OPEN,
         ("health",),
-        key=OPEN,
+        ("what is answered without a token, comma-separated: health (is it up), metrics; or none (our own key)"),
         min_length=1,
-        description="what is answered without a token, comma-separated: health (is it up), metrics; or none "
-        "(our own key)",
     )
     admin_hosts: tuple[str, ...] = option(
+        HOSTS,
         (),
-        key=HOSTS,
-        description="names by which HTTP requests may call it, comma-separated, besides its advertised address, the "
+        "names by which HTTP requests may call it, comma-separated, besides its advertised address, the "
         "machine's name and every address; a proxy's or a load balancer's, say (our own key)",
     )
     http_tls: bool = option(
-        False, key="httpServerTlsEnable", description="the HTTP port is HTTPS, with the certificate of the next key"
+        "httpServerTlsEnable", False, "the HTTP port is HTTPS, with the certificate of the next key"
     )
     http_certificate: str | None = option(
+        "httpServerKeyStorePath",
         None,
-        key="httpServerKeyStorePath",
+        "PEM file with the private key of the HTTP port, without a password, and its certificates",
         min_length=1,
-        description="PEM file with the private key of the HTTP port, without a password, and its certificates",
     )
     http_trust: str | None = option(
+        "httpServerTrustStorePath",
         None,
-        key="httpServerTrustStorePath",
-        min_length=1,
-        description="PEM file with authorities: only who shows a certificate of theirs is connected, and that opens "
+        "PEM file with authorities: only who shows a certificate of theirs is connected, and that opens "
         "every path unless adminTokenFile is set, too",
+        min_length=1,
     )
 
     @field_validator("admin_open", "admin_hosts", mode="before")

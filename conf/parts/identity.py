@@ -18,35 +18,34 @@ class IdentityOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     metadata_uri: str = option(
-        key="metadataServiceUri",
-        description="where the cluster's metadata is kept",
+        "metadataServiceUri",
+        ...,
+        "where the cluster's metadata is kept",
         example="zk://127.0.0.1:2181/ledgers",
         min_length=1,
     )
     session_timeout_ms: int = option(
+        "zkTimeout",
         10_000,
-        ge=1000,
-        key="zkTimeout",
+        "a metadata session ends after this much silence, and with it the bookie's registration",
         unit="ms",
-        description="a metadata session ends after this much silence, and with it the bookie's registration",
+        ge=1000,
     )
-    port: int = option(3181, ge=0, le=65535, key="bookiePort", description="TCP port for clients; 0 takes a free one")
+    port: int = option("bookiePort", 3181, "TCP port for clients; 0 takes a free one", ge=0, le=65535)
     bookie_id: str | None = option(
-        None, key="bookieId", description="a fixed id, independent of address; otherwise advertised address and port"
+        "bookieId", None, "a fixed id, independent of address; otherwise advertised address and port"
     )
     advertised_address: str | None = option(
-        None, key="advertisedAddress", description="the host name or address that clients connect to"
+        "advertisedAddress", None, "the host name or address that clients connect to"
     )
     listen: str = option(
+        "listeningInterface",
         "0.0.0.0",
-        key="listeningInterface",
-        description="the address or network interface to listen on; 0.0.0.0 is all of them",
+        "the address or network interface to listen on; 0.0.0.0 is all of them",
         min_length=1,
     )
     use_host_name: bool = option(
-        False, key="useHostNameAsBookieID", description="the bookie's id has its host name instead of its address"
+        "useHostNameAsBookieID", False, "the bookie's id has its host name instead of its address"
     )
-    use_short_host_name: bool = option(False, key="useShortHostName", description="the host name without its domain")
-    allow_loopback: bool = option(
-        False, key="allowLoopback", description="accept a loopback address as the bookie's own"
-    )
+    use_short_host_name: bool = option("useShortHostName", False, "the host name without its domain")
+    allow_loopback: bool = option("allowLoopback", False, "accept a loopback address as the bookie's own")

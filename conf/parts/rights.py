@@ -24,35 +24,39 @@ CERTIFICATES = "set tlsClientAuthentication=true too, so that clients show certi
 
 
 class RightsFileOptions(BaseModel):
-    """Of each process in which a file says who may what."""
+    """The file that says who may do what in a process."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     rights_file: str | None = option(
+        RIGHTS,
         None,
-        key=RIGHTS,
-        min_length=1,
-        description="file that says which roles and users may add, read, fence and administer, and in which ledgers; "
+        "file that says which roles and users may add, read, fence and administer, and in which ledgers; "
         "who is not in it may do nothing; unset: who is let in may do everything (our own key)",
+        min_length=1,
     )
     access_refresh_s: int = option(
+        "accessFilesRefreshDurationSeconds",
         300,
-        ge=0,
-        key="accessFilesRefreshDurationSeconds",
+        (
+            f"how often {RIGHTS} and a bookie's saslJaasFile are looked at; changed ones hold at once, for "
+            "connections that are open too; 0: only a bookie's SIGHUP makes it look (our own key)"
+        ),
         unit="s",
-        description=f"how often {RIGHTS} and a bookie's saslJaasFile are looked at; changed ones hold at once, for "
-        "connections that are open too; 0: only a bookie's SIGHUP makes it look (our own key)",
+        ge=0,
     )
 
 
 class RightsOptions(BookieAuthenticationOptions, BookieTlsOptions, RightsFileOptions):
-    """A bookie's."""
+    """The rights of a bookie's clients."""
 
     authorized_roles: tuple[str, ...] = option(
+        ROLES,
         (),
-        key=ROLES,
-        description=f"roles of certificates that are let in, comma-separated, where bookieAuthProviderFactoryClass is "
-        f"{APACHES_ROLES}; without {RIGHTS} they may do everything",
+        (
+            f"roles of certificates that are let in, comma-separated, where bookieAuthProviderFactoryClass is "
+            f"{APACHES_ROLES}; without {RIGHTS} they may do everything"
+        ),
     )
 
     @field_validator("authorized_roles", mode="before")
@@ -70,7 +74,7 @@ class RightsOptions(BookieAuthenticationOptions, BookieTlsOptions, RightsFileOpt
 
     @property
     def asks_clients(self) -> bool:
-        """Whether each client has to say who it is."""
+        """True if each client has to say who it is."""
         by_certificate = self.tls_client_certificates and self.tls_required is not False
         return self.authentication is not None or self.rights_file is not None or by_certificate
 

@@ -34,35 +34,35 @@ Pem = Annotated[Literal["PEM"], BeforeValidator(pem)]
 
 
 class TlsTerms(BaseModel):
-    """What holds for every port of a process that speaks TLS, that of HTTP too."""
+    """TLS of every port of a process that speaks it, that of HTTP too."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     tls_revocations: str | None = option(
+        "tlsRevocationList",
         None,
-        key="tlsRevocationList",
-        min_length=1,
-        description="PEM file with the lists of revoked certificates of every authority in the chain, none of them "
+        "PEM file with the lists of revoked certificates of every authority in the chain, none of them "
         "out of date; unset: revocation is not checked (our own key)",
+        min_length=1,
     )
     tls_protocols: tuple[Literal["TLSv1.2", "TLSv1.3"], ...] = option(
+        "tlsEnabledProtocols",
         ("TLSv1.2", "TLSv1.3"),
-        key="tlsEnabledProtocols",
+        "versions that are spoken, comma-separated: TLSv1.2, TLSv1.3",
         min_length=1,
-        description="versions that are spoken, comma-separated: TLSv1.2, TLSv1.3",
     )
     tls_ciphers: tuple[str, ...] = option(
+        "tlsEnabledCipherSuites",
         (),
-        key="tlsEnabledCipherSuites",
-        description="cipher suites by their standard names, comma-separated; empty: OpenSSL's own choice",
+        "cipher suites by their standard names, comma-separated; empty: OpenSSL's own choice",
     )
     tls_refresh_s: int = option(
+        "tlsCertFilesRefreshDurationSeconds",
         300,
-        ge=0,
-        key="tlsCertFilesRefreshDurationSeconds",
-        unit="s",
-        description="how often the files are looked at; changed ones serve connections made from then on; 0: only a "
+        "how often the files are looked at; changed ones serve connections made from then on; 0: only a "
         "bookie's SIGHUP makes it look",
+        unit="s",
+        ge=0,
     )
 
     @field_validator("tls_protocols", "tls_ciphers", mode="before")
@@ -73,40 +73,33 @@ class TlsTerms(BaseModel):
 
 
 class TlsOptions(TlsTerms):
-    """What both sides have; the keys are a bookie's."""
+    """TLS as both sides have it; the keys are a bookie's."""
 
     tls: bool = option(
+        "tlsProviderFactoryClass",
         False,
-        key="tlsProviderFactoryClass",
-        description=f"connections are encrypted: {APACHES}, as BookKeeper has it, or true; docs/security.md",
+        f"connections are encrypted: {APACHES}, as BookKeeper has it, or true; docs/security.md",
     )
     tls_certificate: str | None = option(
+        "tlsCertificatePath",
         None,
-        key="tlsCertificatePath",
+        "PEM file with the own certificate, and after it those between it and its authority's",
         min_length=1,
-        description="PEM file with the own certificate, and after it those between it and its authority's",
     )
-    tls_key: str | None = option(
-        None, key="tlsKeyStore", min_length=1, description="PEM file with the private key of that certificate"
-    )
-    tls_key_type: Pem = option("PEM", key="tlsKeyStoreType", description="PEM, the one type that is read")
+    tls_key: str | None = option("tlsKeyStore", None, "PEM file with the private key of that certificate", min_length=1)
+    tls_key_type: Pem = option("tlsKeyStoreType", "PEM", "PEM, the one type that is read")
     tls_key_password_file: str | None = option(
-        None,
-        key="tlsKeyStorePasswordPath",
-        min_length=1,
-        description="file with the password of the private key; unset: it has none",
+        "tlsKeyStorePasswordPath", None, "file with the password of the private key; unset: it has none", min_length=1
     )
     tls_trust: str | None = option(
+        "tlsTrustStore",
         None,
-        key="tlsTrustStore",
+        "PEM file with the authorities whose certificates are accepted of the other side",
         min_length=1,
-        description="PEM file with the authorities whose certificates are accepted of the other side",
     )
-    tls_trust_type: Pem = option("PEM", key="tlsTrustStoreType", description="PEM, the one type that is read")
+    tls_trust_type: Pem = option("tlsTrustStoreType", "PEM", "PEM, the one type that is read")
     tls_client_certificates: bool = option(
-        False,
-        key="tlsClientAuthentication",
-        description="a bookie asks its clients for a certificate; a client shows its own",
+        "tlsClientAuthentication", False, "a bookie asks its clients for a certificate; a client shows its own"
     )
 
     @field_validator("tls", mode="before")
@@ -131,9 +124,7 @@ class BookieTlsOptions(TlsOptions):
     """A bookie's."""
 
     tls_required: bool | None = option(
-        None,
-        key="tlsRequired",
-        description="whether a connection without TLS is refused; unset: where TLS is on, it is (our own key)",
+        "tlsRequired", None, "whether a connection without TLS is refused; unset: where TLS is on, it is (our own key)"
     )
 
     @model_validator(mode="after")
@@ -151,33 +142,26 @@ class ClientTlsOptions(TlsOptions):
     """A client's.  In a file that a bookie reads too, the client inside uses the bookie's, unless its own are there."""
 
     tls_key: str | None = option(
-        None,
-        key=("clientKeyStore", "tlsKeyStore"),
-        min_length=1,
-        description="PEM file with the private key of that certificate",
+        ("clientKeyStore", "tlsKeyStore"), None, "PEM file with the private key of that certificate", min_length=1
     )
-    tls_key_type: Pem = option(
-        "PEM", key=("clientKeyStoreType", "tlsKeyStoreType"), description="PEM, the one type that is read"
-    )
+    tls_key_type: Pem = option(("clientKeyStoreType", "tlsKeyStoreType"), "PEM", "PEM, the one type that is read")
     tls_key_password_file: str | None = option(
+        ("clientKeyStorePasswordPath", "tlsKeyStorePasswordPath"),
         None,
-        key=("clientKeyStorePasswordPath", "tlsKeyStorePasswordPath"),
+        "file with the password of the private key; unset: it has none",
         min_length=1,
-        description="file with the password of the private key; unset: it has none",
     )
     tls_trust: str | None = option(
+        ("clientTrustStore", "tlsTrustStore"),
         None,
-        key=("clientTrustStore", "tlsTrustStore"),
+        "PEM file with the authorities whose certificates are accepted of bookies",
         min_length=1,
-        description="PEM file with the authorities whose certificates are accepted of bookies",
     )
-    tls_trust_type: Pem = option(
-        "PEM", key=("clientTrustStoreType", "tlsTrustStoreType"), description="PEM, the one type that is read"
-    )
+    tls_trust_type: Pem = option(("clientTrustStoreType", "tlsTrustStoreType"), "PEM", "PEM, the one type that is read")
     tls_verify_host: bool = option(
+        "tlsHostnameVerificationEnabled",
         True,
-        key="tlsHostnameVerificationEnabled",
-        description="a bookie's certificate must name the host or address that it is reached at; false: any "
+        "a bookie's certificate must name the host or address that it is reached at; false: any "
         "certificate of the authority will do, a stolen one of another machine too",
     )
 

@@ -20,59 +20,56 @@ from quire.conf.parts.authentication import JaasOptions
 
 
 class ZooKeeperOptions(JaasOptions):
-    """Of whoever opens a metadata store."""
+    """Security of connections to ZooKeeper, for any process that opens a metadata store."""
 
     zk_acl: bool = option(
+        "zkEnableSecurity",
         False,
-        key="zkEnableSecurity",
-        description="the znodes that it makes may be read and changed by the user that it is for ZooKeeper, and nobody "
+        "the znodes that it makes may be read and changed by the user that it is for ZooKeeper, and nobody "
         "else; docs/security.md",
     )
     zk_request_bytes_max: int = option(
+        "zkRequestBytesMax",
         1_000_000,
-        key="zkRequestBytesMax",
+        "bytes; what is larger is not sent to ZooKeeper, which would end the connection for it: below "
+        "jute.maxbuffer of its servers, which is 1048575 unless it is set there (our own key)",
         ge=10_000,
         le=(1 << 31) - 1,
-        description="bytes; what is larger is not sent to ZooKeeper, which would end the connection for it: below "
-        "jute.maxbuffer of its servers, which is 1048575 unless it is set there (our own key)",
     )
     zk_sasl_section: str | None = option(
+        "zkSaslSection",
         None,
-        key="zkSaslSection",
-        min_length=1,
-        description="section of saslJaasFile with username and password for ZooKeeper, Client in Apache's files; "
+        "section of saslJaasFile with username and password for ZooKeeper, Client in Apache's files; "
         "unset: it does not say who it is (our own key)",
+        min_length=1,
     )
     zk_tls_trust: str | None = option(
+        "zkTlsTrustStore",
         None,
-        key="zkTlsTrustStore",
-        min_length=1,
-        description="PEM file with the authorities whose certificates are accepted of ZooKeeper's servers; unset: "
+        "PEM file with the authorities whose certificates are accepted of ZooKeeper's servers; unset: "
         "connections to them are not encrypted (our own key)",
+        min_length=1,
     )
     zk_tls_certificate: str | None = option(
+        "zkTlsCertificatePath",
         None,
-        key="zkTlsCertificatePath",
-        min_length=1,
-        description="PEM file with the certificate that ZooKeeper is shown, and after it those between it and its "
+        "PEM file with the certificate that ZooKeeper is shown, and after it those between it and its "
         "authority's (our own key)",
+        min_length=1,
     )
     zk_tls_key: str | None = option(
-        None,
-        key="zkTlsKeyStore",
-        min_length=1,
-        description="PEM file with the private key of that certificate (our own key)",
+        "zkTlsKeyStore", None, "PEM file with the private key of that certificate (our own key)", min_length=1
     )
     zk_tls_key_password_file: str | None = option(
+        "zkTlsKeyStorePasswordPath",
         None,
-        key="zkTlsKeyStorePasswordPath",
+        "file with the password of that private key; unset: it has none (our own key)",
         min_length=1,
-        description="file with the password of that private key; unset: it has none (our own key)",
     )
 
     @property
     def secures_zookeeper(self) -> bool:
-        """Whether any of this is asked for."""
+        """True if any of this is asked for."""
         return bool(self.zk_acl or self.zk_sasl_section or self.zk_tls_trust)
 
     @model_validator(mode="after")

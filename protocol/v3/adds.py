@@ -108,7 +108,7 @@ def append_add(out: list[Request], add: Add) -> AddRun | None:
 
 
 class Shape:
-    """What the add frames of one run or batch have in common, whatever their lengths, txn and entry."""
+    """The bytes that the add frames of one run or batch share, whatever their lengths, txn and entry."""
 
     __slots__ = ("before_body", "before_length", "behind_body", "header_bytes", "ledger", "ledger_inside")
 
@@ -330,7 +330,7 @@ def acks(txns: Sequence[int], status: Status, ledger: int, first: int) -> bytes:
 
 
 def ack_of(chunk: bytes, at: int, stop: int) -> AddAcks | None:
-    """What the message between two offsets says if it is the answer to an add that was taken; else None."""
+    """Reads the message between two offsets if it is the answer to an add that was taken; else None."""
     found = taken(chunk, at, stop)
     if found is None:
         return None

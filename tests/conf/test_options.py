@@ -9,15 +9,13 @@ from quire.conf.options import file_value, key_of, option, range_text
 
 
 class Sample(BaseModel):
-    needed: str = option(key="needed", description="d", example="e")
-    size_bytes: int = option(
-        2 << 20, ge=1 << 20, le=8 << 20, key=("sizeMB", "oldSizeMB"), unit="MiB", scale=1 << 20, description="d"
-    )
-    wait_ms: int = option(5, ge=0, key="wait", unit="ms", description="d")
-    part: float = option(0.5, gt=0, lt=1, key="part", description="d")
-    flag: bool = option(True, key="flag", description="d")
-    names: tuple[str, ...] = option(("a", "b"), key="names", description="d")
-    free: str | None = option(None, key="free", description="d")
+    needed: str = option("needed", ..., "d", example="e")
+    size_bytes: int = option(("sizeMB", "oldSizeMB"), 2 << 20, "d", unit="MiB", ge=1 << 20, le=8 << 20)
+    wait_ms: int = option("wait", 5, "d", unit="ms", ge=0)
+    part: float = option("part", 0.5, "d", gt=0, lt=1)
+    flag: bool = option("flag", True, "d")
+    names: tuple[str, ...] = option("names", ("a", "b"), "d")
+    free: str | None = option("free", None, "d")
 
 
 FIELDS = Sample.model_fields
