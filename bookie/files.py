@@ -115,17 +115,17 @@ BEGINS_NOTHING = BeginsNothing()
 
 
 def is_dead(error: OSError) -> bool:
-    """Whether the disk itself has failed; RocksDB has only the words of it."""
+    """True if the disk itself has failed; RocksDB has only the words of it."""
     return error.errno in DEAD or (error.errno is None and any(os.strerror(number) in str(error) for number in DEAD))
 
 
 def is_refused(failure: OSError) -> bool:
-    """Whether the system refuses this user something; RocksDB has only the words of it."""
+    """True if the system refuses this user something; RocksDB has only the words of it."""
     return failure.errno in REFUSED or (failure.errno is None and os.strerror(errno.EACCES) in str(failure))
 
 
 def is_full(failure: OSError) -> bool:
-    """Whether there is no room on a disk; RocksDB has only the words of it."""
+    """True if there is no room on a disk; RocksDB has only the words of it."""
     return failure.errno in FULL or (failure.errno is None and any(os.strerror(each) in str(failure) for each in FULL))
 
 

@@ -23,6 +23,7 @@ from twisted.internet.defer import Deferred
 
 from quire.client.connections.network import TcpReactor
 from quire.client.connections.pool import BookiePool
+from quire.client.core.append.messages import AppendMode
 from quire.client.core.quorum import Quorums
 from quire.client.handles.copies import Copies, located
 from quire.client.handles.entry_body import read_body
@@ -215,7 +216,7 @@ class Client:
         return Deferred.fromCoroutine(self._metadata(ledger_id))
 
     def is_closed(self, ledger_id: int) -> Deferred[bool]:
-        """Whether the ledger has its end, as the store says now.  `NoSuchLedger`."""
+        """True if the ledger has its end, as the store says now.  `NoSuchLedger`."""
         return self.metadata(ledger_id).addCallback(lambda metadata: metadata.is_closed)
 
     def watch_ledger(self, ledger_id: int, fn: Callable[[LedgerMetadata | None], object]) -> Watch:
@@ -308,12 +309,10 @@ class Client:
             LedgerRecord(self.store, ledger, stored),
             Digest(kind, password),
             self.options,
-            deferred_sync=DEFERRED_SYNC in flags,
-            advanced=advanced,
-            domains=apart,
-            incarnations=incarnations,
-            on_end=self.handles.discard,
+            AppendMode(deferred_sync=DEFERRED_SYNC in flags, advanced=advanced, domains=apart),
+            incarnations,
         )
+        writer.on_end = self.handles.discard
         self.handles.add(writer)
         return writer
 

@@ -1,7 +1,7 @@
 """
 The metrics of a bookie, as Prometheus reads them.
 
-    quire_journal_syncs_total …     one counter for each number in `storage.counters`, named quire_<name>_total
+    quire_journal_syncs_total …     one counter for each number in `StorageCounters`, named quire_<name>_total
     quire_service_add_entries_total one counter for each number in the service's tally, named quire_service_<name>_total
     quire_bookie_status             1 writable, 0 read-only, -1 not registered
     quire_connections, quire_pending_bytes, quire_reads_waiting, quire_long_polls_waiting

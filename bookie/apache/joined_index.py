@@ -129,7 +129,7 @@ class JoinedIndex(RunIndex):
         return found
 
     def _needed(self, log: int, pause: Callable[[], None]) -> bool:
-        """Whether Apache's index has an entry in this log that our rows don't hide."""
+        """True if Apache's index has an entry in this log that our rows don't hide."""
         ledgers = self._ledgers_of.get(log)
         if ledgers is None:
             if log not in self._logs.finished():

@@ -68,7 +68,7 @@ GUARD = ApacheMark((1 << 63) - 1, 0)
 
 def lacks_newest(files: Files, directory: str, mark: ApacheMark) -> bool:
     """
-    Whether there is no file behind the mark's though Apache began one: it does so as soon as it has replayed the
+    True if there is no file behind the mark's though Apache began one: it does so as soon as it has replayed the
     mark's, of which it then names the end behind the zero that it met there; each other place that it names is a
     multiple of 512.  Raises `StorageError`, `OSError`.
     """
@@ -243,7 +243,7 @@ class JournalFile:
 
     def _is_group(self, at: int, walked: dict[int, int]) -> bool:
         """
-        Whether records follow each other from here to a padding, which ends at a multiple of 512.  `walked`: where
+        True if records follow each other from here to a padding, which ends at a multiple of 512.  `walked`: where
         records began that do not, by page, a bit a byte.
         """
         records = 0

@@ -22,12 +22,12 @@ IDX = "idx files"
 
 
 def has_locations(files: Files, index: str) -> bool:
-    """Whether DbLedgerStorage's index is in `index` (`<dir>/current`)."""
+    """True if DbLedgerStorage's index is in `index` (`<dir>/current`)."""
     return files.exists(os.path.join(index, LOCATIONS, ROCKSDB_FILE))
 
 
 def has_idx(files: Files, index: str) -> bool:
-    """Whether SortedLedgerStorage's or InterleavedLedgerStorage's does."""
+    """True if SortedLedgerStorage's or InterleavedLedgerStorage's does."""
     return next(idx_ledgers(files, index), None) is not None
 
 

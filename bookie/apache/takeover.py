@@ -88,7 +88,7 @@ class Moving:
 
     def _replays_all(self) -> bool:
         """
-        Whether the journals have all that Apache took: it ended before its first checkpoint, so that each mark that is
+        True if the journals have all that Apache took: it ended before its first checkpoint, so that each mark that is
         there is still (0, 0) and no journal file was deleted (`docs/formats.md`).
         """
         marks = [
@@ -120,7 +120,7 @@ class Moving:
                 self._take_headers(apache, directory.table, self._indexes[0])
 
     def _apache_ran(self) -> bool:
-        """Whether Apache ran since the export that is recorded here; false without a record."""
+        """True if Apache ran since the export that is recorded here; false without a record."""
         records = [self._files.read_file(os.path.join(directory, EXPORT)) for directory in self._ledgers]
         return any(record is not None and record != self.record() for record in records)
 
@@ -218,7 +218,7 @@ class Moving:
 
     @property
     def open(self) -> bool:
-        """Whether the last export is still valid, that is, Apache has not run since."""
+        """True if the last export is still valid, that is, Apache has not run since."""
         return not self.guarded and all(
             self._files.read_file(os.path.join(directory, EXPORT)) == self.record() for directory in self._ledgers
         )

@@ -112,7 +112,7 @@ class Directories:
         return next((directory for directory in self.all if directory.configured == path), None)
 
     def has_failed(self, ledger: int) -> bool:
-        """Whether the ledger's directory has."""
+        """True if the ledger's directory has."""
         return ledger % len(self.all) in self.failed_numbers
 
     # Failing

@@ -142,7 +142,7 @@ class LedgerDirectory:
     @property
     def is_stuck(self) -> bool:
         """
-        Whether a store has refused a write and is to be opened again, which the next `sync` does; until then it may
+        True if a store has refused a write and is to be opened again, which the next `sync` does; until then it may
         answer nothing.
         """
         return self.index.is_stuck or self.table.is_stuck

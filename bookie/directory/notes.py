@@ -113,7 +113,7 @@ def forget_restoring(files: Files, directories: Iterable[str]) -> None:
 
 def whole(files: Files, directory: str, options: BookieOptions, boot: bytes) -> bool | None:
     """
-    Whether what the last run in a directory acknowledged is there, whatever became of its process: it synced its
+    True if what the last run in a directory acknowledged is there, whatever became of its process: it synced its
     journal, or the machine was not started since (`boot`).  None: it ended cleanly, or there was none.  What that run
     was configured to do counts, not what this one is; a note that does not say, as Apache's, is taken to be of a run
     like this one.
@@ -128,7 +128,7 @@ def whole(files: Files, directory: str, options: BookieOptions, boot: bytes) -> 
 
 def has_run(files: Files, directory: str) -> bool:
     """
-    Whether a bookie of ours ran in a directory and did not end cleanly: it had opened its journals before it said so.
+    True if a bookie of ours ran in a directory and did not end cleanly: it had opened its journals before it said so.
     """
     words = (files.read_file(current(directory, DIRTY)) or b"").split()
     return bool(words) and words[-1] in (SYNCED, UNSYNCED)
@@ -136,7 +136,7 @@ def has_run(files: Files, directory: str) -> bool:
 
 def unclean(files: Files, options: BookieOptions, boot: bytes, stale: Collection[str] = ()) -> bool:
     """
-    Whether the last run may have lost what it acknowledged: it did not sync, did not end cleanly, and the machine was
+    True if the last run may have lost what it acknowledged: it did not sync, did not end cleanly, and the machine was
     started since.  `stale`: ledger directories whose notes are of an earlier run, for they failed in it or before it.
     """
     return any(

@@ -227,7 +227,7 @@ def _manifest(directory: str, files: Files) -> Manifest | None:
 
 
 def _is_torn(data: bytes, offset: int) -> bool:
-    """Whether a sector, or as much of one as lies behind the offset, was not written: a file grows by zeros."""
+    """True if a sector, or as much of one as lies behind the offset, was not written: a file grows by zeros."""
     begins = [offset, *range(offset - offset % SECTOR_BYTES + SECTOR_BYTES, len(data), SECTOR_BYTES)]
     return not all(any(data[begin : begin - begin % SECTOR_BYTES + SECTOR_BYTES]) for begin in begins)
 

@@ -65,7 +65,7 @@ class Rows(ABC):
 
     @property
     def is_stuck(self) -> bool:
-        """Whether writes are refused, and perhaps reads, until a write or a sync opens the store again."""
+        """True if writes are refused, and perhaps reads, until a write or a sync opens the store again."""
         return False
 
     @abstractmethod

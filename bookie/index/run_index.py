@@ -155,7 +155,7 @@ class RunIndex:
 
     def above_all(self, ledger: int, first: int) -> bool:
         """
-        Whether `first` lies above every indexed or pending entry of the ledger: the usual case, in which `append` may
+        True if `first` lies above every indexed or pending entry of the ledger: the usual case, in which `append` may
         be used.
         """
         highest = self._highest.get(ledger)

@@ -122,7 +122,7 @@ def salt_of(foot: bytes, start: int) -> int | None:
 
 
 def is_noted(foot: bytes) -> bool:
-    """Whether the segment with this foot was made by a bookie that notes its newest segment."""
+    """True if the segment with this foot was made by a bookie that notes its newest segment."""
     return int(FOOT.unpack_from(foot)[1]) != UNNOTED
 
 
@@ -158,7 +158,7 @@ def whole(data: bytes, offset: int, start: int, salt: int, sequence: int | None)
 
 def begun(data: bytes, offset: int, start: int, salt: int) -> bool:
     """
-    Whether a group was begun at `offset` of a segment that begins at `start`, as far as its header says; else there
+    True if a group was begun at `offset` of a segment that begins at `start`, as far as its header says; else there
     are zeros, or an earlier use.
     """
     return offset + GROUP.size <= len(data) and GROUP.unpack_from(data, offset)[3] == (start + offset) ^ salt

@@ -147,7 +147,7 @@ def looks(read: Callable[[int, int], bytes], start: int, stop: int, end: int) ->
 
 
 def is_record(read: Callable[[int, int], bytes], place: int, size: int, opened: Opened) -> bool:
-    """Whether there is an entry."""
+    """True if there is an entry."""
     body = read(place + SIZE.size, size)
     return len(body) == size and opened(*ids(body), body) is not None
 

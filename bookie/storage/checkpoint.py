@@ -20,16 +20,14 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from quire.bookie.directory.directories import Directories
 from quire.bookie.directory.ledger_directory import LedgerDirectory, SyncFailed
-from quire.bookie.files import AGAIN_SECONDS, AGAIN_TRIES, FULL, Files, NotBegun, StorageError
+from quire.bookie.files import AGAIN_SECONDS, AGAIN_TRIES, FULL, NotBegun, StorageError
 from quire.bookie.journal.format import Position
 from quire.bookie.journal.mark import write_mark
 from quire.bookie.journal.writer import Journal
-from quire.bookie.storage.counters import StorageCounters
-from quire.bookie.storage.ledgers import Changes, Ledgers, rows_of
-from quire.bookie.storage.workers import Workers
-from quire.bookie.storage.write_cache import Half, WriteCache, release
+from quire.bookie.storage.ledgers import Changes, rows_of
+from quire.bookie.storage.parts import StorageParts
+from quire.bookie.storage.write_cache import Half, release
 from quire.metadata.clock import Clock, pause
 
 # SPDX-License-Identifier: Apache-2.0
@@ -64,31 +62,26 @@ class Checkpoints:
 
     def __init__(
         self,
-        files: Files,
-        workers: Workers,
+        parts: StorageParts,
         journals: Sequence[Journal],
-        cache: WriteCache,
-        ledgers: Ledgers,
-        directories: Directories,
-        counters: StorageCounters,
         clock: Clock,
         ended: Callable[[], None],
     ) -> None:
         """
-        `journals` and `directories` may be filled later, before the first checkpoint.  `ended` is called after each
+        `journals` and the directories may be filled later, before the first checkpoint.  `ended` is called after each
         one, made or failed.
         """
         self.failure: str | None = None  # final: no checkpoint can be made any more
         self.blocked: str | None = None  # a directory is full, or something is short; the next try may succeed
         self.running = False
         self.done = self.bytes_written = self.entries = 0
-        self._files = files
-        self._workers = workers
+        self._files = parts.files
+        self._workers = parts.workers
         self._journals = journals
-        self._cache = cache
-        self._ledgers = ledgers
-        self._directories = directories
-        self._counters = counters
+        self._cache = parts.cache
+        self._ledgers = parts.ledgers
+        self._directories = parts.directories
+        self._counters = parts.counters
         self._clock = clock
         self._ended = ended
         self._marks: list[Position] | None = None  # what the marks on disk say, where all say the same
@@ -176,7 +169,7 @@ class Checkpoints:
 
     @property
     def owes(self) -> bool:
-        """Whether what was taken is not durable yet, so that logs may hold what no row names."""
+        """True if what was taken is not durable yet, so that logs may hold what no row names."""
         return self._work is not None
 
     def _take(self) -> Work:

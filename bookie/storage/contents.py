@@ -25,10 +25,10 @@ from quire.bookie.journal.format import (
     split_bodies,
     split_frames,
 )
-from quire.bookie.storage.counters import StorageCounters
-from quire.bookie.storage.ledgers import DeletedLedgers, Ledgers, StoredLedger
+from quire.bookie.storage.ledgers import DeletedLedgers, StoredLedger
 from quire.bookie.storage.lookup import Lookup
-from quire.bookie.storage.write_cache import ENTRY_OVERHEAD, WriteCache
+from quire.bookie.storage.parts import StorageParts
+from quire.bookie.storage.write_cache import ENTRY_OVERHEAD
 from quire.protocol.digest import EXPLICIT_LAC_OFFSET, FIELD, LAC_END, LAC_HEADER, LAC_OFFSET, entry_id
 
 # SPDX-License-Identifier: Apache-2.0
@@ -47,17 +47,15 @@ class Contents:
 
     def __init__(
         self,
-        cache: WriteCache,
-        ledgers: Ledgers,
+        parts: StorageParts,
         lookup: Lookup,
-        counters: StorageCounters,
         deleted: DeletedLedgers,
     ) -> None:
-        self._cache = cache
-        self._ledgers = ledgers
+        self._cache = parts.cache
+        self._ledgers = parts.ledgers
         self._deleted = deleted
         self._lookup = lookup
-        self._counters = counters
+        self._counters = parts.counters
         self._arrived: set[int] = set()  # ledgers that were new here since the last `take_arrived`
 
     def insert(self, state: StoredLedger, first: int, bodies: list[bytes], size: int) -> None:
@@ -87,7 +85,7 @@ class Contents:
         return self._ledgers.create(ledger, key)
 
     def refuses(self, ledger: int) -> bool:
-        """Whether an unknown ledger was deleted so recently that it may not be created again."""
+        """True if an unknown ledger was deleted so recently that it may not be created again."""
         return self._deleted.refuses(ledger)
 
     def take_arrived(self) -> set[int]:

@@ -183,7 +183,7 @@ class DeletedLedgers:
                 del kept[old]
 
     def refuses(self, ledger: int) -> bool:
-        """Whether it may not be created again yet."""
+        """True if it may not be created again yet."""
         now = self._seconds()
         since = self._unfenced.get(ledger)
         if since is not None and now - since < UNFENCED_S:
@@ -309,7 +309,7 @@ class Ledgers:
                 yield
 
     def _settled(self, ledger: int, state: StoredLedger) -> bool:
-        """Whether its row in the table says all there is to know."""
+        """True if its row in the table says all there is to know."""
         return (
             state.watchers is None
             and ledger not in self.dirty
@@ -343,7 +343,7 @@ class Ledgers:
         return 0 if state is None else max(0, self.moment // MOMENTS_PER_HOUR - state.moment // MOMENTS_PER_HOUR - 1)
 
     def written_since(self, ledger: int, moment: int) -> bool:
-        """Whether there may have been a write since `next_moment` gave that."""
+        """True if there may have been a write since `next_moment` gave that."""
         state = self.get(ledger)
         return state is not None and state.moment >= moment
 

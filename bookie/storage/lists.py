@@ -21,12 +21,10 @@ from itertools import chain
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
-from quire.bookie.directory.directories import Directories
 from quire.bookie.directory.ledger_directory import LedgerDirectory
 from quire.bookie.files import StorageError
-from quire.bookie.storage.ledgers import Ledgers, StoredLedger
-from quire.bookie.storage.workers import Workers
-from quire.bookie.storage.write_cache import WriteCache
+from quire.bookie.storage.ledgers import StoredLedger
+from quire.bookie.storage.parts import StorageParts
 from quire.protocol import availability
 from quire.protocol.errors import Status
 
@@ -40,11 +38,11 @@ class Lists:
 
     log = Logger()
 
-    def __init__(self, ledgers: Ledgers, cache: WriteCache, directories: Directories, workers: Workers) -> None:
-        self._ledgers = ledgers
-        self._cache = cache
-        self._directories = directories
-        self._workers = workers
+    def __init__(self, parts: StorageParts) -> None:
+        self._ledgers = parts.ledgers
+        self._cache = parts.cache
+        self._directories = parts.directories
+        self._workers = parts.workers
         self._turn = DeferredLock()
         # by ledger and most groups: requests that wait for a list that was not begun
         self._waiting: dict[tuple[int, int | None], list[Deferred[bytes]]] = {}

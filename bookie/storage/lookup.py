@@ -16,15 +16,13 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.bookie.directory.directories import Directories
 from quire.bookie.directory.records import BATCH_ENTRY, BATCH_START
 from quire.bookie.files import StorageError, status_of
 from quire.bookie.index.run import RUN_BYTES_MAX, RUN_ENTRIES_MAX
-from quire.bookie.storage.counters import StorageCounters
-from quire.bookie.storage.ledgers import Ledgers, StoredLedger
+from quire.bookie.storage.ledgers import StoredLedger
+from quire.bookie.storage.parts import StorageParts
 from quire.bookie.storage.read_ahead import CatchUp
-from quire.bookie.storage.workers import Workers
-from quire.bookie.storage.write_cache import ReadAhead, WriteCache
+from quire.bookie.storage.write_cache import ReadAhead
 from quire.protocol.errors import Status
 from quire.protocol.messages import LAST_ENTRY
 
@@ -100,22 +98,18 @@ class Lookup:
 
     def __init__(
         self,
-        ledgers: Ledgers,
-        cache: WriteCache,
-        directories: Directories,
-        workers: Workers,
-        counters: StorageCounters,
+        parts: StorageParts,
         catch_up: CatchUp,
         seconds: Callable[[], float],
         *,
         ahead_bytes_max: int,
         batch_bytes_max: int,
     ) -> None:
-        self._ledgers = ledgers
-        self._cache = cache
-        self._directories = directories
-        self._workers = workers
-        self._counters = counters
+        self._ledgers = parts.ledgers
+        self._cache = parts.cache
+        self._directories = parts.directories
+        self._workers = parts.workers
+        self._counters = parts.counters
         self._catch_up = catch_up
         self._faults = ReadFaults(seconds)
         self._batch_bytes_max = batch_bytes_max

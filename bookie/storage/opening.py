@@ -34,10 +34,8 @@ from quire.bookie.journal.writer import JournalOptions
 from quire.bookie.layout import Pair, current, pairs
 from quire.bookie.storage.checkpoint import Checkpoints
 from quire.bookie.storage.contents import Contents
-from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.journals import Journals
-from quire.bookie.storage.ledgers import Ledgers
-from quire.bookie.storage.write_cache import WriteCache
+from quire.bookie.storage.parts import StorageParts
 from quire.conf.bookie import BookieOptions
 
 # SPDX-License-Identifier: Apache-2.0
@@ -137,25 +135,21 @@ class Opening:
 
     def __init__(
         self,
-        files: Files,
+        parts: StorageParts,
         options: BookieOptions,
-        directories: Directories,
         journals: Journals,
-        ledgers: Ledgers,
-        cache: WriteCache,
         checkpoints: Checkpoints,
         contents: Contents,
-        counters: StorageCounters,
     ) -> None:
-        self._files = files
+        self._files = parts.files
         self._options = options
-        self._directories = directories
+        self._directories = parts.directories
         self._journals = journals
-        self._ledgers = ledgers
-        self._cache = cache
+        self._ledgers = parts.ledgers
+        self._cache = parts.cache
         self._checkpoints = checkpoints
         self._contents = contents
-        self._counters = counters
+        self._counters = parts.counters
 
     def start(self, failed: Mapping[str, str]) -> None:
         """

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
 
-from quire.bookie.storage.counters import StorageCounters
+from quire.bookie.storage.parts import StorageCounters
 from quire.metadata.clock import Clock
 
 # SPDX-License-Identifier: Apache-2.0

@@ -30,12 +30,12 @@ from quire.bookie.index.rows import OpenRows
 from quire.bookie.layout import OPEN_LOGS_MAX
 from quire.bookie.storage.checkpoint import Checkpoints
 from quire.bookie.storage.contents import Contents
-from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.journals import Journals, Pressure, StorageEvents
 from quire.bookie.storage.ledgers import DeletedLedgers, Ledgers, StoredLedger
 from quire.bookie.storage.lists import Lists
 from quire.bookie.storage.lookup import Lookup
 from quire.bookie.storage.opening import Opening
+from quire.bookie.storage.parts import StorageCounters, StorageParts
 from quire.bookie.storage.read_ahead import CatchUp
 from quire.bookie.storage.workers import PoolWorkers, Workers
 from quire.bookie.storage.write_cache import WriteCache
@@ -74,29 +74,22 @@ class Storage:
         self._journals = journals = Journals(reactor, files, workers, counters)
         self._cache = cache = WriteCache(options.write_cache_bytes_max)
         self.ledgers = ledgers = Ledgers(directories.row)
-        self.checkpoints = checkpoints = Checkpoints(
-            files, workers, journals.all, cache, ledgers, directories, counters, reactor, self._on_checkpoint
-        )
+        parts = StorageParts(files, workers, counters, directories, cache, ledgers)
+        self.checkpoints = checkpoints = Checkpoints(parts, journals.all, reactor, self._on_checkpoint)
         self._pressure = pressure = Pressure(journals, checkpoints, cache, counters)
         journals.listen(pressure)
         lookup = Lookup(
-            ledgers,
-            cache,
-            directories,
-            workers,
-            counters,
+            parts,
             CatchUp(reactor, counters),
             reactor.seconds,
             ahead_bytes_max=options.read_cache_bytes_max,
             batch_bytes_max=options.batch_read_bytes_max,
         )
-        self._lists = Lists(ledgers, cache, directories, workers)
-        contents = Contents(cache, ledgers, lookup, counters, DeletedLedgers(reactor.seconds))
+        self._lists = Lists(parts)
+        contents = Contents(parts, lookup, DeletedLedgers(reactor.seconds))
         journaled = options.journal_write_data
-        writes = Writes(
-            contents, ledgers, cache, directories, journals, checkpoints, pressure, counters, journaled=journaled
-        )
-        self._opening = Opening(files, options, directories, journals, ledgers, cache, checkpoints, contents, counters)
+        writes = Writes(parts, contents, journals, checkpoints, pressure, journaled=journaled)
+        self._opening = Opening(parts, options, journals, checkpoints, contents)
         # Bound once, so that a request takes no call in between.
         self.add, self.fence, self.write_lac, self.force = writes.add, writes.fence, writes.write_lac, writes.force
         self.set_limbo, self.mark_limbo = writes.set_limbo, writes.mark_limbo

@@ -17,7 +17,6 @@ from hmac import compare_digest
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from quire.bookie.directory.directories import Directories
 from quire.bookie.directory.ledger_directory import LedgerDirectory
 from quire.bookie.files import StorageError
 from quire.bookie.index.ledger_table import LedgerRow
@@ -36,10 +35,10 @@ from quire.bookie.journal.format import (
 from quire.bookie.journal.writer import Journal
 from quire.bookie.storage.checkpoint import Checkpoints
 from quire.bookie.storage.contents import COPY_ONLY, FRAME_EXTRA, UNSET_KEY, Contents
-from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.journals import Journals, Pressure
-from quire.bookie.storage.ledgers import Ledgers, StoredLedger
-from quire.bookie.storage.write_cache import ENTRY_OVERHEAD, WriteCache
+from quire.bookie.storage.ledgers import StoredLedger
+from quire.bookie.storage.parts import StorageParts
+from quire.bookie.storage.write_cache import ENTRY_OVERHEAD
 from quire.protocol.digest import LAC_END, LAC_HEADER
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
@@ -52,29 +51,26 @@ pack_block = BLOCK.pack
 class Writes:
     def __init__(
         self,
+        parts: StorageParts,
         contents: Contents,
-        ledgers: Ledgers,
-        cache: WriteCache,
-        directories: Directories,
         journals: Journals,
         checkpoints: Checkpoints,
         pressure: Pressure,
-        counters: StorageCounters,
         *,
         journaled: bool,
     ) -> None:
         """`journaled`: entries go to the journal, not into memory alone."""
         self._contents = contents
         self._insert = contents.insert  # bound once, as what follows: an add takes no call that it can do without
-        self._ledgers = ledgers
-        self._cache = cache
-        self._directories = directories
-        self._failed_numbers = directories.failed_numbers
+        self._ledgers = parts.ledgers
+        self._cache = parts.cache
+        self._directories = parts.directories
+        self._failed_numbers = parts.directories.failed_numbers
         self._journals = journals
         self._all_journals = journals.all
         self._checkpoints = checkpoints
         self._pressure = pressure
-        self._counters = counters
+        self._counters = parts.counters
         self._journaled = journaled
         self._limbo_ends: dict[int, Deferred[None]] = {}  # by ledger: fires when the end of its limbo is durable
 
@@ -193,7 +189,7 @@ class Writes:
         return state
 
     def _is_gone(self, ledger: int) -> bool:
-        """Whether the ledger was deleted here so recently that it may not be created again."""
+        """True if the ledger was deleted here so recently that it may not be created again."""
         return self._ledgers.get(ledger) is None and self._contents.refuses(ledger)
 
     def fence(self, ledger: int, master_key: bytes, token: object) -> Status:

@@ -31,7 +31,7 @@ from typing import Protocol
 from twisted.internet.defer import Deferred
 
 from quire.bookie.files import StorageError
-from quire.bookie.storage.counters import StorageCounters
+from quire.bookie.storage.parts import StorageCounters
 from quire.bookie.upkeep.store_guard import LOOK_S, StoreGuard
 from quire.metadata.clock import Clock, pause
 from quire.metadata.store import MetadataStore

@@ -49,7 +49,7 @@ class Carrier(Protocol):
 
     @property
     def writable(self) -> bool:
-        """Whether its socket takes bytes without piling them up here."""
+        """True if its socket takes bytes without piling them up here."""
 
     def join(self, channel: "AddChannel", /) -> None:
         """The channel sends its adds here from now on."""
@@ -95,12 +95,12 @@ class AddChannel:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is queued here and everything sent was answered."""
+        """True if nothing is queued here and everything sent was answered."""
         return not self._queued and not self.unanswered
 
     @property
     def writable(self) -> bool:
-        """Whether the connection is up and its socket takes bytes without piling them up here."""
+        """True if the connection is up and its socket takes bytes without piling them up here."""
         return self._link is not None and self._link.writable
 
     def send(self, batch: AddBatch, entries: Sequence[int] | None = None) -> None:
@@ -165,7 +165,7 @@ class AddChannel:
 
     def _counts_on(self, link: Carrier) -> bool:
         """
-        Whether the bookie at the other end is the one that the writer means, by its incarnation.  If not, the channel
+        True if the bookie at the other end is the one that the writer means, by its incarnation.  If not, the channel
         fails, soon.
         """
         wanted, met = self._incarnations.get(self.bookie), link.incarnation

@@ -133,7 +133,7 @@ class Link(Protocol, ABC):
 
     @property
     def is_unproven(self) -> bool:
-        """Whether it waits for the other side's word on who we are."""
+        """True if it waits for the other side's word on who we are."""
         return self._opening is not None and self._opening.is_unproven
 
     # what the generations add
@@ -168,7 +168,7 @@ class Link(Protocol, ABC):
 
     @abstractmethod
     def waiting(self) -> bool:
-        """Whether anything waits for an answer."""
+        """True if anything waits for an answer."""
 
     @abstractmethod
     def drain(self) -> list[PendingRequest[Any]]:

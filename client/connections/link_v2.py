@@ -49,7 +49,7 @@ class LinkV2(Link):
         self._request_id = 0
 
     def admits_adds(self, ledger: int, channel: AddChannel | None = None) -> bool:
-        """Whether a new channel may send adds of the ledger, or `channel`, which may be the one that does already."""
+        """True if a new channel may send adds of the ledger, or `channel`, which may be the one that does already."""
         return self._channels.get(ledger, channel) is channel and ledger not in self._left
 
     def admits_read(self, ledger: int, entry: int) -> bool:

@@ -272,7 +272,7 @@ def address_in(bookie: str) -> tuple[str, int] | None:
 
 
 def is_name(host: str) -> bool:
-    """Whether a resolver can be asked for it: not when it is empty, or a label of it is, or is longer than 63 bytes."""
+    """True if a resolver can be asked for it: not when it is empty, or a label of it is, or is longer than 63 bytes."""
     try:
         return bool(host.encode("idna"))
     except UnicodeError:
@@ -280,5 +280,5 @@ def is_name(host: str) -> bool:
 
 
 def serves_at(info: ServiceInfo, address: tuple[str, int]) -> bool:
-    """Whether a bookie announces that address."""
+    """True if a bookie announces that address."""
     return any((each.host, each.port) == address for each in info.endpoints if each.protocol == BOOKIE_PROTOCOL)

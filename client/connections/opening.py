@@ -77,7 +77,7 @@ class Opening:
 
     @property
     def is_unproven(self) -> bool:
-        """Whether the bookie was given a proof of who we are, and has not answered it."""
+        """True if the bookie was given a proof of who we are, and has not answered it."""
         return not self._is_known and self._tokens > 1
 
     def begin(self) -> None:
@@ -213,5 +213,5 @@ class Opening:
 
 
 def _is_late(answer: Reply) -> bool:
-    """Whether it is a second one to START_TLS."""
+    """True if it is a second one to START_TLS."""
     return isinstance(answer, StatusReply) and answer.operation == v3.START_TLS

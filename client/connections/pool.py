@@ -242,7 +242,7 @@ class BookiePool:
         return self._ask(bookie, INFO, BookieInfo(TOTAL_AND_FREE), Deferred(), patient=False)
 
     def says_its_id(self, bookie: str) -> Deferred[bool]:
-        """Whether it does when a connection begins, as quire's bookies do and Apache's do not; so if none answers."""
+        """True if it does when a connection begins, as quire's bookies do and Apache's do not; so if none answers."""
         answer: Deferred[bool] = Deferred()
 
         def over(link: Link) -> None:

@@ -94,7 +94,7 @@ class RunTable(Generic[R]):
         self._closed = 0
 
     def any_open(self) -> bool:
-        """Whether some run has something left."""
+        """True if some run has something left."""
         runs = self.runs
         return any(runs[at].left for at in range(self.head, len(runs)))  # mostly the first of them has
 

@@ -71,22 +71,22 @@ class Coverage:
 
     @property
     def complete(self) -> bool:
-        """Whether no entry above `lac` can be confirmed by those not heard."""
+        """True if no entry above `lac` can be confirmed by those not heard."""
         return self._valid and self.quorums.covered(self.heard)
 
     @property
     def reaches(self) -> bool:
-        """Whether no entry above `highest` can be acknowledged by those whose last entry is not known."""
+        """True if no entry above `highest` can be acknowledged by those whose last entry is not known."""
         return self.quorums.covered(self.told)
 
     @property
     def refused(self) -> bool:
-        """Whether a bookie refused the password, or the right to ask."""
+        """True if a bookie refused the password, or the right to ask."""
         return UnauthorizedAccess.code in self.answered.values()
 
     @property
     def exhausted(self) -> bool:
-        """Whether all answered."""
+        """True if all answered."""
         return len(self.answered) == self.quorums.ensemble
 
     def last_entry(self, index: int, code: int, body: bytes | None) -> None:

@@ -33,11 +33,11 @@ class Domains:
     least: int
 
     def suffice(self, bookies: Iterable[str], write: int) -> bool:
-        """Whether copies on these bookies are far enough apart."""
+        """True if copies on these bookies are far enough apart."""
         return len(set(map(self.of, bookies))) >= min(write, self.least)
 
     def serve(self, quorums: "Quorums", bookies: Sequence[str], lost: Container[int] = ()) -> bool:
-        """Whether each write set of an ensemble, without the indexes of `lost`, is in enough of them."""
+        """True if each write set of an ensemble, without the indexes of `lost`, is in enough of them."""
         return all(
             self.suffice([bookies[index] for index in quorums.write_set(entry) if index not in lost], quorums.write)
             for entry in range(quorums.ensemble)
@@ -79,7 +79,7 @@ class Quorums:
 
     @property
     def striped(self) -> bool:
-        """Whether some bookie of the ensemble lacks some entries by design."""
+        """True if some bookie of the ensemble lacks some entries by design."""
         return self.write != self.ensemble
 
     @property
@@ -103,7 +103,7 @@ class Quorums:
         return [(entry + step) % size for step in range(size)]
 
     def has(self, entry: int, index: int) -> bool:
-        """Whether `entry` belongs on `index`."""
+        """True if `entry` belongs on `index`."""
         return (index - entry) % self.ensemble < self.write
 
     def next_of(self, index: int, entry: int) -> int:
@@ -121,7 +121,7 @@ class Quorums:
 
     def covered(self, heard: Container[int]) -> bool:
         """
-        Whether no write set can still reach its ack quorum among the indexes that are not in `heard`.  With every index
+        True if no write set can still reach its ack quorum among the indexes that are not in `heard`.  With every index
         of `heard` fenced, no entry can be acknowledged any more; with their LACs known, none above the highest is
         confirmed.
         """
@@ -133,7 +133,7 @@ class Quorums:
         return True
 
     def writable_without(self, lost: Container[int]) -> bool:
-        """Whether every write set still reaches the ack quorum when none of `lost` answers (D17)."""
+        """True if every write set still reaches the ack quorum when none of `lost` answers (D17)."""
         size = self.ensemble
         for start in range(size):
             alive = sum((start + step) % size not in lost for step in range(self.write))

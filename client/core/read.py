@@ -13,7 +13,7 @@ read.
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import auto
 from functools import reduce
 
@@ -167,7 +167,19 @@ def best_first(order: list[int], bookies: Sequence[str], suspects: set[str], ran
     return sorted(order, key=lambda index: (bookies[index] in suspects, ranks.get(bookies[index], ())))
 
 
-class Piece:
+@dataclass(slots=True)
+class AskOrder:
+    """
+    The order in which a read asks replicas.  `prefer`: the index that is asked first where all hold everything;
+    `suspects`: bookies that failed or were slow, which are asked last.
+    """
+
+    prefer: int = 0
+    suspects: set[str] = field(default_factory=set)
+    ranks: Ranks = field(default_factory=dict)
+
+
+class ReadPiece:
     """Consecutive entries of one fragment that one replica can be asked for."""
 
     __slots__ = ("asked", "bookies", "code", "failures", "first", "last", "order", "outstanding", "payloads")
@@ -205,9 +217,7 @@ class RangeRead(Machine[ReadState, Input, Effect]):
         first: int,
         last: int,
         limits: ReadLimits,
-        prefer: int = 0,
-        suspects: set[str] | None = None,
-        ranks: Ranks | None = None,
+        order: AskOrder | None = None,
     ) -> None:
         assert 0 <= first <= last
         super().__init__(ReadState.READING)
@@ -216,15 +226,14 @@ class RangeRead(Machine[ReadState, Input, Effect]):
         self.digest = digest
         self.limits = limits
         self.batch = limits.batch  # off from then on when all drop batch reads (protocol-rules.md 3.4)
-        self.prefer = prefer  # the index that is asked first where all hold everything
+        order = order or AskOrder()
+        self.prefer, self.suspects, self._ranks = order.prefer, order.suspects, order.ranks
         self.last = last
-        self.suspects = set() if suspects is None else suspects  # bookies that failed or were slow: asked last
-        self._ranks = ranks or {}
         self._fragments = fragments
         self._fragment = 0
         self._next = first
-        self._pieces: deque[Piece] = deque()
-        self._asks: dict[int, tuple[Piece, int]] = {}
+        self._pieces: deque[ReadPiece] = deque()
+        self._asks: dict[int, tuple[ReadPiece, int]] = {}
         self._ask_number = 0
         self._untaken = 0
         self._entry_bytes = float(ENTRY_BYTES_GUESS)
@@ -267,7 +276,7 @@ class RangeRead(Machine[ReadState, Input, Effect]):
             self._pieces.append(piece)
             self._ask(piece)
 
-    def _cut(self) -> Piece:
+    def _cut(self) -> ReadPiece:
         """The next piece: within one fragment, and as much as one bookie holds and one answer should carry."""
         first, fragments = self._next, self._fragments
         while self._fragment + 1 < len(fragments) and fragments[self._fragment + 1][0] <= first:
@@ -284,14 +293,14 @@ class RangeRead(Machine[ReadState, Input, Effect]):
             last = min(last, first + max(1, min(self.limits.entries_max, count)) - 1)
         self._next = last + 1
         bookies = fragments[self._fragment][2]
-        return Piece(first, last, bookies, self._order(first, last, bookies))
+        return ReadPiece(first, last, bookies, self._order(first, last, bookies))
 
     def _order(self, first: int, last: int, bookies: tuple[str, ...]) -> list[int]:
         """The bookies that hold all of first..last, in the order to ask them."""
         order = replicas_of(self.quorums, first, last, self.prefer if self.limits.sticky else first)
         return best_first(order, bookies, self.suspects, self._ranks)
 
-    def _ask(self, piece: Piece) -> None:
+    def _ask(self, piece: ReadPiece) -> None:
         index = piece.order.pop(0)
         piece.asked.append(index)
         piece.outstanding += 1
@@ -337,7 +346,7 @@ class RangeRead(Machine[ReadState, Input, Effect]):
             self._give_up(piece)
         self._ask_on()
 
-    def _accept(self, piece: Piece, index: int, payloads: list[bytes], damaged: bool) -> None:
+    def _accept(self, piece: ReadPiece, index: int, payloads: list[bytes], damaged: bool) -> None:
         piece.payloads = payloads
         taken = sum(map(len, payloads)) / len(payloads) + self.digest.overhead
         self._entry_bytes = max(taken, (3 * self._entry_bytes + taken) / 4)
@@ -349,7 +358,7 @@ class RangeRead(Machine[ReadState, Input, Effect]):
             if damaged or not self.quorums.striped:
                 order.remove(index)
                 order.insert(len(order) if damaged else 0, index)
-            follower = Piece(rest, piece.last, piece.bookies, order)
+            follower = ReadPiece(rest, piece.last, piece.bookies, order)
             piece.last = rest - 1
             self._pieces.insert(self._pieces.index(piece) + 1, follower)
             self._ask(follower)
@@ -364,7 +373,7 @@ class RangeRead(Machine[ReadState, Input, Effect]):
                 self._end(ReadState.FINISHED)
                 self.effects.append(Finished())
 
-    def _split(self, piece: Piece) -> None:
+    def _split(self, piece: ReadPiece) -> None:
         """
         A stripe's common replica failed: each entry goes on with its own write set; only the first one is known to have
         failed there, and not even that one where the connection was dropped: perhaps that replica knows no batch reads.
@@ -376,7 +385,7 @@ class RangeRead(Machine[ReadState, Input, Effect]):
         answers = {index: code for index, code in piece.failures if code != BookieHandleNotAvailable.code}
         for entry in range(piece.last, piece.first - 1, -1):
             order = sorted(self.quorums.write_set(entry), key=failed.__contains__)
-            single = Piece(entry, entry, piece.bookies, order)
+            single = ReadPiece(entry, entry, piece.bookies, order)
             if entry == piece.first:
                 single.order = [index for index in order if index not in answers]
                 single.failures, single.code = list(answers.items()), reduce(merge, answers.values(), OK)
@@ -389,7 +398,7 @@ class RangeRead(Machine[ReadState, Input, Effect]):
             else:
                 self._give_up(single)
 
-    def _give_up(self, piece: Piece) -> None:
+    def _give_up(self, piece: ReadPiece) -> None:
         if piece.code == BookieHandleNotAvailable.code and piece.last > piece.first:
             self._read_singly(piece)
             return
@@ -398,7 +407,7 @@ class RangeRead(Machine[ReadState, Input, Effect]):
         self._end(ReadState.FAILED)
         self.effects.append(Failed(piece.code, unreadable(what, self.ledger, self.quorums.write, who, piece.code)))
 
-    def _read_singly(self, piece: Piece) -> None:
+    def _read_singly(self, piece: ReadPiece) -> None:
         """
         Every replica dropped the connection: it may be that none of them knows batch reads, so plain reads have a say.
         """
@@ -408,7 +417,7 @@ class RangeRead(Machine[ReadState, Input, Effect]):
         self._next = piece.first
         self._fragment = 0
 
-    def _suspect(self, piece: Piece, index: int) -> None:
+    def _suspect(self, piece: ReadPiece, index: int) -> None:
         self.suspects.add(piece.bookies[index])
         if self.prefer == index:
             self.prefer = (index + 1) % self.quorums.ensemble

@@ -17,6 +17,7 @@ from typing import get_args
 from quire.client.core.append.machine import AppendMachine
 from quire.client.core.append.messages import (
     Append,
+    AppendMode,
     Close,
     CloseChannel,
     Ended,
@@ -145,9 +146,8 @@ class RecoveryMachine(Machine[RecoveryState, Input, Effect]):
                 self._suspects,
                 self._pieces,
             )
-            self.adds = AppendMachine(
-                self.ledger, self.quorums, self.digest, self.bookies, self.limits, last=self.base, recovery=True
-            )
+            mode = AppendMode(last=self.base, recovery=True)
+            self.adds = AppendMachine(self.ledger, self.quorums, self.digest, self.bookies, self.limits, mode)
             self.state = RecoveryState.READING
             self._read_on()
         elif coverage.exhausted:

@@ -120,7 +120,7 @@ class RecoveryReads:
         return self._again[0][0] if self._again else self._next
 
     def _has_room(self) -> bool:
-        """Whether one more may be under way; the lowest may whatever the others bring."""
+        """True if one more may be under way; the lowest may whatever the others bring."""
         if len(self._entries) >= READS_MAX:
             return False
         piece = self._again[0][1] is not None if self._again else self._by_pieces

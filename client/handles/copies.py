@@ -45,7 +45,7 @@ def mark_of(metadata: LedgerMetadata) -> Mark | None:
 
 
 def is_on_its_way(metadata: LedgerMetadata) -> bool:
-    """Whether its bookies are about to lose it, or do not have all of it back."""
+    """True if its bookies are about to lose it, or do not have all of it back."""
     mark = mark_of(metadata)
     return RESTORING in metadata.custom or (mark is not None and mark.get("bookies") == "deleted")
 

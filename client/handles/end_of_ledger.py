@@ -92,7 +92,7 @@ class EndOfLedger:
 
     @property
     def closed(self) -> bool:
-        """Whether the ledger is closed, as far as is known here."""
+        """True if the ledger is closed, as far as is known here."""
         return self._record.metadata.is_closed
 
     def watch(self) -> None:
@@ -128,7 +128,7 @@ class EndOfLedger:
         self._wake()
 
     async def moved_since(self, version: int) -> bool:
-        """Whether the metadata is newer than this by now; a store that can't be asked has nothing to say."""
+        """True if the metadata is newer than this by now; a store that can't be asked has nothing to say."""
         if self._record.current.version == version:
             try:
                 self._seen(await self._record.store.read_ledger(self.id))

@@ -20,6 +20,7 @@ from quire.client.core.machine import Driver
 from quire.client.core.read import (
     Answered,
     Ask,
+    AskOrder,
     Begin,
     Damaged,
     Deliver,
@@ -400,9 +401,7 @@ class RangeReads:
             first,
             last,
             limits or self._limits,
-            self.prefer,
-            self._suspects,
-            ranks,
+            AskOrder(self.prefer, self._suspects, ranks),
         )
         reading = RangeReader(self._clock, self._pool, ledger, machine, self._speculation, self._notes, asked)
         self._reads.add(reading)

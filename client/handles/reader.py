@@ -71,12 +71,12 @@ class Reader:
 
     @property
     def closed(self) -> bool:
-        """Whether the ledger is closed, as far as is known here."""
+        """True if the ledger is closed, as far as is known here."""
         return self._record.metadata.is_closed
 
     @property
     def gone(self) -> bool:
-        """Whether the ledger was deleted, as far as is known here."""
+        """True if the ledger was deleted, as far as is known here."""
         return self._end.gone
 
     @property

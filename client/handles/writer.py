@@ -23,6 +23,7 @@ from twisted.logger import Logger
 from quire.client.core.append.machine import AppendMachine
 from quire.client.core.append.messages import (
     Append,
+    AppendMode,
     BookiesSeen,
     Close,
     Effect,
@@ -38,7 +39,6 @@ from quire.client.core.append.messages import (
     StoreEnsemble,
     WatchBookies,
 )
-from quire.client.core.quorum import Domains
 from quire.client.handles.add_driver import AddDriver, AddPool
 from quire.client.handles.confirming import Confirming, ConfirmingPool
 from quire.client.handles.ledger_record import LedgerRecord
@@ -120,21 +120,17 @@ class Writer:
         record: LedgerRecord,
         digest: Digest,
         options: ClientOptions,
-        *,
-        deferred_sync: bool = False,
-        advanced: bool = False,
-        domains: Domains | None = None,
+        mode: AppendMode = AppendMode(),
         incarnations: Mapping[str, str | None] | None = None,
-        on_end: Callable[["Writer"], None] = lambda _writer: None,
     ) -> None:
         """`incarnations`: those that the first ensemble's bookies had before it was named (D19)."""
         self.id = record.ledger
         self.on_ensemble_change: Callable[[tuple[str, ...], tuple[str, ...]], None] | None = None
         self.on_acknowledged: Callable[[int], None] | None = None
+        self.on_end: Callable[[Writer], None] = lambda _writer: None  # called once
         self._clock = clock
         self._record = record
         self._options = options
-        self._on_end = on_end
         self.payload_bytes_max = options.frame_bytes_max - FRAME_OVERHEAD
         self._machine = AppendMachine(
             record.ledger,
@@ -142,9 +138,7 @@ class Writer:
             digest,
             record.metadata.last_fragment.bookies,
             limits_of(options),
-            deferred_sync=deferred_sync,
-            advanced=advanced,
-            domains=domains,
+            mode,
         )
         self._waiters: deque[Waiter] = deque()
         self._payloads: list[bytes] = []  # gathered in this turn
@@ -157,7 +151,7 @@ class Writer:
         self._end: tuple[int, str] | None = None
         self._log = Logger()
         self._driver: AddDriver[Input, Effect] = AddDriver(
-            self._machine, self._poisoned, clock, pool, record.ledger, choice.suspect, deferred_sync, incarnations
+            self._machine, self._poisoned, clock, pool, record.ledger, choice.suspect, mode.deferred_sync, incarnations
         )
         self._driver.after = self._tell_ready
         perform = self._driver.perform
@@ -194,7 +188,7 @@ class Writer:
 
     @property
     def window_full(self) -> bool:
-        """Whether an append would wait until others are acknowledged: `ready` tells when not."""
+        """True if an append would wait until others are acknowledged: `ready` tells when not."""
         return self._machine.window_full
 
     @property
@@ -208,7 +202,7 @@ class Writer:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be appended any more."""
+        """True if nothing can be appended any more."""
         return self._end is not None or not self._machine.writable
 
     @staticmethod
@@ -441,7 +435,7 @@ class Writer:
         self._confirming.stop()
         if self._end is None:
             self._end = (code, reason)
-            self._on_end(self)
+            self.on_end(self)
         self._tell_closers()
 
     def _tell_closers(self) -> None:

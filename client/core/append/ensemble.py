@@ -1,21 +1,121 @@
 """
 The bookies that a writer has now: one replica for each index of the ensemble, and the channels of those in use.
 
-Knows: which replica a channel belongs to, which have failed or are out, whether the rest can acknowledge every entry,
-and whether one entry is at its ack quorum.
-Does not know: what is sent, what a failure leads to (`sending`, `machine`).
+Knows: of each replica what was sent and what came back (the watermark and the stragglers of protocol-rules.md 6.2, the
+bytes sent and not yet answered); which channel is whose, which have failed or are out, whether the rest can acknowledge
+every entry, and whether one entry is at its ack quorum.
+Does not know: what is sent, what a failure leads to (`sending`, `machine`), channels' connections.
 
 Safety: an answer counts only by the channel on which its add was sent; a replica that has failed or was replaced has
-none any more.
+none any more.  An acknowledgement never implies a lower one.  The watermark moves over a gap only when the entries in
+the gap are settled, which is to say that the writer acknowledged them to its caller already.
 """
 
+from collections import deque
 from collections.abc import Container, Sequence
+from enum import Enum, auto
 
-from quire.client.core.append.replica import Replica, Standing
 from quire.client.core.quorum import Domains, Quorums, shortage
 from quire.protocol.errors import NotEnoughBookies
 
 # SPDX-License-Identifier: Apache-2.0
+
+
+class Standing(Enum):
+    """What a writer does with a replica."""
+
+    FRESH = auto()  # brought by the change under way; at its end it gets all that is not acknowledged
+    LIVE = auto()  # it gets every add of its index
+    LAPSED = auto()  # its channel failed while nothing unacknowledged needed it; the next append decides
+    FAILED = auto()  # it is to be replaced by the ensemble change that is under way or next
+    OUT = auto()  # there was no spare for it: the ledger goes on without it (D17)
+
+
+class Replica:
+    """One bookie at one index.  A replacement is a new `Replica`; so is the same bookie after it came back."""
+
+    __slots__ = (
+        "backlog",
+        "bookie",
+        "channel",
+        "failure",
+        "failure_code",
+        "heard",
+        "index",
+        "missed",
+        "opened",
+        "sent",
+        "standing",
+        "stragglers",
+        "unanswered",
+        "watermark",
+    )
+
+    def __init__(self, index: int, bookie: str, channel: int, settled: int) -> None:
+        self.index = index
+        self.bookie = bookie
+        self.channel = channel  # a number used once in the life of a writer: late answers of other channels are ignored
+        self.opened = False
+        self.failure = ""  # how it failed
+        self.failure_code = 0
+        self.heard = False  # whether it answered anything on this channel
+        self.standing = Standing.LIVE
+        self.missed = False  # whether a lapsed one left adds unanswered
+        self.watermark = settled  # every entry of this index up to here was acknowledged, or is settled
+        self.stragglers: set[int] = set()  # acknowledged ids above it
+        self.sent = settled  # the highest id sent on this channel
+        self.unanswered: deque[tuple[int, int]] = deque()  # (last id, bytes) of batches on their way, for the backlog
+        self.backlog = 0  # payload bytes sent and not answered
+
+    def send(self, last: int, size: int) -> None:
+        """Notes a batch up to `last` with `size` payload bytes for this bookie."""
+        self.sent = max(self.sent, last)
+        self.unanswered.append((last, size))
+        self.backlog += size
+
+    def acknowledge(self, first: int, last: int, settled: int, quorums: Quorums) -> bool:
+        """
+        Takes the answers to the entries of this index among first..last, which were all sent.  `settled`: the highest
+        id acknowledged to the caller.  Returns whether anything new was learned.
+        """
+        self.heard = True
+        mark = self.watermark
+        base = mark if mark > settled else settled
+        following = quorums.next_of(self.index, base)
+        if first > following:  # out of order: something lower has not been answered yet
+            before = len(self.stragglers)
+            self.stragglers.update(quorums.entries_of(self.index, first, last))
+            return len(self.stragglers) != before
+        if last <= mark:
+            return False
+        self.watermark = last
+        if self.stragglers:
+            self._absorb(quorums)
+        self._answered()
+        return True
+
+    def settle(self, settled: int, quorums: Quorums) -> None:
+        """Everything up to `settled` was acknowledged to the caller: gaps below it no longer count."""
+        if self.stragglers and self.watermark < settled:
+            self.watermark = settled
+            self._absorb(quorums)
+            self._answered()
+
+    def _absorb(self, quorums: Quorums) -> None:
+        mark, stragglers = self.watermark, self.stragglers
+        while (following := quorums.next_of(self.index, mark)) in stragglers:
+            mark = following
+        self.watermark = mark
+        self.stragglers = {entry for entry in stragglers if entry > mark}
+
+    def _answered(self) -> None:
+        mark, unanswered = self.watermark, self.unanswered
+        while unanswered and unanswered[0][0] <= mark:
+            self.backlog -= unanswered.popleft()[1]
+
+    def holds(self, entry: int) -> bool:
+        """True if this bookie acknowledged `entry`, one of its index that is not settled."""
+        return entry <= self.watermark or entry in self.stragglers
 
 
 class Ensemble:
@@ -62,7 +162,7 @@ class Ensemble:
         return Replica(index, bookie, self._next_channel, settled)
 
     def at_quorum(self, entry: int) -> bool:
-        """Whether enough replicas have acknowledged an entry, in enough fault domains."""
+        """True if enough replicas have acknowledged an entry, in enough fault domains."""
         quorums, replicas = self._quorums, self.replicas
         if self._domains is None:
             return sum([replicas[index].holds(entry) for index in quorums.write_set(entry)]) >= quorums.ack
@@ -70,7 +170,7 @@ class Ensemble:
         return len(holders) >= quorums.ack and self._domains.suffice(holders, quorums.write)
 
     def writable_without(self, lost: Container[int]) -> bool:
-        """Whether every entry can still be acknowledged when none of `lost` answers."""
+        """True if every entry can still be acknowledged when none of `lost` answers."""
         quorums, domains = self._quorums, self._domains
         return quorums.writable_without(lost) and (domains is None or domains.serve(quorums, self.bookies, lost))
 

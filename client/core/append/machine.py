@@ -18,6 +18,7 @@ call back, so they are one object, in two files: the steps that send are in its 
 
 from dataclasses import replace
 
+from quire.client.core.append.ensemble import Replica, Standing
 from quire.client.core.append.messages import (
     LEDGER_CODES,
     Acked,
@@ -49,7 +50,6 @@ from quire.client.core.append.messages import (
     StoreEnsemble,
     WatchBookies,
 )
-from quire.client.core.append.replica import Replica, Standing
 from quire.client.core.append.sending import Sending
 from quire.client.core.machine import Table
 from quire.protocol.errors import (
@@ -170,7 +170,7 @@ class AppendMachine(Sending):
             self._fail(replica, given.code, given.reason, awaited, bool(replica.unanswered))
 
     def _has_pending(self, replica: Replica) -> bool:
-        """Whether entries that are not acknowledged to the caller wait for an answer of this replica."""
+        """True if entries that are not acknowledged to the caller wait for an answer of this replica."""
         return self.quorums.next_of(replica.index, max(replica.watermark, self.head)) <= self._window.sent_last
 
     def _fail(self, replica: Replica, code: int, reason: str, awaited: bool, missed: bool) -> None:
@@ -203,7 +203,7 @@ class AppendMachine(Sending):
 
     def _spared(self, replica: Replica, code: int) -> bool:
         """
-        Whether a bookie that failed keeps its place, and the ledger goes on without it until it is back
+        True if a bookie that failed keeps its place, and the ledger goes on without it until it is back
         (protocol-rules.md 2.5, modes).
         """
         if self.limits.keep_ensemble:  # a recovery doesn't wait for those that it can't do without

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from quire.client.core.machine import MachineState
+from quire.client.core.quorum import Domains
 from quire.protocol.batch import AddBatch
 from quire.protocol.errors import IllegalOp, LedgerFenced, UnauthorizedAccess
 
@@ -45,6 +46,21 @@ class Limits:
     changes_max: int = -1  # ensemble changes before the writer ends with -12; below 0: any number
     delay_change: bool = False  # a bookie is replaced only when the ack quorum is out of reach without it
     keep_ensemble: bool = False  # a bookie is never replaced, only tried again
+
+
+@dataclass(frozen=True, slots=True)
+class AppendMode:
+    """
+    How a writer appends.  `last`, `length`: the entry behind which it goes on, and the ledger's payload bytes up to
+    there.  `domains`: fault domains that the copies of an entry have to be in.
+    """
+
+    last: int = -1
+    length: int = 0
+    recovery: bool = False
+    deferred_sync: bool = False
+    advanced: bool = False
+    domains: Domains | None = None
 
 
 # Inputs from the caller.

@@ -3,7 +3,7 @@ The sending half of a writer: ids, batches, and which bookies get them.
 
 Knows: the ensemble and its channels, the window and how far it lets appends through, what a replica that is new or
 back must be sent.
-Does not know: when an entry is acknowledged, what a failure leads to (`append`).
+Does not know: when an entry is acknowledged, what a failure leads to (`machine`).
 
 Safety: whatever is not acknowledged to the caller is kept, and goes whole to every replica that is installed.
 """
@@ -11,10 +11,11 @@ Safety: whatever is not acknowledged to the caller is kept, and goes whole to ev
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from quire.client.core.append.ensemble import Ensemble
+from quire.client.core.append.ensemble import Ensemble, Replica, Standing
 from quire.client.core.append.messages import (
     Alarm,
     Append,
+    AppendMode,
     Effect,
     Input,
     Limits,
@@ -24,11 +25,9 @@ from quire.client.core.append.messages import (
     SetAlarm,
     State,
 )
-from quire.client.core.append.quorum_timeout import QuorumTimeout
-from quire.client.core.append.replica import Replica, Standing
 from quire.client.core.append.window import Window
 from quire.client.core.machine import Machine
-from quire.client.core.quorum import Domains, Quorums
+from quire.client.core.quorum import Quorums
 from quire.protocol.batch import AddBatch
 from quire.protocol.digest import ENTRY_ID_MAX, Digest
 from quire.protocol.errors import DuplicateEntryId, IllegalOp, IncorrectParameter, Timeout, TooManyRequests
@@ -37,6 +36,37 @@ from quire.protocol.errors import DuplicateEntryId, IllegalOp, IncorrectParamete
 
 RECOVERY_PRIORITY = 100
 WRITABLE = frozenset((State.OPEN, State.CHANGING))
+Mark = int | frozenset[int]  # everything up to an id, or ids
+
+
+class QuorumTimeout:
+    """
+    How long an entry may wait for its ack quorum (protocol-rules.md 2.4).  It has what waited at each of the last two
+    looks; a look comes every half time-out, so one alarm serves any number of entries, and an entry is found late after
+    one to one and a half time-outs.  `waiting`: the alarm is set.
+    """
+
+    __slots__ = ("_last", "_last_but_one", "_ms_max", "waiting")
+
+    def __init__(self, ms_max: int) -> None:
+        self._ms_max = ms_max
+        self._last: Mark = -1
+        self._last_but_one: Mark = -1
+        self.waiting = False
+
+    def begin(self, now: Mark, effects: list[Effect]) -> None:
+        """Something waits again."""
+        self.waiting = True
+        self._last_but_one, self._last = -1, now
+        self.set_alarm(effects)
+
+    def alarm_fired(self, now: Mark) -> Mark:
+        """Returns what waited a whole time-out ago.  `now`: what waits now."""
+        overdue, self._last_but_one, self._last = self._last_but_one, self._last, now
+        return overdue
+
+    def set_alarm(self, effects: list[Effect]) -> None:
+        effects.append(SetAlarm(Alarm.QUORUM, max(1, self._ms_max // 2)))
 
 
 class Sending(Machine[State, Input, Effect], ABC):
@@ -49,34 +79,29 @@ class Sending(Machine[State, Input, Effect], ABC):
         digest: Digest,
         bookies: Sequence[str],
         limits: Limits,
-        *,
-        last: int = -1,
-        length: int = 0,
-        recovery: bool = False,
-        deferred_sync: bool = False,
-        advanced: bool = False,
-        domains: Domains | None = None,
+        mode: AppendMode = AppendMode(),
     ) -> None:
         super().__init__(State.OPEN)
+        last = mode.last
         self.ledger = ledger
         self.quorums = quorums
         self.digest = digest
         self.limits = limits
-        self.recovery = recovery
-        self.deferred_sync = deferred_sync
-        self.advanced = advanced
-        self.domains = domains
+        self.recovery = mode.recovery
+        self.deferred_sync = mode.deferred_sync
+        self.advanced = mode.advanced
+        self.domains = mode.domains
         self.head = last  # highest id acknowledged to the caller
         self.lac = last  # last add confirmed: the head, except with deferred sync
         self.pushed = last  # highest id handed out
         self.changes = 0  # ensemble changes that replaced a bookie
         self.carried = last  # the last add confirmed that the last batch carried to the bookies
         self._base = last
-        self._lac_length = length  # deferred sync: payload bytes up to the LAC
-        self._ensemble = Ensemble(quorums, domains, bookies, last)
+        self._lac_length = mode.length  # deferred sync: payload bytes up to the LAC
+        self._ensemble = Ensemble(quorums, mode.domains, bookies, last)
         self._replicas, self._channels = self._ensemble.replicas, self._ensemble.channels
         self._live: dict[int, tuple[int, ...]] = {}  # by write set: channels of its live replicas, once opened
-        self._window = Window(limits, last, length)
+        self._window = Window(limits, last, mode.length)
         self._ids: set[int] = set()  # advanced mode: ids above the head that were used
         self._round: tuple[Replica, ...] = ()  # those that the change under way is to replace
         self._seen: frozenset[str] | None = frozenset()  # None: not asked yet
@@ -109,17 +134,17 @@ class Sending(Machine[State, Input, Effect], ABC):
 
     @property
     def writable(self) -> bool:
-        """Whether appends are taken: the writer has not ended, and is not closing."""
+        """True if appends are taken: the writer has not ended, and is not closing."""
         return self.state in WRITABLE
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits to be sent or acknowledged."""
+        """True if nothing waits to be sent or acknowledged."""
         return not self._window.pending and not self._window.waiting
 
     @property
     def window_full(self) -> bool:
-        """Whether an append would have to wait for the window."""
+        """True if an append would have to wait for the window."""
         return bool(self._window.waiting)
 
     def length_at_head(self) -> int:
@@ -229,7 +254,7 @@ class Sending(Machine[State, Input, Effect], ABC):
 
     def _held_up(self, size: int) -> bool:
         """
-        Whether a replica's backlog has no room for `size` more bytes.  One that has answered nothing since it was
+        True if a replica's backlog has no room for `size` more bytes.  One that has answered nothing since it was
         connected to counts as failed at once if the others suffice; for one that answers the writer waits a while.
         """
         bound = self.limits.replica_backlog_bytes_max

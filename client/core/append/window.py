@@ -57,7 +57,7 @@ class Window:
 
     @property
     def overfull(self) -> bool:
-        """Whether as much waits as may be under way: no more is taken."""
+        """True if as much waits as may be under way: no more is taken."""
         return self.waiting_bytes >= self.limits.window_bytes_max or len(self.waiting) >= self.limits.window_entries_max
 
     def take(self, first: int, payloads: list[bytes], length: int | None) -> None:
@@ -84,11 +84,11 @@ class Window:
             insort(self.waiting, waiting, key=lambda other: other.first)
 
     def fills_gap(self, head: int) -> bool:
-        """Whether all that is under way waits for the next one (advanced mode), which then must not wait for it."""
+        """True if all that is under way waits for the next one (advanced mode), which then must not wait for it."""
         return bool(self.pending) and self.waiting[0].first == head + 1
 
     def has_room(self, head: int) -> bool:
-        """Whether the next one that waits may be sent.  When nothing is under way anything may."""
+        """True if the next one that waits may be sent.  When nothing is under way anything may."""
         following = self.waiting[0]
         return (
             not self.pending

@@ -11,9 +11,9 @@ from quire.bookie.index.rows import DictRows
 from quire.bookie.journal import format as journal_format
 from quire.bookie.journal.format import BODIES, FENCE, LIMBO, UNJOURNALED, join_bodies
 from quire.bookie.storage.contents import ARRIVED_MAX, Contents
-from quire.bookie.storage.counters import StorageCounters
 from quire.bookie.storage.ledgers import UNFENCED_S, DeletedLedgers, Ledgers, StoredLedger
 from quire.bookie.storage.lookup import Lookup
+from quire.bookie.storage.parts import StorageCounters
 from quire.bookie.storage.write_cache import WriteCache
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status

@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
 from quire.bookie.files import Files
-from quire.bookie.storage.counters import StorageCounters
+from quire.bookie.storage.parts import StorageCounters
 from quire.bookie.upkeep.deletions import APART_S, PAGE, Denials, denied_twice, why_kept
 from quire.bookie.upkeep.garbage import Garbage
 from quire.bookie.upkeep.store_guard import LOOK_S, StoreGuard

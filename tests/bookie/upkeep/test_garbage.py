@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
 from quire.bookie.files import Files, StorageError, Usage
-from quire.bookie.storage.counters import StorageCounters
+from quire.bookie.storage.parts import StorageCounters
 from quire.bookie.upkeep.compaction import LogUse
 from quire.bookie.upkeep.deletions import LISTING_S, PAGE
 from quire.bookie.upkeep.garbage import Garbage

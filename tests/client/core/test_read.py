@@ -11,6 +11,7 @@ from quire.client.core.read import (
     SMALL_PIECES_MAX,
     Answered,
     Ask,
+    AskOrder,
     Begin,
     Deliver,
     Failed,
@@ -35,7 +36,7 @@ def body(entry, payload=None):
 
 def machine(first, last, shape=(3, 3, 2), fragments=None, prefer=0, **limits):
     fragments = fragments or [(0, last, tuple(f"b{index}" for index in range(shape[0])))]
-    return RangeRead(7, Quorums(*shape), DIGEST, fragments, first, last, ReadLimits(**limits), prefer)
+    return RangeRead(7, Quorums(*shape), DIGEST, fragments, first, last, ReadLimits(**limits), AskOrder(prefer))
 
 
 def asks(effects):
@@ -284,7 +285,6 @@ def test_random_reads_deliver_everything_once_and_in_order(shape, batch):
             first,
             last,
             ReadLimits(entries_max=random.randint(1, 20), pieces=random.randint(1, 4), batch=batch),
-            0,
         )
         waiting, got, untaken = [], [], 0
         effects = reading.handle(Begin())

@@ -5,6 +5,7 @@ from quire.client.core.append.messages import (
     Acked,
     AddRefused,
     Append,
+    AppendMode,
     ChannelLost,
     EnsembleChanged,
     Limits,
@@ -34,7 +35,7 @@ class Story:
     def __init__(self, shape=(3, 3, 2), bookies=None, limits=None, **options):
         self.q = Quorums(*shape)
         bookies = bookies or [f"b{index}" for index in range(shape[0])]
-        self.machine = AppendMachine(7, self.q, DIGEST, bookies, limits or Limits(), **options)
+        self.machine = AppendMachine(7, self.q, DIGEST, bookies, limits or Limits(), AppendMode(**options))
         self.open = {}  # channel -> (index, bookie)
         self.opened = []  # every (channel, index, bookie) ever
         self.sent = {}  # channel -> ids in the order sent

@@ -1,7 +1,6 @@
 """Which bookies a writer has, and what it can do without some of them."""
 
-from quire.client.core.append.ensemble import Ensemble
-from quire.client.core.append.replica import Standing
+from quire.client.core.append.ensemble import Ensemble, Standing
 from quire.client.core.quorum import Quorums
 
 # SPDX-License-Identifier: Apache-2.0

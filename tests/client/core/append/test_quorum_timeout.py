@@ -1,7 +1,7 @@
 """How long an entry may wait for its ack quorum: alone, and as the writer's machine has it (protocol-rules.md 2.4)."""
 
 from quire.client.core.append.messages import Alarm, AlarmFired, Limits, SetAlarm
-from quire.client.core.append.quorum_timeout import QuorumTimeout
+from quire.client.core.append.sending import QuorumTimeout
 from tests.client.fakes.story import Story
 
 # SPDX-License-Identifier: Apache-2.0

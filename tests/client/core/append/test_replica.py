@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from quire.client.core.append.replica import Replica
+from quire.client.core.append.ensemble import Replica
 from quire.client.core.quorum import Quorums
 
 # SPDX-License-Identifier: Apache-2.0

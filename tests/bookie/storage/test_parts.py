@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.bookie.storage.counters import StorageCounters
+from quire.bookie.storage.parts import StorageCounters
 from quire.protocol.errors import Status
 from tests.bookie.fakes.disk import KEY, Bookie, body_of, run_of
 

@@ -1,8 +1,16 @@
 """
-What the storage counts; `/metrics` reads it.  Reactor thread only.
+The parts of a storage that all others rest on, and the numbers that they count.
+
+Knows: which parts these are.  Does not know: what they do.  Reactor thread only.
 """
 
 from dataclasses import dataclass
+
+from quire.bookie.directory.directories import Directories
+from quire.bookie.files import Files
+from quire.bookie.storage.ledgers import Ledgers
+from quire.bookie.storage.workers import Workers
+from quire.bookie.storage.write_cache import WriteCache
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -38,3 +46,15 @@ class StorageCounters:
     recovery_adds: int = 0
     replayed_entries: int = 0
     replayed_groups: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StorageParts:
+    """The parts of one storage, made once; each other part takes from them what it needs."""
+
+    files: Files
+    workers: Workers
+    counters: StorageCounters
+    directories: Directories
+    cache: WriteCache
+    ledgers: Ledgers
