@@ -95,7 +95,7 @@ class NotBegun(OSError):
 
 def status_of(error: object) -> Status:
     """
-    What a client is answered: EIO; ETOOMANYREQUESTS where nothing was begun, so that it asks other bookies, and this
+    The status for a client: EIO; ETOOMANYREQUESTS where nothing was begun, so that it asks other bookies, and this
     one later.
     """
     return Status.ETOOMANYREQUESTS if isinstance(error, NotBegun) else Status.EIO
@@ -235,7 +235,7 @@ class Files:
 
     def set_direct(self, handle: int, on: bool = True) -> None:
         """
-        What is written to the file goes past the page cache from now on, where the file system can do that.  Such a
+        Lets writes to the file go past the page cache from now on, where the file system can do that.  Such a
         write needs `write_aligned`.
         """
         flags = fcntl.fcntl(handle, fcntl.F_GETFL)
@@ -279,7 +279,7 @@ class Files:
 
     def begin_writing(self, handle: int, offset: int, count: int) -> None:
         """
-        What was written there is on its way to the disk, so that a sync has less to do at once, and syncs beside it
+        Sends what was written on its way to the disk, so that a sync has less to do at once, and syncs beside it
         less to wait for.  Proves nothing.
         """
         if SYNC_FILE_RANGE is not None:
@@ -299,7 +299,7 @@ class Files:
 
     def pread_in_memory(self, handle: int, count: int, offset: int) -> bytes | None:
         """
-        The same of what the page cache has, without waiting for the disk; None when it has not all of it, or the system
+        Reads from the page cache, without waiting for the disk; None when it has not all of it, or the system
         can't say so.
         """
         if not NOWAIT:
@@ -416,7 +416,7 @@ class Files:
 
     def write_aligned(self, handle: int, data: memoryview, offset: int) -> int:
         """
-        The same of one buffer that lies at the beginning of a page, in sectors, for a file that is written directly.
+        Writes one buffer that lies at the beginning of a page, in sectors, for a file that is written directly.
         A disk with larger sectors refuses that before it writes anything; then the file goes through the page cache.
         """
         try:

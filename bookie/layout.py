@@ -99,7 +99,7 @@ def directories(options: BookieOptions) -> list[str]:
 
 
 def with_indexes(options: BookieOptions, ledger_directories: Collection[str]) -> set[str]:
-    """These ledger directories and their index directories."""
+    """Adds to ledger directories their index directories."""
     return {path for pair in pairs(options) if pair.ledger_directory in ledger_directories for path in pair}
 
 

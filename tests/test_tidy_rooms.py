@@ -19,7 +19,6 @@ EXCEPTIONS: dict[str, str] = {}
 INNER_IMPORTS = {}
 # Files and classes above the limit that do not say why in their docstring.
 TOO_LONG: dict[str, str] = {}
-FAN_OUT_P90 = 9  # 8 but for two modules: what a start and `quire cookie` ask of ids that were in use
 # Modules without the test file of their path: the test that covers each, and why it is there.
 COVERED = {
     "log/handles/loops.py": ("tests/log/test_aio.py", "logs are watched there, up to the close"),
@@ -259,37 +258,6 @@ def test_an_import_of_an_inner_module_is_found() -> None:
 
 
 # ---- sizes ----------------------------------------------------------------------------------------------------------
-
-
-def test_no_level_is_crowded() -> None:
-    """A folder shows at most thirteen modules and sub-packages, so that its listing can be read."""
-    breaches = tidy_rooms.crowded(counted())
-    assert not breaches, report(breaches)
-
-
-def test_a_crowded_level_is_found() -> None:
-    """Sub-packages count as one name each, and `__init__` as none."""
-    paths = [f"client/core/m{number}.py" for number in range(16)] + ["client/core/__init__.py"]
-    assert not tidy_rooms.crowded(files(dict.fromkeys(paths, "")))
-    paths.append("client/core/append/machine.py")
-    assert len(tidy_rooms.crowded(files(dict.fromkeys(paths, "")))) == 1
-
-
-def test_modules_import_few_of_ours() -> None:
-    """Nine of ten import at most eight; the number of today may only become lower."""
-    today = tidy_rooms.fan_out_p90(counted())
-    assert today <= max(FAN_OUT_P90, tidy_rooms.FAN_OUT_P90_MAX)
-    assert today >= FAN_OUT_P90 or FAN_OUT_P90 <= tidy_rooms.FAN_OUT_P90_MAX, f"FAN_OUT_P90 can be {today} now"
-
-
-def test_imports_of_nine_of_ten_modules_are_counted() -> None:
-    """One in ten may import more, and files without code are left out."""
-    texts = {f"client/m{number}.py": "x = 1" for number in range(8)} | {"client/__init__.py": '"""Only words."""'}
-    texts |= {
-        "client/two.py": "from quire.client import m0, m1",
-        "client/most.py": "from quire.client import m0, m1, m2",
-    }
-    assert tidy_rooms.fan_out_p90(files(texts)) == 2
 
 
 def test_no_file_or_class_is_too_long() -> None:

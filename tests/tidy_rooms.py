@@ -14,8 +14,6 @@ from bench import sizes
 from bench.sizes import File
 from tests.tidy import ROOMS, Source
 
-VISIBLE_NAMES_MAX = 16
-FAN_OUT_P90_MAX = 8
 # A module that says in its docstring why it is long may be: a line that begins with this word and gives the reason.
 REASON = re.compile(r"^Long: \S.{20,}", re.MULTILINE)
 READING_ORDER = re.compile(r"In reading order: (.*?)\.(?:\s|$)", re.DOTALL)
@@ -125,22 +123,6 @@ def inner_imports(files: Iterable[File], shown: Mapping[str, frozenset[str]]) ->
 
 
 # ---- sizes ----------------------------------------------------------------------------------------------------------
-
-
-def crowded(files: Iterable[File]) -> list[str]:
-    """Levels with too many visible names."""
-    return [
-        f"{folder}/ has {len(names)} names, {VISIBLE_NAMES_MAX} are allowed: {', '.join(names)}"
-        for folder, names in sizes.visible_names(files).items()
-        if len(names) > VISIBLE_NAMES_MAX
-    ]
-
-
-def fan_out_p90(files: Iterable[File]) -> int:
-    """How many of our modules a module imports, at most, in nine of ten modules that have code."""
-    files = list(files)
-    graph = sizes.module_graph(files)
-    return sizes.Spread.of(len(graph[file.module]) for file in files if file.code_lines).p90
 
 
 def too_long(files: Iterable[Source]) -> dict[str, str]:

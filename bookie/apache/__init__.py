@@ -1,6 +1,6 @@
 """
-What an Apache bookie left: read in place, and taken over.
+The directories that an Apache bookie left: read in place, and taken over.
 
-In reading order: `journal` (face), `index` (face), `idx_files` (face), `left_index` (face), `joined_index`, `opening`
-(face), `doubts` (face), `takeover` (face).
+In reading order: `journal` (face), `index` (face), `idx_files` (face), `joined_index`, `left_index` (face), `doubts`
+(face), `takeover` (face).
 """

@@ -1,5 +1,5 @@
 """
-Which ledgers of an Apache bookie's directory its index may have lost entries of: a look from the entry logs to index
+Ledgers of an Apache bookie's directory of which its index may have lost entries: a look from the entry logs to index
 and ledger table, at the moment of the takeover.
 
 RocksDB and `.idx` files lose what was written last without a word: a log of writes that is cut or gone, a file that is
@@ -25,10 +25,9 @@ from quire.bookie.apache.idx_files import Pages
 from quire.bookie.apache.joined_index import AHEAD_ENTRIES, JoinedIndex
 from quire.bookie.index.ledger_table import LedgerTable
 from quire.bookie.index.run_index import RunIndex
-from quire.bookie.index.unnamed import unnamed
 from quire.bookie.logs.entry_logs import EntryLogs
 from quire.bookie.logs.format import HEADER_BYTES, log_name, read_map
-from quire.bookie.logs.walk import UNLIMITED, LogWalk
+from quire.bookie.logs.walk import UNLIMITED, LogWalk, unnamed
 
 # SPDX-License-Identifier: Apache-2.0
 

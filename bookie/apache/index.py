@@ -30,7 +30,7 @@ LOCATION = struct.Struct(">q")
 
 
 def location(log: int, record: int) -> int:
-    """Of the entry whose record (its size field) is at offset `record`."""
+    """The location of the entry whose record (its size field) is at offset `record`."""
     return log << 32 | (record + SIZE.size)
 
 

@@ -94,7 +94,7 @@ class JoinedIndex(RunIndex):
         yield from self.apache.runs(ledger, at, ENTRY_MAX)
 
     def own_runs(self, ledger: int) -> Iterator[Run]:
-        """Those of our rows only."""
+        """The runs of our rows only."""
         return super().runs(ledger)
 
     def ranges(self, ledger: int) -> Iterator[tuple[int, int]]:

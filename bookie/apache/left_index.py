@@ -1,19 +1,25 @@
 """
-Which index an Apache bookie left in an index directory: telling its kind, whether it can be served, and opening it.
+The index that an Apache bookie left in an index directory: telling its kind, whether it can be served, and opening it
+below ours.
 
-Knows: what each kind leaves there, and what must be beside it.  Does not know: our own rows, how either is asked.
+Knows: what each kind leaves there, and what must be beside it.  Does not know: how either is asked (`joined_index`).
+Safety: nothing stays open after a failure.
 """
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 
 from quire.bookie.apache.idx_files import Pages, idx_ledgers
 from quire.bookie.apache.index import ApacheIndex, Locations
+from quire.bookie.apache.joined_index import JoinedIndex
 from quire.bookie.files import Files, StorageError
-from quire.bookie.index.ledger_table import LedgerRow
+from quire.bookie.index.ledger_table import LedgerRow, LedgerTable
 from quire.bookie.index.rows import OpenRows
+from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.slots import index_path
 from quire.bookie.layout import APACHE_KIND, LEDGERS, LOCATIONS, MARK, ROCKSDB_FILE
+from quire.bookie.logs.entry_logs import EntryLogs
 from quire.bookie.logs.format import ReadLog, log_id
 
 # SPDX-License-Identifier: Apache-2.0
@@ -27,12 +33,12 @@ def has_locations(files: Files, index: str) -> bool:
 
 
 def has_idx(files: Files, index: str) -> bool:
-    """True if SortedLedgerStorage's or InterleavedLedgerStorage's does."""
+    """True if SortedLedgerStorage's or InterleavedLedgerStorage's index is in it."""
     return next(idx_ledgers(files, index), None) is not None
 
 
 def kind_of(locations: bool, idx: bool) -> str:
-    """Which of Apache's indexes is asked; an empty text for none."""
+    """Names the index of Apache's that is asked; an empty text for none."""
     return LOCATIONS if locations else IDX if idx else ""
 
 
@@ -83,3 +89,18 @@ def check_left(files: Files, ledgers: str, index: str, count: int, indexed: bool
             "could fail alone: have what it holds copied from other bookies with `quire decommission ID`, "
             "then begin empty, under another bookieId"
         )
+
+
+def open_index(files: Files, open_rows: OpenRows, index: str, logs: EntryLogs, table: LedgerTable) -> RunIndex:
+    """
+    Our index in `index` (`<dir>/current`), above Apache's if one is there.  Raises `StorageError`, `OSError`; then
+    nothing is open.
+    """
+    rows = open_rows(index_path(files, index))
+    try:
+        apache = open_left(files, open_rows, index, logs.read, table.get)
+        return JoinedIndex(rows, apache, logs) if apache is not None else RunIndex(rows)
+    except (StorageError, OSError):
+        with suppress(OSError):
+            rows.close()
+        raise

@@ -147,7 +147,7 @@ class Moving:
         table.sync()
 
     def blocks(self) -> Iterator[Block]:
-        """What is in Apache's journals behind its marks.  Raises `StorageError` on damage, `OSError`."""
+        """Yields the blocks of Apache's journals behind its marks.  Raises `StorageError` on damage, `OSError`."""
         if not self.arriving:
             return
         for number, directory in enumerate(self._journals):

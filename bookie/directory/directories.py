@@ -4,7 +4,9 @@ All ledger directories of a bookie: which of them has a ledger, and which have f
 A directory fails when its disk does, at a start or later: nothing more is written to it, its ledgers are in limbo, and
 the others go on; the last one does not fail alone.  Failed ones are written down in the others (`quire.lost`) before
 the journal forgets what was meant for them.  One that failed in an earlier run and is back is stale until what it
-missed is in limbo.
+missed is in limbo.  One whose disk was dead when the bookie started has a stand-in (`DeadDirectory`), failed from the
+beginning, as if its disk had died a moment later: a request for a row is an error, and it finds no entry, which means
+"unknown", for all its ledgers are in limbo.
 
 Knows: that.  Does not know: what is written to a directory, what becomes of the ledgers of a failed one
 (`storage.ledgers`).
@@ -14,24 +16,100 @@ Knows: that.  Does not know: what is written to a directory, what becomes of the
 Safety: a row of a failed directory says limbo, whatever the table says.
 """
 
+import errno
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from heapq import merge
 from itertools import chain, islice
-from typing import Any
+from typing import Any, NoReturn
 
 from twisted.logger import Logger
 
 from quire.bookie.directory import notes
-from quire.bookie.directory.dead import DeadDirectory
 from quire.bookie.directory.ledger_directory import LedgerDirectory
 from quire.bookie.files import DESCRIPTORS, FULL, Files, NotBegun, StorageError
-from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.index.rows import OpenRows
+from quire.bookie.index.ledger_table import LedgerRow, LedgerTable
+from quire.bookie.index.rows import OpenRows, Row, Rows
+from quire.bookie.index.run_index import RunIndex
 from quire.bookie.layout import LOCK, OPEN_LOGS_MAX, Pair, current
 
 # SPDX-License-Identifier: Apache-2.0
+
+
+class DeadRows(Rows):
+    """No rows can be read or written, for this reason."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def _fail(self) -> NoReturn:
+        raise OSError(errno.EIO, self._reason)
+
+    def write(self, puts: Sequence[Row], deletes: Sequence[bytes] = ()) -> None:
+        self._fail()
+
+    def delete_range(self, low: bytes, high: bytes) -> None:
+        self._fail()
+
+    def get(self, key: bytes) -> bytes | None:
+        self._fail()
+
+    def floor(self, key: bytes) -> Row | None:
+        self._fail()
+
+    def floors(self, keys: Sequence[bytes]) -> list[Row | None]:
+        self._fail()
+
+    def page(self, low: bytes, high: bytes, most: int) -> list[Row]:
+        self._fail()
+
+    def scan(self, low: bytes, high: bytes) -> Iterator[Row]:
+        self._fail()
+
+    def sync(self) -> None:
+        self._fail()
+
+    @property
+    def sequence(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class DeadDirectory(LedgerDirectory):
+    """A directory without entry logs, whose `failed` is set."""
+
+    def __init__(self, ledger_path: str, index_path: str, reason: str) -> None:
+        self.path = current(ledger_path)
+        self.index_path = current(index_path)
+        self.configured = ledger_path
+        self.failed = reason
+        self.table = LedgerTable(DeadRows(reason))
+        self.index = RunIndex(DeadRows(reason))
+
+    def read(self, ledger: int, entry: int) -> bytes | None:
+        return None
+
+    def read_in_memory(self, ledger: int, entry: int, bytes_max: int) -> bytes | None:
+        return None
+
+    def read_run(self, ledger: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
+        return []
+
+    def survey(self, ledger: int) -> tuple[int, int]:
+        return -1, -1
+
+    def ranges(self, ledger: int) -> Iterator[tuple[int, int]]:
+        return iter(())
+
+    def window(self, ledger: int, first: int, bytes_max: int) -> list[bytes]:
+        return []
+
+    def close(self) -> None:
+        """Nothing is open."""
+
 
 log = Logger()
 MERGED_AT_ONCE = 256  # ids
@@ -99,7 +177,7 @@ class Directories:
 
     @property
     def usable(self) -> list[LedgerDirectory]:
-        """Those that have not failed."""
+        """The directories that have not failed."""
         return [directory for directory in self.all if directory.failed is None]
 
     @property
@@ -112,7 +190,7 @@ class Directories:
         return next((directory for directory in self.all if directory.configured == path), None)
 
     def has_failed(self, ledger: int) -> bool:
-        """True if the ledger's directory has."""
+        """True if the ledger's directory has failed."""
         return ledger % len(self.all) in self.failed_numbers
 
     # Failing
@@ -190,7 +268,7 @@ class Directories:
             self._noted = failed
 
     def caught_up(self) -> None:
-        """What may be missing is in limbo now, durably.  Before anything else runs; `OSError`."""
+        """Notes that what may be missing is in limbo now, durably.  Before anything else runs; `OSError`."""
         self.stale, self.doubted = [], frozenset()
         notes.forget_doubted(self._files, [directory.configured for directory in self.usable])
         if self.failed:
@@ -217,7 +295,7 @@ class Directories:
         return chain.from_iterable(directory.table.ids() for directory in self.usable)
 
     def sorted_ids(self, pause: Callable[[], None], others: Iterable[int] = ()) -> "array[int]":
-        """The same and `others` that they lack, ascending; on the storage pool."""
+        """The ids in these tables, and `others` that they lack, ascending; on the storage pool."""
         tables = []
         for directory in self.usable:
             ledgers = array("q")

@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 
 from crc32c import crc32c
 
-from quire.bookie.apache.opening import open_index
+from quire.bookie.apache.left_index import open_index
 from quire.bookie.directory.records import (
     BATCH_ENTRY,
     BATCH_START,
@@ -297,7 +297,7 @@ class LedgerDirectory:
         return bodies
 
     def window(self, ledger: int, first: int, bytes_max: int) -> list[bytes]:
-        """What a sequential reader will want next: the rest of the run of `first`."""
+        """Reads what a sequential reader will want next: the rest of the run of `first`."""
         run = self.index.find(ledger, first)
         if run is None:
             return []

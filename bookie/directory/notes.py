@@ -42,19 +42,19 @@ def note_failed(files: Files, living: Iterable[str], failed: Sequence[str]) -> N
 
 def noted_failed(files: Files, directories: Sequence[str]) -> list[str]:
     """
-    Those of the configured ledger directories that have failed.  `StorageError` that names a damaged file, `OSError`.
+    Returns the configured ledger directories that have failed.  `StorageError` that names a damaged file, `OSError`.
     """
     named = set().union(*(named_failed(files, directory) for directory in directories))
     return [directory for directory in directories if directory in named]
 
 
 def named_failed(files: Files, directory: str) -> set[str]:
-    """Those that the note in one directory names."""
+    """The failed directories that the note in one directory names."""
     return {line.decode("utf-8", "surrogateescape") for line in _lines(files, current(directory, LOST))}
 
 
 def forget_failed(files: Files, directories: Iterable[str]) -> None:
-    """Their ledgers are in limbo now, durably."""
+    """Removes the note of failed directories: their ledgers are in limbo now, durably."""
     for directory in directories:
         files.unlink(current(directory, LOST))
 
@@ -72,7 +72,7 @@ def noted_doubted(files: Files, directory: str) -> set[int]:
 
 
 def forget_doubted(files: Files, directories: Iterable[str]) -> None:
-    """Those that exist are in limbo now, durably."""
+    """Removes the note of doubted ledgers: those that exist are in limbo now, durably."""
     for directory in directories:
         files.unlink(current(directory, DOUBTED))
 

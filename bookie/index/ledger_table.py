@@ -128,7 +128,7 @@ class LedgerTable:
             yield from some
 
     def pages(self) -> "Iterator[array[int]]":
-        """The same, in arrays of some hundred: each sees the rows of its moment."""
+        """Yields all ledgers in arrays of some hundred: each sees the rows of its moment."""
         low = LOWEST
         while True:
             keys = [key for key, _value in self._rows.page(low, ABOVE, PAGE_ROWS)]

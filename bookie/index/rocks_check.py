@@ -1,6 +1,6 @@
 """
-What RocksDB will read when it opens a directory, looked at before: some damage keeps RocksDB itself busy for good, some
-it takes for a torn end.
+A look at what RocksDB will read when it opens a directory: some damage keeps RocksDB itself busy for good, some it
+takes for a torn end.
 
 MANIFEST-* (which tables there are) and *.log (the writes since then) have RocksDB's public log format, little-endian,
 in blocks of 32 KiB:
@@ -73,7 +73,7 @@ def masked(check: int) -> int:
 
 
 class Part(NamedTuple):
-    """What is behind one head: a record, or a part of one that goes over the end of a block."""
+    """The data behind one head: a record, or a part of one that goes over the end of a block."""
 
     offset: int
     kind: int
@@ -152,8 +152,8 @@ class Manifest(NamedTuple):
 
     def lacking(self, directory: str, files: Files) -> str | None:
         """
-        What is missing of the state that its whole records describe; None when all of it is there, so that opening it
-        so loses nothing.  Raises `OSError`.
+        Names what is missing of the state that its whole records describe; None when all of it is there, so that
+        opening it so loses nothing.  Raises `OSError`.
         """
         state = State()
         try:

@@ -1,5 +1,5 @@
 """
-What the records of a RocksDB manifest say: which tables there are, and which logs of writes are still needed.
+The records of a RocksDB manifest: which tables there are, and which logs of writes are still needed.
 
 Each record is an edit of what the records before it say, made of fields.  Numbers (n) are varints, 7 bits a byte, the
 lowest first; strings (s) stand behind their length, a number:
@@ -99,7 +99,7 @@ class Edit:
 
 
 class State:
-    """What the records up to one of them say together."""
+    """The state that the records up to one of them describe."""
 
     def __init__(self) -> None:
         self.tables: set[tuple[int, int]] = set()  # level, number

@@ -114,7 +114,7 @@ class Run:
 
 
 class Use(NamedTuple):
-    """What one log is needed for: how many rows name it, and the bytes of their records."""
+    """The use of one log: how many rows name it, and the bytes of their records."""
 
     rows: int
     size: int

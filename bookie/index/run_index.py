@@ -104,8 +104,8 @@ class RunIndex:
 
     def known_uses(self) -> dict[int, Use]:
         """
-        What `uses` would find of logs that were finished when it was asked last, without a walk; of none where rows
-        changed while it walked, or were removed unread since.
+        Returns what `uses` would find of logs that were finished when it was asked last, without a walk; of none where
+        rows changed while it walked, or were removed unread since.
         """
         with self._changing:
             return dict(self._known_uses)

@@ -56,8 +56,8 @@ def write_extent(files: Files, directory: str, start: int) -> None:
 
 def way_out(files: Files, directory: str) -> str:
     """
-    What an operator does about a file of a journal (`<dir>/current`) that is missing.  Nothing is removed, for ledgers
-    may lie in the same directory, and of some entries no other bookie may have a copy.
+    Tells an operator what to do about a file of a journal (`<dir>/current`) that is missing.  Nothing is removed, for
+    ledgers may lie in the same directory, and of some entries no other bookie may have a copy.
     """
     shared = not OF_LEDGERS.isdisjoint(files.names(directory))
     return (

@@ -41,7 +41,7 @@ SEGMENTS_MIN = 4  # a backlog may always have so many: a checkpoint frees whole 
 
 
 class Group:
-    """What is queued for one group."""
+    """The blocks that are queued for one group."""
 
     __slots__ = ("blocks", "bytes", "end", "sync", "tokens", "when_synced")
 
@@ -67,7 +67,7 @@ class JournalOptions:
 
     @classmethod
     def of(cls, options: BookieOptions) -> Self:
-        """Those of each journal of a bookie."""
+        """The options of each journal of a bookie."""
         return cls(
             segment_bytes=options.journal_segment_bytes,
             group_bytes_max=options.journal_group_bytes_max,
@@ -79,7 +79,7 @@ class JournalOptions:
 
 
 class JournalEvents(Protocol):
-    """What a journal reports, on the reactor thread."""
+    """The reports of a journal, on the reactor thread."""
 
     def group_durable(self, group: Group) -> None:
         """In the order of the groups; with sync off a group is reported after its write."""

@@ -148,7 +148,7 @@ class EntryLogs:
             self._reserved = self._reserved + size if self._preallocates else UNLIMITED
 
     def _trim_left(self) -> None:
-        """What a process that was killed had preallocated for its last log."""
+        """Trims what a killed process had preallocated for its last log."""
         handle = self._files.open(os.path.join(self._directory, log_name(self._newest)))
         try:
             self._files.trim(handle)
@@ -280,11 +280,13 @@ class EntryLogs:
         return sorted(set(self._ids) - self._fresh - self._making)
 
     def settle(self) -> None:
-        """What was appended so far is named by durable index rows, or never will be.  Between two flushes only."""
+        """
+        Notes that what was appended so far is named by durable index rows, or never will be.  Between two flushes only.
+        """
         self._fresh = {self._log} if self._log >= 0 else set()
 
     def settle_whole(self, log: int) -> None:
-        """The same of a log that `begin_whole` gave."""
+        """Settles a log that `begin_whole` gave."""
         self._making.discard(log)
 
     def remove(self, log: int) -> None:
@@ -311,7 +313,7 @@ class EntryLogs:
             self._give_back(reader)
 
     def read_in_memory(self, log: int, offset: int, count: int) -> bytes | None:
-        """The same without waiting for the disk or another thread: None when that would be needed, or the log ends."""
+        """Reads without waiting for the disk or another thread: None when that would be needed, or the log ends."""
         if not self._reading.acquire(blocking=False):
             return None
         try:

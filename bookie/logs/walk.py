@@ -28,6 +28,8 @@ BLOCK_BYTES = 1 << 20
 RECORD_BYTES_MAX = 64 << 20  # a larger size field can't be one
 HEADS_BLOCK_BYTES = ZEROS_AT_ONCE  # read at once where only ids are wanted
 UNLIMITED = 1 << 62
+RANGES_MAX = 50_000  # ledgers of which the last range of named entries is remembered
+NONE = (0, -1)
 
 
 class LogWalk:
@@ -125,3 +127,28 @@ def ledgers_in(logs: EntryLogs, log: int, pause: Callable[[], None] = lambda: No
     walk = LogWalk(read, logs.size(log), log_name(log), UNLIMITED, pause, HEADS_BLOCK_BYTES)
     found = frozenset(ledger for ledger, _entry, _at, _size in walk.heads())
     return found if walk.problem is None or walk.cut else None
+
+
+def unnamed(
+    walk: LogWalk, size: int, named: Callable[[int, int], int], counts: Callable[[int], bool]
+) -> Iterator[tuple[int, int, int]]:
+    """
+    Yields (ledger, entry, offset of the record) of each record in a log of `size` bytes that no index names: the look
+    from the logs to the index, the other way than a read.  Whether one was lost, or is what a deletion, a copy that was
+    given up or an overwritten entry left, it does not tell; one that the log is too short for was never acknowledged.
+
+    `named(ledger, entry)`: the last of the consecutive entries from this one on that are named, less than it for none.
+    `counts(ledger)`: whether its entries are looked for.  Bodies are not read.  Raises `OSError`.
+    """
+    ranges: dict[int, tuple[int, int]] = {}
+    for ledger, entry, at, body in walk.heads():
+        first, last = ranges.get(ledger, NONE)
+        if first <= entry <= last or at + SIZE.size + body > size or not counts(ledger):
+            continue
+        last = named(ledger, entry)
+        if last < entry:
+            yield ledger, entry, at
+        else:
+            if len(ranges) >= RANGES_MAX:
+                ranges.clear()
+            ranges[ledger] = entry, last

@@ -43,8 +43,8 @@ class Exported(NamedTuple):
 
 def storage_class(stopped: Stopped, configured: str | None) -> str:
     """
-    Which of Apache's storages these directories are for: the one whose index is there; without any the configured one,
-    for a bookie that was killed early has none yet.  Apache's default is the sorted one.
+    Names the storage of Apache's that these directories are for: the one whose index is there; without any the
+    configured one, for a bookie that was killed early has none yet.  Apache's default is the sorted one.
     """
     files = stopped.files
     if any(has_locations(files, pair.rows) for pair in stopped.pairs):

@@ -44,7 +44,7 @@ ROWS_AT_ONCE = 1000
 
 @dataclass
 class Rebuilt:
-    """What was found in one ledger directory."""
+    """The outcome for one ledger directory."""
 
     directory: str
     logs: int = 0

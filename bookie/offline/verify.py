@@ -30,7 +30,6 @@ from quire.bookie.index.run import BEHIND_ALL, Run, run_bytes
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.sequences import Sequences
 from quire.bookie.index.slots import index_path
-from quire.bookie.index.unnamed import unnamed
 from quire.bookie.journal.format import (
     BODIES,
     DELETED,
@@ -43,7 +42,7 @@ from quire.bookie.journal.format import (
 )
 from quire.bookie.layout import COOKIE, LEDGERS, LOCATIONS, MARK, ROCKSDB_FILE, SECOND_RUNS, Pair
 from quire.bookie.logs.format import HEADER, HEADER_BYTES, IDS, MAGIC, SIZE, log_id, log_name, read_map
-from quire.bookie.logs.walk import RECORD_BYTES_MAX, LogWalk
+from quire.bookie.logs.walk import RECORD_BYTES_MAX, LogWalk, unnamed
 from quire.bookie.offline.stopped import Stopped
 from quire.protocol.digest import entry_id
 
@@ -56,7 +55,10 @@ OPEN_LOGS_MAX = 32
 
 @dataclass
 class Report:
-    """What was looked at, and what is wrong: each problem a line that names file and offset where there are any."""
+    """
+    The files that were looked at, and what is wrong: each problem a line that names file and offset where there are
+    any.
+    """
 
     journal_groups: int = 0
     entry_logs: int = 0
@@ -106,7 +108,7 @@ class LogFiles:
 
 class Replayed:
     """
-    What the next start replays: entries by ledger, as ranges in the order of the journals; `explained`: ledgers of
+    The replay of the next start: entries by ledger, as ranges in the order of the journals; `explained`: ledgers of
     which entries may be missing, for they are deleted, dropped or in limbo.
     """
 
@@ -322,7 +324,7 @@ def _runs(rows: Rows, logs: LogFiles, known: set[int], report: Report) -> None:
 
 
 def _run(run: Run, logs: LogFiles, report: Report) -> Iterator[str]:
-    """What is wrong with the entries of one run."""
+    """Yields what is wrong with the entries of one run."""
     try:
         data = logs.read(run.log, run.offset, run_bytes(run))
     except OSError as failure:

@@ -1,5 +1,5 @@
 """
-What connections hold of one thing of which a server has only so much: places, requests or bytes.
+A budget: what connections hold of one thing of which a server has only so much: places, requests or bytes.
 
 Knows: how much each connection, each address and all together hold, and their limits.
 Does not know: what is held, and what happens at a limit; docs/security.md 11 has both, for each budget.

@@ -1,5 +1,5 @@
 """
-What the service asks of the storage and of a connection, as types: `storage.Storage` and `listener.Connection` are the
+The storage and a connection as the service sees them, as types: `storage.Storage` and `listener.Connection` are the
 real ones, tests have others.
 
 Knows: the calls, their results, and what a token is.  Does not know: how anything is kept or sent.
@@ -88,8 +88,8 @@ class Peer(Protocol):
 
 class LedgerView(Protocol):
     """
-    What a bookie holds in memory about one ledger.  Watchers are called when its LAC rises, and at an explicit LAC, a
-    fence, a deletion.
+    The state of one ledger that a bookie holds in memory.  Watchers are called when its LAC rises, and at an explicit
+    LAC, a fence, a deletion.
     """
 
     @property

@@ -1,5 +1,5 @@
 """
-What a bookie offers for copying entries to it from other bookies: the ledgers that it may have lost entries of, what it
+Copying entries to a bookie from others, as the bookie offers it: the ledgers that it may have lost entries of, what it
 holds of each, a way to store copies, and the end of limbo.
 
 Knows: that copies go into the storage as recovery adds do, and wait for room like them.
@@ -31,7 +31,7 @@ V3_VERSION = 3
 
 
 class StoreTrust(Protocol):
-    """Whether what the metadata store says may be believed."""
+    """Tells if what the metadata store says may be believed."""
 
     @property
     def is_behind(self) -> bool: ...
@@ -40,7 +40,7 @@ class StoreTrust(Protocol):
 
 
 class CopyStorage(Protocol):
-    """What copies need of a storage."""
+    """A storage as copies see it."""
 
     def add(self, run: AddRun, token: object) -> Status | None: ...
     def fence(self, ledger: int, master_key: bytes, token: object) -> Status: ...
@@ -80,14 +80,17 @@ class Copies:
         return sorted(self._limbo)
 
     def add(self, ledgers: Iterable[int]) -> None:
-        """These are in limbo now, too, and stay there until `decided` and another look at what is held of them."""
+        """
+        Adds ledgers that are in limbo now, too, and stay there until `decided` and another look at what is held of
+        them.
+        """
         ledgers = list(ledgers)
         self._doubted.update(ledgers)
         if self._limbo is not None:
             self._limbo.update(ledgers)
 
     def decided(self) -> None:
-        """What is held of those that were doubted is known from now on."""
+        """Ends the doubt: what is held of the ledgers is known from now on."""
         self._unasked |= self._doubted
         self._doubted = set()
 
@@ -98,8 +101,8 @@ class Copies:
 
     def held(self, ledger: int) -> Deferred[bytes]:
         """
-        What is here of a ledger, as `availability` encodes it.  Fails with `Read` where that can't be found out,
-        which concerns this ledger alone.
+        Returns what is here of a ledger, as `availability` encodes it.  Fails with `Read` where that can't be found
+        out, which concerns this ledger alone.
         """
         self._unasked.discard(ledger)
         return Deferred.fromCoroutine(self._held(ledger))
@@ -152,7 +155,7 @@ class Copies:
         return Deferred.fromCoroutine(self._guard.trust_store(deleted))
 
     def next_moment(self) -> int:
-        """What is written from now on has this moment or a later one."""
+        """The moment that writes from now on have, or a later one."""
         return self._storage.next_moment()
 
     def drop(self, ledger: int, moment: int) -> bool:

@@ -8,7 +8,7 @@ may be (`connection_limits`), how long strangers wait (`lobby`).
 Safety: what one peer sends can close that peer's connection and no other, except that when all together make us hold
 too much, one of those that hold most is closed.  Each thing that they make us hold has a `budget`: connections and
 unfinished frames (`connection_limits`), what waits for the journal (`parking`), answers that are not taken
-(`unsent_answers`; nothing is read from a peer that does not take its own), reads (`reads`) and long polls.
+(`UnsentAnswers`; nothing is read from a peer that does not take its own), reads (`reads`) and long polls.
 """
 
 from collections import deque
@@ -21,11 +21,10 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from quire.bookie.server.admission.connection_limits import ConnectionLimits, is_large
+from quire.bookie.server.admission.connection_limits import ConnectionLimits, UnsentAnswers, is_large
 from quire.bookie.server.admission.entrance import OUTSIDE_FRAME_BYTES_MAX, Entrance
 from quire.bookie.server.admission.judge import Judge, Serve
 from quire.bookie.server.admission.lobby import leave
-from quire.bookie.server.admission.unsent_answers import UnsentAnswers
 from quire.bookie.server.complaints import Complaints
 from quire.bookie.server.contract import ReadRequest, WriteRequest
 from quire.bookie.server.reads import FIRST_ANSWER_BYTES

@@ -93,7 +93,7 @@ class Reads:
         self._again: set[int] = set()  # the ids of requests whose turn has come, and which are read again for it
         self._again_bytes = 0  # of these
         self.waiting = Budget(options.reads_pending_max or sys.maxsize)  # under way or in line
-        # Bytes of answers that are not taken; `unsent_answers` counts them.
+        # Bytes of answers that are not taken; `UnsentAnswers` counts them.
         self.blocked = Budget(options.answers_bytes_max, connection_limit=BLOCKED_BYTES_MAX)
         self._tally = tally
         self._complaints = complaints

@@ -1,5 +1,5 @@
 """
-What a bookie does with each request: checks in the protocol's order, the storage's answer, the reply.
+The way of each request through a bookie: checks in the protocol's order, the storage's answer, the reply.
 
 Knows: every operation (wire.md 3.5, 6, 7, 9) and the order of checks (7.3).
 Does not know: sockets (`listener`), bytes of messages (`protocol.wire`), disks (`storage`), when a bookie is read-only

@@ -1,5 +1,5 @@
 """
-What a bookie uses of Twisted's reactor and transports, whose interfaces carry no types, and how its sockets are set.
+Twisted's reactor and transports as a bookie uses them, whose interfaces carry no types, and how its sockets are set.
 
 Knows: their shapes.  Does not know: what is sent.
 """

@@ -39,7 +39,7 @@ REMOVED_LEDGER_BYTES = 4 << 10  # and for each ledger: more than its rows take i
 
 
 class Work:
-    """What one checkpoint makes durable."""
+    """The share that one checkpoint makes durable."""
 
     __slots__ = ("changes", "deleted", "half", "positions", "stored")
 
@@ -169,7 +169,7 @@ class Checkpoints:
 
     @property
     def owes(self) -> bool:
-        """True if what was taken is not durable yet, so that logs may hold what no row names."""
+        """True while a checkpoint is unfinished, so that logs may hold what no row names."""
         return self._work is not None
 
     def _take(self) -> Work:

@@ -1,6 +1,6 @@
 """
-What a storage holds in memory, and how what is journaled changes it: the same for what arrives and for what a start
-replays.
+The contents of a storage in memory, and how what is journaled changes it: the same for what arrives and for what a
+start replays.
 
 Knows: write cache, ledgers, the memory of deleted ones, and what must be forgotten of what was read ahead.
 Does not know: journals' files and threads, who may write, disks.

@@ -40,7 +40,7 @@ class StorageEvents(Protocol):
         ...
 
     def refused(self, token: object, error: object) -> None:
-        """It was given for a force that came to nothing, by this error."""
+        """Tells that the force behind a token came to nothing, by this error."""
         ...
 
     def relieved(self) -> None:
@@ -67,7 +67,7 @@ class NoListener:
 
 
 class JournalsListener(Protocol):
-    """What journals report to the storage, on the reactor thread."""
+    """The storage as its journals report to it, on the reactor thread."""
 
     def synced(self) -> None: ...
     def disk_full_changed(self) -> None: ...
@@ -131,7 +131,7 @@ class Journals:
         return waiting, synced
 
     def give_back(self, token: object) -> None:
-        """It waits for nothing; it comes back in the next turn."""
+        """Gives back a token that waits for nothing, in the next turn."""
         self._ready.append(token)
         if len(self._ready) == 1:
             self._reactor.callLater(0, self._give_ready)

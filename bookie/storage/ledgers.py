@@ -192,7 +192,7 @@ class DeletedLedgers:
         return since is not None and now - since < FENCED_S
 
     def forget(self, ledger: int) -> None:
-        """It was created again."""
+        """Forgets a ledger that was created again."""
         self._fenced.pop(ledger, None)
         self._unfenced.pop(ledger, None)
 
@@ -329,7 +329,9 @@ class Ledgers:
                 state.limbo = True
 
     def hours_passed(self, hours: int) -> None:
-        """So many since the process began to serve; a clock that jumped back changes nothing."""
+        """
+        Says how many hours have passed since the process began to serve; a clock that jumped back changes nothing.
+        """
         self.moment = max(self.moment, hours * MOMENTS_PER_HOUR)
 
     def next_moment(self) -> int:

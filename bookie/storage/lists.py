@@ -57,7 +57,7 @@ class Lists:
 
     def held(self, ledger: int) -> "Deferred[bytes]":
         """
-        What is stored of a ledger, in limbo or not, as `availability` encodes it, of any length.  Fails with
+        Returns what is stored of a ledger, in limbo or not, as `availability` encodes it, of any length.  Fails with
         `StorageError` or `OSError`.
         """
         return self._listed(ledger, None)

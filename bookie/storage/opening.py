@@ -281,7 +281,7 @@ class Opening:
         return self._journals.open(current(path), replay, JournalOptions.of(self._options)).position
 
     def _move_in(self, moving: Moving) -> None:
-        """What an Apache bookie's journals hold becomes ours, durably, and Apache is kept out."""
+        """Makes ours what an Apache bookie's journals hold, durably, and keeps Apache out."""
         if not moving.arriving:
             return
         log.info("storage: taking over what an Apache bookie left")

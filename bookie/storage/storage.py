@@ -33,10 +33,9 @@ from quire.bookie.storage.contents import Contents
 from quire.bookie.storage.journals import Journals, Pressure, StorageEvents
 from quire.bookie.storage.ledgers import DeletedLedgers, Ledgers, StoredLedger
 from quire.bookie.storage.lists import Lists
-from quire.bookie.storage.lookup import Lookup
+from quire.bookie.storage.lookup import CatchUp, Lookup
 from quire.bookie.storage.opening import Opening
 from quire.bookie.storage.parts import StorageCounters, StorageParts
-from quire.bookie.storage.read_ahead import CatchUp
 from quire.bookie.storage.workers import PoolWorkers, Workers
 from quire.bookie.storage.write_cache import WriteCache
 from quire.bookie.storage.writes import Writes
@@ -151,7 +150,7 @@ class Storage:
         return directory.failed is not None
 
     def caught_up(self) -> None:
-        """What may be missing is in limbo now, durably.  Once, right after the start; `OSError`."""
+        """Notes that what may be missing is in limbo now, durably.  Once, right after the start; `OSError`."""
         self.directories.caught_up()
 
     # Limbo

@@ -177,7 +177,7 @@ class Half:
 
 
 class WriteCache:
-    """What was added and is not yet in entry log and index.  `bytes_max`: both halves together."""
+    """Entries that were added and are not yet in entry log and index.  `bytes_max`: both halves together."""
 
     def __init__(self, bytes_max: int) -> None:
         self._half_bytes_max = max(bytes_max // 2, 1)
@@ -276,7 +276,7 @@ class WriteCache:
         return self.flushing
 
     def drop(self) -> None:
-        """What the flushing half holds is durable elsewhere."""
+        """Drops the flushing half, whose entries are durable elsewhere."""
         self.flushing = None
 
 

@@ -143,7 +143,7 @@ class Writes:
         return Status.EOK
 
     def _may_use_reserve(self, run: AddRun, journal: Journal) -> bool:
-        """What recovers or repairs ledgers may, until the reserve is used up, too."""
+        """True if a run recovers or repairs a ledger, and the reserve is not used up, too."""
         return bool(run.recovery or run.priority) and not (self._cache.reserve_full or journal.reserve_full)
 
     def _add_unjournaled(self, state: StoredLedger, run: AddRun, journal: Journal, token: object) -> None:

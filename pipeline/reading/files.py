@@ -19,7 +19,7 @@ import pyarrow as pa
 from quire.bookie.files import Files, StorageError
 from quire.bookie.layout import LEDGERS, LOCATIONS, ROCKSDB_FILE, RUNS, SECOND_RUNS
 from quire.bookie.logs.format import log_id
-from quire.bookie.offline import index_rows, journal_rows, salvage
+from quire.bookie.offline import listing, salvage
 from quire.conf.pipeline import FileReading
 from quire.pipeline import columns
 from quire.pipeline.clients import password
@@ -184,7 +184,7 @@ def _entry_log(files: Files, piece: Piece, sums: Sums) -> Iterator[Row]:
 def _journal(files: Files, path: str, sums: Sums) -> Iterator[Row]:
     at = 0
     try:
-        for row in journal_rows.journal(files, path, bodies_wanted=True):
+        for row in listing.journal(files, path, bodies_wanted=True):
             at = row["offset"]
             if row["kind"] == "adds":
                 for body in map(bytes, row["bodies"]):
@@ -197,7 +197,7 @@ def _journal(files: Files, path: str, sums: Sums) -> Iterator[Row]:
 
 def _index(files: Files, path: str) -> Iterator[Row]:
     try:
-        for row in index_rows.index(files, path):
+        for row in listing.index(files, path):
             first = row.get("first", row.get("entry"))
             yield (
                 *(path, row.get("offset", 0), row["kind"], row.get("ledger"), first, row.get("explicit_lac")),

@@ -27,7 +27,7 @@ from quire.bookie.layout import EXTENT, SEQUENCES
 from quire.bookie.lifecycle.cookie import Cookie, IdentityError
 from quire.bookie.logs import format as logs
 from quire.bookie.logs.walk import LogWalk
-from quire.bookie.offline import journal_rows, log_rows, salvage
+from quire.bookie.offline import listing, salvage
 from quire.bookie.upkeep.store_notes import Seen
 from quire.conf import properties
 from quire.conf.bookie import BookieOptions
@@ -85,12 +85,12 @@ def shown(data: bytes, path: str) -> None:
     disk = Disk()
     disk.replace(path, data)
     with refused_as(StorageError):
-        assert list(journal_rows.journal(disk, path, bodies_wanted=True))
+        assert list(listing.journal(disk, path, bodies_wanted=True))
 
 
 @target("bookie.journal.format.whole", "bookie.journal.format.blocks", "bookie.journal.format.split_frames",
         "bookie.journal.format.split_bodies", "bookie.journal.format.salt_of",
-        "bookie.journal.format.later_group", "bookie.offline.journal_rows.journal")  # fmt: skip
+        "bookie.journal.format.later_group", "bookie.offline.listing.journal")  # fmt: skip
 def journal_segment(data: bytes) -> None:
     """First the bytes as a segment, then as the blocks of a whole group."""
     segment = data.ljust(journal.padded(len(data)), b"\0") + journal.segment_foot(SEGMENT_START, SALT)
@@ -144,7 +144,7 @@ def journal_replayed(data: bytes) -> None:
         assert found == [begin for begin, _group in wholes[: len(found)]]
 
 
-@target("bookie.logs.format.read_map", "bookie.logs.walk.LogWalk", "bookie.offline.log_rows.entry_log")
+@target("bookie.logs.format.read_map", "bookie.logs.walk.LogWalk", "bookie.offline.listing.entry_log")
 def entry_log(data: bytes) -> None:
     """As a log, and as what is behind the header of one."""
     walked(data)
@@ -159,7 +159,7 @@ def walked(data: bytes) -> None:
     disk = Disk()
     disk.replace("/l/0.log", data)
     with refused_as(StorageError):
-        assert list(log_rows.entry_log(disk, "/l/0.log"))
+        assert list(listing.entry_log(disk, "/l/0.log"))
     walk = LogWalk(read, len(data), "here", FRAME_BYTES_MAX)
     for _ledger, _entry, offset, body in walk.records():
         assert offset + len(body) <= len(data)

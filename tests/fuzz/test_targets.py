@@ -29,7 +29,7 @@ READERS |= {"unpack", "unpack_from", "iter_unpack"}
 NONE_NEEDED = {
     "bookie.files": "random bytes of its own",
     "bookie.index.run_index": "rows of our store, which verifies its blocks; their values are made by `Run`",
-    "bookie.offline.index_rows": "the same, as they are",
+    "bookie.offline.listing": "the same, as they are",
     "bookie.offline.verify": "the same; files are read by the decoders, and each test of crashes flips bits below it",
     "client.handles.recovery": "a body that the reader has verified",
     "metadata.bookies.retired_ids": "`parse_json` makes a value, and one that says nothing is passed over",

@@ -1,7 +1,7 @@
 """
 `quire inspect`: prints what is in one file of a bookie's, ours or Apache's.
 
-Knows: columns.  Does not know: formats; `bookie/offline/` does (`journal_rows`, `log_rows`, `index_rows`).
+Knows: columns.  Does not know: formats; `bookie/offline/listing.py` does.
 """
 
 from collections.abc import Iterator
@@ -34,10 +34,10 @@ def journal(path: File, ledger: Ledger = None, json_wanted: Json = False) -> Non
       quire inspect journal /data/journal/current/0000000000000000.qj
     """
     from quire.bookie.files import Files
-    from quire.bookie.offline import journal_rows
+    from quire.bookie.offline import listing
 
     show(
-        journal_rows.journal(Files(), str(path)),
+        listing.journal(Files(), str(path)),
         ledger,
         json_wanted,
         {"offset": 12, "sequence": 10, "kind": 14, "ledger": 20, "first": 12, "count": 6, "bytes": 10},
@@ -54,10 +54,10 @@ def entry_log(path: File, ledger: Ledger = None, json_wanted: Json = False) -> N
       quire inspect entrylog /data/ledgers/current/0.log --ledger 7
     """
     from quire.bookie.files import Files
-    from quire.bookie.offline import log_rows
+    from quire.bookie.offline import listing
 
     show(
-        log_rows.entry_log(Files(), str(path)),
+        listing.entry_log(Files(), str(path)),
         ledger,
         json_wanted,
         {"offset": 12, "kind": 8, "ledger": 20, "entry": 12, "bytes": 10, "crc32c": 8},
@@ -75,7 +75,7 @@ def index(path: File, ledger: Ledger = None, json_wanted: Json = False) -> None:
       quire inspect index /data/ledgers/current/runs --ledger 7
     """
     from quire.bookie.files import Files
-    from quire.bookie.offline import index_rows
+    from quire.bookie.offline import listing
 
     columns = {
         "kind": 8,
@@ -90,7 +90,7 @@ def index(path: File, ledger: Ledger = None, json_wanted: Json = False) -> None:
         "limbo": 5,
         "explicit_lac": 12,
     }
-    show(index_rows.index(Files(), str(path), ledger), ledger, json_wanted, columns)
+    show(listing.index(Files(), str(path), ledger), ledger, json_wanted, columns)
 
 
 def show(rows: Iterator[dict[str, Any]], ledger: int | None, json_wanted: bool, columns: dict[str, int]) -> None:

@@ -1,17 +1,19 @@
 """
-Which connections of a bookie are ended: when there are too many, when their unfinished frames hold too much, and when
-they are late.
+Limits of connections: a bookie ends some when there are too many, when their unfinished frames hold too much, and when
+they are late; and when answers that their peers do not take are too many.
 
-Knows: how many there are and what their frames hold, of each address and altogether, and who goes first.
-Does not know: what was sent; what else a connection holds (`listener`).
+Knows: how many there are and what their frames hold, of each address and altogether, and who goes first; how much each
+transport keeps of its answers, since when its peer has taken nothing, and the bound of all.
+Does not know: what was sent, what was asked and read (`reads`).
 
 An address is one of IPv4, or a /64 of IPv6, of which one machine has any number of addresses.  Nothing here is done
 for a whole frame: budgets change when a connection comes, is served for the first time and goes, and when an arrival
 ends inside a frame.
 
 Safety: a connection that is one too many for its address takes the place of another of its address, and never that of
-one elsewhere.  What a peer gets by a bound is not renewed by anything but whole requests: the deadline of a frame
-counts from its first byte, a connection that was never served goes before all others, and a single byte is no activity.
+one elsewhere; one that has more than half of the answers that are not taken pays for them.  What a peer gets by a bound
+is not renewed by anything but whole requests: the deadline of a frame counts from its first byte, a connection that was
+never served goes before all others, and a single byte is no activity.
 """
 
 from collections.abc import Iterable
@@ -22,10 +24,83 @@ from quire.bookie.server.admission.entrance import OUTSIDE_S_MAX
 from quire.bookie.server.budget import Budget, Scope
 from quire.bookie.server.complaints import Complaints
 from quire.bookie.server.contract import Peer
+from quire.bookie.server.transport import unsent_bytes
 from quire.conf.bookie import BookieOptions
-from quire.metadata.clock import Clock
+from quire.metadata.clock import Clock, Timer
 
 # SPDX-License-Identifier: Apache-2.0
+
+LOOK_PART = 8  # of the bound is given between two looks, and about as much is free after one that found too much
+
+
+class UnsentAnswers:
+    """
+    The unsent answers of one bookie.  `blocked`: what peers that take none are given meanwhile; `connections`: all that
+    may hold answers.
+
+    What transports keep of their answers is looked at only after all together were given an eighth of the bound, so an
+    answer costs an addition here, whoever takes it.  A connection has taken nothing since a look when it has not taken
+    what it had been given until then.
+    """
+
+    def __init__(self, clock: Clock, blocked: Budget, complaints: Complaints, connections: Iterable[Peer]) -> None:
+        self.blocked = blocked
+        self._clock = clock
+        self._look_bytes = blocked.limit // LOOK_PART
+        self._complaints = complaints
+        self._connections = connections
+        self._idle: dict[Peer, int] = {}  # what each had been given when it was seen first, longest ago first
+        self._given = 0  # to all, since the last look
+        self._look_soon: Timer | None = None
+
+    def gave(self, peer: Peer, size: int) -> None:
+        """
+        Counts an answer that a transport was given, which it may keep.  When all keep too much, connections are closed,
+        but not inside what is being done.
+        """
+        peer.given_bytes += size
+        self._given += size
+        if peer.choked:  # perhaps by this one
+            self.blocked.change(peer, size)
+        if self._given > self._look_bytes and self._look_soon is None:
+            self._look_soon = self._clock.callLater(0, self._look)
+
+    def took(self, peer: Peer) -> None:
+        """Forgets a connection that has taken its answers, or has ended."""
+        self.blocked.release(peer)
+        self._idle.pop(peer, None)
+
+    def _look(self) -> None:
+        self._look_soon, self._given = None, 0
+        unsent = {peer: size for peer in self._connections if (size := unsent_bytes(peer.transport))}
+        self._idle = {
+            peer: given
+            for peer, given in self._idle.items()
+            if peer in unsent and peer.given_bytes - unsent[peer] < given
+        }
+        for peer, size in unsent.items():
+            self._idle.setdefault(peer, peer.given_bytes)
+            if size < (before := self.blocked.held.get(peer, 0)):  # it took a part
+                self.blocked.change(peer, size - before)
+        if sum(unsent.values()) > self.blocked.limit:
+            self._end_longest(unsent)
+
+    def _end_longest(self, sizes: dict[Peer, int]) -> None:
+        """Ends those that took nothing for the longest time, first of an address that has more than half."""
+        most = self.blocked.limit
+        unsent = Budget(most, address_limit=most)
+        for peer, size in sizes.items():
+            unsent.change(peer, size)
+        half = unsent.total / 2
+        reason = f"more than {most} bytes of answers are not taken (answersSizeMB), its own for the longest time"
+        crowded = {source for source, size in unsent.by_address.items() if size > half}
+        payers = sorted(self._idle, key=lambda peer: peer.source not in crowded)
+        for peer in unsent.pay(None, payers, LOOK_PART):
+            said = f"{reason} of its address, which has most of them" if peer.source in crowded else reason
+            self._complaints.report(peer.peer, "answers not taken", said)
+            self.took(peer)
+            peer.abort()
+
 
 IDLEST = 64  # found at once, for a look at all costs milliseconds
 LATE_AT_ONCE = ENDED_AT_ONCE = 100  # are ended in one turn, or after one look at what all hold
@@ -107,7 +182,7 @@ class ConnectionLimits:
 
     def _end_slowest(self, scope: Scope) -> None:
         """
-        Of those whose frames hold most, half as much as the largest at least, the slowest since its first byte goes;
+        Ends, of those whose frames hold most, half as much as the largest at least, the slowest since its first byte;
         last those that are not read from because what they sent waits: they can't finish.  A look at all is long, so
         more go after it where they are small, until some room is free.
         """

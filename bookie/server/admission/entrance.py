@@ -1,5 +1,5 @@
 """
-What a connection goes through before its requests are served: START_TLS and the handshake, or the decision that it may
+The way of a connection up to where its requests are served: START_TLS and the handshake, or the decision that it may
 go without, then authentication where clients need it (wire.md 9.2, 9.3), and the question what its client may do.
 
 Knows: which request may come first, what may stand behind it, and how the others are refused.

@@ -1,5 +1,5 @@
 """
-What right each request needs, and the refusal of those whose client lacks it.
+The right that each request needs, and the refusal of those whose client lacks it.
 
     add                    AddRun, WriteLac, Force
     fence                  AddRun of a recovery (D18)

@@ -32,7 +32,7 @@ ACCEPTED_AT_ONCE = 4  # some 0.1 ms each
 
 class Lobby:
     """
-    What Twisted's transports use of a reactor.  To the reactor around it, it is one descriptor, readable while anybody
+    A reactor as Twisted's transports use it.  To the reactor around it, it is one descriptor, readable while anybody
     here is ready.
     """
 
@@ -116,7 +116,7 @@ class Lobby:
                 return
 
     def connectionLost(self, reason: Failure) -> None:
-        """Its descriptor has no other end."""
+        """Does nothing: the descriptor has no other end."""
 
     def _serve(self, descriptor: int, event: int) -> None:
         transport, _ = self._waiting[descriptor]

@@ -11,7 +11,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from quire.bookie.directory import notes
-from quire.bookie.directory.dead import DeadRows
+from quire.bookie.directory.directories import DeadRows
 from quire.bookie.files import Files, StorageError, is_dead
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.lifecycle.bookie import Bookie as WholeBookie

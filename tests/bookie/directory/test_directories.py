@@ -5,8 +5,7 @@ import errno
 import pytest
 
 from quire.bookie.directory import notes
-from quire.bookie.directory.dead import DeadDirectory
-from quire.bookie.directory.directories import Directories
+from quire.bookie.directory.directories import DeadDirectory, Directories
 from quire.bookie.files import NotBegun
 from tests.bookie.fakes.disk import Disk
 

@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from quire.bookie.files import Files, StorageError
-from quire.bookie.offline.journal_rows import Row, journal
+from quire.bookie.offline.listing import Row, journal
 from tests.bookie.fakes.apache_files import unpack
 from tests.bookie.offline.test_rebuild import lived
 

@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from quire.bookie.files import Files, StorageError
-from quire.bookie.offline.log_rows import entry_log
+from quire.bookie.offline.listing import entry_log
 from tests.bookie.fakes.apache_files import unpack
 
 FILES = Files()

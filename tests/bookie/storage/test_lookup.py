@@ -8,8 +8,15 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred, maybeDeferred
 
-from quire.bookie.storage.lookup import AT_ONCE_BYTES_MAX, FAULTS_MAX, OTHER_FAULTS, QUIET_S, ReadFaults
-from quire.bookie.storage.read_ahead import BESIDE_BYTES, RESTS
+from quire.bookie.storage.lookup import (
+    AT_ONCE_BYTES_MAX,
+    BESIDE_BYTES,
+    FAULTS_MAX,
+    OTHER_FAULTS,
+    QUIET_S,
+    RESTS,
+    ReadFaults,
+)
 from quire.bookie.storage.workers import InlineWorkers, PoolWorkers
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status

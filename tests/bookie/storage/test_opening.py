@@ -13,8 +13,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from quire.bookie.directory import notes
-from quire.bookie.directory.dead import DeadDirectory
-from quire.bookie.directory.directories import Directories
+from quire.bookie.directory.directories import DeadDirectory, Directories
 from quire.bookie.files import StorageError
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.lifecycle import restoring

@@ -4,8 +4,8 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from quire.bookie.storage.lookup import BESIDE_BYTES, REST_S_MAX, RESTS, CatchUp
 from quire.bookie.storage.parts import StorageCounters
-from quire.bookie.storage.read_ahead import BESIDE_BYTES, REST_S_MAX, RESTS, CatchUp
 
 # SPDX-License-Identifier: Apache-2.0
 

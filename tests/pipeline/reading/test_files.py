@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from quire.bookie.files import Files
-from quire.bookie.offline.index_rows import index
+from quire.bookie.offline.listing import index
 from quire.conf.pipeline import FileReading
 from quire.pipeline.clients import cluster
 from quire.pipeline.reading.files import SCHEMA, Sums, batches, found, kind_of, planned

@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from quire.bookie.files import Files, StorageError
-from quire.bookie.offline.index_rows import index as shown
+from quire.bookie.offline.listing import index as shown
 from tests.bookie.fakes.apache_files import Here, ledgers_of, unpack
 
 FILES = Files()
