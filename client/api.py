@@ -212,7 +212,7 @@ class Client:
         return Deferred.fromCoroutine(self._ids(after, limit))
 
     def metadata(self, ledger_id: int) -> Deferred[LedgerMetadata]:
-        """What the cluster says about a ledger.  `NoSuchLedger`."""
+        """Reads what the cluster says about a ledger.  `NoSuchLedger`."""
         return Deferred.fromCoroutine(self._metadata(ledger_id))
 
     def is_closed(self, ledger_id: int) -> Deferred[bool]:

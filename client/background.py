@@ -58,7 +58,7 @@ class Forked:
 
 
 class Inherited(Protocol):
-    """What a forked child must not use."""
+    """Inherited threads, which a forked child must not use."""
 
     def forked(self) -> None:
         """Called in the child."""
@@ -160,7 +160,7 @@ class Background:
         return Running(self.reactor, work, done, unwanted)
 
     def let_go(self, work: Work[T]) -> None:
-        """The same for what only ends something: no caller waits for it, and a forked child has nothing to end."""
+        """Calls what only ends something: no caller waits for it, and a forked child has nothing to end."""
         if not isinstance(self.reactor, Forked):
             self.begin(work, forget)
 

@@ -41,7 +41,7 @@ A_co = TypeVar("A_co", covariant=True)  # what a batch is answered
 
 
 class Appends(Protocol[P_contra, A_co]):
-    """What takes the batches (`writer.Writer` is one)."""
+    """A taker of batches (`handles.writer.Writer` is one)."""
 
     def append_many(self, payloads: Sequence[P_contra], /) -> Awaitable[A_co]: ...
 
@@ -49,11 +49,11 @@ class Appends(Protocol[P_contra, A_co]):
 
 
 class BoundedAppends(Appends[bytes, range], Protocol):
-    """The same for entries, with a limit."""
+    """A taker of entries, with a limit."""
 
     @property
     def payload_bytes_max(self) -> int:
-        """What one entry may hold."""
+        """The most bytes that one entry may hold."""
 
 
 async def append_when_ready(writer: Appends[P, T], payloads: Sequence[P]) -> T:
@@ -144,7 +144,7 @@ class Gathering(Generic[P, R]):
         fn()
 
     def forget(self, fn: Callable[[], object]) -> None:
-        """Those that waited for room or for the end wait no more."""
+        """Forgets those that waited for room or for the end."""
         with self._lock:
             self._wants_room = [each for each in self._wants_room if each is not fn]
             self._wants_idle = [each for each in self._wants_idle if each is not fn]
@@ -243,7 +243,7 @@ class Batches(Generic[T]):
 
 
 async def in_batches(items: Stream[T], most: int = ITEMS_MAX) -> AsyncGenerator[list[T], None]:
-    """What comes one by one, so many at a time, for one hop between threads each."""
+    """Yields what comes one by one, so many at a time, for one hop between threads each."""
     batch: list[T] = []
     async for item in items:
         batch.append(item)

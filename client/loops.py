@@ -69,7 +69,7 @@ def settle(future: "asyncio.Future[T]", value: T | Failure) -> None:
 
 
 def settle_each(pairs: "list[tuple[asyncio.Future[T], T | Failure]]") -> None:
-    """The same for futures that are answered together."""
+    """Settles futures that are answered together."""
     for future, value in pairs:
         settle(future, value)
 
@@ -128,7 +128,7 @@ async def all_answered(gathering: Gathering[P, T]) -> None:
 
 
 async def pulled(thread: ReactorThread, begin: Callable[[], Stream[T]]) -> Pulled[T]:
-    """What `begin` makes on the reactor's thread, a batch at a time."""
+    """Yields what `begin` makes on the reactor's thread, a batch at a time."""
     batches = Batches(begin)
     try:
         while (batch := await thread.wait(batches.following)) is not None:
@@ -170,7 +170,7 @@ class Handle:
 
 
 class Connecting(Generic[H]):
-    """What `connect` gives: `async with` it, or `await` it and close the result yourself."""
+    """The result of `connect`: `async with` it, or `await` it and close the result yourself."""
 
     def __init__(self, connect: Callable[[], Coroutine[Any, Any, H]]) -> None:
         self._connect = connect

@@ -51,7 +51,7 @@ class ReactorThread(Background):
             raise
 
     def future(self, work: Work[T]) -> "Future[T]":
-        """The same, with the result in a future."""
+        """Calls it, with the result in a future."""
         result: Future[T] = Future()
         self.begin(work, lambda value: settle(result, value))
         return result
@@ -84,7 +84,7 @@ def settle(future: "Future[T]", value: T | Failure) -> None:
 
 
 def settle_each(pairs: "list[tuple[Future[T], T | Failure]]") -> None:
-    """The same for futures that are answered together."""
+    """Settles futures that are answered together."""
     for future, value in pairs:
         settle(future, value)
 
@@ -119,7 +119,9 @@ def all_answered(gathering: Gathering[P, T]) -> None:
 
 
 def pulled(thread: ReactorThread, begin: Callable[[], Stream[T]]) -> Pulled[T]:
-    """What `begin` makes on the reactor's thread, in another thread: the next is fetched while this one is used."""
+    """
+    Yields what `begin` makes on the reactor's thread, in another thread: the next is fetched while this one is used.
+    """
     check_may_wait(thread)
     batches = Batches(begin)
     coming = thread.future(batches.following)

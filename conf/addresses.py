@@ -30,6 +30,6 @@ def own_address() -> str:
 
 
 def own_name(short: bool) -> str:
-    """This machine's name, with its domain unless `short`."""
+    """The name of this machine, with its domain unless `short`."""
     name = socket.getfqdn()
     return name.split(".", maxsplit=1)[0] if short else name

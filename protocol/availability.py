@@ -39,7 +39,7 @@ Group = tuple[int, int, int, int]  # the four fields
 
 
 class TooManyGroups(Exception):
-    """These entries need a longer list than was allowed."""
+    """The entries need a longer list than was allowed."""
 
 
 def encode(runs: Iterable[Run], pause: Callable[[], None] = lambda: None, groups_max: int | None = None) -> bytes:

@@ -50,7 +50,7 @@ class LogTrimmed(LogError):
 
 @coded
 class NotOwner(LogError):
-    """This process does not own the log, or is handing it over; nothing was sent.  `address`: the owner's, if known."""
+    """The process does not own the log, or is handing it over; nothing was sent.  `address`: the owner's, if known."""
 
     code = -305
     address = ""

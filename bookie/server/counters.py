@@ -1,5 +1,5 @@
 """
-What the service has served, as plain integers that /metrics reads.
+Numbers of what the service has served, as plain integers that /metrics reads.
 
 Knows: names.  Does not know: when each is counted.
 """

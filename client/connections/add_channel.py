@@ -41,11 +41,11 @@ class AddSink(Protocol):
 
 
 class Carrier(Protocol):
-    """What a channel needs of a connection (`link.Link` is one)."""
+    """A connection as a channel uses it (`link.Link` is one)."""
 
     @property
     def incarnation(self) -> str | None:
-        """Which the bookie at the other end said to be; None: it did not, as Apache's do."""
+        """The incarnation that the bookie at the other end said; None: it did not, as Apache's do."""
 
     @property
     def writable(self) -> bool:

@@ -1,5 +1,5 @@
 """
-What a bookie's answer becomes for the rest of the client: a BookKeeper code and the data that came with it.
+A bookie's answer as the rest of the client sees it: a BookKeeper code and the data that came with it.
 
 Knows: the fields per kind of request, and which answer each V3 reply is.
 Does not know: frames, connections, digests; bodies are as the bookie sent them.
@@ -20,8 +20,8 @@ from quire.protocol.messages import InfoReply, LacReply, ListReply, ReadReply
 
 class Answer(NamedTuple):
     """
-    Of a read or a long poll.  `entry` is what the bookie echoed (-1 for "your last entry", or a poll without one); the
-    true id is in `body`.  `lac` is the bookie's, V3 only, and no digest covers it: a hint (D14).
+    The answer to a read or a long poll.  `entry` is what the bookie echoed (-1 for "your last entry", or a poll without
+    one); the true id is in `body`.  `lac` is the bookie's, V3 only, and no digest covers it: a hint (D14).
     """
 
     code: int
@@ -42,7 +42,10 @@ class Answer(NamedTuple):
 
 
 class BatchAnswer(NamedTuple):
-    """Of a batch read: bodies of consecutive entries from the first one asked for, at least one when `code` is 0."""
+    """
+    The answer to a batch read: bodies of consecutive entries from the first one asked for, at least one when `code` is
+    0.
+    """
 
     code: int
     bodies: Sequence[bytes]

@@ -160,7 +160,7 @@ class Link(Protocol, ABC):
 
     @abstractmethod
     def channels(self) -> list[AddChannel]:
-        """Those that joined and did not leave."""
+        """The channels that joined and did not leave."""
 
     @abstractmethod
     def expire(self, now: float) -> int:

@@ -55,7 +55,7 @@ Numbered = Read | ReadLac | WriteLac | Force | ListEntries | BookieInfo
 A = TypeVar("A")
 
 
-class Kind(Generic[A]):
+class RequestKind(Generic[A]):
     """One kind of request: what answers it, the answer made from that, and the answer made from a code alone."""
 
     def __init__(
@@ -80,13 +80,15 @@ def _no_bodies(code: int) -> BatchAnswer:
     return BatchAnswer(code, [])
 
 
-READ: Kind[Answer] = Kind(ReadReply, Answer.of_read, Answer)
-POLL: Kind[Answer] = Kind(ReadReply, Answer.of_poll, Answer)
-LAC: Kind[LacAnswer] = Kind(LacReply, LacAnswer.of, LacAnswer)
-SET_LAC: Kind[int] = Kind(StatusReply, lambda reply: code_of(reply.status, writing=True), _code, WRITE_LAC)
-SYNC: Kind[int] = Kind(StatusReply, lambda reply: code_of(reply.status, writing=True), _code, FORCE)
-LIST: Kind[ListAnswer] = Kind(ListReply, ListAnswer.of, lambda code: ListAnswer(code, []))
-INFO: Kind[InfoAnswer] = Kind(InfoReply, InfoAnswer.of, InfoAnswer)
+READ: RequestKind[Answer] = RequestKind(ReadReply, Answer.of_read, Answer)
+POLL: RequestKind[Answer] = RequestKind(ReadReply, Answer.of_poll, Answer)
+LAC: RequestKind[LacAnswer] = RequestKind(LacReply, LacAnswer.of, LacAnswer)
+SET_LAC: RequestKind[int] = RequestKind(
+    StatusReply, lambda reply: code_of(reply.status, writing=True), _code, WRITE_LAC
+)
+SYNC: RequestKind[int] = RequestKind(StatusReply, lambda reply: code_of(reply.status, writing=True), _code, FORCE)
+LIST: RequestKind[ListAnswer] = RequestKind(ListReply, ListAnswer.of, lambda code: ListAnswer(code, []))
+INFO: RequestKind[InfoAnswer] = RequestKind(InfoReply, InfoAnswer.of, InfoAnswer)
 
 
 class One(PendingRequest[Any]):
@@ -94,7 +96,7 @@ class One(PendingRequest[Any]):
 
     __slots__ = ("answer", "kind", "left")
 
-    def __init__(self, deferred: Deferred[Any], deadline: float, kind: Kind[Any]) -> None:
+    def __init__(self, deferred: Deferred[Any], deadline: float, kind: RequestKind[Any]) -> None:
         super().__init__(deferred, deadline, kind.blank)
         self.kind = kind
         self.left = 1
@@ -170,7 +172,7 @@ class ReadRun(PendingRequest[BatchAnswer]):
 
 class Packing:
     """
-    What the V3 connections of one pool share: the counter of transactions, and the frames of the batch that was packed
+    Shared by the V3 connections of one pool: the counter of transactions, and the frames of the batch that was packed
     last, so that a batch that goes to several bookies is packed once and they get the same bytes.
     """
 
@@ -229,7 +231,7 @@ class LinkV3(Link):
         self._deserted = False  # a channel left, so what it sent waits for nothing and can be dropped
         self._entry_bytes = ASSUMED_ENTRY_BYTES  # moving average of what was read
 
-    def request(self, kind: Kind[A], request: Numbered, deferred: Deferred[A], more_ms: int = 0) -> None:
+    def request(self, kind: RequestKind[A], request: Numbered, deferred: Deferred[A], more_ms: int = 0) -> None:
         """Sends one request under a new transaction; `more_ms` on top of the usual time-out."""
         alone = not self.waiting()  # it leaves at once; others that come in its turn leave together
         request.txn = self._number(1, One(deferred, self.deadline(more_ms), kind))
@@ -337,7 +339,7 @@ class LinkV3(Link):
     def _without_large(
         self, channel: AddChannel, batch: AddBatch, ids: Sequence[int], whole: bool, size: int
     ) -> tuple[Sequence[int], bool, int]:
-        """What is left of such a call when the adds that fit no frame have been given away."""
+        """Returns what is left of such a call when the adds that fit no frame have been given away."""
         payload_bytes_max = self._body_bytes_max - batch.digest.overhead
         sizes = {entry: len(batch.payloads[entry - batch.first]) for entry in ids}
         large = [entry for entry in ids if sizes[entry] > payload_bytes_max]

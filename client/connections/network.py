@@ -1,5 +1,5 @@
 """
-What the client needs of a reactor, as a type: besides time and calls from other threads, TCP.
+A reactor as the client uses it, as a type: besides time and calls from other threads, TCP.
 
 Twisted's reactors and `twisted.internet.testing.MemoryReactorClock` fit, and so does the simulator's; nothing below
 `background` names the global reactor.

@@ -106,7 +106,7 @@ class Opening:
             self._to_who(answers)
 
     def _introduce(self) -> None:
-        """What comes first where it may be said."""
+        """Sends the introduction, where it may be said."""
         if self._is_known:
             self._connection.say(WHO)
         else:
@@ -213,5 +213,5 @@ class Opening:
 
 
 def _is_late(answer: Reply) -> bool:
-    """True if it is a second one to START_TLS."""
+    """True if it is a second answer to START_TLS."""
     return isinstance(answer, StatusReply) and answer.operation == v3.START_TLS

@@ -25,7 +25,19 @@ from quire.client.connections.add_channel import AddChannel, AddSink, Incarnatio
 from quire.client.connections.answers import Answer, BatchAnswer, InfoAnswer, LacAnswer, ListAnswer
 from quire.client.connections.link import LOST, TIMED_OUT, Down, Link, Up
 from quire.client.connections.link_v2 import LinkV2
-from quire.client.connections.link_v3 import INFO, LAC, LIST, POLL, READ, SET_LAC, SYNC, Kind, LinkV3, Numbered, Packing
+from quire.client.connections.link_v3 import (
+    INFO,
+    LAC,
+    LIST,
+    POLL,
+    READ,
+    SET_LAC,
+    SYNC,
+    LinkV3,
+    Numbered,
+    Packing,
+    RequestKind,
+)
 from quire.client.connections.network import TcpReactor
 from quire.client.connections.on_demand_link import OnDemandLink
 from quire.conf.client import ClientOptions
@@ -186,7 +198,7 @@ class BookiePool:
         )
 
     def read_run(self, bookie: str, ledger: int, first: int, count_max: int, bytes_max: int) -> Deferred[BatchAnswer]:
-        """The same answer, always by pipelined single reads over V3: for a bookie that knows no batch read."""
+        """Reads a run, always by pipelined single reads over V3: for a bookie that knows no batch read."""
         answer: Deferred[BatchAnswer] = Deferred()
 
         def over(link: Link) -> None:
@@ -216,8 +228,8 @@ class BookiePool:
 
     def list_entries(self, bookie: str, ledger: int) -> Deferred[ListAnswer]:
         """
-        Which entries of the ledger the bookie stores.  Some Apache bookies never answer (wire.md 8): one that did not
-        is not asked for a while.
+        Asks which entries of the ledger the bookie stores.  Some Apache bookies never answer (wire.md 8): one that did
+        not is not asked for a while.
         """
         answer: Deferred[ListAnswer] = Deferred()
         since = self._silent_since.get(bookie)
@@ -242,7 +254,10 @@ class BookiePool:
         return self._ask(bookie, INFO, BookieInfo(TOTAL_AND_FREE), Deferred(), patient=False)
 
     def says_its_id(self, bookie: str) -> Deferred[bool]:
-        """True if it does when a connection begins, as quire's bookies do and Apache's do not; so if none answers."""
+        """
+        True if the bookie says its id when a connection begins, as quire's bookies do and Apache's do not; so if none
+        answers.
+        """
         answer: Deferred[bool] = Deferred()
 
         def over(link: Link) -> None:
@@ -316,7 +331,7 @@ class BookiePool:
         return answer
 
     def _ask(
-        self, bookie: str, kind: Kind[A], request: Numbered, answer: Deferred[A], patient: bool, more_ms: int = 0
+        self, bookie: str, kind: RequestKind[A], request: Numbered, answer: Deferred[A], patient: bool, more_ms: int = 0
     ) -> Deferred[A]:
         def over(link: Link) -> None:
             if isinstance(link, LinkV3):

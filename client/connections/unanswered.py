@@ -1,5 +1,5 @@
 """
-What was sent and not answered, kept as runs: one object per batch, never one per entry.
+Requests that were sent and not answered, kept as runs: one object per batch, never one per entry.
 
 Knows: which ids of a batch are still open, in whatever order the answers come (wire.md 10.2: they come
 out of order in every generation), and how many bytes wait with them.
@@ -20,14 +20,14 @@ from typing import Generic, Protocol, TypeVar
 COMPACT_MIN = 512  # answered runs that are kept before a table is compacted
 
 
-class Run(Protocol):
-    """What a table holds: `left` numbers of `count` consecutive ones are still open."""
+class SentRun(Protocol):
+    """A row of a table: `left` numbers of `count` consecutive ones are still open."""
 
     @property
     def left(self) -> int: ...
 
 
-R = TypeVar("R", bound=Run)
+R = TypeVar("R", bound=SentRun)
 
 
 class RunTable(Generic[R]):
@@ -207,7 +207,7 @@ class Unanswered:
         return sent
 
     def only(self, ids: Container[int]) -> "Unanswered":
-        """Those of its batches that begin with one of these ids."""
+        """The batches that begin with one of these ids."""
         out = Unanswered()
         for sent in self.table.open():
             if sent.ids[0] in ids:
@@ -243,7 +243,7 @@ class Unanswered:
         return out
 
     def answer_sent(self, sent: Sent, index: int, count: int) -> list[tuple[int, int]]:
-        """The same, for indices of a batch that the caller has at hand (V3, which finds it by transaction)."""
+        """Marks as answered indices of a batch that the caller has at hand (V3, which finds it by transaction)."""
         table, ids = self.table, sent.ids
         head, whole = table.head, sent.count
         if (

@@ -138,12 +138,12 @@ class Coverage:
         self.answered[index] = code
 
     def refusal(self, bookies: tuple[str, ...]) -> str:
-        """Which bookie refused, and what that may mean."""
+        """Names the bookie that refused, and what that may mean."""
         code = UnauthorizedAccess.code
         return "; ".join(describe(bookies[index], code) for index, said in self.answered.items() if said == code)
 
     def failure(self, bookies: tuple[str, ...]) -> str:
-        """Which bookie failed how, which quorum is missing, and what to do."""
+        """Says which bookie failed how, which quorum is missing, and what to do."""
         failed = [
             describe(bookies[index], code)
             for index, code in sorted(self.answered.items())

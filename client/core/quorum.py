@@ -1,5 +1,5 @@
 """
-Which bookies hold an entry, and when enough of them have answered (protocol-rules.md 1.2 to 1.4).
+The bookies that hold an entry, and when enough of them have answered (protocol-rules.md 1.2 to 1.4).
 
 Knows: the round-robin schedule of E, WQ and AQ, in integers without a width (D10), and the questions asked of it: the
 write set of an entry, who is needed to acknowledge, who to say "absent", and whether a set of answers leaves no ack

@@ -1,5 +1,5 @@
 """
-What goes into a recovery's machine and what comes out of it, besides the adds' own messages.
+Messages into a recovery's machine and out of it, besides the adds' own messages.
 
 Knows: inputs from the metadata store and the network, effects for the driver.
 Does not know: what the machine decides.

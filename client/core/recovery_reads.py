@@ -35,7 +35,7 @@ class Verdict(Enum):
 
 
 class EntryRead:
-    """What the write set of one entry said so far."""
+    """The answers of the write set of one entry so far."""
 
     __slots__ = ("asked", "codes", "entry", "order", "verdict")
 
@@ -91,7 +91,7 @@ class RecoveryReads:
         self._largest = READ_BYTES_MAX // 16
 
     def ask_on(self) -> list[Ask]:
-        """What to ask now."""
+        """Returns what to ask now."""
         asks: list[Ask] = []
         while self._has_room() and (self.ended is None or self._lowest < self.ended.entry):
             if self._again:

@@ -40,7 +40,7 @@ E = TypeVar("E")
 
 
 class AddPool(Protocol):
-    """What a writer needs of a `BookiePool`."""
+    """A `BookiePool` as a writer uses it."""
 
     def add_channel(
         self,

@@ -1,5 +1,5 @@
 """
-What a writer confirms apart from its adds: a force under deferred sync, and the last add confirmed sent by itself
+Confirmations of a writer apart from its adds: a force under deferred sync, and the last add confirmed sent by itself
 (explicit LAC; protocol-rules.md 2.9, 2.10).
 
 Knows: which bookies must answer a force, which reconnections make it fail, and when the last add confirmed is worth a
@@ -28,7 +28,7 @@ from quire.protocol.errors import OK, BookieHandleNotAvailable, LedgerError, Wri
 
 
 class ConfirmingPool(Protocol):
-    """What this part needs of a `BookiePool`."""
+    """A `BookiePool` as this part uses it."""
 
     def force(self, bookie: str, ledger: int) -> Deferred[int]: ...
 
@@ -165,7 +165,7 @@ class Confirming:
             self._timer = self._clock.callLater(self._interval_ms / 1000, self._send_lac)
 
     def _not_sent(self, failure: Failure, lac: int) -> None:
-        """It is sent again the next time."""
+        """Has an explicit LAC that failed sent again the next time."""
         self._log.debug("ledger {ledger}: {why}", ledger=self.id, why=failure.getErrorMessage())
         self._lac_sent = min(self._lac_sent, lac - 1)
 

@@ -36,7 +36,7 @@ Mark = Mapping[str, Any]
 
 
 def mark_of(metadata: LedgerMetadata) -> Mark | None:
-    """Of an offloaded plain ledger; None also where it is not ours."""
+    """The mark of an offloaded plain ledger; None also where it is not ours."""
     try:
         found = parse_json(metadata.custom.get(MARK, b"null"))
     except ValueError:
@@ -66,7 +66,7 @@ class Copies(Protocol):
         """None when there is none of this ledger."""
 
     def ledgers(self) -> Awaitable[list[int]]:
-        """Of which there are copies, ascending."""
+        """The ledgers of which there are copies, ascending."""
 
 
 class CopyPool:

@@ -51,7 +51,7 @@ READ_ON = ReadLimits(
 
 
 class LastConfirmedPool(ReadPool, Protocol):
-    """What this part needs of a `BookiePool`."""
+    """A `BookiePool` as this part uses it."""
 
     def read_lac(self, bookie: str, ledger: int) -> Deferred[LacAnswer]: ...
 
@@ -179,7 +179,7 @@ class EndOfLedger:
         raise self._unknown("how far it is stored is not known: ", coverage, last.bookies)
 
     async def _asked(self, bookies: tuple[str, ...], suffices: Callable[[Coverage], bool]) -> Coverage:
-        """What these, the bookies of the last ensemble, answered until it sufficed, or all had."""
+        """Returns what the bookies of the last ensemble answered until it sufficed, or all had."""
         coverage = Coverage(self.id, self._record.quorums, self._digest)
         done: Deferred[None] = Deferred()
 

@@ -115,7 +115,7 @@ class Reader:
 
     def read_unconfirmed(self, first: int, last: int) -> Deferred[list[Entry]]:
         """
-        The same past the last add confirmed: an entry that is not confirmed may be gone after a recovery.  Never past
+        Reads past the last add confirmed: an entry that is not confirmed may be gone after a recovery.  Never past
         the end of a closed ledger: then fewer come back.
         """
         return Deferred.fromCoroutine(self._read(first, last, True))
@@ -130,8 +130,8 @@ class Reader:
 
     def try_read_last_confirmed(self) -> Deferred[int]:
         """
-        The same from the bookie that first answers with news, so also while too few bookies are up for certainty;
-        without news, what is known here.  `LedgerRecovery` when no bookie answers.
+        Reads the last add confirmed from the bookie that first answers with news, so also while too few bookies are up
+        for certainty; without news, what is known here.  `LedgerRecovery` when no bookie answers.
         """
         return Deferred.fromCoroutine(self._end.try_read_last_confirmed())
 
@@ -202,7 +202,7 @@ class Reader:
         return done
 
     def read_ahead(self, bytes_max: int) -> None:
-        """So many bytes are asked for at a time from now on, instead of what the options say."""
+        """Sets how many bytes are asked for at a time, instead of what the options say."""
         self._reads.read_ahead(bytes_max)
 
     def learn_confirmed(self, entry: int) -> None:
@@ -253,7 +253,7 @@ class Reader:
         return await self._range(first, last)
 
     def _entry(self, asked: bytes | OneEntry, entry: int) -> list[Entry] | Deferred[list[Entry]]:
-        """What one replica gave, or what a range read finds."""
+        """Returns what one replica gave, or what a range read finds."""
         if isinstance(asked, bytes):
             return [Entry(self.id, entry, asked)]
         return Deferred.fromCoroutine(self._range(entry, entry, asked))

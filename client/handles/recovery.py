@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 
 class RecoveryPool(AddPool, Protocol):
-    """What a recovery needs of a `BookiePool`."""
+    """A `BookiePool` as a recovery uses it."""
 
     def read(
         self, bookie: str, ledger: int, entry: int, fence_key: bytes | None = None, priority: int = 0

@@ -62,7 +62,7 @@ FRAME_OVERHEAD = 512  # more than V2's and V3's frame, header and digest add to 
 
 
 class WriterPool(AddPool, ConfirmingPool, Protocol):
-    """What a writer needs of a `BookiePool`."""
+    """A `BookiePool` as a writer uses it."""
 
 
 # A caller that waits for every entry up to an id: that id, its Deferred, the result.  A plain tuple, for there is one
@@ -74,7 +74,7 @@ ONLY_BYTES = {bytes}
 
 
 def waiters_of(calls: Sequence[Call], entry: int) -> list[Waiter]:
-    """Who waits for what, given the first entry's id."""
+    """Names who waits for what, given the first entry's id."""
     waiters: list[Waiter] = []
     for call in calls:
         if isinstance(call, tuple):

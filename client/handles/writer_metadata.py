@@ -1,5 +1,5 @@
 """
-What a writer does to its ledger's metadata: an ensemble change, the close, and the watch on registered bookies.
+A writer's edits of its ledger's metadata: an ensemble change, the close, and the watch on registered bookies.
 
 Knows: the conditions under which each edit is still wanted, and which of the machine's inputs its outcome is.
 Does not know: when a bookie is replaced or the ledger closed; the machine does.
@@ -167,8 +167,8 @@ class WriterMetadata:
 
     def _begun_again(self, bookies: Iterable[str]) -> dict[str, str | None]:
         """
-        Of these bookies those that are listed in another incarnation than the writer counts on (D19), and that one;
-        the caller reads the metadata afterwards, before the writer counts on it.
+        Returns those of the bookies that are listed in another incarnation than the writer counts on (D19), and that
+        one; the caller reads the metadata afterwards, before the writer counts on it.
         """
         listed = self._choice.incarnations(bookies)
         return {

@@ -1,5 +1,5 @@
 """
-Which bookies an ensemble is made of: policies, where bookies are, how they do.
+Placement, the choice of the bookies of an ensemble: policies, where bookies are, how they do.
 
 In reading order: `policy` (face), `greedy`, `levels`, `from_options` (face), `choice` (face),
 `topology` (face), `place_sources` (face), `health` (face), `weights` (face), `hosts` (face).

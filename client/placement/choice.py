@@ -50,7 +50,7 @@ def wish_of(metadata: LedgerMetadata) -> Wish:
 
 
 def different(given: Iterable[str], size: int) -> list[str]:
-    """What a policy gave; `NotEnoughBookies` where these are not so many, each another one."""
+    """Returns what a policy gave; `NotEnoughBookies` where these are not so many, each another one."""
     bookies = list(given)
     if not size == len(bookies) == len(set(bookies)):
         raise NotEnoughBookies(f"{size} different bookies are needed; the placement policy gave {', '.join(bookies)}")
@@ -80,14 +80,14 @@ class BookieChoice:
         self._listed = BookieList({}, {})  # what the last choice was made from
 
     def suspect(self, bookie: str, code: int = BookieHandleNotAvailable.code) -> None:
-        """It failed just now, with this code."""
+        """Notes a bookie that failed just now, with this code."""
         self._health.failed(bookie)
         self._health.answered(bookie, code)
 
     def suspects(self, registered: Collection[str]) -> list[str]:
         """
-        Those that failed lately and have been registered ever since; one that left and came back has a clean slate.
-        And the quarantine.
+        The bookies that failed lately and have been registered ever since; one that left and came back has a clean
+        slate. And the quarantine.
         """
         return self._health.suspects(registered)
 
@@ -107,8 +107,8 @@ class BookieChoice:
 
     def incarnations(self, bookies: Iterable[str]) -> dict[str, str | None]:
         """
-        Of bookies that were chosen in this very turn of the reactor: as they were listed then, so before any metadata
-        names them (D19).
+        Incarnations of bookies that were chosen in this very turn of the reactor: as they were listed then, so before
+        any metadata names them (D19).
         """
         writable = self._listed.writable
         return {bookie: info.incarnation if (info := writable.get(bookie)) is not None else None for bookie in bookies}

@@ -1,5 +1,5 @@
 """
-Which placement policy the options name, with what it needs to know.
+The placement policy that the options name, with what it needs to know.
 
 Knows: our own policies, and that others come by entry point.  Does not know: how any of them chooses.
 """

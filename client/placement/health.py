@@ -65,7 +65,7 @@ class Health:
         self.registered: BookieList | None = None  # None: not known
 
     def failed(self, bookie: str) -> None:
-        """It failed just now."""
+        """Notes a bookie that failed just now."""
         self._failed[bookie] = self._seconds()
 
     def slow(self, bookie: str) -> None:
@@ -89,8 +89,8 @@ class Health:
 
     def suspects(self, registered: Collection[str]) -> list[str]:
         """
-        Those that failed lately and have been registered ever since, and those in quarantine.  One that left and came
-        back has a clean slate, except for the quarantine.
+        The bookies that failed lately and have been registered ever since, and those in quarantine.  One that left and
+        came back has a clean slate, except for the quarantine.
         """
         since = self._seconds() - self._limits.memory_ms / 1000
         self._failed = {bookie: at for bookie, at in self._failed.items() if at > since and bookie in registered}

@@ -30,7 +30,7 @@ Machines = Mapping[Host, list[str]]  # bookies that can be used, sorted
 
 
 class Hosts:
-    """What bookies announced of their machines, also those that are away now."""
+    """Machines as bookies announced them, also those that are away now."""
 
     def __init__(self) -> None:
         self._listed: BookieList | None = None
@@ -72,7 +72,7 @@ class Hosts:
         return ("bookie", bookie) if unit is None else ("unit", unit)
 
     def host_of(self, bookie: str) -> Host:
-        """Its unit; without one the address that it shares with others, unless that is a loopback one."""
+        """The unit of a bookie; without one the address that it shares with others, unless that is a loopback one."""
         unit, address = self.unit_of(bookie), self._address_of(bookie)
         return unit if unit[0] == "unit" or address.startswith(LOOPBACK) else ("address", address)
 

@@ -1,5 +1,5 @@
 """
-Which bookies a ledger's entries go to: the contract of a policy, and the choice among equals.
+Policies, which say where a ledger's entries go: the contract of a policy, and the choice among equals.
 
 Knows: a draw among the bookies that can be written to, every one equally likely, or by weight.
 Does not know: who is registered (the caller says), racks and regions (`levels`), free disk (`weights`).
@@ -20,7 +20,7 @@ PlaceOf = Callable[[str], str]  # bookie -> "/rack" or "/region/rack"
 
 
 class Wish(NamedTuple):
-    """What a policy may know of the ledger: its quorums and its custom metadata."""
+    """A ledger as a policy sees it: its quorums and its custom metadata."""
 
     write: int = 1
     ack: int = 1

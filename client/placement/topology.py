@@ -50,7 +50,7 @@ def host_of(bookie: str, info: ServiceInfo | None) -> str:
 
 
 class Topology:
-    """What is known of bookies' places.  `seconds`: the clock."""
+    """Bookies' places, as far as they are known.  `seconds`: the clock."""
 
     def __init__(self, seconds: Callable[[], float], source: Source | None) -> None:
         self._seconds = seconds

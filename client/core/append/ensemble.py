@@ -22,7 +22,7 @@ from quire.protocol.errors import NotEnoughBookies
 
 
 class Standing(Enum):
-    """What a writer does with a replica."""
+    """The standing of a replica with its writer."""
 
     FRESH = auto()  # brought by the change under way; at its end it gets all that is not acknowledged
     LIVE = auto()  # it gets every add of its index
@@ -175,7 +175,7 @@ class Ensemble:
         return quorums.writable_without(lost) and (domains is None or domains.serve(quorums, self.bookies, lost))
 
     def can_lose(self, replicas: Sequence[Replica]) -> bool:
-        """The same of these, beside all that get nothing already."""
+        """True if all can be acknowledged without these replicas, beside all that get nothing already."""
         return self.writable_without(
             {each.index for each in self.replicas if each in replicas or each.channel not in self.channels}
         )

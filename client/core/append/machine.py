@@ -476,7 +476,7 @@ class AppendMachine(Sending):
 
     @property
     def final_error(self) -> tuple[int, str]:
-        """What is answered to whatever comes after the end: a code, and why it ended."""
+        """The answer to whatever comes after the end: a code, and why it ended."""
         code, reason = self.ended_by
         if code == ClientClosed.code:
             return code, reason

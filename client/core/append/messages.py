@@ -1,5 +1,5 @@
 """
-What goes into a writer's machine and what comes out of it: inputs grouped by sender, then effects.
+Messages into a writer's machine and out of it: inputs grouped by sender, then effects.
 
 Knows: the values; one object per batch or run, never one per entry.  Does not know: what any of them leads to
 (`append`).

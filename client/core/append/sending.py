@@ -278,7 +278,7 @@ class Sending(Machine[State, Input, Effect], ABC):
         return True
 
     def _channels_now(self, entry: int) -> tuple[int, ...]:
-        """Of the bookies that get this entry."""
+        """The channels of the bookies that get this entry."""
         write_set = entry % self.quorums.ensemble if self.quorums.striped else 0
         channels = self._live.get(write_set)
         if channels is None:
@@ -316,15 +316,17 @@ class Sending(Machine[State, Input, Effect], ABC):
         return self._ensemble.install(index, bookie, self.head)
 
     def _unsettled(self) -> int | frozenset[int]:
-        """What waits to be acknowledged now: everything up to an id, or ids where their order is the caller's."""
+        """
+        Returns what waits to be acknowledged now: everything up to an id, or ids where their order is the caller's.
+        """
         return frozenset(self._ids) if self.advanced else self.pushed
 
     # What a failure leads to.
 
     @abstractmethod
     def _fail(self, replica: Replica, code: int, reason: str, awaited: bool, missed: bool) -> None:
-        """A bookie can't be used any more."""
+        """Gives up a bookie that can't be used any more."""
 
     @abstractmethod
     def _change(self) -> None:
-        """Those that failed are to be replaced."""
+        """Replaces the bookies that failed."""
