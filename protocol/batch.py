@@ -63,11 +63,6 @@ class AddBatch:
         self.last = self.first + self.count - 1
         self.bytes = sum(map(len, self.payloads))
 
-    @property
-    def length_after(self) -> int:
-        """The ledger's length in payload bytes after the last entry."""
-        return self.length + self.bytes
-
     def bodies(self) -> list[Octets]:
         """The entry bodies: header, digest, payload."""
         parts, _ = self.digest.parts([b""] * self.count, self.ledger, self.first, self.lac, self.length, self.payloads)

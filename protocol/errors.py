@@ -362,7 +362,6 @@ CODE_OF: dict[Status, int] = {
     Status.ETOOMANYREQUESTS: TooManyRequests.code,
     Status.EUNKNOWNLEDGERSTATE: DataUnknown.code,
 }
-STATUS_OF: dict[int, Status] = {code: status for status, code in CODE_OF.items()}
 
 
 def code_of(status: Status, writing: bool) -> int:

@@ -16,7 +16,6 @@ from typing import Final
 # SPDX-License-Identifier: Apache-2.0
 
 VERSION: Final = 2  # what a client sends
-VERSION_MAX: Final = 2  # a higher one is answered EBADVERSION
 
 ADD: Final = 1
 READ: Final = 2

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar, cast
 
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorFromThreads
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
@@ -81,21 +81,3 @@ class PoolWorkers:
     def stop(self) -> None:
         """Waits for the jobs that run."""
         self._pool.stop()
-
-
-class InlineWorkers:
-    """Does each job at once, in the caller; a Deferred has fired when it is returned."""
-
-    threaded = False
-
-    def run(self, job: Callable[..., T], *args: Any) -> "Deferred[T]":
-        return maybeDeferred(job, *args)
-
-    def spawn(self, job: Callable[[], None]) -> None:
-        job()
-
-    def pause(self) -> None:
-        """Nothing else waits for the interpreter."""
-
-    def stop(self) -> None:
-        """Nothing runs."""

@@ -19,7 +19,6 @@ from quire.protocol.errors import OK, BookieHandleNotAvailable, NoSuchEntry, NoS
 # SPDX-License-Identifier: Apache-2.0
 
 NEGATIVE = frozenset((NoSuchEntry.code, NoSuchLedgerExists.code))  # a bookie says: I do not have it
-HEARD = NEGATIVE | {OK}  # a fenced bookie, whatever it holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +96,6 @@ class Quorums:
         size = self.ensemble
         return [(entry + step) % size for step in range(self.write)]
 
-    def ensemble_set(self, entry: int) -> list[int]:
-        """All indexes, those of the write set first."""
-        size = self.ensemble
-        return [(entry + step) % size for step in range(size)]
-
     def has(self, entry: int, index: int) -> bool:
         """True if `entry` belongs on `index`."""
         return (index - entry) % self.ensemble < self.write
@@ -162,13 +156,6 @@ class Quorums:
                 lowest = missing
         assert lowest is not None
         return lowest - 1
-
-
-def heard_from(codes: Iterable[tuple[int, int]]) -> set[int]:
-    """
-    The indexes whose answer counts for `covered`, from (index, code) pairs: positives and negatives, nothing else.
-    """
-    return {index for index, code in codes if code in HEARD}
 
 
 def shortage(codes: Iterable[int], otherwise: int) -> int:

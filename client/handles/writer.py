@@ -354,11 +354,6 @@ class Writer:
         else:
             self._driver.feed(given)
 
-    def check_size(self, size: int) -> None:
-        """`ValueError` for an entry of so many bytes that no frame holds it."""
-        if size > self.payload_bytes_max:
-            raise self._too_large(size)
-
     def _too_large(self, size: int) -> ValueError:
         return ValueError(f"an entry of {size} bytes is too large: a frame holds {self.payload_bytes_max}")
 

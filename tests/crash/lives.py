@@ -18,11 +18,11 @@ from quire.bookie.files import Files
 from quire.bookie.index.rocks import RocksRows
 from quire.bookie.index.rows import Rows
 from quire.bookie.storage.storage import Storage
-from quire.bookie.storage.workers import InlineWorkers
 from quire.bookie.upkeep.upkeep import Upkeep
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
 from tests.bookie.fakes.disk import DIGEST, KEY, OTHER_KEY, Disk, Events, LimboOf, body_of, options_of, run_of, stop_all
+from tests.bookie.fakes.workers import InlineWorkers
 from tests.crash.tape import Event, Ground, RecordingDisk
 
 # SPDX-License-Identifier: Apache-2.0

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from quire.bookie.files import Buffer
-from quire.bookie.index.rows import DictRows, Row
+from quire.bookie.index.rows import Row
 from tests.bookie.fakes.disk import SECTOR, Disk, Inode, WatchedRows, put
+from tests.bookie.fakes.rows import DictRows
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -18,7 +18,6 @@ from twisted.logger import LogLevel, capturedLogs, formatEvent
 from quire.bookie.server.listener import Listener
 from quire.bookie.server.service import Service
 from quire.bookie.storage.storage import Storage
-from quire.bookie.storage.workers import InlineWorkers
 from quire.client.connections.opening import START, Opening
 from quire.client.core.append.messages import Acked, Limits, SendAdds
 from quire.client.core.quorum import Quorums
@@ -57,6 +56,7 @@ from quire.security.digest_md5 import ClientsSide, Users, digest_of
 from quire.security.jaas import Account
 from tests.bookie.fakes.disk import Disk, options_of
 from tests.bookie.fakes.wires import BOOKIE, HOST, KEY, Client, Wire
+from tests.bookie.fakes.workers import InlineWorkers
 from tests.client.fakes import scripted
 from tests.client.fakes.scripted import Net, batch, make_pool
 from tests.fuzz.registry import FRAME_BYTES_MAX, cut, target

@@ -46,7 +46,7 @@ def test_every_captured_add_frame() -> None:
 def test_a_batch_knows_its_extent() -> None:
     """Count, ids, bytes and the length after it follow from the payloads."""
     made = batch([b"", b"abc", b"de"], first=7, length=100)
-    assert (made.count, made.first, made.last, made.bytes, made.length_after) == (3, 7, 9, 5, 105)
+    assert (made.count, made.first, made.last, made.bytes) == (3, 7, 9, 5)
     assert [HEADER.unpack_from(body) for body in made.bodies()] == [(1, 7, -1, 100), (1, 8, -1, 103), (1, 9, -1, 105)]
 
 

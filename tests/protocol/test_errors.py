@@ -92,12 +92,6 @@ def test_both_kinds_of_missing_ledger_are_caught_as_one() -> None:
     assert errors.NoSuchLedgerExistsOnMetadataServer.code == -25
 
 
-def test_codes_map_back_to_statuses() -> None:
-    """Each status is found again by its code."""
-    for status, code in errors.CODE_OF.items():
-        assert errors.STATUS_OF[code] is status
-
-
 def test_the_two_families_do_not_mix() -> None:
     """A handler for ledger errors must not swallow a broken connection."""
     assert not issubclass(errors.WireError, errors.LedgerError)

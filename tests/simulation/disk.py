@@ -14,7 +14,8 @@ from functools import cache
 from random import Random
 
 from quire.bookie.files import Buffer, Files, Usage
-from quire.bookie.index.rows import DictRows, Row
+from quire.bookie.index.rows import Row
+from tests.bookie.fakes.rows import DictRows
 
 SECTOR = 512
 TORN_MAX = 64  # sectors of one write that chance looks at one by one; the rest of a larger one goes together

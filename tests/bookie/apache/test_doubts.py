@@ -19,7 +19,6 @@ from quire.bookie.directory import notes
 from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerRow, LedgerTable
 from quire.bookie.index.rocks import RocksRows
-from quire.bookie.index.rows import DictRows
 from quire.bookie.lifecycle.bookie import Bookie
 from quire.bookie.lifecycle.limbo import Limbo
 from quire.bookie.logs.entry_logs import EntryLogs
@@ -31,6 +30,7 @@ from quire.protocol.digest import DigestType
 from quire.protocol.errors import LedgerError, MetaStore, Status
 from tests.bookie.fakes.apache_files import PASSWORD, Cut, Here, ledgers_of, options_for, unpack
 from tests.bookie.fakes.in_process import new_store, options_in
+from tests.bookie.fakes.rows import DictRows
 from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0

@@ -13,7 +13,7 @@ from quire.bookie.apache.idx_files import Pages
 from quire.bookie.apache.index import ENTRY, LOCATION, ApacheIndex, Locations, location
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.index.rows import DictRows
+from tests.bookie.fakes.rows import DictRows
 
 ROW = LedgerRow(b"k" * 20, fenced=True, explicit_lac=b"l" * 24)
 

@@ -6,9 +6,9 @@ import pytest
 
 from quire.bookie.apache.left_index import IDX, check_left, has_idx, has_locations, kind_of, open_left
 from quire.bookie.files import Files, StorageError
-from quire.bookie.index.rows import DictRows
 from quire.bookie.layout import APACHE_KIND, LOCATIONS
 from tests.bookie.fakes.apache_files import unpack
+from tests.bookie.fakes.rows import DictRows
 
 FILES = Files()
 

@@ -12,10 +12,11 @@ from quire.bookie.apache.left_index import open_index
 from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerTable
 from quire.bookie.index.rocks import RocksRows
-from quire.bookie.index.rows import DictRows, OpenRows, Rows
+from quire.bookie.index.rows import OpenRows, Rows
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.logs.entry_logs import EntryLogs
 from tests.bookie.fakes.apache_files import unpack
+from tests.bookie.fakes.rows import DictRows
 
 FILES = Files()
 

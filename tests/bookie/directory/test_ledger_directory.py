@@ -8,9 +8,9 @@ import pytest
 from quire.bookie.directory.ledger_directory import LedgerDirectory
 from quire.bookie.files import StorageError
 from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.index.rows import DictRows
 from quire.protocol.errors import Status
 from tests.bookie.fakes.disk import KEY, Bookie, Disk, body_of, run_of
+from tests.bookie.fakes.rows import DictRows
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from quire.bookie.files import Files
 from quire.bookie.storage.storage import Storage
-from quire.bookie.storage.workers import InlineWorkers
 from quire.bookie.upkeep.upkeep import Upkeep
 from quire.conf.bookie import BookieOptions
 from quire.protocol.digest import Digest, DigestType
 from tests.bookie.fakes.disk import Events, LimboOf
+from tests.bookie.fakes.workers import InlineWorkers
 from tests.clock import Clock
 
 VECTORS = pathlib.Path(__file__).parents[2] / "vectors"

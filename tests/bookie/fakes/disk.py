@@ -14,13 +14,14 @@ from twisted.internet.defer import Deferred, maybeDeferred
 
 from quire.bookie.files import BEGINS_NOTHING, Buffer, Files, Usage
 from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.index.rows import DictRows, Row
+from quire.bookie.index.rows import Row
 from quire.bookie.storage.storage import Storage
-from quire.bookie.storage.workers import InlineWorkers
 from quire.bookie.upkeep.upkeep import Upkeep
 from quire.conf.bookie import BookieOptions
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.messages import AddRun
+from tests.bookie.fakes.rows import DictRows
+from tests.bookie.fakes.workers import InlineWorkers
 from tests.clock import Clock
 
 SECTOR = 512

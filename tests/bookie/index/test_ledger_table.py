@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from quire.bookie.files import StorageError
 from quire.bookie.index.ledger_table import PAGE_ROWS, SHARED_MAX, LedgerRow, LedgerTable, decode, encode
 from quire.bookie.index.rocks import RocksRows
-from quire.bookie.index.rows import DictRows
 from quire.bookie.storage import ledgers as ledgers_module
 from quire.bookie.storage.ledgers import (
     EVICTED_AT_ONCE,
@@ -28,6 +27,7 @@ from quire.bookie.storage.ledgers import (
     rows_of,
 )
 from quire.protocol.digest import Digest, DigestType
+from tests.bookie.fakes.rows import DictRows
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 ROWS = st.builds(

@@ -17,13 +17,13 @@ from quire.bookie.directory.ledger_directory import LedgerDirectory, SyncFailed
 from quire.bookie.files import AGAIN_SECONDS, Files, NotBegun, StorageError, Usage
 from quire.bookie.index import rocks
 from quire.bookie.index.rocks import RocksRows
-from quire.bookie.index.rows import DictRows
 from quire.bookie.index.sequences import Sequences
 from quire.bookie.storage.storage import Storage
-from quire.bookie.storage.workers import InlineWorkers
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
 from tests.bookie.fakes.disk import Bookie, Disk, body_of, options_of
+from tests.bookie.fakes.rows import DictRows
+from tests.bookie.fakes.workers import InlineWorkers
 from tests.crash.lives import Life, RealDisk
 
 

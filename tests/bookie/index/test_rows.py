@@ -1,6 +1,6 @@
 """Rows in memory, which lose what a disk would."""
 
-from quire.bookie.index.rows import DictRows
+from tests.bookie.fakes.rows import DictRows
 
 # SPDX-License-Identifier: Apache-2.0
 

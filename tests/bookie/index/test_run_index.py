@@ -16,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.bookie.index.rocks import RocksRows
-from quire.bookie.index.rows import DictRows, Row, Rows
+from quire.bookie.index.rows import Row, Rows
 from quire.bookie.index.run import KEY, Move, Use, encode_run
 from quire.bookie.index.run_index import POINT_DELETES_MAX, RunIndex
+from tests.bookie.fakes.rows import DictRows
 
 Model = dict[tuple[int, int], tuple[int, int, int, int]]  # (ledger, entry) -> (log, offset, size, sum)
 STEPS = st.lists(

@@ -10,9 +10,9 @@ from crc32c import crc32c
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index import slots
 from quire.bookie.index.rocks import RocksRows
-from quire.bookie.index.rows import DictRows
 from quire.bookie.index.sequences import Sequences, forget
 from tests.bookie.fakes.disk import Disk
+from tests.bookie.fakes.rows import DictRows
 
 PLACE = "/index/current"
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from quire.bookie.index.rows import DictRows
 from quire.bookie.index.run import encode_run
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.logs import walk as module
 from quire.bookie.logs.format import HEADER_BYTES
 from quire.bookie.logs.walk import LogWalk, unnamed
 from tests.bookie.fakes.disk import reader, records
+from tests.bookie.fakes.rows import DictRows
 
 # SPDX-License-Identifier: Apache-2.0
 

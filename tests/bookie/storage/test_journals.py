@@ -9,9 +9,9 @@ from twisted.internet.task import Clock
 from quire.bookie.journal.writer import Group
 from quire.bookie.storage.journals import Journals
 from quire.bookie.storage.parts import StorageCounters
-from quire.bookie.storage.workers import InlineWorkers
 from quire.protocol.errors import Status
 from tests.bookie.fakes.disk import KEY, Bookie, Disk, HeldWorkers, body_of, run_of
+from tests.bookie.fakes.workers import InlineWorkers
 
 # SPDX-License-Identifier: Apache-2.0
 

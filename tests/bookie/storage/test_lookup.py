@@ -17,11 +17,12 @@ from quire.bookie.storage.lookup import (
     RESTS,
     ReadFaults,
 )
-from quire.bookie.storage.workers import InlineWorkers, PoolWorkers
+from quire.bookie.storage.workers import PoolWorkers
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun
 from tests.bookie.fakes.disk import DIGEST, KEY, Bookie, HeldWorkers, body_of, run_of
+from tests.bookie.fakes.workers import InlineWorkers
 from tests.bookie.server.test_listener import log_lines
 from tests.reactor import reactor, run
 

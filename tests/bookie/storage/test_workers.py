@@ -8,7 +8,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from quire.bookie.files import StorageError
-from quire.bookie.storage.workers import REST_SECONDS, SLICE_SECONDS, InlineWorkers, PoolWorkers
+from quire.bookie.storage.workers import REST_SECONDS, SLICE_SECONDS, PoolWorkers
+from tests.bookie.fakes.workers import InlineWorkers
 from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0

@@ -15,7 +15,6 @@ from twisted.internet.defer import Deferred
 from quire.bookie.directory.records import records_of
 from quire.bookie.files import Files, StorageError
 from quire.bookie.index.rocks import open_read_only
-from quire.bookie.index.rows import DictRows
 from quire.bookie.index.run import KEY
 from quire.bookie.index.run_index import RunIndex
 from quire.bookie.index.sequences import Sequences
@@ -23,12 +22,13 @@ from quire.bookie.logs.format import log_name
 from quire.bookie.offline.stopped import Stopped
 from quire.bookie.offline.verify import verify
 from quire.bookie.storage.checkpoint import SPARE_BYTES
-from quire.bookie.storage.workers import InlineWorkers
 from quire.bookie.upkeep.rebuild import RebuildReport
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
 from tests.bookie.fakes.apache_files import Here, ledgers_of, options_for, unpack
 from tests.bookie.fakes.disk import Bookie, Disk, HeldWorkers, WatchedRows, body_of, run_of
+from tests.bookie.fakes.rows import DictRows
+from tests.bookie.fakes.workers import InlineWorkers
 from tests.bookie.offline.test_rebuild import expected, rebuilt, served
 from tests.bookie.offline.test_rebuild import lived as lived_here
 from tests.bookie.upkeep.test_compaction import LOG_BYTES, reclaimed
