@@ -133,6 +133,6 @@ def open_storage(
 def start_upkeep(storage: OpenableStorage, reactor: Reactor, limbo: LimboMarker) -> Upkeep:
     """Starts the upkeep of the real storage, which has started."""
     from quire.bookie.storage.storage import Storage
-    from quire.bookie.upkeep.upkeep import Upkeep
+    from quire.bookie.upkeep.rebuild import Upkeep
 
     return Upkeep(cast("Storage", storage), reactor, limbo)

@@ -2,5 +2,5 @@
 Connections and requests, against the contract of a storage.
 
 In reading order: `contract` (face), `listener` (face), `admission` (face), `budget`, `service` (face), `parking`,
-`giving_way`, `reads`, `long_poll`, `copies` (face), `counters`, `complaints` (face), `transport` (face).
+`reads`, `long_poll`, `copies` (face), `counters`, `complaints` (face), `transport` (face).
 """

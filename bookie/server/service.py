@@ -9,7 +9,7 @@ Safety:
 - an add, a fence, an explicit LAC and a force are answered when the storage hands their token back, never before;
 - a fencing read reads after its fence is on disk, and is answered after that, negatives included (D6);
 - adds of one connection reach the storage in the order they came, except that recovery and priority adds overtake
-  parked ones, and that copies (recovery adds without priority) wait while there are others (`giving_way`).
+  parked ones, and that copies (recovery adds without priority) wait while there are others (`parking`).
 """
 
 from collections.abc import Callable, Iterable
@@ -23,9 +23,8 @@ from quire.bookie.server.budget import Budget
 from quire.bookie.server.complaints import Complaints
 from quire.bookie.server.contract import LedgerStorage, Own, Peer, WriteRequest
 from quire.bookie.server.counters import ServiceCounters
-from quire.bookie.server.giving_way import GivingWay
 from quire.bookie.server.long_poll import LongPolls
-from quire.bookie.server.parking import REQUEST_BYTES, Parking
+from quire.bookie.server.parking import REQUEST_BYTES, GivingWay, Parking
 from quire.bookie.server.reads import Reads
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Clock

@@ -1,6 +1,6 @@
 """
 Work beside requests: garbage collection, compaction, a new index.
 
-In reading order: `upkeep` (face), `garbage` (face), `deletions`, `store_guard` (face),
+In reading order: `garbage` (face), `deletions`, `store_guard` (face),
 `store_notes` (face), `space` (face), `compaction`, `rebuild` (face).
 """

@@ -373,3 +373,23 @@ def _ids(directory: LedgerDirectory, pause: Callable[[], None]) -> "array[int]":
         ledgers += some
         pause()
     return ledgers
+
+
+class Upkeep:
+    """
+    The work beside the requests of one storage, which has started: passes over the entry logs and index rebuilds, for
+    hours if need be.  They share a pace and stop together, before the storage closes.
+    """
+
+    def __init__(self, storage: Storage, clock: Clock, limbo: LimboMarker) -> None:
+        options = storage.options
+        pace = Pace(clock, options.compaction_entries_per_second, options.compaction_bytes_per_second)
+        self.space = Space(storage, clock, pace)
+        self.rebuild = IndexRebuild(storage, clock, pace, self.space, limbo)
+
+    async def stop(self) -> None:
+        """Ends passes and rebuilds at their next step; they do not start again.  Whatever waits for them goes on."""
+        # each may wait for the other to end
+        ends = [Deferred.fromCoroutine(self.rebuild.stop()), Deferred.fromCoroutine(self.space.stop())]
+        for end in ends:
+            await end

@@ -18,7 +18,7 @@ from quire.bookie.files import Files
 from quire.bookie.index.rocks import RocksRows
 from quire.bookie.index.rows import Rows
 from quire.bookie.storage.storage import Storage
-from quire.bookie.upkeep.upkeep import Upkeep
+from quire.bookie.upkeep.rebuild import Upkeep
 from quire.protocol.availability import decode
 from quire.protocol.errors import Status
 from tests.bookie.fakes.disk import DIGEST, KEY, OTHER_KEY, Disk, Events, LimboOf, body_of, options_of, run_of, stop_all

@@ -16,7 +16,7 @@ APPENDER = """
 import sys
 from twisted.internet import reactor
 from quire.bookie.storage.storage import Storage
-from quire.bookie.upkeep.upkeep import Upkeep
+from quire.bookie.upkeep.rebuild import Upkeep
 from quire.protocol.errors import Status
 from tests.bookie.fakes.disk import KEY, Events, LimboOf, options_of, run_of
 

@@ -32,8 +32,8 @@ from quire.bookie.server.listener import Listener
 from quire.bookie.server.service import Service
 from quire.bookie.storage.storage import Storage
 from quire.bookie.upkeep.garbage import Garbage
+from quire.bookie.upkeep.rebuild import Upkeep
 from quire.bookie.upkeep.store_guard import StoreGuard
-from quire.bookie.upkeep.upkeep import Upkeep
 from quire.client.api import Client
 from quire.conf.bookie import BookieOptions
 from quire.conf.client import ClientOptions

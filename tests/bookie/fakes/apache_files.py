@@ -7,7 +7,7 @@ from typing import Any
 
 from quire.bookie.files import Files
 from quire.bookie.storage.storage import Storage
-from quire.bookie.upkeep.upkeep import Upkeep
+from quire.bookie.upkeep.rebuild import Upkeep
 from quire.conf.bookie import BookieOptions
 from quire.protocol.digest import Digest, DigestType
 from tests.bookie.fakes.disk import Events, LimboOf

@@ -16,7 +16,7 @@ from quire.bookie.files import BEGINS_NOTHING, Buffer, Files, Usage
 from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.index.rows import Row
 from quire.bookie.storage.storage import Storage
-from quire.bookie.upkeep.upkeep import Upkeep
+from quire.bookie.upkeep.rebuild import Upkeep
 from quire.conf.bookie import BookieOptions
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.messages import AddRun

@@ -2,7 +2,7 @@
 
 import gc
 
-from quire.bookie.server.giving_way import BUSY_S, SHARE, TURN_BYTES, WAIT_S
+from quire.bookie.server.parking import BUSY_S, SHARE, TURN_BYTES, WAIT_S
 from quire.protocol.errors import Status
 from quire.protocol.messages import AddAcks, AddRun
 from tests.bookie.fakes.wires import LEDGER, Client, Scene, adds, adds3

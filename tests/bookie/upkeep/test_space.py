@@ -15,8 +15,8 @@ from quire.bookie.index.run_index import RunIndex
 from quire.bookie.logs.format import HEADER, MAGIC, MAP_HEAD, MAP_ROW, ledgers_map
 from quire.bookie.storage.storage import Storage
 from quire.bookie.upkeep.compaction import MOVES_MAX, LogUse, unneeded
+from quire.bookie.upkeep.rebuild import Upkeep
 from quire.bookie.upkeep.space import groups
-from quire.bookie.upkeep.upkeep import Upkeep
 from quire.protocol.errors import Status
 from tests.bookie.fakes.apache_files import Here, unpack
 from tests.bookie.fakes.disk import Bookie, Events, HeldWorkers, LimboOf, body_of, options_of, run_of
