@@ -37,6 +37,7 @@ from quire.metadata.clock import Clock
 from quire.metadata.formats.json_text import parse_json
 
 if TYPE_CHECKING:
+    from quire.bookie.upkeep.rebuild import IndexRebuild
     from quire.security.credentials import Credentials
 
 # SPDX-License-Identifier: Apache-2.0
@@ -217,18 +218,10 @@ def text(value: bool) -> str:
     return "true" if value else "false"
 
 
-class Reindexing(Protocol):
-    """Index rebuilds as `IndexRebuild` makes them."""
-
-    def start(self) -> bool: ...
-
-    def status(self) -> dict[str, Any]: ...
-
-
 class IndexPaths:
     """Answers requests for the index of one bookie."""
 
-    def __init__(self, reindex: Reindexing) -> None:
+    def __init__(self, reindex: "IndexRebuild") -> None:
         self._reindex = reindex
         self.routes: Routes = {("GET", REBUILD_INDEX): self._show, ("PUT", REBUILD_INDEX): self._begin}
 
@@ -248,7 +241,7 @@ def site(
     keys: Keys,
     bookie: Administered,
     garbage: Garbage,
-    rebuild: Reindexing,
+    rebuild: "IndexRebuild",
     others: Sequence[Paths] = (),
     credentials: "Credentials | None" = None,
 ) -> HttpServer:

@@ -18,7 +18,7 @@ next ones as attributes.
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
@@ -30,7 +30,6 @@ from quire.bookie.files import Files, StorageError
 from quire.bookie.lifecycle import ids, restoring, start_check
 from quire.bookie.lifecycle.contract import (
     BookieFailed,
-    OpenableStorage,
     OpenStorage,
     StartUpkeep,
     open_storage,
@@ -55,6 +54,9 @@ from quire.metadata.store import HOST_PROPERTY, INCARNATION_PROPERTY, TOKEN_PROP
 from quire.protocol.errors import LedgerError
 from quire.security import authentication, rights
 from quire.security.opening import credentials, http_credentials
+
+if TYPE_CHECKING:
+    from quire.bookie.storage.storage import Storage
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -132,7 +134,7 @@ class Bookie:
         self._start_upkeep = upkeep
         self._restore = restore
         self._shown = shown
-        self._storage: OpenableStorage | None = None
+        self._storage: Storage | None = None
         self._cookie = Cookie("", "", "")  # what its directories have, or get at the end of a restore
         self._closers: list[Callable[[], object]] = []  # what a stop undoes, latest first
         self._failure: str | None = None

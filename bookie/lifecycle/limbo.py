@@ -14,18 +14,21 @@ left.  Nothing is marked by a metadata store that is behind what was seen of it:
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from twisted.logger import Logger
 
 from quire.bookie.directory import notes
 from quire.bookie.files import Files
 from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.lifecycle.contract import BookieFailed, OpenableStorage
+from quire.bookie.lifecycle.contract import BookieFailed
 from quire.bookie.lifecycle.suspects import Lost, Suspects
 from quire.bookie.server.copies import Copies
 from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.conf.bookie import BookieOptions
+
+if TYPE_CHECKING:
+    from quire.bookie.storage.storage import Storage
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -54,7 +57,7 @@ class Limbo:
         files: Files,
         options: BookieOptions,
         bookie: str,
-        storage: OpenableStorage,
+        storage: "Storage",
         suspects: Suspects,
         guard: StoreGuard,
         copies: Copies,

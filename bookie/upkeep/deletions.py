@@ -26,15 +26,15 @@ finds it empty, too.
 from array import array
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import Protocol
-
-from twisted.internet.defer import Deferred
+from typing import TYPE_CHECKING
 
 from quire.bookie.files import StorageError
-from quire.bookie.storage.parts import StorageCounters
 from quire.bookie.upkeep.store_guard import LOOK_S, StoreGuard
 from quire.metadata.clock import Clock, pause
 from quire.metadata.store import MetadataStore
+
+if TYPE_CHECKING:
+    from quire.bookie.storage.storage import Storage
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -77,29 +77,11 @@ class Doubt(Exception):
     """The evidence is doubtful; nothing more is deleted in this round."""
 
 
-class Collected(Protocol):
-    """A storage as garbage collection sees it."""
-
-    counters: StorageCounters
-
-    def stored_ledgers(self) -> "Deferred[array[int]]":
-        """The ids of the ledgers that were stored some time ago, ascending; newer ones may be missing."""
-        ...
-
-    def next_moment(self) -> int: ...
-
-    def written_since(self, ledger: int, moment: int) -> bool: ...
-
-    def delete_ledger(self, ledger: int) -> None: ...
-
-    def flush(self) -> Deferred[None]: ...
-
-
 class Deletions:
     """The deletions of one bookie; one round at a time."""
 
     def __init__(
-        self, clock: Clock, reads_per_second: int, storage: Collected, store: MetadataStore, guard: StoreGuard
+        self, clock: Clock, reads_per_second: int, storage: "Storage", store: MetadataStore, guard: StoreGuard
     ) -> None:
         self.unswept = True  # ledgers may have been deleted since the last pass over the logs
         self._clock = clock

@@ -9,32 +9,26 @@ Knows: that order, the intervals.  Does not know: what is evidence, files, index
 Safety: entry logs are looked at also where ledgers could not be.
 """
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.bookie.files import FULL, Files, StorageError
-from quire.bookie.upkeep.deletions import Collected, Deletions, Doubt
-from quire.bookie.upkeep.space import DirectorySpace, Threshold
+from quire.bookie.upkeep.deletions import Deletions, Doubt
+from quire.bookie.upkeep.space import Space
 from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Clock, Timer
 from quire.metadata.store import MetadataStore
 from quire.protocol.errors import LedgerError
 
+if TYPE_CHECKING:
+    from quire.bookie.storage.storage import Storage
+
 # SPDX-License-Identifier: Apache-2.0
 
 log = Logger()
-
-
-class Reclaiming(Protocol):
-    """Passes over the entry logs, as `Space` makes them."""
-
-    @property
-    def directories(self) -> list[DirectorySpace]: ...
-
-    def reclaim(self, threshold: Threshold, seconds_max: float = 0, forced: bool = False) -> Deferred[None]: ...
 
 
 class CompactionKind:
@@ -80,8 +74,8 @@ class Garbage:
         clock: Clock,
         options: BookieOptions,
         files: Files,
-        storage: Collected,
-        space: Reclaiming,
+        storage: "Storage",
+        space: Space,
         store: MetadataStore,
         guard: StoreGuard,
     ) -> None:

@@ -29,7 +29,7 @@ they have their evidence, and delete in the turn of the answer.
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
@@ -39,6 +39,9 @@ from quire.bookie.upkeep.store_notes import Seen, bytes_of, note_of, read_seen, 
 from quire.metadata.clock import Clock, Timer
 from quire.metadata.store import MetadataStore, Progress, SetBack, WrongCluster
 from quire.protocol.errors import LedgerError, MetadataSerialization, MetaStore
+
+if TYPE_CHECKING:
+    from quire.bookie.storage.storage import Storage
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -56,18 +59,6 @@ SWAPS_MAX = 20  # tries to write the note while others do
 COMMAND = "quire metadata set-back"
 
 
-class GuardedStorage(Protocol):
-    """A storage as the guard sees it."""
-
-    def take_arrived(self) -> set[int]:
-        """The ledgers that were new here since the last call; after a start those that the journal names."""
-        ...
-
-    def aside(self, job: Callable[..., None], *args: Any) -> Deferred[None]:
-        """Does a job beside the reactor."""
-        ...
-
-
 class StoreGuard:
     """One bookie's.  All of it belongs to the reactor thread."""
 
@@ -78,7 +69,7 @@ class StoreGuard:
         clock: Clock,
         files: Files,
         directories: Callable[[], Sequence[str]],
-        storage: GuardedStorage,
+        storage: "Storage",
         store: MetadataStore,
         bookie: str,
         cluster: str,

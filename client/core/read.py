@@ -169,10 +169,7 @@ def best_first(order: list[int], bookies: Sequence[str], suspects: set[str], ran
 
 @dataclass(slots=True)
 class AskOrder:
-    """
-    The order in which a read asks replicas.  `prefer`: the index that is asked first where all hold everything;
-    `suspects`: bookies that failed or were slow, which are asked last.
-    """
+    """The replicas that a read asks first: index `prefer` where all hold everything; `suspects`, which failed, last."""
 
     prefer: int = 0
     suspects: set[str] = field(default_factory=set)

@@ -9,11 +9,11 @@ again; an exception out of the machine ends the handle before any caller sees mo
 """
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from twisted.logger import Logger
 
-from quire.client.connections.pool import AddChannel, AddSink, Incarnations
+from quire.client.connections.pool import AddChannel, BookiePool, Incarnations
 from quire.client.core.append.messages import (
     LEDGER_CODES,
     Acked,
@@ -37,20 +37,6 @@ from quire.protocol.errors import OK, ClientClosed
 
 I = TypeVar("I")  # noqa: E741  # input
 E = TypeVar("E")
-
-
-class AddPool(Protocol):
-    """A `BookiePool` as a writer uses it."""
-
-    def add_channel(
-        self,
-        bookie: str,
-        ledger: int,
-        sink: AddSink,
-        secure: bool = False,
-        incarnations: Incarnations | None = None,
-    ) -> AddChannel: ...
-    def part(self, channel: AddChannel) -> None: ...
 
 
 class ChannelReports:
@@ -94,7 +80,7 @@ class AddDriver(Driver[I | Reported, E]):
         machine: Fed[I | Reported, E],
         poisoned: Callable[[str], None],
         clock: Clock,
-        pool: AddPool,
+        pool: BookiePool,
         ledger: int,
         failed: Callable[[str, int], None],
         secure: bool,

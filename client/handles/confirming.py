@@ -10,12 +10,11 @@ Safety: a force confirms entries only when every bookie of the ensemble answered
 adds (D15).
 """
 
-from typing import Protocol
-
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from quire.client.connections.pool import BookiePool
 from quire.client.core.append.machine import AppendMachine
 from quire.client.core.append.messages import Effect, Fatal, Forced, Input
 from quire.client.core.coverage import describe
@@ -27,16 +26,6 @@ from quire.protocol.errors import OK, BookieHandleNotAvailable, LedgerError, Wri
 # SPDX-License-Identifier: Apache-2.0
 
 
-class ConfirmingPool(Protocol):
-    """A `BookiePool` as this part uses it."""
-
-    def force(self, bookie: str, ledger: int) -> Deferred[int]: ...
-
-    def write_lac(self, bookie: str, ledger: int, master_key: bytes, body: bytes, lac: int) -> Deferred[int]: ...
-
-    def connection_of(self, bookie: str) -> int | None: ...
-
-
 class Confirming:
     """
     Forces and explicit LACs of one writer.  `interval_ms`: between two explicit LACs while the writer is idle, 0 for
@@ -46,7 +35,7 @@ class Confirming:
     def __init__(
         self,
         clock: Clock,
-        pool: ConfirmingPool,
+        pool: BookiePool,
         machine: AppendMachine,
         driver: AddDriver[Input, Effect],
         interval_ms: int,

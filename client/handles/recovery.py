@@ -10,12 +10,12 @@ ledger, if the ledger is still IN_RECOVERY and no later fragment was added.
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.client.connections.pool import Answer, BatchAnswer
+from quire.client.connections.pool import BookiePool
 from quire.client.core.append.messages import EnsembleChanged, Limits, Shutdown, StoreEnsemble
 from quire.client.core.recovery import RecoveryMachine
 from quire.client.core.recovery_messages import (
@@ -39,7 +39,7 @@ from quire.client.core.recovery_messages import (
     StoreEnd,
     StoreFailed,
 )
-from quire.client.handles.add_driver import AddDriver, AddPool
+from quire.client.handles.add_driver import AddDriver
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.placement.choice import BookieChoice, wish_of
 from quire.metadata.clock import Clock
@@ -54,25 +54,6 @@ PRIORITY = 100
 T = TypeVar("T")
 
 
-class RecoveryPool(AddPool, Protocol):
-    """A `BookiePool` as a recovery uses it."""
-
-    def read(
-        self, bookie: str, ledger: int, entry: int, fence_key: bytes | None = None, priority: int = 0
-    ) -> Deferred[Answer]: ...
-
-    def batch_read(
-        self,
-        bookie: str,
-        ledger: int,
-        first: int,
-        count_max: int,
-        bytes_max: int,
-        fence_key: bytes | None = None,
-        priority: int = 0,
-    ) -> Deferred[BatchAnswer]: ...
-
-
 class Recovery:
     """
     One attempt.  `run` fires with the metadata once the ledger is CLOSED, by this client or by another; fails with
@@ -84,7 +65,7 @@ class Recovery:
     def __init__(
         self,
         clock: Clock,
-        pool: RecoveryPool,
+        pool: BookiePool,
         choice: BookieChoice,
         record: LedgerRecord,
         digest: Digest,

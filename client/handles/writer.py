@@ -15,11 +15,12 @@ import operator
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 
+from quire.client.connections.pool import BookiePool
 from quire.client.core.append.machine import AppendMachine
 from quire.client.core.append.messages import (
     Append,
@@ -39,8 +40,8 @@ from quire.client.core.append.messages import (
     StoreEnsemble,
     WatchBookies,
 )
-from quire.client.handles.add_driver import AddDriver, AddPool
-from quire.client.handles.confirming import Confirming, ConfirmingPool
+from quire.client.handles.add_driver import AddDriver
+from quire.client.handles.confirming import Confirming
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.handles.writer_metadata import WriterMetadata
 from quire.client.placement.choice import BookieChoice
@@ -59,10 +60,6 @@ from quire.protocol.errors import (
 # SPDX-License-Identifier: Apache-2.0
 
 FRAME_OVERHEAD = 512  # more than V2's and V3's frame, header and digest add to a payload
-
-
-class WriterPool(AddPool, ConfirmingPool, Protocol):
-    """A `BookiePool` as a writer uses it."""
 
 
 # A caller that waits for every entry up to an id: that id, its Deferred, the result.  A plain tuple, for there is one
@@ -115,7 +112,7 @@ class Writer:
     def __init__(
         self,
         clock: Clock,
-        pool: WriterPool,
+        pool: BookiePool,
         choice: BookieChoice,
         record: LedgerRecord,
         digest: Digest,

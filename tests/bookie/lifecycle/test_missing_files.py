@@ -21,9 +21,10 @@ from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.journal.extent import read_extent
 from quire.bookie.journal.format import SPARE, segment_start
 from quire.bookie.lifecycle.bookie import START_FAILURES, Bookie
-from quire.bookie.lifecycle.contract import OpenableStorage, Upkeep, start_upkeep
+from quire.bookie.lifecycle.contract import start_upkeep
 from quire.bookie.server.contract import Own
-from quire.bookie.upkeep.rebuild import LimboMarker
+from quire.bookie.storage.storage import Storage
+from quire.bookie.upkeep.rebuild import LimboMarker, Upkeep
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Reactor
 from quire.metadata.records import RecordStore
@@ -72,7 +73,7 @@ class Life:
         self.bookie = Bookie(reactor, options, store, upkeep=self._start_upkeep)
         self.entries = entries
 
-    def _start_upkeep(self, storage: OpenableStorage, clock: Reactor, limbo: LimboMarker) -> Upkeep:
+    def _start_upkeep(self, storage: Storage, clock: Reactor, limbo: LimboMarker) -> Upkeep:
         self.upkeep: Any = start_upkeep(storage, clock, limbo)
         return self.upkeep  # type: ignore[no-any-return]
 

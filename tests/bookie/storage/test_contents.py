@@ -1,5 +1,7 @@
 """What journaled blocks change in memory, now and at a replay; what deletions and watchers see of it."""
 
+from types import SimpleNamespace
+
 import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
@@ -173,9 +175,8 @@ class Scene:
         self.ledgers = Ledgers({}.get)
         self.forgotten = Forgotten()
         self.counters = StorageCounters()
-        self.contents = Contents(
-            self.cache, self.ledgers, self.forgotten, self.counters, DeletedLedgers(self.clock.seconds)
-        )
+        parts = SimpleNamespace(cache=self.cache, ledgers=self.ledgers, counters=self.counters)
+        self.contents = Contents(parts, self.forgotten, DeletedLedgers(self.clock.seconds))
 
     def insert(self, state: StoredLedger, first: int, count: int = 1) -> None:
         self.contents.insert(state, first, [body_of(state.id, entry) for entry in range(first, first + count)], 100)
