@@ -48,7 +48,7 @@ TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Whom a client is for a bookie, or for ZooKeeper."""
+    """The account of a client at a bookie, or at ZooKeeper."""
 
     user: str
     password: str = field(repr=False)

@@ -46,7 +46,7 @@ class Rows(ABC):
     @abstractmethod
     def sync(self) -> None:
         """
-        All that was written is on stable storage afterwards.  Raises `OSError`; then it is unknown what was,
+        Puts all that was written on stable storage.  Raises `OSError`; then it is unknown what was,
         and it may not be tried again, except with ENOSPC: then nothing was done yet.
         """
 

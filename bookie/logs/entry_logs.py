@@ -220,7 +220,7 @@ class EntryLogs:
         self._map = {}
 
     def sync(self) -> None:
-        """All that was appended is on stable storage afterwards.  Raises `OSError`; then it may not be tried again."""
+        """Puts all that was appended on stable storage.  Raises `OSError`; then it may not be tried again."""
         self.write_out()
         for log, handle in list(self._unsynced.items()):
             self._files.datasync(handle)

@@ -129,7 +129,7 @@ class Opening:
         return True
 
     def _to_tokens(self, answers: list[Reply]) -> None:
-        """Whatever else is answered was not asked, and is not listened to."""
+        """Goes on by the answers to tokens; other answers were not asked for, and are passed over."""
         assert self._provider is not None
         name = self._connection.name
         for number, each in enumerate(answers):

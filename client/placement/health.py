@@ -105,7 +105,7 @@ class Health:
         self, bookies: Collection[str], pending: Callable[[str], int] = lambda _bookie: 0, many: int = 0
     ) -> dict[str, tuple[int, int, float]]:
         """
-        Whom to ask first, lowest rank first: healthy, failed lately (the longer ago the better), read-only, slow, not
+        The order of asking, lowest rank first: healthy, failed lately (the longer ago the better), read-only, slow, not
         registered; among equals who has fewer reads under way (`pending`), in steps of `many`; 0: their number counts
         among slow ones only.  Empty while all are healthy and none has `many`: then any order will do.
         """
