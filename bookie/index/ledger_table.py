@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from quire.bookie.files import StorageError
-from quire.bookie.index.rows import BATCH_BYTES_MAX, Row, Rows
+from quire.bookie.index.rows import BATCH_BYTES_MAX, OnRows, Row, Rows
 from quire.protocol import varint
 
 # SPDX-License-Identifier: Apache-2.0
@@ -84,11 +84,11 @@ def decode(ledger: int, data: bytes) -> LedgerRow:
     return LedgerRow(key, bool(fields.get(2)), explicit_lac, bool(fields.get(5)), bool(fields.get(DROPPED)))
 
 
-class LedgerTable:
+class LedgerTable(OnRows):
     """The table of one ledger directory, on some `Rows`."""
 
     def __init__(self, rows: Rows) -> None:
-        self._rows = rows
+        super().__init__(rows)
         self._shared: dict[bytes, LedgerRow] = {}  # most ledgers have one of few rows: it is decoded and kept once
 
     def get(self, ledger: int) -> LedgerRow | None:
@@ -146,19 +146,3 @@ class LedgerTable:
             if len(key) == KEY.size:
                 ledger = KEY.unpack(key)[0]
                 yield ledger, decode(ledger, value)
-
-    def sync(self) -> None:
-        self._rows.sync()
-
-    @property
-    def sequence(self) -> int:
-        """The number of the last write in the store.  Raises as `sync`."""
-        return self._rows.sequence
-
-    @property
-    def is_stuck(self) -> bool:
-        """See `Rows`."""
-        return self._rows.is_stuck
-
-    def close(self) -> None:
-        self._rows.close()

@@ -68,3 +68,26 @@ class Rows(ABC):
 
 
 OpenRows = Callable[[str], Rows]
+
+
+class OnRows:
+    """The runs or the ledgers of a directory, kept on some `Rows`."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def sync(self) -> None:
+        self._rows.sync()
+
+    @property
+    def sequence(self) -> int:
+        """The number of the last write in the store.  Raises as `sync`."""
+        return self._rows.sequence
+
+    @property
+    def is_stuck(self) -> bool:
+        """See `Rows`."""
+        return self._rows.is_stuck
+
+    def close(self) -> None:
+        self._rows.close()

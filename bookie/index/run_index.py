@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import chain, islice
 
 from quire.bookie.files import is_dead
-from quire.bookie.index.rows import Row, Rows
+from quire.bookie.index.rows import OnRows, Row, Rows
 from quire.bookie.index.run import BEHIND_ALL, ENTRY_MAX, HEAD, KEY, NO_USE, Move, Run, Tally, Use
 
 # SPDX-License-Identifier: Apache-2.0
@@ -24,15 +24,15 @@ LOOKED_UP_AT_ONCE = 32  # ledgers whose highest indexed entry is looked up toget
 HIGHEST_KEPT_MAX = 20_000  # ledgers whose highest indexed entry is remembered from one flush to the next
 
 
-class RunIndex:
+class RunIndex(OnRows):
     """The runs of one ledger directory, on some `Rows`."""
 
     tells_all = True  # whether each entry that it finds has a row of ours, so that `uses` counts all
 
     def __init__(self, rows: Rows) -> None:
+        super().__init__(rows)
         self.beside: RunIndex | None = None  # one that is being made, which hears of all that is written here
         self._changing = threading.Lock()  # held while rows are written that depend on rows that were read
-        self._rows = rows
         self._pending: list[Row] = []
         self._pending_bytes = 0
         self._highest: dict[int, int] = {}  # by the writing thread only
@@ -307,17 +307,4 @@ class RunIndex:
 
     def sync(self) -> None:
         self.commit()
-        self._rows.sync()
-
-    @property
-    def sequence(self) -> int:
-        """The number of the last write in the store.  Raises as `sync`."""
-        return self._rows.sequence
-
-    @property
-    def is_stuck(self) -> bool:
-        """See `Rows`."""
-        return self._rows.is_stuck
-
-    def close(self) -> None:
-        self._rows.close()
+        super().sync()
