@@ -2,14 +2,13 @@
 The Twisted face on a fake cluster: the life of a ledger from create to delete, arguments, ids, closing the client.
 """
 
-from functools import partial
-
 import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 
 import quire.client.handles.writer as writing
 from quire.client import api
 from quire.client.core.append.machine import AppendMachine
+from quire.client.core.append.messages import AppendMode
 from quire.conf.client import ClientOptions
 from quire.metadata.ledger import LedgerState
 from quire.metadata.memory.cluster import Fault, MemoryCluster
@@ -141,7 +140,8 @@ def test_the_highest_id_of_a_batch_is_bounded_too(monkeypatch):
     """No ledger comes so far by appending; its machine refuses all the same, and is not poisoned."""
     cluster = FakeCluster()
     client = cluster.client()
-    monkeypatch.setattr(writing, "AppendMachine", partial(AppendMachine, last=(1 << 63) - 3))
+    last = (1 << 63) - 3
+    monkeypatch.setattr(writing, "AppendMachine", lambda *given: AppendMachine(*given[:-1], AppendMode(last=last)))
     writer = cluster.succeed(client.create_ledger())
     assert isinstance(cluster.fails(writer.append_many([b"a", b"b", b"c"])), IncorrectParameter)
     assert cluster.succeed(writer.append_many([b"a", b"b"])) == range((1 << 63) - 2, 1 << 63)
