@@ -9,7 +9,7 @@ must be there.
 import gc
 import sys
 from collections import Counter
-from functools import partial
+from dataclasses import replace
 from random import Random
 from typing import Any
 from unittest import mock
@@ -251,7 +251,9 @@ class History:
             self.returning.writer_begins(client)
             machine, first = writing.AppendMachine, plan.profile.first_id
             if first:  # ids around 2^31 (S32) cannot be reached by appending
-                writing.AppendMachine = partial(AppendMachine, last=first - 1)
+                writing.AppendMachine = lambda *given, last=first - 1: AppendMachine(
+                    *given[:-1], replace(given[-1], last=last)
+                )
             try:
                 made = Outcome(
                     client.client.create_ledger(
