@@ -48,16 +48,16 @@ class Cluster:
         return f"{self.client.random.getrandbits(128):032x}"
 
     def wait(self, work: Callable[[], Awaitable[T]]) -> T:
-        """What it gives."""
+        """Waits for an operation and returns its result."""
         return self._thread.wait(work)
 
     def each(self, begin: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
-        """What it yields, the next one fetched while one is used."""
+        """Yields what an asynchronous iterator does, the next one fetched while one is used."""
         return pulled(self._thread, begin)
 
 
 def password(given: Secret) -> bytes:
-    """Of the ledgers.  `OSError` when its file can't be read."""
+    """Reads the password of the ledgers.  `OSError` when its file can't be read."""
     if given.password_file is not None:
         with open(given.password_file, "rb") as file:
             return file.read().rstrip(b"\r\n")
@@ -70,8 +70,8 @@ _clusters: dict[tuple[int, str, str | None], Cluster] = {}
 
 def cluster(uri: str, offload: str | None = None) -> Cluster:
     """
-    This process's.  `ValueError` for a URI of no known form or a configuration file that can't be used; `MetaStore`
-    when the store can't be reached.
+    Returns this process's client of a cluster.  `ValueError` for a URI of no known form or a configuration file that
+    can't be used; `MetaStore` when the store can't be reached.
     """
     key = os.getpid(), uri, offload
     with _lock:

@@ -21,7 +21,7 @@ Column = Callable[[], Any]  # makes one column of a batch, when it is wanted
 
 
 def binary(values: Sequence[bytes]) -> Any:
-    """Of payloads: a copy of each, and nothing else."""
+    """Makes a column of payloads: a copy of each, and nothing else."""
     offsets = array("i", accumulate(map(len, values), initial=0))
     return pa.BinaryArray.from_buffers(
         pa.binary(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))]
@@ -29,18 +29,18 @@ def binary(values: Sequence[bytes]) -> Any:
 
 
 def nullable_binary(values: Sequence[bytes | None]) -> Any:
-    """Of keys."""
+    """Makes a column of keys."""
     return pa.array(values, pa.binary())
 
 
 def integers(values: Iterable[int]) -> Any:
-    """Of 64 bits."""
+    """Makes a column of 64-bit integers."""
     numbers = array("q", values)
     return pa.Int64Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def constant(value: int, count: int) -> Any:
-    """The same number in each row."""
+    """Makes a column with the same number in each row."""
     return integers(array("q", [value]) * count)
 
 
@@ -53,16 +53,16 @@ def stamps(milliseconds: Sequence[int | None]) -> Any:
 
 
 def headers(values: Iterable[Iterable[tuple[str, bytes]]]) -> Any:
-    """Of records: pairs in their order."""
+    """Makes a column of records' headers: pairs in their order."""
     return pa.array([[{"key": key, "value": value} for key, value in each] for each in values], HEADERS)
 
 
 def joined(batches: Sequence[Any]) -> Any:
-    """One batch of several."""
+    """Joins several batches."""
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def batch(names: Sequence[str], columns: dict[str, Column], types: dict[str, Any]) -> Any:
-    """Of the columns that are wanted, in that order."""
+    """Makes a batch of the columns that are wanted, in that order."""
     schema = pa.schema([pa.field(name, types[name]) for name in names])
     return pa.RecordBatch.from_arrays([columns[name]() for name in names], schema=schema)

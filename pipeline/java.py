@@ -30,7 +30,7 @@ class JavaMissing(Exception):
 
 def java_home(environment: Mapping[str, str] = os.environ) -> str | None:
     """
-    What JAVA_HOME has to be for Spark: None when the environment's own Java serves as it is.  `JavaMissing`.
+    Returns what JAVA_HOME has to be for Spark: None when the environment's own Java serves as it is.  `JavaMissing`.
     """
     home = environment.get("JAVA_HOME")
     if home and os.access(os.path.join(home, "bin", "java"), os.X_OK):
@@ -46,8 +46,8 @@ def java_home(environment: Mapping[str, str] = os.environ) -> str | None:
 
 def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
     """
-    Where the script is kept: the user's cache, or a temporary directory where there is none, one that nobody else can
-    write to, for the script is run.
+    Returns where the script is kept: the user's cache, or a temporary directory where there is none, one that nobody
+    else can write to, for the script is run.
     """
     base = environment.get("XDG_CACHE_HOME") or os.path.join(environment.get("HOME") or "", ".cache")
     for place in (Path(base, "quire"), Path(tempfile.gettempdir(), f"quire-{os.getuid()}")):
@@ -57,7 +57,7 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def is_private(place: Path) -> bool:
-    """Whether it is a directory that this user alone can write to; one that is not there is made, if that goes."""
+    """True if only this user can write to the directory; one that is not there is made, if that goes."""
     if not place.is_absolute():  # as without HOME: wherever this process happens to be
         return False
     try:

@@ -33,7 +33,7 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # starts in half the ti
 
 
 def settings(master: str, log_directory: Path) -> dict[str, str]:
-    """Those that `session` makes, besides what its caller gives."""
+    """Returns the settings that `session` makes, besides what its caller gives."""
     chosen = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -52,7 +52,7 @@ def settings(master: str, log_directory: Path) -> dict[str, str]:
 
 
 def cores(master: str) -> int:
-    """Of a master `local[…]`: tasks at the same time."""
+    """Returns how many tasks a master `local[…]` runs at the same time."""
     given = master.removeprefix("local[").partition("]")[0].partition(",")[0].strip()
     return int(given) if given.isdecimal() else os.cpu_count() or 1
 

@@ -52,10 +52,6 @@ COVERED = {
         "tests/tools/daemons/test_autorecovery.py",
         "the daemon's whole process is started, asked and stopped there",
     ),
-    "tools/daemons/front.py": (
-        "tests/tools/daemons/test_autorecovery.py",
-        "its paths and its port are asked of the daemon's process",
-    ),
     "tools/host/serving.py": ("tests/tools/host/test_daemon.py", "whole hosts are started, asked and stopped there"),
     "tools/host/page.py": ("tests/tools/host/test_daemon.py", "its paths are asked of the process"),
     "tools/host/commands.py": ("tests/tools/host/test_daemon.py", "each command is run on a real host"),
@@ -107,22 +103,15 @@ COVERED = {
     "replication/scrub/examine.py": ("tests/replication/test_checker.py", "a check is all its examinations"),
     "replication/scrub/compare.py": ("tests/replication/scrub/test_second_look.py", "what it finds is what that finds"),
     "replication/scrub/whole.py": ("tests/pipeline/jobs/test_scrub.py", "its steps are a scrub of real bookies"),
-    "pipeline/jobs/offload.py": ("tests/spark/test_offload.py", "needs a Spark session"),
-    "pipeline/offload/wishes.py": ("tests/pipeline/offload/test_running.py", "values: each is used by whole runs"),
+    "pipeline/offload/requests.py": ("tests/pipeline/offload/test_running.py", "values: each is used by whole runs"),
     "pipeline/offload/marks.py": (
         "tests/pipeline/offload/test_deleting.py",
         "marks are put and compared by whole runs, also two at once",
     ),
-    "pipeline/offload/looking.py": ("tests/pipeline/offload/test_running.py", "whole runs over ledgers of every kind"),
-    "pipeline/offload/runs.py": ("tests/pipeline/offload/test_running.py", "what all steps of a run share"),
-    "pipeline/offload/whole.py": (
+    "pipeline/offload/copying.py": (
         "tests/pipeline/offload/test_restoring.py",
         "entries are compared with it bit for bit",
     ),
-    "pipeline/offload/copying.py": ("tests/pipeline/offload/test_running.py", "each step of it is the last one once"),
-    "pipeline/offload/rounds.py": ("tests/pipeline/offload/test_running.py", "each step of it is the last one once"),
-    "pipeline/offload/claims.py": ("tests/pipeline/offload/test_restoring.py", "its rules are those of a restore"),
-    "pipeline/offload/storing.py": ("tests/pipeline/offload/test_restoring.py", "every digest, striped and not"),
     "tools/__main__.py": ("tests/tools/test_main.py", "one line: calls main"),
     "tools/process_reactor.py": ("tests/tools/terminal/test_running.py", "types only: the reactor of a command"),
 }

@@ -1,5 +1,5 @@
 """
-What is written down of a ledger's copy: `<ledger>/manifest.json` beside its files (docs/formats.md).
+The manifest of a ledger's copy: `<ledger>/manifest.json` beside its files (docs/formats.md).
 
 Knows: the JSON, and what has to hold of it.  Does not know: where it is kept, what is in the files.
 
@@ -32,7 +32,7 @@ class CopyDamaged(Read):
 
 
 class UnknownFormat(CopyDamaged):
-    """What is written down of a copy is in a format that this version does not read."""
+    """A manifest is in a format that this version does not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,8 @@ class File:
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """
-    Of one ledger's copy, made by `run` in the cluster of that id.  `metadata`: the ledger's, as the store kept it.
+    The manifest of one ledger's copy, made by `run` in the cluster of that id.  `metadata`: the ledger's, as the store
+    kept it.
     """
 
     cluster: str
@@ -90,7 +91,7 @@ class Manifest:
         return replace(self.closed, ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=fragments)
 
     def is_of(self, cluster: str, metadata: LedgerMetadata) -> bool:
-        """Whether it is of this very ledger."""
+        """True if it is of this very ledger."""
         return self.cluster == cluster and self.closed.identity == metadata.identity
 
     @property
@@ -150,10 +151,10 @@ def _file(members: dict[str, Any]) -> File:
 
 
 def sum_of(members: dict[str, Any]) -> int:
-    """Of a manifest without its sum."""
+    """Computes the sum of a manifest that has none yet."""
     return int(crc32c(json.dumps(members, sort_keys=True, separators=(",", ":")).encode()))
 
 
 def place_of(ledger: int) -> str:
-    """Where a ledger's manifest is below the place of all."""
+    """Returns where a ledger's manifest is below the place of all."""
     return f"{ledger}/{NAME}"

@@ -62,7 +62,7 @@ class Place:
         self._random = SystemRandom()
 
     def uri_of(self, name: str) -> str:
-        """Of a file below."""
+        """Returns the URI of a file below."""
         base, question, query = self.uri.partition("?")
         return f"{base.rstrip('/')}/{name}{question}{query}"
 
@@ -70,7 +70,7 @@ class Place:
         return f"{self._path}/{name}"
 
     def read(self, name: str) -> bytes | None:
-        """All of a file; None when there is none."""
+        """Reads all of a file; None when there is none."""
         try:
             with self._files.open_input_stream(self._under(name)) as file:
                 return bytes(file.read())
@@ -104,11 +104,11 @@ class Place:
         coming.name()
 
     def files(self, folder: str) -> list[Found]:
-        """Those in a folder; none when there is no such folder."""
+        """Lists the files in a folder; none when there is no such folder."""
         return [Found(each.base_name, each.mtime_ns / 1e9) for each in self._list(folder) if each.is_file]
 
     def folders(self) -> list[str]:
-        """Those of the place itself."""
+        """Lists the folders of the place itself."""
         return [each.base_name for each in self._list("") if not each.is_file]
 
     def _list(self, folder: str) -> list[Any]:
@@ -161,7 +161,7 @@ def check_open_to_all(uri: str) -> None:
 
 
 def synced(path: str) -> None:
-    """What was written to a file or folder of this machine is on its disk."""
+    """Puts on the disk what was written to a file or folder of this machine."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -197,10 +197,10 @@ class Coming:
         """PyArrow's writers call this; `end` closes the file."""
 
     def end(self) -> None:
-        """It is complete."""
+        """Ends the file: it is complete."""
         self._stream.close()
         self.closed = True
 
     def name(self) -> None:
-        """It gets its name."""
+        """Gives the file its name."""
         self._place.settle(self._now, self._path)

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def in_thread(reactor: Any, work: Callable[..., T], *args: object) -> Awaitable[T]:
-    """On a thread of the reactor's pool; without one, of the reactor of blocking programs."""
+    """Runs a function on a thread of the reactor's pool; without one, of the reactor of blocking programs."""
     chosen = cast(Any, reactor or running_reactor())
     return deferToThreadPool(chosen, chosen.getThreadPool(), work, *args)
 
@@ -117,7 +117,7 @@ class Offloaded:
         return self._place
 
     def find(self, ledger: int) -> Awaitable[OffloadedLedger | None]:
-        """None when there is none of this ledger.  `CopyDamaged`."""
+        """Opens the copy of a ledger; None when there is none.  `CopyDamaged`."""
         return in_thread(self._reactor, self.opened, ledger)
 
     def opened(self, ledger: int) -> OffloadedLedger | None:
@@ -126,7 +126,7 @@ class Offloaded:
         return None if manifest is None else OffloadedLedger(self.place, manifest, self._reactor)
 
     def ledgers(self) -> Awaitable[list[int]]:
-        """Which there may be, ascending."""
+        """Lists the ledgers that may have copies, ascending."""
         return in_thread(self._reactor, self.listed)
 
     def listed(self) -> list[int]:
@@ -135,7 +135,7 @@ class Offloaded:
 
 
 def manifest_of(place: Place, ledger: int) -> Manifest | None:
-    """None when there is none.  `CopyDamaged`, also when it is another ledger's."""
+    """Reads a ledger's manifest; None when there is none.  `CopyDamaged`, also when it is another ledger's."""
     data = place.read(place_of(ledger))
     if data is None:
         return None
@@ -146,12 +146,15 @@ def manifest_of(place: Place, ledger: int) -> Manifest | None:
 
 
 def copies(uri: str, reactor: Any = None) -> Copies:
-    """Where a client looks for ledgers that bookies no longer have: `connect(metadata, copies=copies(uri))`."""
+    """
+    Makes the place where a client looks for ledgers that bookies no longer have: `connect(metadata,
+    copies=copies(uri))`.
+    """
     return Offloaded(uri, reactor)
 
 
 def openers(reactor: Any = None) -> Mapping[str, Opener]:
-    """Of segments that were offloaded, for `LogOptions(openers=openers())`."""
+    """Makes openers of offloaded segments, for `LogOptions(openers=openers())`."""
 
     def load(mark: Mark) -> OffloadedLedger:
         uri = str(mark.get("uri", ""))

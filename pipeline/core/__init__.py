@@ -1,5 +1,5 @@
 """
-What the pipeline decides: which entries a task reads, how far a batch of a stream goes, what options mean.
+Decisions of the pipeline: which entries a task reads, how far a batch of a stream goes, what options mean.
 
 Pure: no Spark, no Arrow, no client.
 

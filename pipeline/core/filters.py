@@ -25,7 +25,7 @@ class Bounds:
         return self.low <= value <= self.high and (self.among is None or value in self.among)
 
     def and_(self, operator: str, value: Any) -> "Bounds | None":
-        """With one more condition; None when it is of a kind that can't be used."""
+        """Adds a condition; None when it is of a kind that can't be used."""
         if operator == "in":
             values = frozenset(each for each in value if isinstance(each, int))
             return replace(self, among=values if self.among is None else self.among & values)

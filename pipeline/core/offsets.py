@@ -1,5 +1,5 @@
 """
-How far one batch of a stream goes.
+The end of one batch of a stream.
 
 Knows: positions (the next entry of each ledger, the next index of a log) and limits.
 Does not know: Spark's classes, how ends are found.

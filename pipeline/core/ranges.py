@@ -30,8 +30,8 @@ class Range(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Extent:
     """
-    What is to be read of one ledger.  `bytes`: payload bytes of these entries, estimated; `cuts`: where fragments
-    begin.
+    Entries of one ledger that are to be read.  `bytes`: payload bytes of these entries, estimated; `cuts`: where
+    fragments begin.
     """
 
     ledger: int
@@ -55,8 +55,8 @@ class Extent:
 
 def grouped(extents: Iterable[Extent], split_bytes: int, groups_max: int, groups_min: int = 1) -> list[list[Range]]:
     """
-    What each task reads: groups of about `split_bytes`, at most `groups_max` of them; smaller ones where there would be
-    fewer than `groups_min`, about, but not below `TASK_BYTES_MIN`.
+    Divides entries among tasks: groups of about `split_bytes`, at most `groups_max` of them; smaller ones where there
+    would be fewer than `groups_min`, about, but not below `TASK_BYTES_MIN`.
     """
     wanted = [extent for extent in extents if extent.first <= extent.last]
     total = sum(weight(extent) for extent in wanted)
@@ -89,12 +89,12 @@ def merged(groups: list[list[Range]], groups_max: int) -> list[list[Range]]:
 
 
 def weight(extent: Extent) -> int:
-    """Its bytes, with something for each entry and for the ledger itself."""
+    """Counts an extent's bytes, with something for each entry and for the ledger itself."""
     return max(extent.bytes, 0) + 16 * extent.entries + LEDGER_BYTES
 
 
 def cut_at(first: int, last: int, extent: Extent) -> int:
-    """Where a piece that begins at `first` ends, at `last` at most."""
+    """Returns where a piece that begins at `first` ends, at `last` at most."""
     if last >= extent.last:
         return last
     borders = [cut - 1 for cut in extent.cuts if first < cut <= last + 1]
@@ -104,7 +104,7 @@ def cut_at(first: int, last: int, extent: Extent) -> int:
 
 
 def joined(ranges: Iterable[Range]) -> list[Range]:
-    """Those that follow each other as one: for what is numbered through, as the records of a log."""
+    """Joins ranges that follow each other: for what is numbered through, as the records of a log."""
     found: list[Range] = []
     for each in ranges:
         if found and each.first == found[-1].last + 1:
@@ -115,5 +115,5 @@ def joined(ranges: Iterable[Range]) -> list[Range]:
 
 
 def count(groups: Sequence[Sequence[Range]]) -> int:
-    """How many entries these are."""
+    """Counts the entries of these groups."""
     return sum(last - first + 1 for group in groups for _ledger, first, last in group)

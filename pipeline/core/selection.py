@@ -24,7 +24,7 @@ class Selection:
 
     @classmethod
     def parse(cls, text: str) -> "Selection":
-        """From ids and ranges with commas between, "all" for every ledger.  `ValueError` names the wrong piece."""
+        """Parses ids and ranges with commas between, "all" for every ledger.  `ValueError` names the wrong piece."""
         if text.strip().lower() == "all":
             return cls([(0, LEDGER_MAX)])
         found = []
@@ -51,10 +51,10 @@ class Selection:
 
     @property
     def is_all(self) -> bool:
-        """Whether every ledger is meant."""
+        """True if every ledger is meant."""
         return self.ranges == [(0, LEDGER_MAX)]
 
     @property
     def count(self) -> int:
-        """How many ids these are, whether there are such ledgers or not."""
+        """Counts the ids, whether there are such ledgers or not."""
         return sum(last - first + 1 for first, last in self.ranges)

@@ -14,7 +14,7 @@ COLOUR = "#4e79a7"
 
 
 def page(title: str, bars: Sequence[tuple[str, float]], unit: str, facts: Sequence[tuple[str, str]] = ()) -> str:
-    """One bar for each (label, value), and a table of facts below."""
+    """Makes a page with a bar for each (label, value), and a table of facts below."""
     highest = max((value for _label, value in bars), default=0) or 1
     width = WIDTH / max(len(bars), 1)
     every = -(-len(bars) // LABELS_MAX)

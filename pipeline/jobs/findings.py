@@ -1,5 +1,5 @@
 """
-What a scrub found, as a table: `findings.parquet`, a row for each finding, and `summary.parquet`, one row.
+The findings of a scrub as a table: `findings.parquet`, a row for each finding, and `summary.parquet`, one row.
 
 Knows: columns and files, what a summary counts.  Does not know: how anything was found.
 """
@@ -23,7 +23,7 @@ TYPES = {int: pa.int64(), str: pa.string(), float: pa.float64()}
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How much was looked at, and how much of it was wrong.  `copies`: entries times bookies."""
+    """Counts of what a scrub looked at, and what was wrong.   `copies`: entries times bookies."""
 
     level: str
     ledgers: int
@@ -42,11 +42,11 @@ class Scrubbed:
     findings: list[Finding]
 
     def by_kind(self) -> dict[str, int]:
-        """How many findings of each kind."""
+        """Counts the findings of each kind."""
         return dict(sorted(Counter(each.kind for each in self.findings).items()))
 
     def by_bookie(self) -> dict[str, int]:
-        """How many copies each bookie has wrong; only those that have any."""
+        """Counts the wrong copies of each bookie; only those that have any."""
         found: Counter[str] = Counter()
         for each in self.findings:
             if each.bookie:
@@ -58,7 +58,7 @@ Row = TypeVar("Row", Summary, Finding)
 
 
 def summed(level: str, ledgers: int, copies: int, size: int, findings: Sequence[Finding]) -> Scrubbed:
-    """With what the findings add up to, in the order of ledgers and entries."""
+    """Sums up findings, in the order of ledgers and entries."""
     found = sorted(findings, key=lambda each: (each.ledger, each.first, each.index, each.kind, each.bookie))
     wrong = len({each.ledger for each in found}), sum(each.entries for each in found)
     return Scrubbed(Summary(level, ledgers, copies, size, len(found), *wrong), found)
@@ -71,7 +71,7 @@ def refuse(to: Path, overwrite: bool) -> None:
 
 
 def write(to: Path, done: Scrubbed) -> None:
-    """Into a directory, which is made."""
+    """Writes findings into a directory, which is made."""
     to.mkdir(parents=True, exist_ok=True)
     parquet.write_table(table(Finding, done.findings), to / FINDINGS)
     parquet.write_table(table(Summary, [done.summary]), to / SUMMARY)
@@ -86,13 +86,13 @@ def read(source: Path) -> Scrubbed:
 
 
 def rows(kind: type[Row], path: Path) -> list[Row]:
-    """As dataclass values."""
+    """Reads rows as dataclass values."""
     table = parquet.read_table(path)
     known = [field.name for field in fields(kind) if field.name in table.column_names]
     return [kind(**row) for row in table.select(known).to_pylist()]
 
 
 def table(kind: type, rows: Sequence[Any]) -> Any:
-    """Of dataclass values."""
+    """Makes a table of dataclass values."""
     schema = pa.schema([pa.field(field.name, TYPES[field.type]) for field in fields(kind)])  # type: ignore[index]  # no text
     return pa.Table.from_pylist([asdict(row) for row in rows], schema=schema)

@@ -22,7 +22,7 @@ WRITTEN = ("key", "time", "headers", "value", "payload")
 
 
 class Exported(NamedTuple):
-    """What is in the files; `bars`: (label, rows) for a chart."""
+    """Counts of what was exported; `bars`: (label, rows) for a chart."""
 
     rows: int
     bytes: int
@@ -32,8 +32,8 @@ class Exported(NamedTuple):
 
 def export(spark: SparkSession, kind: str, options: dict[str, str], to: Path, overwrite: bool, told: Told) -> Exported:
     """
-    All rows of `format(kind)` as Parquet files in the directory `to`.  An error of Spark's where it is there, unless
-    `overwrite`.
+    Writes all rows of `format(kind)` as Parquet files in the directory `to`.  An error of Spark's where it is there,
+    unless `overwrite`.
     """
     rows = spark.read.format(kind).options(**options).load()
     mode = "overwrite" if overwrite else "errorifexists"
@@ -44,17 +44,17 @@ def export(spark: SparkSession, kind: str, options: dict[str, str], to: Path, ov
 
 
 def written_as(path: Path) -> str:
-    """What Spark is told to write to: Hadoop decodes no percent signs, so none are made."""
+    """Returns the URI that Spark writes to: Hadoop decodes no percent signs, so none are made."""
     return f"file://{path.absolute()}"
 
 
 def read_as(path: Path) -> str:
-    """What it is told to read, where it looks for patterns."""
+    """Returns the URI that Spark reads, where it looks for patterns."""
     return re.sub(r"[]{}[*?\\]", r"\\\g<0>", written_as(path))
 
 
 def rows_of(file: Path) -> int:
-    """As the file's foot says."""
+    """Reads the number of rows from the file's foot."""
     from pyarrow import parquet
 
     return int(parquet.ParquetFile(file).metadata.num_rows)
@@ -88,7 +88,7 @@ def import_(spark: SparkSession, source: Path, log: dict[str, str], dry_run: boo
 
 
 def written(columns: Sequence[str]) -> list[str]:
-    """Those that a log takes.  `ValueError` when there is no value among them."""
+    """Chooses the columns that a log takes.  `ValueError` when there is no value among them."""
     found = [name for name in WRITTEN if name in columns]
     if "value" in found and "payload" in found:
         found.remove("payload")

@@ -31,7 +31,7 @@ Work = tuple[int, list[Finding]]
 
 
 def repair(each: Each, uri: str, findings: Sequence[Finding], how: Mending) -> list[Mended]:
-    """All that was found; what was done, by ledger."""
+    """Mends all that was found; returns what was done, by ledger."""
     ordered = sorted(findings, key=lambda one: one.ledger)
     work = [(ledger, list(some)) for ledger, some in groupby(ordered, key=lambda one: one.ledger)]
     return sorted(each(partial(mended, uri, how), cut(work)), key=lambda one: one.ledger)
@@ -58,7 +58,7 @@ def cut(work: Sequence[Work]) -> list[list[Work]]:
 
 
 def mended(uri: str, how: Mending, work: Sequence[Work]) -> list[Mended]:
-    """One task."""
+    """Mends the ledgers of one task."""
     ours = cluster(uri)
 
     async def one(ledger: int, findings: Sequence[Finding]) -> Mended:

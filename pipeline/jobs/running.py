@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from quire.pipeline.offload.requests import Spread
 from quire.pipeline.spark import SparkSession
 
 # SPDX-License-Identifier: Apache-2.0
@@ -15,11 +16,14 @@ from quire.pipeline.spark import SparkSession
 LOOK_S = 0.25
 GROUP = "quire"
 T = TypeVar("T")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def watched(spark: SparkSession, work: Callable[[], T], told: Callable[[int, int], object]) -> T:
     """
-    What `work` gives; `told(done, known)` hears of its tasks meanwhile, from a thread of its own, and at the end.
+    Returns what `work` gives; `told(done, known)` hears of its tasks meanwhile, from a thread of its own, and at the
+    end.
     """
     spark.sparkContext.setJobGroup(GROUP, GROUP, interruptOnCancel=True)
     over = threading.Event()
@@ -45,7 +49,7 @@ def watched(spark: SparkSession, work: Callable[[], T], told: Callable[[int, int
 def in_tasks(
     spark: SparkSession, told: Callable[[int, int], object]
 ) -> Callable[[Callable[[Any], list[Any]], Sequence[Any]], list[Any]]:
-    """What runs a function, which its executors can import, for each of some values: a task for each value."""
+    """Makes a function that runs another one, which executors can import, for each of some values: a task for each."""
 
     def each(work: Callable[[Any], list[Any]], values: Sequence[Any]) -> list[Any]:
         if not values:
@@ -54,6 +58,15 @@ def in_tasks(
         return watched(spark, made.collect, told)
 
     return each
+
+
+def spread(spark: SparkSession, told: Callable[[int, int], object]) -> Spread:
+    """Makes a function that does each item's work in a task of its own; `told` hears how many are done."""
+
+    def over(work: Callable[[Item], Result], items: Sequence[Item], /) -> list[Result]:
+        return in_tasks(spark, told)(lambda item: [work(item)], items)
+
+    return over
 
 
 def tasks(spark: SparkSession) -> tuple[int, int]:

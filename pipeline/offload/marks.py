@@ -1,24 +1,30 @@
 """
-Which ledgers are offloaded: of a plain one its custom metadata says so, of a log's segment the log's manifest.
+Ledgers that may be offloaded, and their marks: a plain one's is in its custom metadata, that of a log's segment in the
+log's manifest.
 
-Knows: both forms of the mark, changed by compare-and-set; the order of a deletion.
-Does not know: whether a copy is good.
+Knows: both forms of the mark, changed by compare-and-set; the order of a deletion; what can't be offloaded.
+Does not know: ages, whether a copy is good.
 
-Safety: a mark takes the place of the one that was read, or of none, and only of the very ledger that was read; a
-ledger goes only once its mark says so, and when no log has taken it in until then.
+Safety: an open ledger is never taken, nor a log's by its number: only its log decides what becomes of it.  A mark takes
+the place of the one that was read, or of none, and only of the very ledger that was read; a ledger goes only once its
+mark says so, and when no log has taken it in until then.
 """
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from quire.client.handles.copies import MARK, RESTORING, Mark, mark_of
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.log.core.upkeep_edits import check_mark
+from quire.log.store.belonging import log_id_of
 from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.records import RecordStore
+from quire.metadata.store import at_once
 from quire.pipeline.clients import Cluster
-from quire.pipeline.offload.wishes import Reached
+from quire.pipeline.offload.requests import OffloadRequest, OffloadResult, Reached
+from quire.pipeline.reading.ledgers import AT_ONCE, selected
 from quire.protocol.errors import NoSuchLedger
 from quire.protocol.log_errors import NoSuchLog, PublishRefused, SegmentLost
 
@@ -44,12 +50,12 @@ class Subject:
 
     @classmethod
     def plain(cls, ledger: int, metadata: LedgerMetadata) -> "Subject":
-        """Of no log."""
+        """Makes the subject of a ledger that is no log's."""
         return cls(ledger, metadata.with_custom(MARK, None), mark_of(metadata), metadata.ctime_ms or 0)
 
 
 def is_coming(metadata: LedgerMetadata) -> bool:
-    """Whether the ledger is just being brought back."""
+    """True if the ledger is just being brought back."""
     return RESTORING in metadata.custom
 
 
@@ -67,7 +73,7 @@ def check_length(run: str, uri: str, at_ms: int) -> None:
 
 
 async def put(cluster: Cluster, log: str | None, subject: Subject, mark: Mark | None) -> None:
-    """In place of the mark that was read.  `MarkMoved`."""
+    """Puts a mark in place of the one that was read.  `MarkMoved`."""
     if subject.segment is not None:
         assert log is not None, "a segment is one of a log"
         try:
@@ -109,3 +115,49 @@ async def delete(cluster: Cluster, log: str | None, subject: Subject, look: Look
             raise MarkMoved(why)
         await cluster.client.delete_ledger(subject.ledger)
         reached("deleted")
+
+
+async def of_ledgers(cluster: Cluster, request: OffloadRequest, done: OffloadResult) -> AsyncGenerator[Subject, None]:
+    """Yields ledgers that are named by number."""
+    ids = await selected(cluster.client, request.selection)
+    for start in range(0, len(ids), AT_ONCE):
+        for each in await at_once([of_ledger(cluster, ledger) for ledger in ids[start : start + AT_ONCE]]):
+            if isinstance(each, Subject):
+                yield each
+            else:
+                done.leave(each)
+
+
+async def of_ledger(cluster: Cluster, ledger: int) -> Subject | str:
+    """Looks at a ledger; returns the reason where it is left alone."""
+    try:
+        metadata = await cluster.client.metadata(ledger)
+    except NoSuchLedger:
+        return "not there"
+    store = cluster.client.store
+    assert isinstance(store, RecordStore), "this metadata store keeps no records"
+    if await log_id_of(store.records, ledger, metadata) is not None:
+        return "of a log: give its name with --log"
+    if not metadata.is_closed:
+        return "not closed"
+    if is_coming(metadata):
+        return "being restored"
+    return Subject.plain(ledger, metadata)
+
+
+async def of_log(cluster: Cluster, log: str, done: OffloadResult) -> AsyncGenerator[Subject, None]:
+    """The closed segments of a log that bookies have."""
+    async for segment in cluster.logs.segments(log):
+        if segment.is_open or segment.lost or segment.is_moved:
+            done.leave("not closed" if segment.is_open else "lost" if segment.lost else "deleted before")
+            continue
+        try:
+            metadata = await cluster.client.metadata(segment.ledger)
+        except NoSuchLedger:  # trimmed meanwhile, or lost: `quire log check` says which
+            done.leave("not there")
+            continue
+        if not metadata.is_closed:
+            done.leave("not closed")
+            continue
+        stamp = segment.t[1] if segment.t is not None else 0
+        yield Subject(segment.ledger, metadata, segment.offload, stamp, segment.n)

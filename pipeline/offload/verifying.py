@@ -6,7 +6,6 @@ Knows: what a good file is.  Does not know: who wrote it, what follows from the 
 Safety: what is written down is read back, too; nothing is taken from the task that wrote.
 """
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from crc32c import crc32c
@@ -15,8 +14,7 @@ from quire.client.handles.ledger_record import digest_of
 from quire.pipeline.copies.manifest import CopyDamaged, File, Manifest
 from quire.pipeline.copies.places import Place
 from quire.pipeline.copies.reading import manifest_of
-from quire.pipeline.offload.runs import Run
-from quire.pipeline.offload.wishes import Problem
+from quire.pipeline.offload.requests import Problem
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -31,32 +29,8 @@ class VerifyTask:
     files: tuple[tuple[int, str | None], ...]
 
 
-def problems_of(run: Run, manifests: Iterable[Manifest]) -> list[Problem]:
-    """
-    What is wrong with these copies.  The tasks come in another order than those that wrote, so that most run in another
-    process.
-    """
-    tasks = list(tasks_of(run, manifests))
-    return [problem for problems in run.spread(verify, [*tasks[1:], *tasks[:1]]) for problem in problems]
-
-
-def tasks_of(run: Run, manifests: Iterable[Manifest]) -> Iterator[VerifyTask]:
-    """Of about so many bytes as a task copies."""
-    files: list[tuple[int, str | None]] = []
-    room = run.wish.split_bytes
-    for manifest in manifests:
-        for file in manifest.files or (None,):
-            files.append((manifest.ledger, None if file is None else file.name))
-            room -= 4096 + (0 if file is None else file.bytes)
-            if room <= 0:
-                yield VerifyTask(run.wish.to, tuple(files))
-                files, room = [], run.wish.split_bytes
-    if files:
-        yield VerifyTask(run.wish.to, tuple(files))
-
-
 def verify(task: VerifyTask) -> list[Problem]:
-    """What is wrong; [] is what a copy needs to count."""
+    """Lists what is wrong with the files of a task; a copy counts if that is []."""
     place = Place(task.at)
     problems = []
     for ledger, name in task.files:

@@ -61,7 +61,7 @@ Row = tuple[str, int, str, int | None, int | None, int | None, int | None, int |
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Of one file, from a record's begin to another one's, or all of it."""
+    """A part of one file, from a record's begin to another one's, or all of it."""
 
     kind: str
     path: str
@@ -70,7 +70,7 @@ class Piece:
 
 
 def kind_of(path: str) -> str | None:
-    """By the name alone; None for a file that is none of these."""
+    """Returns the kind of a file by its name alone; None for a file that is none of these."""
     name = os.path.basename(path)
     if name.endswith((".qj", ".txn")):
         return "journal"
@@ -110,7 +110,7 @@ def found(path: str) -> Iterator[tuple[str, str]]:
 
 
 def planned(options: FileReading) -> list[list[Piece]]:
-    """What each task reads.  `ValueError`; `OSError` for what can't be read."""
+    """Divides files among tasks.  `ValueError`; `OSError` for what can't be read."""
     wanted = {kind.strip() for kind in options.kinds.split(",")}
     if not wanted <= {"entrylog", "journal", "index"}:
         raise ValueError(f"option 'kinds': {options.kinds!r}: there are entrylog, journal, index")
@@ -141,7 +141,7 @@ class Sums:
         self._known: dict[int, Digest] = {}
 
     def opened(self, ledger: int, entry: int, body: bytes) -> bytes | None:
-        """Its payload; of a damaged one none, for where it begins is not known."""
+        """Returns an entry's payload; None of a damaged one, for where it begins is not known."""
         known = self._known.get(ledger)
         for each in self._sums if known is None else [known, *self._sums]:
             try:
@@ -154,7 +154,7 @@ class Sums:
 
 
 def rows(piece: Piece, sums: Sums) -> Iterator[Row]:
-    """Of one piece."""
+    """Yields the rows of one piece."""
     files = Files()
     if piece.kind == "entrylog":
         yield from _entry_log(files, piece, sums)
@@ -226,7 +226,7 @@ def batches(pieces: Sequence[Piece], names: Sequence[str], options: FileReading)
 
 
 def arrow(gathered: Sequence[Row], names: Sequence[str]) -> Any:
-    """One batch."""
+    """Makes one batch."""
     given = dict(zip(NAMES, zip(*gathered, strict=True), strict=True))
     made: dict[str, columns.Column] = {
         name: lambda name=name: pa.array(given[name], TYPES[name])  # type: ignore[misc]  # binds this turn's

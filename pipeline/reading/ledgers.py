@@ -74,7 +74,7 @@ async def selected(client: LedgerClient, selection: Selection, bounds: Bounds = 
 
 
 async def planned(client: LedgerClient, options: LedgerReading, bounds: dict[str, Bounds]) -> list[Extent]:
-    """What is to be read of each ledger.  `LedgersGone` names those that are not there."""
+    """Finds out what is to be read of each ledger.  `LedgersGone` names those that are not there."""
     selection = Selection.parse(options.ledgers)
     ids = await selected(client, selection, bounds["ledger_id"])
     low, high = bounds["entry_id"].span
@@ -97,7 +97,7 @@ async def planned(client: LedgerClient, options: LedgerReading, bounds: dict[str
 
 
 async def extents_of(client: LedgerClient, ledgers: Sequence[int], options: LedgerReading) -> list[Extent | None]:
-    """All that may be read of each ledger; None when there is no such ledger.  `entries` may be none."""
+    """Finds all that may be read of each ledger; None when there is no such ledger.  `entries` may be none."""
     found: list[Extent | None] = []
     still_open: list[int] = []  # their places
     stored = await client.store.read_ledgers(ledgers)
@@ -119,13 +119,13 @@ async def extents_of(client: LedgerClient, ledgers: Sequence[int], options: Ledg
 
 
 async def copied(client: LedgerClient, ledger: int) -> LedgerMetadata | None:
-    """Of a ledger that is not there: its metadata as an offloaded copy has it."""
+    """Returns the metadata of a ledger that is gone, as an offloaded copy has it."""
     copy = None if client.copies is None else await client.copies.find(ledger)
     return None if copy is None else copy.metadata
 
 
 async def open_extent(client: LedgerClient, ledger: int, options: LedgerReading) -> Extent | None:
-    """Of one that was not closed when its metadata was read."""
+    """Finds the extent of a ledger that was open when its metadata was read."""
     try:
         reader = await client.open_ledger(ledger, password(options), options.open_ledgers == "recover")
     except NoSuchLedger:
@@ -138,7 +138,7 @@ async def open_extent(client: LedgerClient, ledger: int, options: LedgerReading)
 
 
 def divided(extents: Iterable[Extent], options: LedgerReading) -> list[list[Range]]:
-    """What each task reads."""
+    """Divides extents among tasks."""
     return grouped(extents, options.split_bytes, options.max_partitions, options.tasks_min)
 
 
@@ -162,12 +162,12 @@ async def between(
 
 
 def closed_extent(ledger: int, metadata: LedgerMetadata) -> Extent:
-    """Of a closed ledger."""
+    """Returns the extent of a closed ledger."""
     return Extent(ledger, 0, metadata.last_entry, metadata.length, cuts_of(metadata))
 
 
 def cuts_of(metadata: LedgerMetadata) -> tuple[int, ...]:
-    """Where its fragments begin."""
+    """Returns where a ledger's fragments begin."""
     return tuple(fragment.first for fragment in metadata.fragments[1:])
 
 
@@ -253,7 +253,7 @@ class Begun:
                 yield run
 
     async def batches(self, names: Sequence[str], batch_bytes: int) -> AsyncGenerator[Any, None]:
-        """Its entries as Arrow batches of about `batch_bytes`.  `NoSuchLedger`, `NoSuchEntry`."""
+        """Yields the entries as Arrow batches of about `batch_bytes`.  `NoSuchLedger`, `NoSuchEntry`."""
         wanted = self._wanted
         first, payloads, size = wanted.first, list[bytes](), 0
         async for at, some in self._each(batch_bytes):
@@ -271,7 +271,7 @@ class Begun:
             yield arrow(wanted.ledger, first, payloads, self._length, names)
 
     async def close(self) -> None:
-        """Also where it is opened still: waits for that."""
+        """Closes the reader; waits for one that is being opened."""
         if self._begun is not None:
             with suppress(LedgerError):
                 await self._begun
@@ -287,7 +287,7 @@ def gap(wanted: Range, first: int, last: int) -> NoSuchEntry:
 
 
 def arrow(ledger: int, first: int, payloads: list[bytes], length: int, names: Sequence[str]) -> Any:
-    """One batch of consecutive entries; `length`: payload bytes of the ledger before them."""
+    """Makes a batch of consecutive entries; `length`: payload bytes of the ledger before them."""
     count = len(payloads)
     makers: dict[str, columns.Column] = {
         "ledger_id": lambda: columns.constant(ledger, count),

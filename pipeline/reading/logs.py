@@ -107,12 +107,12 @@ async def check_reached(logs: Logs, name: str, index: int, option: str) -> None:
 
 
 def time_of(number: int) -> str:
-    """What milliseconds since 1970 are as a time, where that is in one of these centuries; else an example."""
+    """Returns milliseconds since 1970 as a time, where that is in one of these centuries; else an example."""
     return datetime.fromtimestamp(number / 1000 if number in MILLISECONDS else EXAMPLE_S, UTC).isoformat()
 
 
 async def behind_lost(logs: Logs, name: str, index: int) -> int:
-    """That index, or where the lost segments end that it lies in."""
+    """Returns the index, or where the lost segments end that it lies in."""
     async with aclosing(logs.segments(name, index)) as segments:
         async for segment in segments:
             if not segment.lost:
@@ -150,7 +150,7 @@ async def limited(logs: Logs, name: str, first: int, end: int, bytes_max: int) -
 
 
 def divided(extents: Iterable[Extent], options: LogReading) -> list[list[Range]]:
-    """What each task reads: one range, where no lost segment lies between."""
+    """Divides extents among tasks: one range each, where no lost segment lies between."""
     groups = grouped(extents, options.split_bytes, options.max_partitions, options.tasks_min)
     return [joined(group) for group in groups]
 
@@ -193,7 +193,7 @@ async def planned(logs: Logs, options: LogReading, first: int, end: int) -> list
 
 
 async def bytes_of(logs: Logs, name: str, segment: Segment, last: int) -> int:
-    """Of a segment, about, or of its records up to `last` while it is written."""
+    """Estimates the bytes of a segment, or of its records up to `last` while it is written."""
     count = last + 1 - segment.first
     if segment.bytes is not None or count <= FEW:
         return segment.bytes or count
@@ -259,7 +259,7 @@ def gap(log: str, first: int, last: int) -> LogDamaged:
 
 
 def arrow(batch: LogBatch, count: int, names: Sequence[str]) -> Any:
-    """Its first `count` records."""
+    """Makes a batch of the first `count` records."""
     makers: dict[str, columns.Column] = {
         "index": lambda: columns.integers(range(batch.index, batch.index + count)),
         "stamp": lambda: columns.stamps([batch.stamp_ms] * count),

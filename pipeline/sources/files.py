@@ -11,15 +11,14 @@ from typing import Any
 
 from quire.conf.pipeline import FileReading
 from quire.pipeline.reading.files import SCHEMA, Piece, batches, planned
-from quire.pipeline.sources.schema import wanted
-from quire.pipeline.sources.table import BatchReader, Table, Task
+from quire.pipeline.sources.table import BatchReader, Table, Task, wanted
 from quire.pipeline.spark import StructType
 
 # SPDX-License-Identifier: Apache-2.0
 
 
 class FileSource(Table):
-    """What Spark finds for `format("bookiefiles")`."""
+    """The data source of `format("bookiefiles")`."""
 
     columns = SCHEMA
 

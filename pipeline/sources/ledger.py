@@ -13,9 +13,18 @@ from quire.pipeline.clients import Cluster, cluster
 from quire.pipeline.core.offsets import advanced
 from quire.pipeline.core.ranges import Extent, Range
 from quire.pipeline.reading import ledgers as reading
-from quire.pipeline.sources.pushed import Conditions
-from quire.pipeline.sources.schema import wanted
-from quire.pipeline.sources.table import BatchReader, Message, Offset, Rows, StreamReader, Table, Task, written
+from quire.pipeline.sources.table import (
+    BatchReader,
+    Conditions,
+    Message,
+    Offset,
+    Rows,
+    StreamReader,
+    Table,
+    Task,
+    wanted,
+    written,
+)
 from quire.pipeline.spark import (
     DataSourceArrowWriter,
     ReadAllAvailable,
@@ -31,7 +40,7 @@ from quire.pipeline.writing import ledgers as writing
 
 
 class LedgerSource(Table):
-    """What Spark finds for `format("ledger")`."""
+    """The data source of `format("ledger")`."""
 
     columns = reading.SCHEMA
 
@@ -110,7 +119,7 @@ class LedgerStream(LedgerRows, StreamReader[Range]):
         return self.divided(ours.wait(lambda: reading.between(ours.client, begin, end, self._options)))
 
     def _from(self, start: Offset, ends: Offset) -> Offset:
-        """Also of ledgers that had no entry yet when the stream began."""
+        """Adds ledgers that had no entry yet when the stream began."""
         return {ledger: start.get(ledger, self._options.start_entry) for ledger in {**start, **ends}}
 
 

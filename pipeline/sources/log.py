@@ -16,9 +16,18 @@ from quire.conf.pipeline import LogReading, LogWriting
 from quire.pipeline.clients import Cluster, cluster
 from quire.pipeline.core.ranges import Range
 from quire.pipeline.reading import logs as reading
-from quire.pipeline.sources.pushed import Conditions
-from quire.pipeline.sources.schema import wanted
-from quire.pipeline.sources.table import BatchReader, Message, Offset, Rows, StreamReader, Table, Task, written
+from quire.pipeline.sources.table import (
+    BatchReader,
+    Conditions,
+    Message,
+    Offset,
+    Rows,
+    StreamReader,
+    Table,
+    Task,
+    wanted,
+    written,
+)
 from quire.pipeline.spark import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -36,7 +45,7 @@ from quire.pipeline.writing import logs as writing
 
 
 class LogSource(Table):
-    """What Spark finds for `format("log")`."""
+    """The data source of `format("log")`."""
 
     columns = reading.SCHEMA
 

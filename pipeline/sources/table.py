@@ -1,30 +1,104 @@
 """
 A table of Spark: what the sources and readers of this package have in common.
 
-Knows: PySpark's data source classes, and in which process each of their methods runs.
-Does not know: what a task reads, how rows are written.
+Knows: PySpark's data source classes, and in which process each of their methods runs; that a user's schema is the
+projection, and that Spark compares it with the batches exactly; that Spark refuses a reader with a `pushFilters` of its
+own while the setting `spark.sql.python.filterPushdown.enabled` is off.
+Does not know: what a task reads, how rows are written, what a condition spares.
 
 A plan with nothing to read has one empty task: Spark makes a task of `None` from an empty list.
 """
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from quire.conf.pipeline import Options
-from quire.pipeline.sources.schema import ddl
+from quire.pipeline.core.filters import Bounds, bounded
 from quire.pipeline.spark import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
     InputPartition,
+    LessThan,
+    LessThanOrEqual,
+    StructType,
     SupportsTriggerAvailableNow,
     WriterCommitMessage,
 )
 
 # SPDX-License-Identifier: Apache-2.0
+
+OPERATORS: dict[type[Filter], str] = {
+    EqualTo: "=",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+    In: "in",
+}
+
+
+class Conditions:
+    """
+    A reader's `pushFilters`, and the conditions that came by it; `bounds` has none before.  It says that it is the one
+    which Spark's own class has, so a reader may have it whatever the setting is: Spark calls it where that is on.
+    """
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)  # as it is, not bound to this object
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._columns = columns
+        self.bounds = bounded((), columns)
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Returns all filters, for Spark evaluates each again."""
+        self.bounds = bounds_of(filters, self._columns)
+        return filters
+
+
+def bounds_of(filters: Iterable[Filter], columns: Sequence[str]) -> dict[str, Bounds]:
+    """Returns the bounds of these columns, by the filters that can be used."""
+    conditions: list[tuple[str, str, Any]] = []
+    for each in filters:
+        attribute: tuple[str, ...] = getattr(each, "attribute", ())
+        operator = OPERATORS.get(type(each))
+        if operator is not None and len(attribute) == 1 and attribute[0] in columns:
+            conditions.append((attribute[0], operator, each.value))  # type: ignore[attr-defined]  # all six have one
+    return bounded(conditions, columns)
+
+
+def ddl(columns: Mapping[str, str]) -> str:
+    """Describes all columns of a source, as Spark reads them."""
+    return ", ".join(f"`{name}` {type_}" for name, type_ in columns.items())
+
+
+def wanted(schema: StructType, columns: Mapping[str, str]) -> list[str]:
+    """
+    Returns the names of the columns.  `ValueError` names a column that the source does not have, that has another type
+    there, that is there twice, or that is to be `not null`, which a source can't say of its columns.
+    """
+    for number, field in enumerate(schema.fields):
+        type_ = columns.get(field.name)
+        if type_ is None:
+            raise ValueError(f"there is no column {field.name!r}: there are {', '.join(columns)}")
+        if field.dataType.simpleString() != type_:
+            raise ValueError(
+                f"column {field.name!r} is {type_}, not {field.dataType.simpleString()}: cast it in the query"
+            )
+        if field.name in schema.names[:number]:
+            raise ValueError(f"column {field.name!r} is in the schema twice: name it once, and select it twice")
+        if not field.nullable:
+            raise ValueError(f"column {field.name!r} can't be `not null`: leave that out of the schema")
+    return list(schema.names)
+
 
 METADATA = "QUIRE_METADATA"  # of the environment, where the option is not given
 
@@ -37,7 +111,7 @@ Offset = dict[str, Any]  # of a stream: JSON, which Spark's checkpoint keeps
 
 @dataclass
 class Task(InputPartition, Generic[P]):
-    """What one task reads; of a log, its id."""
+    """The pieces that one task reads; of a log, its id."""
 
     pieces: list[P]
     log: str = ""
@@ -45,18 +119,18 @@ class Task(InputPartition, Generic[P]):
 
 @dataclass
 class Message(WriterCommitMessage, Generic[W]):
-    """What a task of a writer reports to the driver."""
+    """The report of a writer's task to the driver."""
 
     written: W
 
 
 def written(messages: Sequence[WriterCommitMessage | None], kind: type[W]) -> list[W]:
-    """What tasks have reported; some do not."""
+    """Collects the reports of tasks; some have none."""
     return [each.written for each in messages if isinstance(each, Message) and isinstance(each.written, kind)]
 
 
 class Table(DataSource):
-    """What Spark finds for a `format`."""
+    """A data source."""
 
     columns: ClassVar[Mapping[str, str]]  # name -> type
 
@@ -84,7 +158,7 @@ class BatchReader(Rows[P], DataSourceReader):
 
     @abstractmethod
     def tasks(self) -> list[Task[P]]:
-        """All that is to be read."""
+        """Returns all tasks."""
 
     def partitions(self) -> list[Task[P]]:
         return self.tasks() or [Task([])]

@@ -32,7 +32,7 @@ class Job(NamedTuple):
 
 
 def begin(cluster: Cluster, options: LedgerWriting) -> Job:
-    """In the driver, before any task."""
+    """Begins a job in the driver, before any task."""
     if options.ledger_id is not None:
         return Job(cluster.new_id(), options.ledger_id, options.ledger_id)
     return Job(cluster.new_id(), cluster.wait(cluster.client.store.progress).next_ledger)
@@ -64,7 +64,7 @@ def keep(cluster: Cluster, options: LedgerWriting, job: Job, ledger: int | None)
 
 
 class Written(NamedTuple):
-    """What a task tells the driver; `ledger` is None where there were no rows."""
+    """The report of a task; `ledger` is None where there were no rows."""
 
     ledger: int | None
     entries: int
@@ -76,7 +76,7 @@ def check_columns(names: Sequence[str]) -> None:
 
 
 def write(cluster: Cluster, options: LedgerWriting, job: Job, batches: Iterable[Any]) -> Written:
-    """Its rows as the entries of a new ledger.  `NotEnoughBookies`, `LedgerExist`."""
+    """Writes a task's rows as the entries of a new ledger.  `NotEnoughBookies`, `LedgerExist`."""
     secret = password(options)
     writer = None
     try:

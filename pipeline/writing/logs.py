@@ -22,7 +22,7 @@ from quire.protocol.log_errors import LogExists, LogFenced, NoSuchLog
 
 
 class Work(NamedTuple):
-    """What a task does: a part of a batch of a run of a txn, for the so-manieth time."""
+    """The place of a task's part: its txn, run, batch, number and attempt."""
 
     txn: str
     run: str
@@ -32,7 +32,7 @@ class Work(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What a task tells the driver; without rows there is no part."""
+    """The report of a task; without rows there is no part."""
 
     work: Work
     part: Part | None
@@ -55,7 +55,7 @@ def work_of(cluster: Cluster, options: LogWriting) -> Work:
 
 
 def is_done(cluster: Cluster, options: LogWriting, work: Work) -> bool:
-    """Whether a named writer's write is done already.  From now on earlier runs of that writer are over."""
+    """True if a named writer's write is done already.  Earlier runs of that writer are over from now on."""
     if options.txn_app_id is None:
         return False
     last = cluster.wait(lambda: _begin(cluster, options, work))

@@ -36,7 +36,7 @@ def check(names: Sequence[str], allowed: Sequence[str]) -> None:
 
 
 def rows(batch: Any) -> Iterator[Rows]:
-    """Of a RecordBatch, at most `ROWS_MAX` at a time.  `ValueError` names the row without a value."""
+    """Yields the rows of a RecordBatch, at most `ROWS_MAX` at a time.  `ValueError` names the row without a value."""
     for start in range(0, batch.num_rows, ROWS_MAX):
         part = batch.slice(start, ROWS_MAX)
         columns = dict(zip(part.schema.names, part.columns, strict=True))

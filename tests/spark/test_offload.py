@@ -3,9 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
+from quire.metadata.clock import time_of_day
 from quire.pipeline.clients import Cluster
-from quire.pipeline.jobs.offload import offload
-from quire.pipeline.offload.wishes import Wish
+from quire.pipeline.jobs.running import spread
+from quire.pipeline.offload.requests import OffloadRequest, OffloadResult
+from quire.pipeline.offload.running import offload
 from quire.pipeline.spark import SparkSession
 from tests.pipeline.offload.offloading import bodies_of, ids
 from tests.pipeline.written import ledger, log
@@ -27,11 +29,15 @@ def test_out_and_back(spark: SparkSession, ours: Cluster, tmp_path: Path) -> Non
     assert (done.document["offloaded"], done.document["entries"]) == ([there], 3000)
     assert "offload: " in done.err
     assert ok(*given, "--delete", "--deletion-lag", "0s", metadata=ours.uri).document["deleted"] == [there]
-    wish = Wish(ours.uri, str(to), log=name, delete=True)
-    segments = offload(spark, wish, lambda *_tasks: None).offloaded
+    request = OffloadRequest(ours.uri, str(to), log=name, delete=True)
+
+    def run(request: OffloadRequest) -> OffloadResult:
+        return offload(ours, request, spread(spark, lambda *_tasks: None), time_of_day)
+
+    segments = run(request).offloaded
     assert len(segments) == 3
-    assert offload(spark, wish, lambda *_tasks: None).deleted == []
-    assert offload(spark, replace(wish, deletion_lag_s=0), lambda *_tasks: None).deleted == segments
+    assert run(request).deleted == []
+    assert run(replace(request, deletion_lag_s=0)).deleted == segments
     assert there not in ids(ours)
     place = {"metadata": ours.uri, "splitBytes": 4000}
     rows = spark.read.format("ledger").options(**place, ledgers=str(there), offload=str(to)).load()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from quire.pipeline.jobs.findings import Scrubbed
-    from quire.pipeline.offload.wishes import Done
+    from quire.pipeline.offload.requests import OffloadResult
     from quire.pipeline.spark import SparkSession
 
 # SPDX-License-Identifier: Apache-2.0
@@ -382,15 +382,18 @@ def offload(
       quire pipeline offload --log orders --to s3://cold/ledgers --older-than 7d --delete
       quire pipeline offload --ledgers all --to /backup/ledgers --delete --dry-run
     """
-    from quire.pipeline.offload.wishes import Wish
+    from quire.pipeline.offload.requests import OffloadRequest
 
     if (log is None) == (ledgers is None):
         raise Usage("name what is offloaded: either --log NAME or --ledgers IDS")
-    wish = Wish(metadata_uri(metadata), to, ledgers, log, older_than, delete, deletion_lag, dry_run)
+    request = OffloadRequest(metadata_uri(metadata), to, ledgers, log, older_than, delete, deletion_lag, dry_run)
     with session(master) as spark, progress("offload") as told:
-        from quire.pipeline.jobs import offload as job
+        from quire.metadata.clock import time_of_day
+        from quire.pipeline.clients import cluster
+        from quire.pipeline.jobs.running import spread
+        from quire.pipeline.offload import running
 
-        done = job.offload(spark, wish, told)
+        done = running.offload(cluster(request.metadata), request, spread(spark, told), time_of_day)
     would = "would be " if dry_run else ""
     say(done, "offloaded", json_wanted, [f"{len(done.deleted):,} ledgers {would}deleted from bookies"], would)
 
@@ -412,13 +415,14 @@ def restore(
       quire pipeline restore /backup/ledgers --ledgers 7,9-20
     """
     with session(master) as spark, progress("restore") as told:
-        from quire.pipeline.jobs import offload as job
+        from quire.pipeline.jobs.running import spread
+        from quire.pipeline.offload import restoring
 
-        done = job.restore(spark, metadata_uri(metadata), source, ledgers, told)
+        done = restoring.restore(metadata_uri(metadata), source, ledgers, spread(spark, told))
     say(done, "restored", json_wanted, [], "")
 
 
-def say(done: "Done", verb: str, json_wanted: bool, more: list[str], would: str) -> None:
+def say(done: "OffloadResult", verb: str, json_wanted: bool, more: list[str], would: str) -> None:
     """A summary; exit status 1 when there were problems."""
     size = output.size_text(done.bytes)
     lines = [f"{len(done.offloaded):,} ledgers {would}{verb}: {done.entries:,} entries, {size}", *more]

@@ -7,10 +7,9 @@ from typing import Any
 from quire.pipeline.clients import Cluster, cluster
 from quire.pipeline.copies.places import Place
 from quire.pipeline.core.ranges import Range
-from quire.pipeline.offload.running import offload
-from quire.pipeline.offload.runs import Run
-from quire.pipeline.offload.whole import opened, whole_entries
-from quire.pipeline.offload.wishes import Done, Spread, Wish, here, nothing
+from quire.pipeline.offload.copying import opened, whole_entries
+from quire.pipeline.offload.requests import OffloadRequest, OffloadResult, Spread, here, nothing
+from quire.pipeline.offload.running import OffloadRun, offload
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -37,16 +36,18 @@ class Steps:
             raise Crash(step)
 
 
-def run_of(ours: Cluster, to: Path, at: float = NOW, spread: Spread = here, **wish: Any) -> Run:
+def run_of(ours: Cluster, to: Path, at: float = NOW, spread: Spread = here, **request: Any) -> OffloadRun:
     """For tests of single steps."""
     instance = ours.wait(ours.client.store.cluster).instance_id
     place = Place(str(to))
-    return Run(ours, Wish(ours.uri, str(to), **wish), spread, lambda: at, nothing, next(RUNS), place, instance)
+    return OffloadRun(
+        ours, OffloadRequest(ours.uri, str(to), **request), spread, lambda: at, nothing, next(RUNS), place, instance
+    )
 
 
-def ran(ours: Cluster, to: Path, at: float = NOW, steps: Any = nothing, **wish: Any) -> Done:
+def ran(ours: Cluster, to: Path, at: float = NOW, steps: Any = nothing, **request: Any) -> OffloadResult:
     """One run at a time of choice."""
-    return offload(ours, Wish(ours.uri, str(to), **wish), here, lambda: at, steps)
+    return offload(ours, OffloadRequest(ours.uri, str(to), **request), here, lambda: at, steps)
 
 
 def reading(ours: Cluster, to: Path) -> Cluster:

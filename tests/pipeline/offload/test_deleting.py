@@ -66,7 +66,7 @@ def test_a_damaged_copy_is_never_the_only_one(ours: Cluster, tmp_path: Path, wha
 
 
 def both(there: int, name: str) -> list[tuple[str, str]]:
-    """As a wish has them."""
+    """As a request has them."""
     return [("ledgers", str(there)), ("log", name)]
 
 

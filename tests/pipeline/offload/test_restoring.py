@@ -8,8 +8,8 @@ import pytest
 from quire.client.handles.copies import RESTORING
 from quire.pipeline.clients import Cluster, cluster
 from quire.pipeline.copies.manifest import NAME
+from quire.pipeline.offload.requests import here
 from quire.pipeline.offload.restoring import RestoreTask, restore, restored
-from quire.pipeline.offload.wishes import here
 from quire.protocol.errors import LedgerError
 from tests.pipeline.offload.offloading import PAYLOADS, Crash, Steps, bodies_of, ran
 from tests.pipeline.written import entries_of, ledger, log

@@ -11,9 +11,9 @@ from quire.pipeline.clients import Cluster
 from quire.pipeline.copies import entries
 from quire.pipeline.copies.manifest import NAME, Manifest
 from quire.pipeline.offload.marks import Subject, complete, put
+from quire.pipeline.offload.requests import OffloadRequest
 from quire.pipeline.offload.restoring import RestoreTask, restored
 from quire.pipeline.offload.running import LEDGERS_MAX, WrongPlace, rounds
-from quire.pipeline.offload.wishes import Wish
 from quire.protocol.errors import NoSuchLedger
 from tests.pipeline.offload.offloading import HOUR, NOW, PAYLOADS, Crash, Steps, bodies_of, ids, ran, reading, run_of
 from tests.pipeline.written import entries_of, ledger, log, values_of
@@ -245,10 +245,10 @@ def test_rounds() -> None:
 def test_what_can_be_wished() -> None:
     """A log or ledgers, by numbers that can be."""
     with pytest.raises(ValueError, match="either ledgers or a log"):
-        Wish("uri", "to")
+        OffloadRequest("uri", "to")
     with pytest.raises(ValueError, match="either ledgers or a log"):
-        Wish("uri", "to", ledgers="1", log="x")
+        OffloadRequest("uri", "to", ledgers="1", log="x")
     with pytest.raises(ValueError, match="no ledger id"):
-        Wish("uri", "to", ledgers="one")
+        OffloadRequest("uri", "to", ledgers="one")
     with pytest.raises(ValueError, match="0 or more"):
-        Wish("uri", "to", ledgers="1", deletion_lag_s=-1)
+        OffloadRequest("uri", "to", ledgers="1", deletion_lag_s=-1)

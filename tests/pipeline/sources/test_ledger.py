@@ -11,8 +11,7 @@ from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
 from quire.pipeline.clients import Cluster
 from quire.pipeline.sources import ledger as module
 from quire.pipeline.sources.ledger import LedgerSource
-from quire.pipeline.sources.schema import ddl
-from quire.pipeline.sources.table import Message, Task
+from quire.pipeline.sources.table import Message, Task, ddl
 from quire.pipeline.spark import InputPartition, ReadAllAvailable, ReadMaxRows
 from tests.pipeline.sources.test_schema import structure
 from tests.pipeline.written import entries_of, ledger

@@ -12,8 +12,7 @@ from pyspark.sql.datasource import LessThan
 from quire.pipeline.clients import Cluster
 from quire.pipeline.sources import log as module
 from quire.pipeline.sources.log import LogSource
-from quire.pipeline.sources.schema import ddl
-from quire.pipeline.sources.table import Task
+from quire.pipeline.sources.table import Task, ddl
 from quire.pipeline.spark import InputPartition, ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from quire.protocol.log_errors import BatchGap, LogFenced, NoSuchLog
 from tests.pipeline.sources.test_schema import structure

@@ -2,7 +2,7 @@
 
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, GreaterThanOrEqual, In, IsNotNull, LessThan
 
-from quire.pipeline.sources.pushed import Conditions, bounds_of
+from quire.pipeline.sources.table import Conditions, bounds_of
 
 # SPDX-License-Identifier: Apache-2.0
 

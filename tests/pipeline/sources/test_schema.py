@@ -3,7 +3,7 @@
 import pytest
 
 from quire.pipeline.reading.ledgers import SCHEMA
-from quire.pipeline.sources.schema import ddl, wanted
+from quire.pipeline.sources.table import ddl, wanted
 from quire.pipeline.spark import StructType
 
 # SPDX-License-Identifier: Apache-2.0

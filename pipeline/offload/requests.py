@@ -1,5 +1,5 @@
 """
-What is wanted of an offload, what came of it, and who does its tasks.
+The request of an offload, its result, and the runner of its tasks.
 
 Knows: values only.  Does not know: how anything is done.
 """
@@ -26,16 +26,16 @@ class Spread(Protocol):
 
 
 def here(work: Callable[[Item], Result], items: Sequence[Item], /) -> list[Result]:
-    """One after the other, in this process."""
+    """Does the work of all items in this process, one after the other."""
     return [work(item) for item in items]
 
 
 def nothing(_step: str) -> None:
-    """For who does not want to hear of each step."""
+    """Ignores a step."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class OffloadRequest:
     """
     `to`: where copies lie.  Of the `ledgers` (as `7,9-20` or `all`), or of the `log`, those that are closed and older
     than `older_than_s`.  `delete`: bookies lose what was marked at least `deletion_lag_s` ago, by another run.
@@ -62,22 +62,22 @@ class Wish:
 
     @property
     def selection(self) -> Selection:
-        """Of ledgers; none where it is a log's that are meant."""
+        """The ledgers that are meant; none where they are a log's."""
         return Selection([]) if self.ledgers is None else Selection.parse(self.ledgers)
 
 
 class Problem(NamedTuple):
-    """What did not work of one ledger; its entries are where they were."""
+    """The reason why one ledger was not offloaded or restored; its entries are where they were."""
 
     ledger: int
     what: str
 
 
 @dataclass
-class Done:
+class OffloadResult:
     """
-    Of one run.  `offloaded`, `deleted`: ledgers; `waiting`: offloaded ones that bookies still have; `left`: why others
-    were left alone, with how many.  With a dry run what would be done.
+    The result of one run.  `offloaded`, `deleted`: ledgers; `waiting`: offloaded ones that bookies still have; `left`:
+    why others were left alone, with how many.  With a dry run what would be done.
     """
 
     offloaded: list[int] = field(default_factory=list)
@@ -89,5 +89,5 @@ class Done:
     problems: list[Problem] = field(default_factory=list)
 
     def leave(self, why: str) -> None:
-        """One more."""
+        """Counts one more ledger that is left alone."""
         self.left[why] = self.left.get(why, 0) + 1
