@@ -15,8 +15,17 @@ from twisted.internet.interfaces import IReactorFromThreads, IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThreadPool
 
-from quire.tools.load.generators import ClosedLoop, Load, OpenLoop, Streaming, appending, random_reads
-from quire.tools.load.measuring import Counters, Latencies, look
+from quire.tools.load.generators import (
+    ClosedLoop,
+    Counters,
+    Latencies,
+    Load,
+    OpenLoop,
+    Streaming,
+    appending,
+    look,
+    random_reads,
+)
 from quire.tools.terminal import output
 from quire.tools.terminal.bookie_http import metrics_texts
 from quire.tools.terminal.options import Json, Metadata, Protocol, Usage, client_options, group, metadata_uri

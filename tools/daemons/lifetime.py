@@ -5,9 +5,10 @@ Knows: that what was started is stopped latest first, and why the process ends.
 Does not know: the command line, signals (`process`), what is served.
 """
 
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
 from twisted.logger import Logger
@@ -19,6 +20,19 @@ if TYPE_CHECKING:
     from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
+
+
+def adopted(reactor: "ProcessReactor", server: Any, host: str, port: int, remedy: str) -> tuple[Any, int]:
+    """
+    Serves on a TCP port, a free one for 0; returns what stops listening, and the port.  `OSError` ends with `remedy`.
+    """
+    try:
+        bound = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as failure:
+        raise OSError(f"{host}:{port} can't be listened on: {failure.strerror or failure}; {remedy}") from failure
+    with bound:  # the reactor has its own handle
+        bound.setblocking(False)
+        return reactor.adoptStreamPort(bound.fileno(), bound.family, server), bound.getsockname()[1]
 
 
 class Lifetime(ABC):

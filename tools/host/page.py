@@ -1,5 +1,5 @@
 """
-What the host answers over HTTP.
+The page of a host: its answers over HTTP.
 
     GET /metrics                  those of all its bookies, each sample with the label `bookie`, and the host's own
     GET /healthz, /heartbeat      /healthz is 503 while a bookie does not serve, with a line for each
@@ -8,22 +8,31 @@ What the host answers over HTTP.
     quire_host_bookie_up{bookie}          1 while it serves
     quire_host_bookie_restarts_total{bookie}
 
-Knows: paths, its port.  Does not know: how bookies are run.
+Knows: paths, its port; one GET of each bookie's metrics, with the bookie's token, a limit of time and of bytes; the
+text format of metrics as far as its lines: a family's samples stand together, below one HELP and TYPE. Does not know:
+how bookies are run, any bookie's metric.
+
+Safety: a request names the bookie, and another process that has its port by now refuses it.
 """
 
-import socket
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from urllib.parse import urlsplit
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.protocol import ClientFactory, Protocol, connectionDone
+from twisted.python.failure import Failure
 
 from quire.bookie.admin.gate import METRICS, Routes, gated
 from quire.bookie.admin.http import Answer, Asked, HttpServer
 from quire.bookie.admin.metrics import CONTENT_TYPE, Metrics
-from quire.conf.parts.http import HttpOptions
-from quire.tools.host.asking import metrics_of
+from quire.bookie.lifecycle.ids import ANY_ADDRESS
+from quire.client.connections.network import TcpReactor
+from quire.conf.parts.http import ADMIN_TOKEN, HttpOptions
+from quire.conf.properties import ConfigurationError
+from quire.security.tokens import tokens_in
+from quire.tools.daemons.lifetime import adopted
 from quire.tools.host.child import Child
-from quire.tools.host.joined import LABEL, joined
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -31,6 +40,110 @@ if TYPE_CHECKING:
     from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
+
+LABEL = "bookie"
+
+
+class Family(NamedTuple):
+    owner: int  # the text whose HELP and TYPE are kept
+    head: list[str]
+    samples: list[str]
+
+
+def joined(texts: Iterable[tuple[str | None, str]]) -> str:
+    """Joins texts of metrics, from (bookie, its text) pairs; the samples of None, the host itself, get no label."""
+    families: dict[str, Family] = {}
+    for number, (bookie, text) in enumerate(texts):
+        name = ""
+        for line in text.splitlines():
+            if line.startswith(("# HELP ", "# TYPE ")):
+                name = line.split(" ", 3)[2]
+                family = families.setdefault(name, Family(number, [], []))
+                if family.owner == number:
+                    family.head.append(line)
+            elif line and not line.startswith("#"):
+                family = families.setdefault(name, Family(number, [], []))
+                family.samples.append(line if bookie is None else labelled(line, bookie))
+    lines = [line for family in families.values() for line in (*family.head, *family.samples)]
+    return "\n".join([*lines, ""])
+
+
+def labelled(sample: str, bookie: str) -> str:
+    """A sample with one more label, which comes first."""
+    value = bookie.replace("\\", "\\\\").replace('"', '\\"')
+    name, brace, rest = sample.partition("{")
+    if brace and " " not in name:
+        comma = "" if rest.startswith("}") else ","
+        return f'{name}{{{LABEL}="{value}"{comma}{rest}'
+    name, _, rest = sample.partition(" ")
+    return f'{name}{{{LABEL}="{value}"}} {rest}'
+
+
+ANSWER_S_MAX = 5.0
+ANSWER_BYTES_MAX = 4 << 20
+
+
+class Asking(Protocol):
+    """One request: `answer` gets the body, or None."""
+
+    def __init__(self, request: bytes, answer: Deferred[str | None]) -> None:
+        self._request = request
+        self._answer = answer
+        self._data = bytearray()
+
+    def connectionMade(self) -> None:
+        cast(Any, self.transport).write(self._request)
+
+    def dataReceived(self, data: bytes) -> None:
+        self._data += data
+        if len(self._data) > ANSWER_BYTES_MAX:
+            self._data.clear()
+            cast(Any, self.transport).abortConnection()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        head, found, body = bytes(self._data).partition(b"\r\n\r\n")
+        whole = b"\r\nContent-Length: %d\r\n" % len(body) in head + b"\r\n"
+        is_good = found and whole and head.startswith(b"HTTP/1.1 200 ")
+        if not self._answer.called:
+            self._answer.callback(body.decode(errors="replace") if is_good else None)
+
+
+class AskingOnce(ClientFactory):
+    noisy = False
+
+    def __init__(self, request: bytes, answer: Deferred[str | None]) -> None:
+        self._request = request
+        self._answer = answer
+
+    def buildProtocol(self, addr: object) -> Asking:
+        return Asking(self._request, self._answer)
+
+    def clientConnectionFailed(self, connector: object, reason: Failure) -> None:
+        if not self._answer.called:
+            self._answer.callback(None)
+
+
+def metrics_of(reactor: TcpReactor, bookie: str, url: str, token_file: str) -> Deferred[str | None]:
+    """Asks for the text at a bookie's metrics' URL; None when it can't be had in time.  It never fails."""
+    try:
+        token = tokens_in(token_file, ADMIN_TOKEN)[0].decode()
+    except ConfigurationError:
+        return succeed(None)
+    place = urlsplit(url)
+    host, port = place.hostname or "", place.port or 0
+    request = f"GET {place.path} HTTP/1.1\r\nHost: {place.netloc}\r\nBookie: {bookie}\r\n"
+    request += f"Authorization: Bearer {token}\r\n\r\n"
+    answer: Deferred[str | None] = Deferred()
+    here = "127.0.0.1" if host == ANY_ADDRESS[0] else "::1" if host == ANY_ADDRESS[1] else host
+    connector = reactor.connectTCP(here, port, AskingOnce(request.encode(), answer), timeout=ANSWER_S_MAX)
+    timer = reactor.callLater(ANSWER_S_MAX, connector.disconnect)
+
+    def answered(text: str | None) -> str | None:
+        if timer.active():
+            timer.cancel()
+        return text
+
+    return answer.addCallback(answered)
 
 
 class HostCollector:
@@ -71,21 +184,13 @@ class Page:
 
     def listen(self, host: str, port: int, options: HttpOptions, directory: str, *names: str) -> int:
         """
-        Its port, a free one for 0.  `OSError` names the key that gives it another; `ConfigurationError` for a file of
-        tokens that can't be used.  `directory`: of the one that is made where none is set; `names`: how it is called.
+        Listens; returns the port, a free one for 0.  `OSError` names the key that gives it another;
+        `ConfigurationError` for a file of tokens that can't be used.  `directory`: of the one that is made where none
+        is set; `names`: how it is called.
         """
         self._server = gated(self._reactor, options, [self.routes], [host, *names], directory)
-        try:
-            bound = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-        except OSError as failure:
-            raise OSError(
-                f"{host}:{port} can't be listened on: {failure.strerror or failure}; prometheusStatsHttpPort gives "
-                "the host's page another port"
-            ) from failure
-        bound.setblocking(False)
-        self._listening = self._reactor.adoptStreamPort(bound.fileno(), bound.family, self._server)
-        number: int = bound.getsockname()[1]
-        bound.close()  # the reactor has its own handle
+        remedy = "prometheusStatsHttpPort gives the host's page another port"
+        self._listening, number = adopted(self._reactor, self._server, host, port, remedy)
         return number
 
     async def close(self) -> None:

@@ -1,5 +1,5 @@
 """
 Loads that `quire bench` makes, and what it measures.
 
-In reading order: `generators` (face), `measuring` (face).
+In reading order: `generators` (face).
 """

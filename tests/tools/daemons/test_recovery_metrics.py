@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from quire.bookie.admin.metrics import Metrics
-from quire.tools.daemons.recovery_metrics import RecoveryCollector
+from quire.tools.daemons.recovering import RecoveryCollector
 
 # SPDX-License-Identifier: Apache-2.0
 

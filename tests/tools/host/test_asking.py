@@ -4,7 +4,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.testing import StringTransport
 
-from quire.tools.host.asking import Asking
+from quire.tools.host.page import Asking
 
 # SPDX-License-Identifier: Apache-2.0
 

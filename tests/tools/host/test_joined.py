@@ -3,7 +3,7 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from quire.tools.host.joined import joined, labelled
+from quire.tools.host.page import joined, labelled
 
 # SPDX-License-Identifier: Apache-2.0
 

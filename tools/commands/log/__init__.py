@@ -1,6 +1,6 @@
 """
 `quire log`: named logs for operators.
 
-In reading order: `group` (face), `shared`, `naming`, `records`, `printing`, `owning`, `publishing`,
+In reading order: `group` (face), `shared`, `naming`, `records`, `owning`,
 `standing`, `upkeep`, `bench`.
 """

@@ -13,8 +13,7 @@ import typer
 
 from quire.tools.commands.bench import Pids, measured, numbers, report, show
 from quire.tools.commands.log.shared import name_of, with_logs
-from quire.tools.load.generators import ClosedLoop, Operation, Streaming
-from quire.tools.load.measuring import Latencies
+from quire.tools.load.generators import ClosedLoop, Latencies, Operation, Streaming
 from quire.tools.terminal.options import Json, Metadata, Protocol, Usage, group
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ Knows: the order in which the help shows them.  Does not know: what they do.
 
 from collections.abc import Callable
 
-from quire.tools.commands.log import bench, naming, owning, publishing, records, standing, upkeep
+from quire.tools.commands.log import bench, naming, owning, records, standing, upkeep
 from quire.tools.terminal.options import group
 
 # SPDX-License-Identifier: Apache-2.0
@@ -28,9 +28,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "own": owning.own,
     "transfer": owning.transfer,
     "delete": naming.delete,
-    "txns": publishing.txns,
-    "janitor": publishing.janitor,
-    "adopt": publishing.adopt,
+    "txns": owning.txns,
+    "janitor": owning.janitor,
+    "adopt": owning.adopt,
     "compact": upkeep.compact,
     "cursors": standing.cursors,
     "snapshots": standing.snapshots,

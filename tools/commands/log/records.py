@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from quire.tools.commands.log.printing import RecordPrinter
-from quire.tools.commands.log.shared import Name, name_of, with_logs
+from quire.tools.commands.log.shared import Name, RecordPrinter, name_of, with_logs
 from quire.tools.terminal import output
 from quire.tools.terminal.appending import UnderWay
 from quire.tools.terminal.input import Input, Lines, opened

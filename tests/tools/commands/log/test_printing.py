@@ -5,7 +5,7 @@ import json
 import pytest
 
 from quire.log import Record
-from quire.tools.commands.log.printing import RecordPrinter, time_text
+from quire.tools.commands.log.shared import RecordPrinter, time_text
 from quire.tools.terminal.options import Usage
 
 # SPDX-License-Identifier: Apache-2.0

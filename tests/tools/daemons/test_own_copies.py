@@ -16,7 +16,7 @@ from twisted.internet.task import Clock
 from quire.client.api import Client, connect
 from quire.conf.client import ClientOptions
 from quire.protocol.errors import NoSuchEntry, NoSuchLedgerExists, Read
-from quire.tools.daemons.refill import AGAIN_S, Refill
+from quire.tools.daemons.own_copies import AGAIN_S, Refill
 from quire.tools.local_cluster.cluster import READY_S, LocalBookie, LocalCluster
 from quire.tools.local_cluster.process import NotStarted
 from tests.metadata.zk.guarded import told
