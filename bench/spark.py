@@ -10,7 +10,6 @@ One session on two cores, warmed up by a first run of each row that is not count
 """
 
 import argparse
-import json
 import statistics
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from bench.ratios import Comparison
+from bench.scripts import Pair, PairRows, asked, hidden, report, row_options
 from bench.sides import Quire
 from quire.client.api import Client
 from quire.client.handles.ledger_record import LedgerRecord
@@ -32,7 +31,7 @@ from quire.pipeline.jobs.running import in_tasks
 from quire.pipeline.jobs.scrub import Each, scrub
 from quire.pipeline.sources.ledger import LedgerSource
 from quire.pipeline.spark import SparkSession
-from quire.replication.copier import FragmentCopier
+from quire.replication.copier import FragmentCopier, Sources
 from quire.replication.core.fragments import HeldFragment
 from quire.replication.mending import Mending
 from quire.replication.scrub.whole import Scrubbing
@@ -45,19 +44,15 @@ CALLS_UNDER_WAY = 4
 AHEAD = 2 << 20  # as the source's `batchBytes`
 COPIES = 3
 READERS = 2  # plain client processes
-Pair = tuple[float, float]
 
 
-class Rows:
-    """The rows, each measured when it is wanted.  `share`: of the work of a full run."""
+class Rows(PairRows):
+    """The rows of Spark's tables."""
 
     def __init__(self, uri: str, pairs: int, share: float, wanted: Callable[[str], bool]) -> None:
-        self.rows: list[Comparison] = []
+        super().__init__(pairs, share, wanted)
         self._uri = uri
         self._ours: Cluster = cluster(uri)
-        self._pairs = pairs
-        self._share = share
-        self._wanted = wanted
         self._names = iter(f"bench-spark-{time.time_ns()}-{number}" for number in range(1 << 30))
         self._session: SparkSession | None = None
 
@@ -73,12 +68,10 @@ class Rows:
     def _row(self, name: str, goal: float, unit: str, pair: Callable[[], Pair], at_most: bool = False) -> None:
         found = []
         pair()  # the first run of a session pays for workers and code that the next ones have
-        for number in range(1, self._pairs + 1):
+        for _ in range(self.pairs):
             found.append(pair())
-            ours, theirs = found[-1]
-            print(f"  {name} {number}/{self._pairs}   {ours:,.2f} beside {theirs:,.2f} {unit}", file=sys.stderr)
-        mine, others = zip(*found, strict=True)
-        self.rows.append(Comparison(name, mine, others, goal, at_most=at_most, unit=unit))
+            self.say(name, found, unit)
+        self.add(name, found, goal, unit, at_most)
 
     def all(self) -> None:
         """Every row that is wanted."""
@@ -94,9 +87,9 @@ class Rows:
     def reads(self) -> None:
         """All columns of closed ledgers, into nothing."""
         name = f"spark read, entries of 1 KiB / {READERS} plain clients"
-        if not self._wanted(name):
+        if not self.wanted(name):
             return
-        entries = int(250_000 * self._share)
+        entries = self.some(250_000)
         ledgers = [self._ours.wait(lambda: written(self._ours.client, entries)) for _ in range(2 * READERS)]
         total = entries * len(ledgers)
 
@@ -111,9 +104,9 @@ class Rows:
 
     def writes(self) -> None:
         """Rows into a log exactly once, beside as many appends of one plain client."""
-        rows = int(100_000 * self._share)
+        rows = self.some(100_000)
         name = f"spark write, {rows:,} rows of 1 KiB in one batch / plain client"
-        if not self._wanted(name):
+        if not self.wanted(name):
             return
         frame = self._spark.range(0, rows, 1, 2).selectExpr(f"cast(repeat('x', {ENTRY}) as binary) as value").cache()
         frame.count()
@@ -130,9 +123,9 @@ class Rows:
     def micro_batches(self) -> None:
         """A stream from a log into a log."""
         name = "spark micro-batch of 1,000 rows, log to log / 400 ms"
-        if not self._wanted(name):
+        if not self.wanted(name):
             return
-        source, batches = next(self._names), max(6, int(30 * self._share))
+        source, batches = next(self._names), self.some(30, 6)
         self._ours.wait(lambda: self._appended(source, 1000 * batches))
 
         def pair() -> Pair:
@@ -164,9 +157,9 @@ class Rows:
 
     def plan(self) -> None:
         """The driver's part of a query over many ledgers."""
-        count = int(100_000 * self._share)
+        count = self.some(100_000)
         name = f"spark plan of {count:,} ledgers / 30 s of 100,000"
-        if not self._wanted(name):
+        if not self.wanted(name):
             return
         first, last = self._ours.wait(lambda: many_ledgers(self._ours.client, count))
         source = LedgerSource({"metadata": self._uri, "ledgers": f"{first}-{last}"})
@@ -182,9 +175,9 @@ class Rows:
     def scrubs(self) -> None:
         """Every copy looked at, beside as many entries that are only read."""
         name = f"spark scrub, seconds, three copies of 1 KiB / {READERS} plain clients"
-        if not self._wanted(name):
+        if not self.wanted(name):
             return
-        entries = int(100_000 * self._share)
+        entries = self.some(100_000)
         ledgers = [self._ours.wait(lambda: written(self._ours.client, entries)) for _ in range(2 * READERS)]
 
         def pair() -> Pair:
@@ -199,9 +192,9 @@ class Rows:
     def repairs(self) -> None:
         """One copy of each entry made again, beside as many that are only read and sent."""
         name = f"spark repair, one copy of 1 KiB / {READERS} plain copiers"
-        if not self._wanted(name):
+        if not self.wanted(name):
             return
-        entries = int(50_000 * self._share)
+        entries = self.some(50_000)
         total = entries * 2 * READERS
 
         def pair() -> Pair:
@@ -332,7 +325,7 @@ async def copy(client: Client, ledgers: Sequence[int]) -> None:
         record = LedgerRecord(client.store, ledger, await client.store.read_ledger(ledger))
         bookies = record.metadata.fragments[0].bookies
         part = HeldFragment(0, record.metadata.last_entry, bookies, (1,))
-        copier = FragmentCopier(client.pool, record, part, {bookies[1]}, lambda _step: None)
+        copier = FragmentCopier(client.pool, record, part, Sources({bookies[1]}), lambda _step: None)
         await copier.copy(1, bookies[1])
 
 
@@ -352,18 +345,13 @@ async def created(client: Client, ledger: int, metadata: Any) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.spark", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    options = row_options(
+        __doc__,
+        "three of its own, with ZooKeeper",
+        read=hidden(type=int, nargs="+"),  # what a plain client does
+        copy=hidden(type=int, nargs="+"),
+        append=hidden(type=int),
     )
-    parser.add_argument("--metadata", help="of bookies that run (default: three of its own, with ZooKeeper)")
-    parser.add_argument("--pairs", type=int, default=5, help="rounds of each row (default 5)")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the work")
-    parser.add_argument("--only", action="append", default=[], metavar="WORDS", help="rows whose name contains them")
-    parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
-    parser.add_argument("--read", type=int, nargs="+", help=argparse.SUPPRESS)  # what a plain client does
-    parser.add_argument("--copy", type=int, nargs="+", help=argparse.SUPPRESS)
-    parser.add_argument("--append", type=int, help=argparse.SUPPRESS)
-    options = parser.parse_args()
     if options.read:
         client_process(options.metadata, lambda ours: ours.wait(lambda: read(ours.client, options.read)))
         return 0
@@ -380,20 +368,10 @@ def main() -> int:
 
 
 def run(options: argparse.Namespace, uri: str) -> int:
-    """All that is wanted on these bookies; the exit status."""
-
-    def wanted(name: str) -> bool:
-        return not options.only or any(word in name for word in options.only)
-
-    found = Rows(uri, options.pairs, 0.1 if options.quick else 1.0, wanted)
+    """Measures all that is wanted on these bookies; returns the exit status."""
+    found = Rows(uri, *asked(options))
     found.all()
-    if options.json:
-        print(json.dumps([row.as_json() for row in found.rows]))
-        return 0
-    for row in found.rows:
-        bound = f"{'<=' if row.at_most else '>='} {row.goal:.2f}"
-        print(f"{row.name:<70} {row.median:>8.2f}  must be {bound}  {'pass' if row.passed else 'MISS'}")
-    return 0 if all(row.passed for row in found.rows) else 1
+    return report(found.rows, options.json)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """
-Whether every entry of a ledger has all its copies: every replica of every entry is read, its digest checked, and what
-the bookies have compared.
+A check that every entry of a ledger has all its copies: every replica of every entry is read, its digest checked, and
+what the bookies have compared.
 
 Knows: one ledger as a whole.
 Does not know: how a bookie is asked and copies are compared (`scrub`), how a missing copy is made again (`copier`).
@@ -37,7 +37,7 @@ class CheckProgress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LedgerCheck:
-    """What `check_ledger` found.  `last` is the last entry looked at; a *copy* is one entry on one bookie."""
+    """The findings of `check_ledger`.  `last` is the last entry looked at; a *copy* is one entry on one bookie."""
 
     ledger: int
     state: LedgerState
@@ -56,8 +56,8 @@ class LedgerCheck:
 
     def by_fragment(self) -> dict[int, list[Missing]]:
         """
-        The same by the fragment's first entry; a run that reaches over a fragment's end is cut there.  Whole fragments
-        are left out.
+        Groups missing copies by their fragment's first entry; a run that reaches over a fragment's end is cut there.
+        Whole fragments are left out.
         """
         out: dict[int, list[Missing]] = {}
         for fragment, end in zip(self.fragments, (*self.fragments[1:], self.last + 1), strict=True):

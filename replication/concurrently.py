@@ -147,11 +147,11 @@ class Pace:
 
     @property
     def at_once(self) -> float:
-        """So much, asked for together, keeps the pace even."""
+        """Returns the amount that, asked for together, keeps the pace even."""
         return inf if self._rate is None else self._rate * EVEN_S
 
     def read(self, size: int, expected: int = 0) -> None:
-        """So many came, of which so many were told to `turn`."""
+        """Counts what came, of which `expected` was given to `turn`."""
         if self._rate is not None:
             self._free_at = max(self._free_at, self._clock.seconds() - EVEN_S) + (size - expected) / self._rate
 
@@ -191,7 +191,7 @@ class Lane:
         return self._share.most
 
     async def ask(self, size: int, call: Callable[[], Awaitable[T]], failed: Callable[[T], bool]) -> T:
-        """What a call gives that asks for so many bytes, in its turn; `failed`: the bookie had no time for it."""
+        """Makes a call that asks for so many bytes, in its turn; `failed`: the bookie had no time for it."""
         size = max(size, REQUEST_BYTES)
         await self._share.take(size)
         began, late = self._clock.seconds(), True
@@ -208,7 +208,7 @@ class Lane:
 
 class Share:
     """
-    So much of something (bytes, requests) that many use at the same time.  Who asks waits for its turn; one that wants
+    A limited amount (bytes, requests) that many use at the same time.  A caller waits for its turn; one that wants
     more than there is gets it when nobody else has any.
     """
 
@@ -229,7 +229,7 @@ class Share:
         await turn
 
     def give(self, size: int) -> None:
-        """So much is free again.  A negative size: it has become more than was asked for."""
+        """Gives back an amount.  A negative size: it has become more than was asked for."""
         self.used -= size
         if self._giving:
             return
@@ -243,7 +243,7 @@ class Share:
             self._giving = False
 
     async def turn(self, call: Callable[[], Awaitable[T]]) -> T:
-        """What a call gives for which one is taken."""
+        """Makes a call while one of the share is taken."""
         await self.take(1)
         try:
             return await call()
@@ -260,13 +260,13 @@ class Share:
 
 
 class Portion:
-    """What one story has of some shares, of each as much: all of it is given back when the story ends."""
+    """The part of some shares that one story has, of each as much; it is given back when the story ends."""
 
     def __init__(self, *shares: Share | None) -> None:
         self._taken = {share: 0 for share in shares if share is not None}
 
     async def take(self, size: int) -> None:
-        """Of one share after the other, so that who waits for the first has nothing of the next."""
+        """Takes from one share after the other, so that nothing of the next is held while the first is waited for."""
         for share in self._taken:
             await share.take(size)
             self._taken[share] += size

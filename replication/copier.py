@@ -14,6 +14,7 @@ and beginning again is always right.
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import NamedTuple, Protocol
 
@@ -37,11 +38,11 @@ ASSUMED_ENTRY_BYTES = 64 << 10  # before the first, where the metadata does not 
 
 
 class CopyPool(ReadPool, WritePool, Protocol):
-    """What a copier needs of a `BookiePool`."""
+    """The part of a `BookiePool` that a copier needs."""
 
 
 class Copied(NamedTuple):
-    """What one step moved."""
+    """Counts of what one step moved."""
 
     entries: int
     bytes: int
@@ -95,13 +96,13 @@ class Runs:
         self._now = (0, 0)
 
     def first(self) -> tuple[int, int]:
-        """What is left of the present run, as (first id, count); count 0 at the end."""
+        """Returns the rest of the present run, as (first id, count); count 0 at the end."""
         if not self._now[1]:
             self._now = next(self._runs, (0, 0))
         return self._now
 
     def done(self, count: int) -> None:
-        """So many of the present run were taken."""
+        """Takes so many of the present run."""
         self._now = (self._now[0] + count, self._now[1] - count)
 
     def whole(self, runs_max: int) -> list[tuple[int, int]]:
@@ -109,7 +110,7 @@ class Runs:
 
 
 def _giving_back(memory: Portion, size: int) -> Callable[[int], int]:
-    """What is done with a store's answer, which is passed on."""
+    """Makes a callback that gives memory back and passes a store's answer on."""
 
     def give(answer: int) -> int:
         memory.give(size)
@@ -118,12 +119,24 @@ def _giving_back(memory: Portion, size: int) -> Callable[[int], int]:
     return give
 
 
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """
+    Copies that entries are read from.  `lost`: bookies that are never read from, as copies that are `wrong` are not;
+    one that is replaced though it is not lost is asked last, and after it `others`, which the metadata does not name.
+    `gone`: ranges (first, last) of entries that an operator has given up, ascending, which are not looked for.
+    """
+
+    lost: Collection[str] = ()
+    others: Sequence[str] = ()
+    wrong: Sequence[Wrong] = ()
+    gone: Sequence[tuple[int, int]] = ()
+
+
 class FragmentCopier:
     """
-    One fragment of one ledger.  `lost`: bookies that are never read from, as copies that are `wrong` are not; one that
-    is replaced though it is not lost is asked last, and after it `others`, which the metadata does not name.  `moved`
-    hears of every batch that was stored; `pace`: how fast is read; `memory`: bytes that are read and not stored yet;
-    `gone`: ranges (first, last) of entries that an operator has given up, ascending, which are not looked for.
+    One fragment of one ledger.  `moved` hears of every batch that was stored; `pace`: how fast is read; `memory`: bytes
+    that are read and not stored yet.
     """
 
     def __init__(
@@ -131,13 +144,10 @@ class FragmentCopier:
         pool: CopyPool,
         record: LedgerRecord,
         fragment: HeldFragment,
-        lost: Collection[str],
+        sources: Sources,
         moved: Moved,
-        others: Sequence[str] = (),
-        wrong: Sequence[Wrong] = (),
         pace: Pace | None = None,
         memory: Share | None = None,
-        gone: Sequence[tuple[int, int]] = (),
     ) -> None:
         if fragment.last is None:
             raise UnclosedFragment(f"ledger {record.ledger}: the fragment at {fragment.first} is still being written")
@@ -145,14 +155,14 @@ class FragmentCopier:
         self._record = record
         self._fragment = fragment
         self._last = fragment.last
-        self._lost = lost
+        self._lost = sources.lost
         self._moved = moved
         self._pace = pace
         self._memory = memory
-        self._gone = gone
-        self._others = [bookie for bookie in others if bookie]
-        self._wrong = wrong
-        self._edges = sorted({edge for each in wrong for edge in (each.first, each.last + 1)})
+        self._gone = sources.gone
+        self._others = [bookie for bookie in sources.others if bookie]
+        self._wrong = sources.wrong
+        self._edges = sorted({edge for each in sources.wrong for edge in (each.first, each.last + 1)})
         self._sums: dict[int, int] = {}  # by ensemble index, of what the last copy was made of
         self._carried_by: dict[int, int | None] = {}  # by ensemble index, the connection that took the last copy
         self._quorums = record.quorums
@@ -178,7 +188,7 @@ class FragmentCopier:
         self._last = last
 
     async def copy_to(self, target: Storing, index: int, bookie: str) -> None:
-        """The same into a target that is given, which is closed at the end."""
+        """Copies into a given target, which is closed at the end."""
         self._sums[index] = 0
         memory = Portion(None if self._pace is None else self._pace.stores(bookie).ahead, self._memory)
         left = self.entries_on(index)

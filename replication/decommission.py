@@ -21,7 +21,7 @@ from quire.metadata.bookies.retired_ids import DECOMMISSIONED, retire
 from quire.metadata.clock import pause
 from quire.protocol.errors import IllegalOp, NotEnoughBookies, Replication
 from quire.replication.concurrently import Pace
-from quire.replication.freeing.run import Accept, Failed, Progress, Recovered, Report
+from quire.replication.freeing.run import Accept, Failed, FreeingProgress, Recovered, Report
 from quire.replication.lost_bookies import recover_bookies, refuse_registered, widest_ensemble
 
 # SPDX-License-Identifier: Apache-2.0
@@ -161,14 +161,14 @@ async def _obeyed(client: Client, bookie: str) -> None:
 
 
 def _together(rounds: Iterable[Recovered]) -> Recovered:
-    """What all of them did; the last one, over all ledgers, found nothing to do."""
+    """Sums up what all runs did; the last one, over all ledgers, found nothing to do."""
     rounds = list(rounds)
     last = rounds[-1]
     ledgers = sorted({ledger for each in rounds for ledger in each.ledgers})
     totals = {name: sum(getattr(each.progress, name) for each in rounds) for name in asdict(last.progress)}
     seen = {name: getattr(last.progress, name) for name in ("ledgers_total", "ledgers_seen")}
     counts = {"ledgers_named": len(ledgers), "ledgers_done": len(ledgers), "ledgers_failed": 0}
-    return Recovered(last.lost, False, Progress(**(totals | seen | counts)), (), tuple(ledgers))
+    return Recovered(last.lost, False, FreeingProgress(**(totals | seen | counts)), (), tuple(ledgers))
 
 
 def _raise_failures(bookie: str, failed: Sequence[Failed]) -> None:

@@ -24,8 +24,19 @@ from quire.protocol.errors import BookieHandleNotAvailable, IllegalOp, MetadataS
 from quire.replication.concurrently import Bell, Pace, each_of
 from quire.replication.copier import Wrong
 from quire.replication.freeing.ledger import free
-from quire.replication.freeing.run import OPERATIONS_MAX, Accept, Named, Ranges, Recovered, Report, Run, Stored
-from quire.replication.freeing.survey import all_ids, read_each, survey
+from quire.replication.freeing.run import (
+    OPERATIONS_MAX,
+    Accept,
+    FreeingRun,
+    Named,
+    Ranges,
+    Recovered,
+    Report,
+    Stored,
+    all_ids,
+    read_each,
+    survey,
+)
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -66,17 +77,17 @@ def recover_bookies(
     there; `MetaStore` when the store goes away.  What could not be done is in the result's `failed`.
     """
     pace = Pace(client.reactor, None) if pace is None else pace
-    run = Run(client, frozenset(lost), frozenset(lost), dry_run, verify, fence, progress, wrong, lock, pace=pace)
+    run = FreeingRun(client, frozenset(lost), frozenset(lost), dry_run, verify, fence, progress, wrong, lock, pace=pace)
     return Deferred.fromCoroutine(_recover(run, ledger, ledgers, even_if_registered, accept))
 
 
 def at_once(ledgers: int) -> int:
-    """So many of them are under way at a time."""
+    """Returns how many ledgers are under way at a time."""
     return min(LEDGERS_AT_ONCE, max(LEDGERS_AT_ONCE_MIN, int(ledgers * AT_ONCE_SHARE)), ledgers)
 
 
 async def _recover(
-    run: Run, ledger: int | None, ledgers: Iterable[int] | None, even_if_registered: bool, accept: Accept | None
+    run: FreeingRun, ledger: int | None, ledgers: Iterable[int] | None, even_if_registered: bool, accept: Accept | None
 ) -> Recovered:
     if not run.lost:
         raise ValueError("name at least one lost bookie")
@@ -96,7 +107,7 @@ async def _recover(
     return run.result()
 
 
-async def _freed_all(run: Run, some: list[Named]) -> None:
+async def _freed_all(run: FreeingRun, some: list[Named]) -> None:
     """
     Frees them; those that are locked again, as long as a process that was killed keeps its locks.  One that lives keeps
     them longer; then they are noted as failed.
@@ -112,7 +123,7 @@ async def _freed_all(run: Run, some: list[Named]) -> None:
         await each_of(_each(some), lambda each: free(run, each), at_once(len(some)))
 
 
-async def _let_go(run: Run, accepted: Mapping[int, Ranges]) -> None:
+async def _let_go(run: FreeingRun, accepted: Mapping[int, Ranges]) -> None:
     """Tries the ledgers again of which entries are given up."""
     again = [Named(each.ledger, None, 0) for each in run.failed if each.ledger in accepted]
     run.failed = [each for each in run.failed if each.ledger not in accepted]
@@ -133,16 +144,16 @@ def free_ledger(
     pace: Pace | None,
 ) -> Deferred[Recovered]:
     """
-    The same for one ledger, of which is known what is stored and that these bookies are not listed.  With `finish` the
+    Recovers one ledger whose stored metadata is known, from bookies that are known not to be listed.  With `finish` the
     caller's lock goes with the last change, if that leaves nothing to do, and so does the ledger's mark.
     """
     named = Named(ledger, stored if stored.value.is_closed else None, 0)  # a writer may have gone on
     lost = frozenset(gone)
-    run = Run(client, lost, lost, dry_run=False, verify=False, fence=fence, lock=lock, finish=finish, pace=pace)
+    run = FreeingRun(client, lost, lost, dry_run=False, verify=False, fence=fence, lock=lock, finish=finish, pace=pace)
     return Deferred.fromCoroutine(_freed(run, named))
 
 
-async def _freed(run: Run, named: Named) -> Recovered:
+async def _freed(run: FreeingRun, named: Named) -> Recovered:
     await free(run, named)
     return run.result()
 
@@ -176,7 +187,7 @@ async def check_known(client: Client, bookies: Collection[str]) -> None:
 
 
 async def ledgers_naming(client: Client, bookies: Collection[str]) -> list[int]:
-    """Those whose metadata names one of the bookies, ascending; without what can't be read."""
+    """Lists the ledgers that name one of the bookies, ascending, without those that can't be read."""
     found: list[int] = []
 
     async def look(ledger: int) -> None:
@@ -207,7 +218,7 @@ async def widest_ensemble(client: Client, bookie: str) -> tuple[int, int]:
 
 
 async def named_by_a_ledger(client: Client, bookie: str) -> bool:
-    """Whether any ledger's metadata names a bookie (a cookie may have been removed too early)."""
+    """True if any ledger's metadata names a bookie (a cookie may have been removed too early)."""
     after = -1
     while page := await client.ledger_ids(after):
         for start in range(0, len(page), OPERATIONS_MAX):

@@ -33,7 +33,7 @@ from quire.protocol.errors import (
     Replication,
 )
 from quire.replication.concurrently import Pace, about_one, all_of
-from quire.replication.copier import Copied, FragmentCopier, TargetFailed, Unread, Wrong
+from quire.replication.copier import Copied, FragmentCopier, Sources, TargetFailed, Unread, Wrong
 from quire.replication.core.fragments import HeldFragment, fragments_naming, writer_depends_on
 from quire.replication.freeing.lock import repair_lock
 from quire.replication.lost_bookies import recover_bookies
@@ -53,7 +53,7 @@ GRACE_S = 30.0  # so long a ledger's last add confirmed does not change before i
 
 @dataclass(slots=True)
 class Mended:
-    """What was done to a ledger, in a dry run what would be.  `left`: what was not, and why."""
+    """The result of mending a ledger, in a dry run what it would be.  `left`: what was not mended, and why."""
 
     ledger: int
     entries: int = 0
@@ -149,7 +149,7 @@ async def mend_bookies(
 
 async def answered(client: Client, findings: Sequence[Finding], how: Mending) -> list[Judged]:
     """
-    What became of findings of any ledgers: those that copies make good are mended, and looked at once more.  `Run` has
+    Mends findings of any ledgers: those that copies make good are mended, and looked at once more.  `Run` has
     this as its answer.
     """
     judged = [Judged(each, reason=_not_by_copies(each)) for each in findings if each.kind not in MENDED_BY_COPIES]
@@ -320,7 +320,7 @@ def misleading(findings: Sequence[Finding]) -> list[Wrong]:
 
 
 def suspicion_of(ledger: int, findings: Sequence[Finding]) -> Suspicion:
-    """What is to be looked at again."""
+    """Makes a suspicion of what is to be looked at again."""
     found = Suspicion(ledger, max((finding.last for finding in findings), default=-1))
     for finding in findings:
         if finding.index >= 0:
@@ -358,10 +358,8 @@ async def _copied(look: Look, finding: Finding, wrong: Sequence[Finding], how: M
     bookies, others = look.record.metadata.fragment_at(finding.first).bookies, list[str]()
     while True:
         part = HeldFragment(finding.first, finding.last, bookies, (finding.index,))
-        copier = FragmentCopier(
-            *(look.client.pool, look.record, part, {finding.bookie}, done.copied, others),
-            *(misleading(wrong), how.pace),
-        )
+        sources = Sources({finding.bookie}, others, misleading(wrong))
+        copier = FragmentCopier(look.client.pool, look.record, part, sources, done.copied, how.pace)
         try:
             await copier.copy(finding.index, finding.bookie)
         except TargetFailed:

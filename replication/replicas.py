@@ -38,7 +38,7 @@ UNHEARD = PASSING | {BookieHandleNotAvailable.code}  # nothing is known of the b
 
 
 class ReadPool(Protocol):
-    """What reading replicas needs of a `BookiePool`."""
+    """The part of a `BookiePool` that reading replicas needs."""
 
     def batch_read(
         self, bookie: str, ledger: int, first: int, count_max: int, bytes_max: int

@@ -22,7 +22,7 @@ from quire.protocol.errors import OK
 
 
 class WritePool(Protocol):
-    """What writing copies needs of a `BookiePool`."""
+    """The part of a `BookiePool` that writing copies needs."""
 
     def add_channel(self, bookie: str, ledger: int, sink: AddSink, secure: bool = False) -> AddChannel: ...
 

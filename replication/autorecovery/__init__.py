@@ -1,7 +1,8 @@
 """
 The cluster heals itself: an auditor finds ledgers that are short of copies, workers make the copies again.
 
-In reading order: `running` (face), `election`, `audits`, `worker`, `waiting`, `ledger`, `graces`, `notes` (face).
+In reading order: `running` (face), `auditor`, `losses`, `checks`, `scrubs`, `walk`, `worker`, `waiting`,
+`ledger`, `notes` (face).
 """
 
 # SPDX-License-Identifier: Apache-2.0

@@ -2,7 +2,9 @@
 The repair of one ledger that was taken from the queue.
 
 Knows: in which order what it is short of is made good, when a writer that seems gone loses its ledger, and which copies
-are moved to where the placement wants them: one after the other as long as each brings write sets further apart.
+are moved to where the placement wants them: one after the other as long as each brings write sets further apart.  Also
+when each bookie left, the delay of lost bookies, that a younger mark comes from a process that counts it as lost; which
+last add confirmed an open ledger had, under which mark, and since when (protocol-rules.md 5.3, 5.4).
 Does not know: the queue, when a ledger is tried again; how copies are made (`lost_bookies`, `mending`).
 
 | a bookie that the mark names | then |
@@ -17,36 +19,147 @@ A mark that names no bookie asks for better places; what bookies that are there 
 stays in the queue while one that it names is away: that one comes back, or is marked when it is lost.
 
 Safety: an open ledger is recovered, never merely copied, and only after its last add confirmed stood still for the
-grace, while its last ensemble names a bookie that is gone.
+grace, while its last ensemble names a bookie that is gone.  A grace is over only when nothing moved during all of it,
+for this very mark: another mark, or another bookie that is gone, begins another one.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import NamedTuple
 
 from quire.client.api import Client
 from quire.client.core.quorum import Domains
 from quire.client.handles.ledger_record import LedgerRecord
+from quire.metadata.clock import pause
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.repairs import RepairLock, Shortage
-from quire.metadata.store import BookieList
-from quire.protocol.errors import NoSuchLedgerExistsOnMetadataServer, NotEnoughBookies, Replication
-from quire.replication.autorecovery.graces import KEPT_MAX, Absent, Graces
-from quire.replication.core.fragments import HeldFragment
+from quire.metadata.store import BookieList, BookieWatcher, Watch
+from quire.protocol.errors import (
+    LedgerError,
+    MetaStore,
+    NoSuchLedgerExistsOnMetadataServer,
+    NotEnoughBookies,
+    Replication,
+)
+from quire.replication.core.fragments import HeldFragment, writer_depends_on
 from quire.replication.core.outlook import Outlook, outlook, short_fragments, short_of
 from quire.replication.freeing.naming import move
 from quire.replication.lost_bookies import free_ledger
 from quire.replication.mending import Mended, Mending, mend_bookies
-from quire.replication.scrub.ledgers import domains_of
+from quire.replication.scrub.ledgers import domains_of, end_of
 from quire.replication.scrub.second_look import Look
 
 # SPDX-License-Identifier: Apache-2.0
+
+UNREADABLE = -2  # in place of a last add confirmed that can't be had
+FIRST_LOOK_S = 0.1  # between two looks whether the bookies were listed
+KEPT_MAX = 10_000  # ledgers; the grace of the first one begins again
+
+
+class Graces:
+    """The graces of writers, on a clock that is never set."""
+
+    def __init__(self, client: Client, seconds: float) -> None:
+        self._client = client
+        self._seconds = seconds
+        self._seen: dict[int, tuple[object, float]] = {}
+
+    async def left(
+        self, ledger: int, metadata: LedgerMetadata, gone: Collection[str], shortage: Shortage
+    ) -> float | None:
+        """Seconds until an open ledger that depends on bookies that are gone is to be closed; None for any other."""
+        if not writer_depends_on(metadata, gone):
+            return None
+        try:
+            confirmed, _metadata = await end_of(self._client, ledger, metadata)
+        except (MetaStore, NoSuchLedgerExistsOnMetadataServer):
+            raise
+        except LedgerError:
+            confirmed = UNREADABLE
+        now = self._client.reactor.seconds()
+        state = confirmed, shortage, frozenset(gone)
+        if ledger not in self._seen or self._seen[ledger][0] != state:
+            self._seen.pop(ledger, None)
+            self._seen[ledger] = state, now
+        if len(self._seen) > KEPT_MAX:
+            del self._seen[next(iter(self._seen))]
+        return self._seen[ledger][1] + self._seconds - now
+
+    def over(self, ledger: int) -> None:
+        """Forgets a ledger: it is closed, or none of its bookies is gone."""
+        self._seen.pop(ledger, None)
+
+
+class Absent:
+    """
+    The bookies that left, on the same clock, as a watch reports them.  `delay_s` of lost bookies holds until one is
+    said in the store; `arrivals`: how often bookies came.
+    """
+
+    def __init__(self, client: Client, delay_s: float = 0.0) -> None:
+        self.arrivals = 0
+        self._client = client
+        self._delay_s = delay_s
+        self._watch: Watch | None = None
+        self._listed: BookieList | None = None  # as it was reported last
+        self._here: frozenset[str] = frozenset()
+        self._since: dict[str, float] = {}
+
+    def watch(self, then: BookieWatcher = lambda _listed: None) -> Watch:
+        """Follows the lists until that is cancelled; `then` is called with each, after it was seen."""
+
+        def heard(listed: BookieList) -> None:
+            self.see(listed)
+            then(listed)
+
+        self._watch = self._client.store.watch_bookies(heard)
+        return self._watch
+
+    async def listed(self) -> BookieList:
+        """Both lists as they were reported last; the store is not asked."""
+        if self._watch is None:
+            self.watch()
+        while self._listed is None:
+            await pause(self._client.reactor, FIRST_LOOK_S)
+        return self._listed
+
+    def see(self, listed: BookieList) -> None:
+        """The bookies that are there now."""
+        now, here = self._client.reactor.seconds(), frozenset((*listed.writable, *listed.read_only))
+        follows = self._listed is not None and listed.follows(self._listed)
+        if not follows:  # one that is away may have been back, and left just now
+            self._since = dict.fromkeys(self._since, now)
+        self.arrivals += not (follows and here <= self._here)
+        self._listed = listed
+        self._since.update(dict.fromkeys(self._here - here, now))
+        for bookie in here & self._since.keys():
+            del self._since[bookie]
+        self._here = here
+
+    async def inside(self, bookies: Collection[str], shortage: Shortage) -> set[str]:
+        """
+        Returns the bookies that are inside the delay: none that had left before this worker looked, or whose mark says
+        no time, or one since then.  `MetaStore`.
+        """
+        marked_ms = shortage.since_ms
+        seen = {bookie: self._since[bookie] for bookie in bookies if bookie in self._since}
+        if not seen or marked_ms is None:
+            return set()
+        said = await self._client.store.auditing.delay()
+        delay_s = self._delay_s if said is None else said
+        if not delay_s:
+            return set()
+        now_ms, now = await self._client.store.records.clock(), self._client.reactor.seconds()
+        away_s = {bookie: now - since for bookie, since in seen.items()}
+        return {each for each, s in away_s.items() if s < delay_s and marked_ms < now_ms - 1000 * s}
+
 
 READ_AGAIN_S = 3600.0  # a ledger that is being written, in which a scrub found a wrong copy
 
 
 class Outcome(NamedTuple):
     """
-    What became of a try.  `reasons`: why the ledger is not whole; `due_s`: when to look again, if that is known;
+    The outcome of a try.  `reasons`: why the ledger is not whole; `due_s`: when to look again, if that is known;
     `entries` and `bytes` were copied; `ended`: the ledger left the queue, and its lock went.
     """
 
@@ -72,8 +185,8 @@ class Concerned(NamedTuple):
 
 class Repairer:
     """
-    Of one worker.  `bytes_per_second`: 0 or less sets no limit; `grace_s`: what the writer of an open ledger has;
-    `delay_s` of lost bookies, until one is said in the store; `absent` follows which bookies are there.
+    The repairs of one worker.  `bytes_per_second`: 0 or less sets no limit; `grace_s`: what the writer of an open
+    ledger has; `delay_s` of lost bookies, until one is said in the store; `absent` follows which bookies are there.
     """
 
     def __init__(self, client: Client, bytes_per_second: float, grace_s: float, delay_s: float = 0.0) -> None:
@@ -174,7 +287,7 @@ class Repairer:
         return Concerned(here, gone, [bookie for bookie in away if bookie not in gone])
 
     def _over(self, ledger: int) -> None:
-        """It is whole, or it was deleted."""
+        """Ends the repair of a ledger that is whole, or was deleted."""
         self._graces.over(ledger)
         self._denied.pop(ledger, None)
 

@@ -59,7 +59,7 @@ class Note(NamedTuple):
 
     @classmethod
     def decode(cls, ledger: int, data: bytes, version: int = ANY) -> "Note":
-        """Of any text: what can't be read says so."""
+        """Reads a note from any text: one that can't be read says so."""
         try:
             value = parse_json(data)
             mark = value.get("mark")
@@ -79,18 +79,18 @@ class Note(NamedTuple):
 
 
 def path_of(ledger: int) -> str:
-    """Its record."""
+    """Returns the path of a ledger's record."""
     return f"{FOLDER}/{ledger % BUCKETS:02x}/{ledger}"
 
 
 class Notes:
-    """Those of a cluster."""
+    """The notes of a cluster."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
 
     async def read_one(self, ledger: int) -> Note | None:
-        """What is noted of a ledger, if anything."""
+        """Reads the note of a ledger, if there is one."""
         try:
             return Note.decode(ledger, *await self._records.read(path_of(ledger)))
         except NoRecord:

@@ -57,7 +57,7 @@ class Pauses:
 
 @dataclass(slots=True)
 class Stay:
-    """Of one ledger.  `until` None: it may be taken."""
+    """The wait of one ledger.  `until` None: it may be taken."""
 
     tries: int = 0
     until: float | None = None
@@ -88,7 +88,9 @@ class Parked:
         return self._stays[ledger].tries if ledger in self._stays else 0
 
     def put(self, mark: Shortage, outlook: Outlook | None, now: float) -> float:
-        """Its ledger is not to be taken before the time that comes back, or one of the bookies that are missing."""
+        """
+        Parks a ledger: it is not to be taken before the time that comes back, or one of the bookies that are missing.
+        """
         stay = self._stays.setdefault(mark.ledger, Stay())
         stay.tries += 1
         pauses = self._pauses
@@ -100,17 +102,17 @@ class Parked:
         return now + pause
 
     def hold(self, mark: Shortage, outlook: Outlook | None, until: float) -> None:
-        """The same with a time that is given, whatever its tries say."""
+        """Parks a ledger until a given time, whatever its tries say."""
         stay = self._stays.setdefault(mark.ledger, Stay())
         stay.outlook, stay.missing, stay.mark, stay.until = outlook, mark.missing, mark.version, until
         heappush(self._times, (until, mark.ledger))
 
     def done(self, ledger: int) -> None:
-        """It was repaired, or it is not in the queue any more."""
+        """Forgets a ledger that was repaired, or is not in the queue any more."""
         self._stays.pop(ledger, None)
 
     def wake(self, now: float) -> None:
-        """Those whose time has come may be taken."""
+        """Releases ledgers whose time has come."""
         while self._times and self._times[0][0] <= now:
             time, ledger = heappop(self._times)
             stay = self._stays.get(ledger)
@@ -123,7 +125,7 @@ class Parked:
                 heappush(self._times, (now + FORGOTTEN_S, ledger))
 
     def bookies_came(self, bookies: Collection[str]) -> None:
-        """These are there now: ledgers that wait for one of them may be taken."""
+        """Releases ledgers that wait for one of these bookies, which are there now."""
         came = frozenset(bookies)
         self.arrivals += 1
         self._came.update(dict.fromkeys(came, self.arrivals))
@@ -175,7 +177,7 @@ class Waiting:
         self._look_at = client.reactor.seconds() + MARKS_LOOK_S
 
     async def note(self, ledger: int) -> Note | None:
-        """What is noted of it, if anything."""
+        """Returns the note of a ledger, if there is one."""
         return await self._notes.read_one(ledger)
 
     async def look_at_marks(self) -> None:
@@ -216,7 +218,7 @@ class Waiting:
         return True
 
     async def over(self, ledger: int, note: Note | None) -> None:
-        """It left the queue; what is noted goes, unless it was noted since."""
+        """Drops the note of a ledger that left the queue, unless it was written since."""
         self.parked.done(ledger)
         if note is not None:
             with suppress(MetaStore):  # then an auditor removes it
@@ -224,8 +226,8 @@ class Waiting:
 
     async def park(self, mark: Shortage, outcome: Outcome, note: Note | None, arrivals: int) -> None:
         """
-        It could not be repaired as the queue had it; `note` is what was noted of it before, `arrivals`: how many when
-        the try began.
+        Parks a ledger that could not be repaired as the queue had it; `note` is what was noted of it before,
+        `arrivals`: how many when the try began.
         """
         ledger = mark.ledger
         if self.parked.came_since(arrivals, mark.missing):  # what was found may not hold any more

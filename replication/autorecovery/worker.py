@@ -33,7 +33,7 @@ LOOK_S = 5.0  # between two looks at a queue in which there was nothing to take
 
 @dataclass(slots=True)
 class Tally:
-    """What one worker has done since its start."""
+    """Counts of what one worker has done since its start."""
 
     repaired: int = 0
     failed: int = 0

@@ -1,6 +1,6 @@
 """
-What follows from metadata, and what an auditor decides, as values and pure functions.
+Conclusions from metadata and an auditor's decisions, as values and pure functions.
 
 In reading order: `fragments` (face), `absences` (face), `outlook` (face), `balance` (face),
-`window` (face).
+`window` (face), `progress` (face).
 """

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What has come of a look: bookies that count as lost from now on, and lost ones that are there again."""
+    """The result of a look: bookies that count as lost from now on, and lost ones that are there again."""
 
     lost: tuple[str, ...] = ()
     back: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Absences:
 
     @property
     def sees(self) -> bool:
-        """Whether there was a look since the view was lost."""
+        """True if there was a look since the view was lost."""
         return self._looked
 
     @property
@@ -66,7 +66,7 @@ class Absences:
         return len(self._known) > before
 
     def forget(self, bookies: Iterable[str]) -> None:
-        """These belong to the cluster no more: they were decommissioned, and no ledger names them."""
+        """Forgets bookies that were decommissioned and that no ledger names."""
         for bookie in set(bookies) - self._here:
             self._known.discard(bookie)
             self._since.pop(bookie, None)
@@ -96,7 +96,7 @@ class Absences:
         self._begin_anew()
 
     def wait(self, now: float) -> Sight:
-        """That time has come: who is lost by now, if nobody has come back since the last look."""
+        """Returns the bookies that are lost by now, if none has come back since the last look."""
         return self._judge(now) if self._looked else Sight()
 
     def set_delay(self, now: float, delay_s: float) -> Sight:
@@ -112,7 +112,7 @@ class Absences:
 
     @property
     def is_deserted(self) -> bool:
-        """Whether no bookie at all is there: then the cluster is stopped, and nobody is lost by that."""
+        """True if no bookie at all is there: the cluster is stopped, and none is lost by that."""
         return not self._here
 
     @property

@@ -34,7 +34,7 @@ STEPS = 100  # of the search for a band: more than a float has bits
 
 
 class Disk(NamedTuple):
-    """What a bookie has in all, and how much more it may get: 0 for one that takes nothing."""
+    """The size of a bookie's disks, and how much more it may get: 0 for one that takes nothing."""
 
     capacity: int
     room: int
@@ -48,7 +48,7 @@ class Band(NamedTuple):
 
 
 def bytes_on(metadata: LedgerMetadata) -> dict[str, int]:
-    """What each bookie that a closed ledger names has to hold of it."""
+    """Counts the bytes of a closed ledger that each of its bookies has to hold."""
     each = entry_bytes(metadata)
     held: dict[str, int] = {}
     if metadata.is_closed:
@@ -75,7 +75,7 @@ class Holdings:
             self._add(bookie, size.bit_length(), size)
 
     def merge(self, other: "Holdings") -> None:
-        """What another one counted."""
+        """Adds what another one counted."""
         for bookie, sizes in other.by_size().items():
             for bits, size in sizes.items():
                 self._add(bookie, bits, size)

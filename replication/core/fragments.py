@@ -50,7 +50,7 @@ def fragments_naming(metadata: LedgerMetadata, bookies: Collection[str]) -> list
 
 def writer_depends_on(metadata: LedgerMetadata, bookies: Collection[str]) -> bool:
     """
-    Whether the ledger isn't closed and its last ensemble names one of them: then only a recovery frees it from them.
+    True if the ledger isn't closed and its last ensemble names one of them: then only a recovery frees it from them.
     """
     return not metadata.is_closed and any(bookie in bookies for bookie in metadata.last_fragment.bookies)
 
@@ -80,7 +80,7 @@ def count_on(quorums: Quorums, index: int, first: int, last: int) -> int:
 
 
 def runs_without(runs: Iterable[tuple[int, int]], gone: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """What is left of runs (first id, count), ascending, without ranges (first, last), ascending and apart."""
+    """Cuts out of runs (first id, count), ascending, these ranges (first, last), ascending and apart."""
     passed = 0  # of the ranges: they end before the run
     for start, count in runs:
         stop = start + count
@@ -147,7 +147,7 @@ def missing(
 
 def _any_between(quorums: Quorums, index: int, first: int, end: int) -> bool:
     """
-    Whether an entry of first..end - 1 belongs on the index: then what is missing before and behind is not one range.
+    True if an entry of first..end - 1 belongs on the index: then what is missing before and behind is not one range.
     """
     return any(True for _ in runs_on(quorums, index, first, end - 1))
 
@@ -191,10 +191,3 @@ def parts_of(metadata: LedgerMetadata, fragment: HeldFragment, size: int) -> Ite
             yield replace(fragment, first=first, last=first + entries - 1)
             first += entries
     yield replace(fragment, first=first)
-
-
-def covers(fragment: HeldFragment, metadata: LedgerMetadata) -> bool:
-    """
-    Whether the metadata still has this fragment with the same bookies, so that what was planned for it still holds.
-    """
-    return any(each.first == fragment.first and each.bookies == fragment.bookies for each in metadata.fragments)

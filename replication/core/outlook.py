@@ -1,5 +1,5 @@
 """
-What can become of a ledger whose bookies are lost, by its metadata and who is there (protocol-rules.md 5.3).
+The outlook of a ledger whose bookies are lost, by its metadata and the bookies that are there (protocol-rules.md 5.3).
 
 Knows: which entries are on which bookies, what a repair needs: a copy to read, a bookie to write to, and an end that
 is known.
@@ -19,7 +19,7 @@ from quire.metadata.ledger import LedgerMetadata
 
 
 class Outlook(IntEnum):
-    """What is next for a ledger or a fragment of it, the best first."""
+    """The next step of a ledger or a fragment of it, the best first."""
 
     REPAIRABLE = 0  # there is a copy to read and a bookie to write to
     WAITS_FOR_SPARE = 1  # not enough bookies outside the ensemble
@@ -44,7 +44,7 @@ def short_of(metadata: LedgerMetadata, lost: Collection[str]) -> tuple[str, ...]
 
 
 def short_fragments(metadata: LedgerMetadata, lost: Collection[str], writable: Collection[str]) -> list[ShortFragment]:
-    """Those that name lost bookies, ascending.  `writable`: the bookies that may take copies."""
+    """Yields fragments that name lost bookies, ascending.  `writable`: the bookies that may take copies."""
     quorums = Quorums.of(metadata)
     found = []
     for first, last, ensemble in metadata.fragment_ranges():
@@ -55,7 +55,7 @@ def short_fragments(metadata: LedgerMetadata, lost: Collection[str], writable: C
 
 
 def outlook(found: Collection[ShortFragment]) -> Outlook | None:
-    """What is next for the ledger: the best that is for one of them.  None: it names no lost bookie."""
+    """Returns what is next for the ledger: the best that is for one of them.  None: it names no lost bookie."""
     return min((fragment.outlook for fragment in found), default=None)
 
 

@@ -23,7 +23,7 @@ SHRUNK, SHRUNK_LEAST = 1 / 2, 1 / 16  # to as much as would have been answered i
 
 
 class Window:
-    """Of one bookie, for one kind of request."""
+    """The window of one bookie, for one kind of request."""
 
     def __init__(self) -> None:
         self.bytes = BYTES_BEGIN

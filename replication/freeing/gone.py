@@ -36,8 +36,8 @@ class Gone(NamedTuple):
 
 async def gone_of(client: Client, ledger: int, lost: Collection[str]) -> Gone:
     """
-    Those of the settled fragments that name one of the lost bookies: what the others have of these is read.  Fails as
-    the metadata store does.
+    Finds the lost entries of settled fragments that name one of the lost bookies: what the others have of these is
+    read.  Fails as the metadata store does.
     """
     metadata = (await client.store.read_ledger(ledger)).value
     subject, manner = Subject(client.pool, ledger, metadata), Manner()

@@ -6,7 +6,7 @@ its writer) or left alone, no other is ever fenced; all fragments of a small led
 the lock as well, so a small ledger costs a read, the lock and that edit; one that is in the repair queue, and has
 entries, leaves it only after `keep`; another bookie is tried when one takes no copies; what a ledger that was closed
 here lacks above the ack quorum, or was refused for the fence, is made good.
-Does not know: which ledgers there are (`survey`), how entries are read and stored (`copier`), how bookies are named
+Does not know: which ledgers there are (`run`), how entries are read and stored (`copier`), how bookies are named
 (`naming`).
 
 Restartable: what was named stays so; what was copied since is copied again.
@@ -30,7 +30,7 @@ from quire.protocol.errors import (
     Replication,
 )
 from quire.replication.concurrently import about_one
-from quire.replication.copier import Copied, FragmentCopier, NoCopy, TargetFailed, Unread
+from quire.replication.copier import Copied, FragmentCopier, NoCopy, Sources, TargetFailed, Unread
 from quire.replication.core.fragments import (
     HeldFragment,
     bookies_before,
@@ -42,7 +42,7 @@ from quire.replication.core.fragments import (
 )
 from quire.replication.freeing.lock import repair_lock
 from quire.replication.freeing.naming import Moved, keep, name
-from quire.replication.freeing.run import Named, Run, Stored
+from quire.replication.freeing.run import FreeingRun, Named, Stored
 from quire.replication.scrub.examine import Manner
 from quire.replication.scrub.judge import Suspicion
 from quire.replication.scrub.second_look import Look
@@ -63,7 +63,7 @@ class Locked(Replication):
     """Another process has the ledger's repair lock."""
 
 
-async def free(run: Run, named: Named) -> None:
+async def free(run: FreeingRun, named: Named) -> None:
     """Frees a ledger that names lost bookies; a failure is noted, or that it has to wait.  `MetaStore`."""
     try:
         await _free(run, named)
@@ -80,7 +80,7 @@ async def free(run: Run, named: Named) -> None:
     run.count(ledgers_done=1)
 
 
-async def _free(run: Run, named: Named) -> None:
+async def _free(run: FreeingRun, named: Named) -> None:
     ledger, store = named.ledger, run.client.store
     found = named.stored if named.stored is not None else await run.store(lambda: store.read_ledger(ledger))
     if not fragments_naming(found.value, run.lost):
@@ -105,8 +105,8 @@ async def _free(run: Run, named: Named) -> None:
         await _Freed(run, lock, ledger, unclosed, closed_from).free(found)
 
 
-def _count_again(run: Run, named: Named, stored: Stored) -> None:
-    """What is to be copied of a ledger that is closed by now."""
+def _count_again(run: FreeingRun, named: Named, stored: Stored) -> None:
+    """Counts what is to be copied of a ledger that is closed by now."""
     metadata = stored.value
     entries = sum(copies_of(metadata, fragment) for fragment in fragments_naming(metadata, run.lost))
     run.count(entries_total=entries - named.entries, bytes_total=entries * entry_bytes(metadata))
@@ -119,7 +119,7 @@ class _Freed:
     """
 
     def __init__(
-        self, run: Run, lock: RepairLock, ledger: int, unclosed: list[LedgerError], closed_from: int | None
+        self, run: FreeingRun, lock: RepairLock, ledger: int, unclosed: list[LedgerError], closed_from: int | None
     ) -> None:
         self._run = run
         self._lock = lock
@@ -190,7 +190,7 @@ class _Freed:
 
 
 def copier_of(
-    run: Run, record: LedgerRecord, fragment: HeldFragment, done: Callable[[Copied], None] = lambda _step: None
+    run: FreeingRun, record: LedgerRecord, fragment: HeldFragment, done: Callable[[Copied], None] = lambda _step: None
 ) -> FragmentCopier:
     """The copier of a fragment, by the settings of a run, which hears what it copies, as `done` does."""
 
@@ -202,19 +202,17 @@ def copier_of(
         run.client.pool,
         record,
         fragment,
-        run.dead,
+        Sources(run.dead, wrong=run.wrong, gone=run.accepted.get(record.ledger, ())),
         count,
-        wrong=run.wrong,
-        pace=run.pace,
-        memory=run.memory,
-        gone=run.accepted.get(record.ledger, ()),
+        run.pace,
+        run.memory,
     )
 
 
-async def copies(run: Run, record: LedgerRecord, fragment: HeldFragment) -> Moved:
+async def copies(run: FreeingRun, record: LedgerRecord, fragment: HeldFragment) -> Moved:
     """
-    What lost bookies held of a fragment, on others.  Of a closed ledger the part before an entry that can't be read,
-    and the reason, so that no try copies it again.  `Replication`; `NotEnoughBookies`.
+    Copies what lost bookies held of a fragment to others.  Of a closed ledger the part before an entry that can't be
+    read, and the reason, so that no try copies it again.  `Replication`; `NotEnoughBookies`.
     """
     size = 0
 
@@ -257,9 +255,9 @@ async def copies(run: Run, record: LedgerRecord, fragment: HeldFragment) -> Move
     return Moved(fragment, bookies, copier, size, unread)
 
 
-async def fill(run: Run, lock: RepairLock, record: LedgerRecord, first: int) -> None:
+async def fill(run: FreeingRun, lock: RepairLock, record: LedgerRecord, first: int) -> None:
     """
-    What is lacking of a closed ledger from entry `first` on.  `Replication`; `NotEnoughBookies`.
+    Makes good what a closed ledger lacks from entry `first` on.  `Replication`; `NotEnoughBookies`.
     """
     copies_of_it = [
         (index, max(first, begin), last)

@@ -21,7 +21,7 @@ from quire.metadata.repairs import LockLost, RepairLock
 from quire.metadata.store import Versioned
 from quire.protocol.errors import Replication
 from quire.replication.concurrently import Pace, Share
-from quire.replication.copier import Copied, FragmentCopier, TargetFailed, Unread
+from quire.replication.copier import Copied, FragmentCopier, Sources, TargetFailed, Unread
 from quire.replication.core.fragments import HeldFragment
 
 # SPDX-License-Identifier: Apache-2.0
@@ -50,7 +50,7 @@ class Moved(NamedTuple):
 
 
 class Names(NamedTuple):
-    """What the metadata names now of what was moved; `ended`: the lock went with that, and the ledger's mark."""
+    """The moves that the metadata names now; `ended`: the lock went with that, and the ledger's mark."""
 
     moved: list[Moved]
     ended: bool
@@ -134,7 +134,7 @@ async def move(
     """Copies what the one index of a part holds to `bookie`, and names that.  `Replication` says why it could not."""
     (index,) = part.indexes
     where = f"ledger {record.ledger}, entries from {part.first} on"
-    copier = FragmentCopier(client.pool, record, part, (), done, pace=pace, memory=memory)
+    copier = FragmentCopier(client.pool, record, part, Sources(), done, pace, memory)
     try:
         await copier.copy(index, bookie)
     except TargetFailed as error:

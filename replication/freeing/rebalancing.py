@@ -39,8 +39,15 @@ from quire.replication.core.balance import MOVES_MAX, Disk, Holdings, Move, Plan
 from quire.replication.core.fragments import HeldFragment
 from quire.replication.freeing.lock import repair_lock
 from quire.replication.freeing.naming import move
-from quire.replication.freeing.run import COPIED_BYTES_MAX, OPERATIONS_MAX, Failed, Progress, Report
-from quire.replication.freeing.survey import all_ids, read_each
+from quire.replication.freeing.run import (
+    COPIED_BYTES_MAX,
+    OPERATIONS_MAX,
+    Failed,
+    FreeingProgress,
+    Report,
+    all_ids,
+    read_each,
+)
 from quire.replication.scrub.ledgers import domains_of
 
 # SPDX-License-Identifier: Apache-2.0
@@ -79,13 +86,13 @@ class BookieLevel:
 @dataclass(frozen=True, slots=True)
 class Rebalanced:
     """
-    What a run did.  `unclosed` of the ledgers are not closed, and stay; `moved`: bytes by (source, target); `left_out`:
-    why a bookie takes no part; `more`: a dry run's plan has no room for all moves.
+    The result of a run.  `unclosed` of the ledgers are not closed, and stay; `moved`: bytes by (source, target);
+    `left_out`: why a bookie takes no part; `more`: a dry run's plan has no room for all moves.
     """
 
     ledgers: int
     unclosed: int
-    progress: Progress
+    progress: FreeingProgress
     failed: tuple[Failed, ...]
     levels: tuple[BookieLevel, ...]
     moved: Mapping[tuple[str, str], int]
@@ -110,7 +117,7 @@ class Taking(NamedTuple):
 
 async def disks_of(client: Client, capacities: Mapping[str, int]) -> Taking:
     """
-    What every bookie that is up has, as it says itself, or as these `capacities` say.  `BookieHandleNotAvailable` for
+    Asks every bookie that is up for its disks; these `capacities` are stronger.  `BookieHandleNotAvailable` for
     one of them that is not up; `MetaStore`.
     """
     listed = await client.store.bookies()
@@ -139,7 +146,7 @@ class _Rebalancing:
         self._client = client
         self._how = how
         self._report = report
-        self._progress = Progress()
+        self._progress = FreeingProgress()
         self._ledgers = 0
         self._unclosed = 0
         self._failed: dict[int, str] = {}
@@ -209,7 +216,7 @@ class _Rebalancing:
     # -- the plan -------------------------------------------------------------------------------------------------
 
     async def _plan(self, disks: Mapping[str, Disk]) -> Plan:
-        """What is to be moved as the metadata is now; every ledger counts as looked at `LOOKS` times."""
+        """Plans what is to be moved as the metadata is now; every ledger counts as looked at `LOOKS` times."""
         ids = array("q")
         async for ledger in all_ids(self._client):
             ids.append(ledger)
@@ -301,7 +308,7 @@ class _Rebalancing:
                     self._note(each)
 
     async def _parts(self, record: LedgerRecord, holding: Move) -> list[HeldFragment]:
-        """What is to be moved of a holding now.  `Replication` when it may not be any more."""
+        """Finds what is to be moved of a holding now.  `Replication` when it may not be any more."""
         if holding.target not in (await self._client.store.known_bookies()).writable:
             raise Replication(f"ledger {record.ledger}: bookie {holding.target} takes no copies now")
         if not may_replace(self._fit, record.metadata, holding.source, holding.target):

@@ -1,12 +1,18 @@
 """
-One run over the ledgers that name lost bookies: its settings, its bounds and its tally, as values.
+One run over the ledgers that name lost bookies: its settings, its bounds and its tally; and the survey with which it
+begins, of all ledgers' metadata, before anything is copied.
 
-Knows: how much of the memory and of the metadata store all ledgers of a run share.
-Does not know: how a ledger is freed (`ledger`), which ledgers there are (`survey`).
+Knows: how much of the memory and of the metadata store all ledgers of a run share; that ids are counted first and
+metadata is read many at a time.
+Does not know: how a ledger is freed (`ledger`).
+
+Bounded: ids in eight bytes each; of what was read only the metadata of closed ledgers is kept, and of so many.  That of
+an unclosed one is read again when its turn comes: its writer may have replaced the bookie, and must not be fenced then.
 """
 
+from array import array
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -14,9 +20,11 @@ from quire.client.api import Client
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.repairs import RepairLock
 from quire.metadata.store import Versioned
-from quire.protocol.errors import NotEnoughBookies
-from quire.replication.concurrently import Pace, Share
+from quire.protocol.errors import LedgerError, NoSuchLedgerExistsOnMetadataServer, NotEnoughBookies
+from quire.replication.concurrently import Pace, Share, about_one
 from quire.replication.copier import Wrong
+from quire.replication.core.fragments import copies_of, entry_bytes, fragments_naming, writer_depends_on
+from quire.replication.core.progress import RunProgress
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -31,41 +39,24 @@ SPARES_S = 1.0  # for so long new bookies are chosen among those that were there
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class FreeingProgress(RunProgress):
     """
-    How far a run is.  `ledgers_total` are looked at, `ledgers_seen` of them were; `ledgers_named` of these name a lost
-    bookie, and `ledgers_done` of those were dealt with, `ledgers_failed` of them in vain.  `fragments`, `entries`,
-    `bytes` done (in a dry run: to do), of `entries_total` and `bytes_total`, in which nothing counts whose end is not
-    known, and which are whole once all were seen.
+    How far a run is.  `ledgers_named` of those that were seen name a lost bookie, and are dealt with, `ledgers_failed`
+    in vain.  `fragments`, `entries` and bytes done are those to do in a dry run.
     """
 
-    ledgers_total: int = 0
-    ledgers_seen: int = 0
+    ledger_bytes = LEDGER_BYTES
+
     ledgers_named: int = 0
-    ledgers_done: int = 0
     ledgers_failed: int = 0
     ledgers_recovered: int = 0
     fragments: int = 0
     entries: int = 0
-    bytes: int = 0
     entries_total: int = 0
-    bytes_total: int = 0
-
-    @property
-    def surveyed(self) -> bool:
-        """True if all ledgers were seen, so that the totals are whole."""
-        return self.ledgers_seen == self.ledgers_total
 
     @property
     def ledgers_to_do(self) -> int:
-        """How many are to be dealt with, as far as that is known."""
         return self.ledgers_named
-
-    @property
-    def share(self) -> float:
-        """Of the time that copying takes in all, as much as is over, 0 to 1; means something once it is `surveyed`."""
-        whole = self.bytes_total + LEDGER_BYTES * self.ledgers_named
-        return min(1.0, (self.bytes + LEDGER_BYTES * self.ledgers_done) / whole) if whole else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +75,13 @@ class Failed:
 @dataclass(frozen=True, slots=True)
 class Recovered:
     """
-    What a run did.  `failed` is empty when no ledger names a lost bookie any more (in a dry run: when all could be
+    The result of a run.  `failed` is empty when no ledger names a lost bookie any more (in a dry run: when all could be
     looked at).  `ended`: the lock that the caller gave went with the last change, and so did the ledger's mark.
     """
 
     lost: tuple[str, ...]
     dry_run: bool
-    progress: Progress
+    progress: FreeingProgress
     failed: tuple[Failed, ...]
     ledgers: tuple[int, ...]  # that named a lost bookie, ascending
     ended: bool = False
@@ -108,13 +99,13 @@ class Named(NamedTuple):
     entries: int
 
 
-Report = Callable[[Progress], None]
+Report = Callable[[FreeingProgress], None]
 # Asked about ledgers that could not be freed: the entries that are given up, by ledger (`gone_of`).
 Accept = Callable[[Sequence[Failed]], Awaitable[Mapping[int, Ranges]]]
 
 
 @dataclass(slots=True)
-class Run:
+class FreeingRun:
     """One call's settings and tally.  `lock`: the caller's, of its one ledger; `finish`: it goes with the last edit."""
 
     client: Client
@@ -136,7 +127,7 @@ class Run:
     ended: bool = False
     memory: Share = field(default_factory=lambda: Share(COPIED_BYTES_MAX))
     operations: Share = field(default_factory=lambda: Share(OPERATIONS_MAX))
-    counts: Counter[str] = field(default_factory=Counter)  # by the names of `Progress`
+    counts: Counter[str] = field(default_factory=Counter)  # by the names of `FreeingProgress`
     getting: Counter[str] = field(default_factory=Counter)  # entries that bookies are to get of what is copied now
     _spares: list[str] = field(default_factory=list)
     _spares_until: float = float("-inf")
@@ -169,11 +160,11 @@ class Run:
         return min(one, other, key=self.getting.__getitem__)
 
     async def store(self, call: Callable[[], Awaitable[T]]) -> T:
-        """What an operation of the metadata store gives, in its turn."""
+        """Makes an operation of the metadata store in its turn."""
         return await self.operations.turn(call)
 
     def result(self) -> Recovered:
-        """What was done so far."""
+        """Returns what was done so far."""
         return Recovered(
             tuple(sorted(self.lost)),
             self.dry_run,
@@ -188,13 +179,74 @@ class Run:
         self.count(ledgers_failed=1)
 
     def count(self, **more: int) -> None:
-        """So much more of what `Progress` counts."""
+        """Adds to the counts of `FreeingProgress`."""
         for name, amount in more.items():
             self.counts[name] += amount
         if self.report is not None:
             self.report(self.progress)
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> FreeingProgress:
         """How far it is by now."""
-        return Progress(**self.counts)
+        return FreeingProgress(**self.counts)
+
+
+KEPT_MAX = 10_000  # ledgers whose metadata is kept for their turn: some ten megabytes
+
+
+async def all_ids(client: Client) -> AsyncIterator[int]:
+    """Yields the ids of all ledgers, ascending."""
+    after = -1
+    while page := await client.ledger_ids(after):
+        for ledger in page:
+            yield ledger
+        after = page[-1]
+
+
+async def survey(run: FreeingRun, ledgers: Iterable[int] | None) -> list[Named]:
+    """Finds the ledgers, of these or of all, that name a lost bookie; what can't be read is noted as failed."""
+    ids = array("q", ledgers or ())
+    if ledgers is None:
+        async for ledger in all_ids(run.client):
+            ids.append(ledger)
+    run.count(ledgers_total=len(ids))
+    found: list[Named] = []
+    for start in range(0, len(ids), OPERATIONS_MAX):
+        some = ids[start : start + OPERATIONS_MAX].tolist()
+        for ledger, stored in zip(some, await read_each(run.client, some, run.fail), strict=True):
+            if stored is not None and not stored.value.bookies().isdisjoint(run.lost):
+                kept = stored.value.is_closed and len(found) < KEPT_MAX
+                found.append(Named(ledger, stored if kept else None, _count(run, ledger, stored.value)))
+        run.count(ledgers_seen=len(some))
+    return found
+
+
+async def read_each(client: Client, ledgers: list[int], fail: Callable[[int, str], None]) -> list[Stored | None]:
+    """Reads what is stored of each; None of one that is not there, or can't be read: `fail` hears why.  `MetaStore`."""
+    try:
+        return await client.store.read_ledgers(ledgers)
+    except LedgerError:
+        return [await _read_one(client, ledger, fail) for ledger in ledgers]
+
+
+async def _read_one(client: Client, ledger: int, fail: Callable[[int, str], None]) -> Stored | None:
+    try:
+        return await client.store.read_ledger(ledger)
+    except NoSuchLedgerExistsOnMetadataServer:
+        return None
+    except LedgerError as error:
+        await about_one(client.store, error)
+        fail(ledger, str(error))
+        return None
+
+
+def _count(run: FreeingRun, ledger: int, metadata: LedgerMetadata) -> int:
+    """Counts what there is to do for a ledger; returns how many entries are to be copied."""
+    fragments = fragments_naming(metadata, run.lost)
+    run.named.append(ledger)
+    entries = sum(copies_of(metadata, fragment) for fragment in fragments)
+    run.count(ledgers_named=1, entries_total=entries, bytes_total=entries * entry_bytes(metadata))
+    if run.dry_run:
+        closing = int(writer_depends_on(metadata, run.lost))
+        run.count(fragments=len(fragments), entries=entries, ledgers_recovered=closing, ledgers_done=1)
+    return entries

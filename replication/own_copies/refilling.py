@@ -34,7 +34,7 @@ from quire.metadata.ledger import LedgerMetadata, LedgerState
 from quire.protocol.availability import runs_of
 from quire.protocol.errors import OK, LedgerError, NoSuchLedgerExistsOnMetadataServer, Replication, error_of
 from quire.replication.concurrently import each_of
-from quire.replication.copier import Copied, FragmentCopier, TargetFailed
+from quire.replication.copier import Copied, FragmentCopier, Sources, TargetFailed
 from quire.replication.core.fragments import HeldFragment, fragments_naming, missing
 
 # SPDX-License-Identifier: Apache-2.0
@@ -61,7 +61,7 @@ class Holder(Protocol):
         ...
 
     def next_moment(self) -> int:
-        """What is written from now on has this moment or a later one."""
+        """Returns a moment that what is written from now on has, or a later one."""
         ...
 
     def drop(self, ledger: int, moment: int) -> bool:
@@ -79,7 +79,9 @@ class Unrestored:
 
 @dataclass(slots=True)
 class Restored:
-    """What a run did.  `waiting`: open ledgers whose confirmed entries are here, and whose writer has the last word."""
+    """
+    The result of a run.  `waiting`: open ledgers whose confirmed entries are here, and whose writer has the last word.
+    """
 
     bookie: str
     ledgers: int = 0  # that were in limbo
@@ -154,7 +156,7 @@ class Restoration:
         raise Replication(f"ledger {self._ledger}: its metadata changed all the time")
 
     async def _round(self) -> bool:
-        """Whether nothing is left to do now."""
+        """Makes a round; true if nothing is left to do now."""
         store, ledger = self._client.store, self._ledger
         found = await store.read_ledger(ledger)
         if found.value.state is LedgerState.IN_RECOVERY:
@@ -190,7 +192,7 @@ class Restoration:
                     continue
                 first, end = lacking
                 part = HeldFragment(first, end, fragment.bookies, (index,))
-                copier = FragmentCopier(self._client.pool, record, part, [self._bookie], self._moved)
+                copier = FragmentCopier(self._client.pool, record, part, Sources([self._bookie]), self._moved)
                 try:
                     await copier.copy_to(Into(self._holder, record.ledger, master_key), index, self._bookie)
                 except TargetFailed as error:

@@ -59,8 +59,8 @@ class Holder(Protocol):
 @dataclass(slots=True)
 class Surplus:
     """
-    What a run did: ledgers looked at, copies dropped, and why others were kept although the ledger does not name the
-    bookie.
+    The result of a run: ledgers looked at, copies dropped, and why others were kept although the ledger does not name
+    the bookie.
     """
 
     looked_at: int = 0
@@ -100,7 +100,7 @@ async def _drop_surplus(client: Client, bookie: str, holder: Holder) -> Surplus:
 
 
 def is_surplus(metadata: LedgerMetadata, bookie: str) -> bool:
-    """Whether a closed ledger does without the bookie."""
+    """True if a closed ledger does without the bookie."""
     return metadata.is_closed and all(bookie not in fragment.bookies for fragment in metadata.fragments)
 
 

@@ -3,7 +3,7 @@ Looking at every copy of every entry: what is planned, seen, suspected, and foun
 
 In reading order: `plan` (face), `sums` (face), `examine` (face), `compare` (face),
 `judge` (face), `ledgers` (face), `second_look` (face),
-`whole` (face), `batches` (face), `point` (face), `run` (face).
+`whole` (face), `point` (face), `run` (face).
 """
 
 # SPDX-License-Identifier: Apache-2.0

@@ -29,7 +29,7 @@ HASH_BYTES = 16
 
 
 class Mark(NamedTuple):
-    """What one copy of an entry says."""
+    """The content of one copy of an entry."""
 
     lac: int
     content: tuple[int, bytes]  # the ledger's length, a hash of the payload
@@ -98,7 +98,7 @@ async def _read(
 
 
 def odds(marks: dict[int, dict[int, Mark]], write: int) -> list[Odd]:
-    """What is wrong, by entry and index; `write`: how many copies each entry should have."""
+    """Lists what is wrong, by entry and index; `write`: how many copies each entry should have."""
     found: list[Odd] = []
     highest: dict[int, int] = {}  # LAC so far, by index
     for entry in sorted(marks):

@@ -1,5 +1,5 @@
 """
-What one bookie really has of a ledger: every entry that it has to hold is read from it and from no other.
+An examination of one bookie's copies of a ledger: every entry that it has to hold is read from it and from no other.
 
 Knows: how to ask in batches, a bounded number at a time; when a failure means that further questions are of no use.
 Does not know: which entries those are (its caller says), whether other bookies have them.
@@ -109,7 +109,7 @@ class Examination:
         return merged(self._missing)
 
     async def present(self, index: int, first: int, last: int) -> list[Missing]:
-        """The same by the bookie's own list, without reading; a bookie that gives none is read."""
+        """Examines by the bookie's own list, without reading; a bookie that gives none is read."""
         if not self._asked and not self._refused():
             self._asked = True
             self._stored = await self._reader.stored(self._bookie)
@@ -210,7 +210,7 @@ def merged(missing: list[Missing]) -> list[Missing]:
 
 class Subject:
     """
-    What one state of a ledger's metadata says about how its copies are read.  `MetadataSerialization` for metadata that
+    One state of a ledger's metadata, and how its copies are read by it.  `MetadataSerialization` for metadata that
     names no digest.
     """
 

@@ -1,5 +1,5 @@
 """
-What the looks at shares add up to: which ranges deserve a second look, and what is found when that agrees.  Pure.
+The judgement of looks at shares: which ranges deserve a second look, and what is found when that agrees.  Pure.
 
 Knows: sums, codes, kinds of findings.  Does not know: who reads.
 
@@ -69,7 +69,7 @@ class Finding:
 
 
 class Seen(NamedTuple):
-    """What the first look at a share saw.  `moved`: the metadata does not name this bookie there any more."""
+    """The result of the first look at a share.  `moved`: the metadata does not name this bookie there any more."""
 
     share: Share
     missing: list[Missing]
@@ -81,9 +81,9 @@ class Seen(NamedTuple):
 @dataclass(slots=True)
 class Suspicion:
     """
-    Of one ledger: (ensemble index, first, last) that were not good, ranges (first, last) of which copies differ.
-    `late`: some seem missing, and may be on their way: an add is acknowledged, its ledger even closed, before the last
-    copy is there.
+    Suspicions about one ledger: (ensemble index, first, last) that were not good, ranges (first, last) of which copies
+    differ. `late`: some seem missing, and may be on their way: an add is acknowledged, its ledger even closed, before
+    the last copy is there.
     """
 
     ledger: int
@@ -99,7 +99,7 @@ def about_ledger(ledger: int, kind: str, detail: str, fragment: int = 0, bookie:
 
 
 def kind_of(code: int) -> str:
-    """What a copy's code makes it."""
+    """Returns the kind of a finding by a copy's code."""
     return "missing" if code in NEGATIVE else KINDS.get(code, "unreachable")
 
 
@@ -117,7 +117,7 @@ def joined(quorums: Quorums, index: int, missing: Sequence[Missing]) -> list[tup
 
 
 def suspicions(ledgers: Mapping[int, tuple[Quorums, int]], seen: Iterable[Seen]) -> list[Suspicion]:
-    """What a second look has to look at; `ledgers`: quorums and last entry of each."""
+    """Lists what a second look has to look at; `ledgers`: quorums and last entry of each."""
     found: dict[int, Suspicion] = {}
     sums: dict[tuple[int, int, int, int], dict[int, Sum]] = {}
     for each in seen:
@@ -139,12 +139,15 @@ def suspicions(ledgers: Mapping[int, tuple[Quorums, int]], seen: Iterable[Seen])
 
 
 def unequal(totals: Iterable[Sum]) -> bool:
-    """Whether copies may differ: what is compared is not the same; also when one lacks only some of the entries."""
+    """True if copies may differ: what is compared is not the same; also when one lacks only some of the entries."""
     return len(set(totals)) > 1
 
 
 def payload_bytes(last: int, seen: Iterable[Seen]) -> int | None:
-    """Of all entries of one ledger, from copies of which nothing is missing; None when there is no such for some."""
+    """
+    Counts the payload bytes of all entries of one ledger, from copies of which nothing is missing; None when there is
+    no such for some.
+    """
     best: dict[tuple[int, int, int], Sum] = {}
     for each in seen:
         for (chunk, rest), total in each.sums.items():
@@ -197,7 +200,7 @@ def lost_runs(quorums: Quorums, indexes: Iterable[list[Missing]]) -> list[tuple[
 
 
 def parted(missing: Iterable[Missing], lost: Sequence[tuple[int, int]]) -> tuple[list[Missing], list[Missing]]:
-    """What is in the ranges, what is not."""
+    """Parts entries into those in the ranges, and the others."""
     inside: list[Missing] = []
     outside: list[Missing] = []
     for each in missing:

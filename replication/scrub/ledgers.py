@@ -33,7 +33,7 @@ AT_ONCE = 64
 
 
 class Known(NamedTuple):
-    """What there is besides ledgers.  `domains`: None when the placement promises nothing that could be kept."""
+    """Facts of the cluster besides ledgers.  `domains`: None when the placement promises nothing that could be kept."""
 
     bookies: frozenset[str]  # registered, or with a cookie
     domains: Domains | None
@@ -60,7 +60,7 @@ async def known(client: Client) -> Known:
 
 
 async def domains_of(client: Client, listed: BookieList) -> Domains | None:
-    """What the placement promises; None when that is nothing that could be kept with these bookies."""
+    """Returns what the placement promises; None when that is nothing that could be kept with these bookies."""
     registered = {**listed.writable, **listed.read_only}
     await client.topology.learn(registered)
     wanted = domains_wanted(client.options, client.topology.place_of)
@@ -140,7 +140,7 @@ async def _planned(client: Client, ledger: int) -> Planned | Finding | None:
 
 
 def wrong_metadata(ledger: int, metadata: LedgerMetadata, about: Known) -> list[Finding]:
-    """What is wrong with the metadata itself."""
+    """Lists what is wrong with the metadata itself."""
     found: list[Finding] = []
     quorums = Quorums.of(metadata)
     if metadata.digest is None:

@@ -1,5 +1,5 @@
 """
-What there is to look at: every fragment, replica and range of entries, by the bookie that has to hold it.  Pure.
+The plan of a look: every fragment, replica and range of entries, by the bookie that has to hold it.  Pure.
 
 Knows: ledger metadata, the grid by which copies are compared, how work is divided into lanes.
 Does not know: who reads, what is found.
@@ -90,7 +90,7 @@ def entries_of(share: Share, quorums: Quorums) -> int:
 
 
 def weight(share: Share) -> int:
-    """What it costs to read."""
+    """Returns what a share costs to read."""
     return share.bytes + LEDGER_BYTES
 
 

@@ -73,7 +73,7 @@ class Points:
 
 
 def decode_point(data: bytes) -> Point | None:
-    """Of a record; None where it says none, or can't be read."""
+    """Reads a point from a record; None where it says none, or can't be read."""
     try:
         value = parse_json(data)
         counts = {str(name): int64(count) for name, count in value["counts"].items()}

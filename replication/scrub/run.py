@@ -2,27 +2,133 @@
 One scrub over all ledgers, or over some, as an operator asks for it: how much there is to do, batch after batch, from
 where an earlier one was cut off.
 
-Knows: totals, what is counted, when the point is written.
-Does not know: how a batch is looked at (`batches`), how damage is mended (its caller says), what is shown.
+Knows: totals, what is counted, when the point is written; the order of the steps of a batch (`whole`), how many lanes
+go at the same time, that a copy which seems missing may be on its way, so that its second look comes a while later,
+while other batches are looked at. Does not know: how damage is mended (its caller says), what is shown.
 
-Bounded: sixteen bytes a ledger, and one batch.  Restartable at a batch.
+Bounded: sixteen bytes a ledger, lanes, whose pieces are in memory, and suspicions that wait.  Restartable at a batch.
 """
 
 from array import array
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from quire.client.api import Client
-from quire.replication.concurrently import Pace
-from quire.replication.scrub.batches import Batches
-from quire.replication.scrub.judge import Finding
+from quire.metadata.clock import pause
+from quire.replication.concurrently import Pace, each_of
+from quire.replication.core.progress import RunProgress
+from quire.replication.scrub.examine import Manner
+from quire.replication.scrub.judge import Finding, Seen, Suspicion
 from quire.replication.scrub.ledgers import copies_bytes
-from quire.replication.scrub.plan import LEDGER_BYTES
+from quire.replication.scrub.plan import LEDGER_BYTES, Share
 from quire.replication.scrub.point import Point, Points
-from quire.replication.scrub.whole import Scrubbing
+from quire.replication.scrub.whole import Scrubbing, confirmed, first_look, plan_of, second_looks
 
 # SPDX-License-Identifier: Apache-2.0
+
+LANES_AT_ONCE = 8
+LOOKS_AT_ONCE = 8  # second ones
+WAITING_MAX = 10_000  # ledgers whose second look is to come
+
+T = TypeVar("T")
+
+
+class Late(NamedTuple):
+    """A ledger whose second look is to come at `due`, and what is wrong with it whatever that sees."""
+
+    due: float
+    suspicion: Suspicion
+    known: list[Finding]
+
+
+class Batches:
+    """`pace` of all that is read, of all bookies together.  `heard` is told of bytes as they are read."""
+
+    def __init__(
+        self,
+        client: Client,
+        how: Scrubbing,
+        pace: Pace | None = None,
+        heard: Callable[[int], object] = lambda _bytes: None,
+    ) -> None:
+        self.copies = 0  # that were looked at
+        self._client = client
+        self._how = how
+        self._pace = pace
+        self._heard = heard
+        self._waiting: deque[Late] = deque()
+
+    @property
+    def waiting(self) -> list[int]:
+        """Ledgers whose second look is to come."""
+        return [each.suspicion.ledger for each in self._waiting]
+
+    async def look(self, ledgers: Sequence[int]) -> list[Finding]:
+        """
+        Finds what is wrong with these, and with earlier ones whose time has come, but for those that wait: who goes on
+        after an interruption looks at these anew, so all that is wrong with them is told at once.
+        """
+        plan = await plan_of(self._client, ledgers)
+        manner, seen = self._manner(), list[Seen]()
+
+        async def look(lane: Sequence[Share]) -> None:
+            seen.extend(await first_look(self._client, self._how, lane, manner))
+
+        await each_of(_one_by_one(plan.lanes(self._how)), look, LANES_AT_ONCE)
+        self.copies += plan.copies(self._how)
+        found = plan.findings + plan.wrong_lengths(seen)
+        found = await confirmed(self._client, found) if found else []
+        now, late = list[Suspicion](), set[int]()
+        due = self._client.reactor.seconds() + self._how.settle_s
+        for each in plan.suspected(seen):
+            if each.late and self._how.settle_s:
+                late.add(each.ledger)
+                self._waiting.append(Late(due, each, [one for one in found if one.ledger == each.ledger]))
+            else:
+                now.append(each)
+        found = [each for each in found if each.ledger not in late] + await self._look_again(now)
+        if len(self._waiting) > WAITING_MAX:
+            await pause(self._client.reactor, max(0.0, self._waiting[0].due - self._client.reactor.seconds()))
+        return found + await self._rest_of(self._due())
+
+    async def rest(self) -> list[Finding]:
+        """Finds what is wrong of all that still waits, once its time has come."""
+        found: list[Finding] = []
+        while self._waiting:
+            await pause(self._client.reactor, max(0.0, self._waiting[0].due - self._client.reactor.seconds()))
+            found += await self._rest_of(self._due())
+        return found
+
+    def _due(self) -> list[Late]:
+        now, due = self._client.reactor.seconds(), list[Late]()
+        while self._waiting and self._waiting[0].due <= now:
+            due.append(self._waiting.popleft())
+        return due
+
+    async def _rest_of(self, late: Sequence[Late]) -> list[Finding]:
+        known = [finding for each in late for finding in each.known]
+        return known + await self._look_again([each.suspicion for each in late])
+
+    async def _look_again(self, suspected: Sequence[Suspicion]) -> list[Finding]:
+        manner, found = self._manner(), list[Finding]()
+
+        async def look(one: Suspicion) -> None:
+            found.extend(await second_looks(self._client, self._how, [one], manner))
+
+        await each_of(_one_by_one(suspected), look, LOOKS_AT_ONCE)
+        return sorted(found, key=lambda each: (each.ledger, each.first, each.index))
+
+    def _manner(self) -> Manner:
+        """Makes a manner of its own for each look: a bookie that one did not reach is asked again by the next."""
+        return Manner(self._pace, heard=self._heard)
+
+
+async def _one_by_one(items: Iterable[T]) -> AsyncIterator[T]:
+    for item in items:
+        yield item
+
 
 READ_AT_ONCE = 64
 BATCH_LEDGERS = 256
@@ -44,41 +150,18 @@ Answer = Callable[[Sequence[Finding]], Awaitable[list[Judged]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """
-    How far a run is.  `ledgers_total` are to be looked at, the metadata of `ledgers_seen` of them was read,
-    `ledgers_done` of them were looked at.  `bytes` were read of `bytes_total`, in which nothing counts whose end is not
-    known.
-    """
+class ScrubProgress(RunProgress):
+    """How far a scrub is: all ledgers are looked at, and what they have is read."""
 
-    ledgers_total: int = 0
-    ledgers_seen: int = 0
-    ledgers_done: int = 0
-    bytes: int = 0
-    bytes_total: int = 0
+    ledger_bytes = LEDGER_BYTES
+
     findings: int = 0
     mended: int = 0
-
-    @property
-    def surveyed(self) -> bool:
-        """Whether the metadata of all ledgers was seen, so that the totals are whole."""
-        return self.ledgers_seen == self.ledgers_total
-
-    @property
-    def ledgers_to_do(self) -> int:
-        """How many are to be looked at."""
-        return self.ledgers_total
-
-    @property
-    def share(self) -> float:
-        """Of the time that reading takes in all, as much as is over, 0 to 1; means something once it is `surveyed`."""
-        whole = self.bytes_total + LEDGER_BYTES * self.ledgers_total
-        return min(1.0, (self.bytes + LEDGER_BYTES * self.ledgers_done) / whole) if whole else 1.0
 
 
 @dataclass(slots=True)
 class Scrubbed:
-    """What a scrub came to, with what was counted before it was cut off.  `after`: where it was gone on with."""
+    """The result of a scrub, with what was counted before it was cut off.  `after`: where it was gone on with."""
 
     after: int = -1
     begun_ms: int = 0
@@ -89,9 +172,9 @@ class Scrubbed:
 
 @dataclass(slots=True)
 class Told:
-    """Who hears of it: how far it is, what it found, and where it goes on."""
+    """The listeners of a scrub: to how far it is, what it found, and where it goes on."""
 
-    progress: Callable[[Progress], object] = lambda _progress: None
+    progress: Callable[[ScrubProgress], object] = lambda _progress: None
     judged: Callable[[Judged], object] = lambda _judged: None
     goes_on: Callable[[Point], object] = lambda _point: None
 
@@ -105,7 +188,7 @@ async def only_found(findings: Sequence[Finding]) -> list[Judged]:
     return [Judged(each) for each in findings]
 
 
-class Run:
+class ScrubRun:
     """
     One.  `ranges`: of ledgers, both ends included, ascending and apart.  `turn` returns when the metadata of so many
     ledgers may be read.
@@ -121,7 +204,7 @@ class Run:
         answer: Answer = only_found,
         turn: Callable[[int], Awaitable[None]] = at_once,
     ) -> None:
-        self.progress = Progress()
+        self.progress = ScrubProgress()
         self._client = client
         self._points = points
         self._told = told

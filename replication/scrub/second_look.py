@@ -30,8 +30,8 @@ Runs = list[tuple[int, int]]
 
 async def second_look(client: Client, suspicion: Suspicion, manner: Manner, by_lists: bool = False) -> list[Finding]:
     """
-    What is wrong now of what was suspected of a ledger; nothing if it was deleted.  `Replication` when nobody can say,
-    for its metadata changed in each look.
+    Finds what is wrong now of what was suspected of a ledger; nothing if it was deleted.  `Replication` when nobody can
+    say, for its metadata changed in each look.
     """
     try:
         look = await Look.taken(client, suspicion.ledger)
@@ -56,12 +56,12 @@ class Look:
 
     @classmethod
     async def taken(cls, client: Client, ledger: int) -> "Look":
-        """Of a ledger as it is now."""
+        """Makes a look at a ledger as it is now."""
         return cls(client, LedgerRecord(client.store, ledger, await client.store.read_ledger(ledger)))
 
     @property
     def version(self) -> int:
-        """Of the metadata that is looked at."""
+        """The version of the metadata that is looked at."""
         return self.record.current.version
 
     @property
@@ -94,8 +94,8 @@ class Look:
         self, suspicion: Suspicion, manner: Manner, by_lists: bool = False, placed: bool = False
     ) -> list[Finding]:
         """
-        What is wrong of what was suspected.  `by_lists`: by what bookies say that they hold, without reading; `placed`:
-        others are asked for what is missing, which is `misplaced` then.
+        Finds what is wrong of what was suspected.  `by_lists`: by what bookies say that they hold, without reading;
+        `placed`: others are asked for what is missing, which is `misplaced` then.
         """
         metadata = self.record.metadata
         subject = Subject(self.client.pool, self.record.ledger, metadata)

@@ -27,7 +27,7 @@ FIELDS_END = 32
 
 
 class Sum(NamedTuple):
-    """Of the entries of a class in a chunk that a bookie has."""
+    """The sum of the entries of a class in a chunk that a bookie has."""
 
     entries: int
     sum: int
@@ -35,7 +35,7 @@ class Sum(NamedTuple):
 
 
 class Sums:
-    """Of one ledger on one bookie: by (chunk, class)."""
+    """The sums of one ledger on one bookie: by (chunk, class)."""
 
     def __init__(self, quorums: Quorums, digest: Digest, settled: int = 0, end: int = -1) -> None:
         """Entries below `settled` may have been written again with a last add confirmed up to `end`, as Apache does."""

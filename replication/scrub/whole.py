@@ -31,7 +31,7 @@ SETTLE_S = 15.0  # an add is acknowledged, or its bookie replaced, within that
 @dataclass(frozen=True, slots=True)
 class Scrubbing:
     """
-    What is looked at, and how.  `sample`: percent of the entries; `lanes` of one bookie at the same time, which
+    The settings of a scrub.  `sample`: percent of the entries; `lanes` of one bookie at the same time, which
     together read no more than `bytes_per_second`.
     """
 
@@ -43,7 +43,7 @@ class Scrubbing:
     settle_s: float = SETTLE_S
 
     def manner(self, client: Client) -> Manner:
-        """Of one lane."""
+        """Makes the manner of one lane."""
         return Manner.at(client.reactor, self.bytes_per_second and self.bytes_per_second / self.lanes)
 
     @property
@@ -59,7 +59,7 @@ class Plan:
     findings: list[Finding]
 
     def lanes(self, how: Scrubbing) -> list[list[Share]]:
-        """What tasks look at first."""
+        """Returns what tasks look at first."""
         return lanes(self._shares(how), how.lanes)
 
     def copies(self, how: Scrubbing) -> int:
@@ -74,7 +74,7 @@ class Plan:
         return [share for one in able for share in shares_of(one.ledger, one.metadata, one.last, wanted)]
 
     def suspected(self, seen: Sequence[Seen]) -> list[Suspicion]:
-        """What deserves a second look."""
+        """Returns what deserves a second look."""
         return suspicions({one.ledger: (one.quorums, one.last) for one in self.ledgers}, seen)
 
     def wrong_lengths(self, seen: Sequence[Seen]) -> list[Finding]:
@@ -97,7 +97,7 @@ async def plan_of(client: Client, ledgers: Sequence[int]) -> Plan:
 
 
 async def first_look(client: Client, how: Scrubbing, lane: Sequence[Share], manner: Manner | None = None) -> list[Seen]:
-    """What is seen of each share of a lane, in no order, by the metadata as it is now; nothing of a deleted ledger."""
+    """Looks at each share of a lane, in no order, by the metadata as it is now; nothing of a deleted ledger."""
     manner = manner or how.manner(client)
     found: list[Seen] = []
 
@@ -144,7 +144,9 @@ async def second_looks(
 
 
 async def confirmed(client: Client, found: Sequence[Finding]) -> list[Finding]:
-    """What is wrong with metadata now as well; and lengths, which don't change, of ledgers that are still there."""
+    """
+    Keeps what is wrong with metadata now as well; and lengths, which don't change, of ledgers that are still there.
+    """
     again = await plan_of(client, sorted({each.ledger for each in found}))
     there = {one.ledger for one in again.ledgers}
     still = {(each.ledger, each.kind, each.fragment, each.bookie) for each in again.findings}

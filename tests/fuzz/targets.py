@@ -39,8 +39,8 @@ from quire.protocol.digest import Digest, DigestType, EqualBodies
 from quire.protocol.errors import DigestMatch, MetadataSerialization, MetaStore, WireError
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
 from quire.protocol.wire import Requests
-from quire.replication.autorecovery.audits.resume import decode_left
 from quire.replication.autorecovery.notes import Note
+from quire.replication.autorecovery.walk import decode_left
 from quire.replication.scrub import point
 from quire.security import digest_md5
 from quire.security.exchange import NotAuthenticated
@@ -297,7 +297,7 @@ def cluster_facts(data: bytes) -> None:
 
 
 @target("client.handles.copies.mark_of", "bookie.upkeep.store_notes.note_of", "log.owner.claims.token_of",
-        "log.owner.claims.decode_candidate", "replication.autorecovery.audits.resume.decode_left",
+        "log.owner.claims.decode_candidate", "replication.autorecovery.resume.decode_left",
         "replication.scrub.point.decode_point", "replication.scrub.point.decode_end")  # fmt: skip
 def store_marks(data: bytes) -> None:
     copies.is_on_its_way(LEDGER.with_custom(copies.MARK, data))

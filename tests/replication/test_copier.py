@@ -10,7 +10,7 @@ from quire.protocol.digest import HEADER
 from quire.protocol.errors import Replication, UnclosedFragment
 from quire.replication import replicas
 from quire.replication.concurrently import Pace
-from quire.replication.copier import Copied, FragmentCopier, TargetFailed, Unread, Wrong
+from quire.replication.copier import Copied, FragmentCopier, Sources, TargetFailed, Unread, Wrong
 from quire.replication.core.fragments import fragments_naming
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.stories import DIGEST, bodies, closed, damage, left_open
@@ -25,7 +25,7 @@ def copier(cluster, ledger, lost, moved=lambda _step: None, place=0, dead=None, 
     record = LedgerRecord(cluster.store, ledger, cluster.succeed(cluster.store.read_ledger(ledger)))
     fragment = fragments_naming(record.metadata, lost)[place]
     return (
-        FragmentCopier(client.pool, record, fragment, lost if dead is None else dead, moved, wrong=wrong),
+        FragmentCopier(client.pool, record, fragment, Sources(lost if dead is None else dead, wrong=wrong), moved),
         fragment,
         client,
     )
@@ -235,7 +235,7 @@ def test_it_keeps_its_pace():
         record = LedgerRecord(cluster.store, ledger, cluster.succeed(cluster.store.read_ledger(ledger)))
         (fragment,) = fragments_naming(record.metadata, ["b1"])
         pace = Pace(cluster.clock, size / 10)
-        made = FragmentCopier(client.pool, record, fragment, ["b1"], lambda _step: None, pace=pace)
+        made = FragmentCopier(client.pool, record, fragment, Sources(["b1"]), lambda _step: None, pace=pace)
         began = cluster.clock.seconds()
         cluster.succeed(made.copy(fragment.indexes[0], "b5"))
         cluster.succeed(pace.turn())
@@ -252,7 +252,7 @@ def test_a_copy_that_is_cut_while_it_stores_keeps_nothing_of_a_pace():
     record = LedgerRecord(cluster.store, ledger, cluster.succeed(cluster.store.read_ledger(ledger)))
     (fragment,) = fragments_naming(record.metadata, ["b1"])
     pace = Pace(client.reactor, None)
-    made = FragmentCopier(client.pool, record, fragment, ["b1"], lambda _step: None, pace=pace)
+    made = FragmentCopier(client.pool, record, fragment, Sources(["b1"]), lambda _step: None, pace=pace)
     copying = Deferred.fromCoroutine(made.copy(fragment.indexes[0], "b3"))
     cut = cluster.outcome(copying)
     cluster.spin(0.5)

@@ -17,7 +17,7 @@ from quire.protocol.errors import (
     NoSuchLedger,
 )
 from quire.replication.checker import check_ledger
-from quire.replication.freeing.run import OPERATIONS_MAX, Progress
+from quire.replication.freeing.run import OPERATIONS_MAX, FreeingProgress
 from quire.replication.lost_bookies import check_known, recover_bookies
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.stories import bodies, closed, damage, is_whole, left_open, payload
@@ -52,7 +52,7 @@ def test_every_ledger_is_whole_again_on_other_bookies():
     untouched = cluster.shared.ledgers[ledgers[-1]]
     lose(cluster, "b1")
     client = cluster.client()
-    steps: list[Progress] = []
+    steps: list[FreeingProgress] = []
     done = cluster.succeed(recover_bookies(client, ["b1"], progress=steps.append))
     assert done.complete
     assert done.ledgers == tuple(ledgers[:-1])

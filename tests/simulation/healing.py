@@ -33,7 +33,7 @@ from quire.metadata.memory.repairs import RepairQueue
 from quire.metadata.repairs import Shortage
 from quire.metadata.store import Versioned
 from quire.replication.autorecovery.running import AutoRecovery
-from quire.replication.copier import FragmentCopier
+from quire.replication.copier import FragmentCopier, Sources
 from quire.replication.core.fragments import HeldFragment
 from tests.metadata.stored import set_delay
 from tests.simulation.nodes import SimBookie
@@ -290,7 +290,7 @@ class Healing:
             return
         client = self.history.new_client(f"{REPAIRER}{len(self.history.clients)}", self.history.plain_options)
         record = LedgerRecord(client.store, line.truth.id, Versioned(metadata, 0))
-        copier = FragmentCopier(client.client.pool, record, part, (), lambda _step: None)
+        copier = FragmentCopier(client.client.pool, record, part, Sources(), lambda _step: None)
         copied = Outcome(Deferred.fromCoroutine(copier.copy(part.indexes[0], target.id)))
         self.history.let_pass(1.0, lambda: copied.done)
         if target.serving:

@@ -2,7 +2,7 @@
 
 from quire.metadata.memory.cluster import Fault
 from quire.metadata.memory.store import MemoryStore
-from quire.replication.autorecovery.election import Candidate
+from quire.replication.autorecovery.running import Candidate
 from quire.replication.concurrently import BEGIN_AGAIN_S
 from tests.client.fakes.cluster import FakeCluster
 from tests.metadata.stored import meaning, remove, votes

@@ -3,8 +3,8 @@
 import pytest
 
 from quire.metadata.repairs import Shortage
-from quire.replication.autorecovery import graces as graces_module
-from quire.replication.autorecovery.graces import Absent, Graces
+from quire.replication.autorecovery import ledger as graces_module
+from quire.replication.autorecovery.ledger import Absent, Graces
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.autorecovery.processes import THREE
 from tests.replication.stories import closed, left_open

@@ -10,7 +10,7 @@ from quire.protocol.errors import MetaStore
 from quire.replication.concurrently import Pace, Share
 from quire.replication.freeing import ledger as freeing
 from quire.replication.freeing import run as runs
-from quire.replication.freeing.run import Progress
+from quire.replication.freeing.run import FreeingProgress
 from quire.replication.lost_bookies import recover_bookies
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.stories import bodies, closed, is_whole, left_open
@@ -122,7 +122,7 @@ def test_not_much_more_is_read_than_its_bookie_stores(monkeypatch: pytest.Monkey
             over.append((read - stored) / self.stores("b3").bytes)
             super().read(size, expected)
 
-    def note(now: Progress) -> None:
+    def note(now: FreeingProgress) -> None:
         nonlocal stored
         stored = now.bytes
 
@@ -187,7 +187,7 @@ def test_the_rest_of_a_fragment_that_was_changed_from_outside_is_not_copied_in_v
 
 
 def test_what_cant_be_repaired_is_named_and_keeps_nobody() -> None:
-    """Progress counts it as dealt with, so that a run comes to its end."""
+    """FreeingProgress counts it as dealt with, so that a run comes to its end."""
     cluster = gone("b1", "b2")
     lost = closed(cluster, {0: ["b1", "b2", "b3"]}, 10, write=1)
     good = [closed(cluster, {0: THREE}, 4) for _ in range(5)]

@@ -9,7 +9,7 @@ from quire.client.api import Client
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.metadata.repairs import RepairLock
 from quire.protocol.errors import Replication
-from quire.replication.copier import FragmentCopier
+from quire.replication.copier import FragmentCopier, Sources
 from quire.replication.core.fragments import fragments_naming
 from quire.replication.freeing.naming import Moved, Names, name
 from tests.client.fakes.cluster import FakeCluster
@@ -42,7 +42,11 @@ class Scene:
 
     def moves(self, bookie: str) -> list[Moved]:
         return [
-            Moved(each, {1: bookie}, FragmentCopier(self.client.pool, self.record, each, {"b1"}, lambda _step: None))
+            Moved(
+                each,
+                {1: bookie},
+                FragmentCopier(self.client.pool, self.record, each, Sources({"b1"}), lambda _step: None),
+            )
             for each in fragments_naming(self.record.metadata, {"b1"})
         ]
 

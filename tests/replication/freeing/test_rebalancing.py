@@ -13,7 +13,7 @@ from quire.metadata.store import HOST_PROPERTY, ServiceInfo
 from quire.protocol.errors import BookieHandleNotAvailable, MetaStore
 from quire.replication.core.balance import bytes_on
 from quire.replication.freeing.rebalancing import Manner, Rebalanced, rebalance
-from quire.replication.freeing.run import Progress
+from quire.replication.freeing.run import FreeingProgress
 from tests.client.fakes.cluster import READ_ONLY, FakeCluster, Request
 from tests.replication.stories import closed, is_whole, left_open
 
@@ -60,7 +60,7 @@ def test_two_new_bookies_get_their_part() -> None:
     """All are within a tenth of each other, every entry is where the metadata says, a second run moves nothing."""
     uneven = Uneven()
     before = uneven.held()
-    reports: list[Progress] = []
+    reports: list[FreeingProgress] = []
     done = uneven.cluster.succeed(rebalance(uneven.cluster.client(), Manner(), reports.append), seconds=600)
     assert done.failed == ()
     assert uneven.is_even
@@ -191,7 +191,7 @@ def test_interrupted_and_run_again_it_goes_on() -> None:
     uneven = Uneven()
     client, copied = uneven.cluster.client(), 0
 
-    def look(now: Progress) -> None:
+    def look(now: FreeingProgress) -> None:
         nonlocal copied
         copied = now.bytes
         if now.bytes > whole / 2 and not begun.called:

@@ -4,7 +4,7 @@ import pytest
 
 from quire.metadata.memory.cluster import Fault
 from quire.replication import copier
-from quire.replication.freeing.run import LEDGER_BYTES, Progress
+from quire.replication.freeing.run import LEDGER_BYTES, FreeingProgress
 from quire.replication.lost_bookies import recover_bookies
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.stories import closed
@@ -26,7 +26,7 @@ def test_the_time_left_is_true_from_a_tenth_on(last_entries: list[int], monkeypa
         closed(cluster, {0: THREE}, last)
     slow = Fault(before=0.002)
     cluster.store_fault = lambda _name, _arguments: slow
-    told: list[tuple[float, Progress]] = []
+    told: list[tuple[float, FreeingProgress]] = []
     run = recover_bookies(cluster.client(), ["b1"], progress=lambda now: told.append((cluster.clock.seconds(), now)))
     assert cluster.succeed(run, seconds=600).complete
     end, last_told = told[-1]
@@ -43,7 +43,7 @@ def test_the_time_left_is_true_from_a_tenth_on(last_entries: list[int], monkeypa
 
 def test_it_is_between_nothing_and_all() -> None:
     """A ledger counts though nothing is copied of it; what is copied twice is no more than all."""
-    assert Progress().share == 1.0
-    assert Progress(ledgers_named=4, ledgers_done=1).share == 0.25
-    assert Progress(ledgers_named=1, bytes_total=LEDGER_BYTES).share == 0.0
-    assert Progress(ledgers_named=1, bytes_total=LEDGER_BYTES, bytes=9 * LEDGER_BYTES).share == 1.0
+    assert FreeingProgress().share == 1.0
+    assert FreeingProgress(ledgers_named=4, ledgers_done=1).share == 0.25
+    assert FreeingProgress(ledgers_named=1, bytes_total=LEDGER_BYTES).share == 0.0
+    assert FreeingProgress(ledgers_named=1, bytes_total=LEDGER_BYTES, bytes=9 * LEDGER_BYTES).share == 1.0

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from quire.replication.scrub.batches import Batches
+from quire.replication.scrub.run import Batches
 from quire.replication.scrub.whole import Scrubbing
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.stories import closed, damage

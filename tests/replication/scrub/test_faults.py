@@ -10,7 +10,7 @@ from quire.client.api import Client, connect
 from quire.replication.mending import Mending, answered
 from quire.replication.scrub.judge import Finding
 from quire.replication.scrub.point import Points
-from quire.replication.scrub.run import Judged, Run, Scrubbed, Told, only_found
+from quire.replication.scrub.run import Judged, Scrubbed, ScrubRun, Told, only_found
 from quire.replication.scrub.whole import Scrubbing
 from tests.pipeline.jobs.faults import good
 from tests.reactor import reactor, run
@@ -56,7 +56,7 @@ async def scrubbed(client: Client, repair: bool) -> tuple[Scrubbed, list[Judged]
     judged: list[Judged] = []
     told = Told(judged=judged.append)
     answer = partial(answered, client, how=Mending()) if repair else only_found
-    run = Run(client, Points(client.store.records, "test"), told, Scrubbing(settle_s=SETTLE_S), answer=answer)
+    run = ScrubRun(client, Points(client.store.records, "test"), told, Scrubbing(settle_s=SETTLE_S), answer=answer)
     return await run.run(), judged
 
 

@@ -12,7 +12,7 @@ from quire.replication.concurrently import Pace
 from quire.replication.mending import Mending, answered
 from quire.replication.scrub import run
 from quire.replication.scrub.point import Points
-from quire.replication.scrub.run import Judged, Run, Told, only_found
+from quire.replication.scrub.run import Judged, ScrubRun, Told, only_found
 from quire.replication.scrub.whole import Scrubbing
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.stories import closed, damage
@@ -41,11 +41,11 @@ def faulty(cluster: FakeCluster, dice: Random) -> set[tuple[int, str]]:
     return wrong
 
 
-def begun(cluster: FakeCluster, client: Client, judged: list[Judged], repair: bool) -> Run:
+def begun(cluster: FakeCluster, client: Client, judged: list[Judged], repair: bool) -> ScrubRun:
     told = Told(judged=judged.append)
     answer = partial(answered, client, how=Mending()) if repair else only_found
     points = Points(cluster.store.records, "test")
-    return Run(client, points, told, Scrubbing(settle_s=3), Pace(cluster.clock, 2000), answer)
+    return ScrubRun(client, points, told, Scrubbing(settle_s=3), Pace(cluster.clock, 2000), answer)
 
 
 @pytest.mark.parametrize("repair", [False, True])
@@ -96,6 +96,6 @@ def test_a_turn_comes_before_metadata_is_read() -> None:
         turns.append(ledgers)
 
     points = Points(cluster.store.records, "test")
-    done = cluster.succeed(Run(cluster.client(), points, Told(), turn=turn).run())
+    done = cluster.succeed(ScrubRun(cluster.client(), points, Told(), turn=turn).run())
     assert turns == [5, 5]
     assert done.counts["ledgers"] == 5

@@ -8,46 +8,17 @@ Does not know: what is done to a ledger.
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any
 
 from quire.tools.terminal import output
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
+    from quire.replication.core.progress import RunProgress
     from quire.replication.freeing.run import Failed
 
 # SPDX-License-Identifier: Apache-2.0
 
 TOLD_MAX = 20  # ledgers by name
-
-
-class Progress(Protocol):
-    """How far a run is, of any command that looks at all metadata first."""
-
-    @property
-    def surveyed(self) -> bool: ...
-
-    @property
-    def ledgers_total(self) -> int: ...
-
-    @property
-    def ledgers_seen(self) -> int: ...
-
-    @property
-    def ledgers_to_do(self) -> int: ...
-
-    @property
-    def ledgers_done(self) -> int: ...
-
-    @property
-    def bytes(self) -> int: ...
-
-    @property
-    def bytes_total(self) -> int: ...
-
-    @property
-    def share(self) -> float: ...
 
 
 class Shown(ExitStack):
@@ -79,7 +50,7 @@ class Shown(ExitStack):
             output.note(f"and for {len(new) - TOLD_MAX:,} ledgers more")
         self._told = told
 
-    def __call__(self, now: Progress) -> None:
+    def __call__(self, now: "RunProgress") -> None:
         from quire.replication.freeing.run import LEDGER_BYTES
 
         if self._events is not None:
@@ -115,7 +86,7 @@ class Shown(ExitStack):
         bar.advance(self._earlier + done - bar.done)
 
 
-def event(now: Progress, seconds: float, looked: float) -> dict[str, Any]:
+def event(now: "RunProgress", seconds: float, looked: float) -> dict[str, Any]:
     """
     How far a run is after so many seconds, with rates, and the seconds left once that is known; `looked`: those that
     went by before the first ledger was dealt with.
@@ -123,7 +94,7 @@ def event(now: Progress, seconds: float, looked: float) -> dict[str, Any]:
     share = now.share
     left = (seconds - looked) * (1 - share) / share if now.surveyed and share else None
     return {
-        **asdict(cast("DataclassInstance", now)),
+        **asdict(now),
         "ledgers_per_second": round(now.ledgers_done / seconds, 1),
         "bytes_per_second": round(now.bytes / seconds),
         "seconds_left": None if left is None else round(left, 1),

@@ -78,7 +78,7 @@ def scrub(
         from quire.replication.concurrently import Pace
         from quire.replication.mending import Mending, answered
         from quire.replication.scrub.point import Points
-        from quire.replication.scrub.run import Run, Told, only_found
+        from quire.replication.scrub.run import ScrubRun, Told, only_found
         from quire.replication.scrub.whole import Scrubbing
 
         pace = Pace(client.reactor, rate)
@@ -86,7 +86,7 @@ def scrub(
         points = Points(client.store.records, name_of(repair, ranges))
         with Shown("scrub", json_wanted) as shown:
             told = Told(shown, partial(tell, json_wanted), goes_on)
-            run = Run(client, points, told, Scrubbing(settle_s=settle), pace, answer)
+            run = ScrubRun(client, points, told, Scrubbing(settle_s=settle), pace, answer)
             return await run.run(ranges, anew=restart)
 
     done = with_client(metadata_uri(metadata), work, client_options())

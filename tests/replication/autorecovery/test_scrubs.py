@@ -6,7 +6,7 @@ import pytest
 
 from quire.client.api import Client
 from quire.metadata.memory.cluster import Fault
-from quire.replication.autorecovery.audits.auditor import Auditor
+from quire.replication.autorecovery.auditor import Auditor
 from quire.replication.scrub.point import AUDITOR, Point, Points
 from tests.client.fakes.cluster import FakeCluster, Request
 from tests.replication.autorecovery.processes import AWAY, THREE, faulty, healing, joined, options, queue

@@ -1,5 +1,5 @@
 """
-What an auditor does about lost bookies: every ledger that names one is put into the repair queue.
+An auditor's reaction to lost bookies: every ledger that names one is put into the repair queue.
 
 Knows: which passes over all ledgers are needed (one at the start, one for each further loss, one from time to time and
 when an operator asks), that a bookie which comes back is marked no more, that a pass which was cut off is gone on with.
@@ -19,9 +19,8 @@ from twisted.logger import Logger
 from quire.client.api import Client
 from quire.metadata.store import BookieList
 from quire.protocol.errors import MetaStore
-from quire.replication.autorecovery.audits.resume import Resume, Stretch
-from quire.replication.autorecovery.audits.walk import Page, Walk, until_answered
 from quire.replication.autorecovery.notes import Notes
+from quire.replication.autorecovery.walk import Page, Resume, Stretch, Walk, until_answered
 from quire.replication.concurrently import Bell, all_of
 from quire.replication.core.absences import Absences, Sight
 
@@ -74,7 +73,7 @@ class Losses:
         self._missed = False  # something that happened before that
 
     def told(self, sight: Sight) -> None:
-        """What came of a look at the bookies; there may be another time to wait for."""
+        """Takes in what came of a look at the bookies; there may be another time to wait for."""
         self._note(sight)
         self._bell.ring()
 
@@ -160,7 +159,7 @@ class Losses:
             self._see(listed)
 
     def _goes_on(self) -> bool:
-        """Whether just those bookies are lost for which an earlier auditor's pass was cut off."""
+        """True if just those bookies are lost for which an earlier auditor's pass was cut off."""
         names = {bookie for stretch in self._before for bookie in stretch.bookies}
         return bool(names) and names == self._absences.lost
 
@@ -241,7 +240,7 @@ class Losses:
             await self._answer(partial(self._mark_some, batch, at_ms))
 
     async def _mark_some(self, batch: dict[int, tuple[str, ...]], at_ms: int | None) -> None:
-        """What is done is taken out of the batch."""
+        """Marks some ledgers; what is done is taken out of the batch."""
 
         async def mark(ledger: int, some: tuple[str, ...]) -> None:
             still = [bookie for bookie in some if bookie in self._absences.lost]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.replication.autorecovery.audits.resume import Resume, Stretch
+from quire.replication.autorecovery.walk import Resume, Stretch
 from tests.client.fakes.cluster import FakeCluster
 from tests.metadata.stored import records
 from tests.replication.autorecovery.processes import AWAY

@@ -2,25 +2,90 @@
 The auditor of a cluster, for one term: it sees bookies leave and come back, has their ledgers marked, and checks and
 scrubs all ledgers from time to time.
 
-Knows: what it watches, and that nothing is marked while the switch is off or no bookie at all is there.
+Knows: what it watches; that the switch of the repair queue is asked for again and again, that no answer is no view of
+the cluster, and that nothing is marked while the switch is off or no bookie at all is there.
 Does not know: how it was elected, what becomes of a mark.
 
 Safety: after `stop` it marks nothing more.
 """
+
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.client.api import Client
 from quire.conf.autorecovery import AutoRecoveryOptions
+from quire.metadata.clock import pause
 from quire.metadata.store import BookieList, Watch
-from quire.replication.autorecovery.audits.checks import Checks
-from quire.replication.autorecovery.audits.losses import Losses
-from quire.replication.autorecovery.audits.scrubs import Scrubs
-from quire.replication.autorecovery.audits.switch import Switch
+from quire.protocol.errors import MetaStore
+from quire.replication.autorecovery.checks import Checks
+from quire.replication.autorecovery.losses import Losses
+from quire.replication.autorecovery.scrubs import Scrubs
+from quire.replication.concurrently import kept_up
 from quire.replication.core.absences import Absences, Sight
 
 # SPDX-License-Identifier: Apache-2.0
+
+AGAIN_S = 1.0
+
+
+class Switch:
+    """`on`: whether ledgers may be marked; it is off until the store said so.  `away`: the store does not answer."""
+
+    def __init__(self, client: Client, away: Callable[[], None]) -> None:
+        self.on = False
+        self._clock = client.reactor
+        self._repairs = client.store.repairs
+        self._away = away
+        self._waiting: list[Deferred[None]] = []
+        self._working: Deferred[None] | None = None
+
+    def start(self) -> None:
+        """Once."""
+        self._working = Deferred.fromCoroutine(kept_up(self._clock, self._work, "the look at the switch"))
+        self._working.addErrback(lambda _failure: None)  # cancelled
+
+    def stop(self) -> None:
+        """Stops looking; stories that wait go on waiting until others cancel them."""
+        if self._working is not None:
+            self._working.cancel()
+
+    def ring(self) -> None:
+        """Lets the stories that wait look again."""
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if not each.called:
+                each.callback(None)
+
+    def begin(self, story: Callable[[], Coroutine[Any, Any, None]]) -> Deferred[None]:
+        """Runs a story once the switch is on, and keeps it up; until that is cancelled."""
+        working = Deferred.fromCoroutine(kept_up(self._clock, partial(self._when_on, story), "the auditor"))
+        return working.addErrback(lambda _failure: None)  # cancelled
+
+    async def _when_on(self, story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        while not self.on:
+            await self.changed()
+        await story()
+
+    async def changed(self) -> None:
+        """Returns when something may be otherwise."""
+        waiter: Deferred[None] = Deferred()
+        self._waiting.append(waiter)
+        await waiter
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                on = await self._repairs.enabled()
+                if on != self.on:
+                    self.on = on
+                    self.ring()
+            except MetaStore:
+                self._away()  # what was known of the switch holds until the store answers
+            await pause(self._clock, AGAIN_S)
 
 
 class Auditor:
@@ -66,7 +131,7 @@ class Auditor:
 
     @property
     def figures(self) -> dict[str, int]:
-        """Of the last check of each kind, and of the last scrub."""
+        """Counts of the last check of each kind, and of the last scrub."""
         return self.checks.figures | self.scrubs.figures
 
     def stop(self) -> None:

@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 from quire.client.core.quorum import Quorums
-from quire.replication.autorecovery.audits.looks import Found, Looks, lack_of, most_missing
-from quire.replication.autorecovery.audits.walk import Page
+from quire.replication.autorecovery.checks import Found, Looks, lack_of, most_missing
+from quire.replication.autorecovery.walk import Page
 from quire.replication.scrub.judge import Finding
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.autorecovery.processes import THREE, in_racks

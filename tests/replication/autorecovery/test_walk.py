@@ -7,7 +7,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import LedgerError, MetadataSerialization, MetaStoreRefused
-from quire.replication.autorecovery.audits.walk import PAGE, Walk, until_answered
+from quire.replication.autorecovery.walk import PAGE, Walk, until_answered
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.autorecovery.processes import AWAY, THREE
 

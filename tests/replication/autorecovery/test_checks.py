@@ -8,9 +8,9 @@ from quire.client.api import Client
 from quire.metadata.auditing import Periodic
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import Read
-from quire.replication.autorecovery.audits import looks
-from quire.replication.autorecovery.audits.auditor import Auditor
-from quire.replication.autorecovery.audits.resume import Resume, Stretch
+from quire.replication.autorecovery import checks
+from quire.replication.autorecovery.auditor import Auditor
+from quire.replication.autorecovery.walk import Resume, Stretch
 from tests.client.fakes.cluster import FakeCluster
 from tests.metadata.stored import checked
 from tests.replication.autorecovery.processes import AWAY, THREE, faulty, joined, options, queue
@@ -126,7 +126,7 @@ def test_a_page_that_cant_be_looked_at_ends_nothing(monkeypatch: pytest.MonkeyPa
     async def refused(_client: object, _ledgers: object) -> object:
         raise Read("no answer")
 
-    monkeypatch.setattr(looks, "plan_of", refused)
+    monkeypatch.setattr(checks, "plan_of", refused)
     auditor = auditing(cluster)
     cluster.spin(30)
     assert checked(cluster.shared, Periodic.COPIES)

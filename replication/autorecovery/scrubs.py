@@ -15,12 +15,12 @@ from twisted.logger import Logger
 
 from quire.client.api import Client
 from quire.metadata.clock import pause
-from quire.replication.autorecovery.audits.walk import left_s, until_answered
 from quire.replication.autorecovery.notes import queued
+from quire.replication.autorecovery.walk import left_s, until_answered
 from quire.replication.concurrently import Pace
 from quire.replication.scrub.judge import Finding
 from quire.replication.scrub.point import AUDITOR, Point, Points
-from quire.replication.scrub.run import Judged, Progress, Run, Told
+from quire.replication.scrub.run import Judged, ScrubProgress, ScrubRun, Told
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -51,12 +51,12 @@ class Scrubs:
         self._rate = bytes_per_second or None
         self._metadata = Pace(client.reactor, ledgers_per_second)
         self._points = Points(client.store.records, AUDITOR, lasting=True)
-        self._progress: Progress | None = None  # of the last one
+        self._progress: ScrubProgress | None = None  # of the last one
         self._marked = 0
 
     @property
     def figures(self) -> dict[str, int]:
-        """Of the last scrub, also while it is under way, as far as this auditor has come with it."""
+        """Counts of the last scrub, also while it is under way, as far as this auditor has come with it."""
         if self._progress is None:
             return {}
         return {
@@ -85,11 +85,11 @@ class Scrubs:
         self._marked = 0
         told = Told(self._seen, goes_on=self._goes_on)
         pace = Pace(self._clock, self._rate)
-        run = Run(self._client, self._points, told, pace=pace, answer=self._queue, turn=self._turn)
+        run = ScrubRun(self._client, self._points, told, pace=pace, answer=self._queue, turn=self._turn)
         done = await run.run()
         self.log.info("all ledgers are scrubbed: {counts}", counts=done.counts)
 
-    def _seen(self, progress: Progress) -> None:
+    def _seen(self, progress: ScrubProgress) -> None:
         self._progress = progress
 
     def _goes_on(self, point: Point) -> None:

@@ -8,9 +8,9 @@ import pytest
 from quire.metadata.memory.cluster import Fault
 from quire.metadata.records import NoRecord
 from quire.metadata.store import ServiceInfo, Watch
-from quire.replication.autorecovery.audits.auditor import Auditor
-from quire.replication.autorecovery.audits.resume import Resume, Stretch
+from quire.replication.autorecovery.auditor import Auditor
 from quire.replication.autorecovery.notes import Note, Notes
+from quire.replication.autorecovery.walk import Resume, Stretch
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.autorecovery.processes import AWAY, THREE, faulty, joined, options, queue, store_of
 from tests.replication.stories import cookie

@@ -3,8 +3,8 @@
 import pytest
 
 from quire.metadata.ledger import LedgerMetadata
-from quire.replication.autorecovery.audits import walk
-from quire.replication.autorecovery.audits.auditor import Auditor
+from quire.replication.autorecovery import walk
+from quire.replication.autorecovery.auditor import Auditor
 from quire.replication.concurrently import BEGIN_AGAIN_S
 from tests.client.fakes.cluster import FakeCluster
 from tests.replication.autorecovery.processes import AWAY, THREE, faulty, joined, options, queue

@@ -1,11 +1,13 @@
 """
 A pass over all ledgers' metadata: page by page, at a bounded rate, from where an earlier one was cut off.
 
-Knows: pages, the rate, that a store which is away is waited for, when the next pass is due.  Does not know: what is
-looked for.
+Knows: pages, the rate, that a store which is away is waited for, when the next pass is due; the record by which another
+auditor goes on where a pass has come to (metadata-rules.md 13).  Does not know: what is looked for.
 """
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -13,7 +15,10 @@ from twisted.logger import Logger
 
 from quire.client.api import Client
 from quire.metadata.clock import Clock, pause
+from quire.metadata.formats.json_text import int64, parse_json
 from quire.metadata.ledger import LedgerMetadata
+from quire.metadata.records import NoRecord, Records, put
+from quire.metadata.store import ANY
 from quire.protocol.errors import (
     MetadataSerialization,
     MetaStore,
@@ -45,7 +50,7 @@ def left_s(interval_s: float, begun_ms: int | None, now_ms: int) -> float:
 
 
 async def until_answered(clock: Clock, ask: Callable[[], Awaitable[T]], away: Callable[[], None] = unnoticed) -> T:
-    """What the store answers, however long it is away; `away` is called each time that it is."""
+    """Waits for the store's answer, however long it is away; `away` is called each time that it is."""
     told = False
     while True:
         try:
@@ -65,7 +70,7 @@ class Page(NamedTuple):
     last: int
 
     def short_of(self, lost: Collection[str]) -> list[tuple[int, tuple[str, ...]]]:
-        """Of those that name lost bookies: the ledger and which."""
+        """Lists the ledgers that name lost bookies, each with these."""
         return [(ledger, some) for ledger, metadata in self.ledgers if (some := short_of(metadata, lost))]
 
 
@@ -124,3 +129,50 @@ class Walk:
                 reason=str(error),
             )
             return None
+
+
+FOLDER = "autorecovery/passes"
+
+
+class Stretch(NamedTuple):
+    """Ledgers above `after`, to `until` (None: all), are still to be looked at for these bookies."""
+
+    bookies: tuple[str, ...]
+    after: int
+    until: int | None
+
+
+class Resume:
+    """The record of one pass, by its name."""
+
+    def __init__(self, records: Records, name: str) -> None:
+        self._records = records
+        self._path = f"{FOLDER}/{name}"
+
+    async def read(self) -> list[Stretch]:
+        """Reads what is left of a pass that was cut off; nothing where none was, or its note can't be read."""
+        try:
+            return decode_left((await self._records.read(self._path)).value)
+        except NoRecord:
+            return []
+
+    async def write(self, left: list[Stretch]) -> None:
+        """Writes what is left now; after a failure more is looked at again."""
+        with suppress(MetaStore):
+            if not left:
+                with suppress(NoRecord):
+                    await self._records.delete(self._path, ANY)
+                return
+            await put(self._records, self._path, json.dumps(left).encode())
+
+
+def decode_left(data: bytes) -> list[Stretch]:
+    """Reads what is left from a note; nothing where it can't be read."""
+    try:
+        left = [
+            Stretch(tuple(map(str, bookies)), int64(after), None if until is None else int64(until))
+            for bookies, after, until in parse_json(data)
+        ]
+    except (ValueError, TypeError):
+        return []
+    return left if all(each.after >= -1 for each in left) else []
