@@ -70,7 +70,7 @@ class Bench:
     # -- sides -----------------------------------------------------------------------------------------------------
 
     def side(self, name: str, bookies: int) -> Side:
-        """That side, started."""
+        """Returns a side, started."""
         if (name, bookies) not in self.sides:
             self.say(f"starting {name}")
             self.sides[name, bookies] = self.made(name, bookies).__enter__()

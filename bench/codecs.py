@@ -1,5 +1,5 @@
 """
-What the codecs cost: microseconds of CPU per entry for packing, parsing and answering adds, and for reads, in both
+The cost of the codecs: microseconds of CPU per entry for packing, parsing and answering adds, and for reads, in both
 generations.
 
     python -m bench.codecs [entries in a run, default 50]

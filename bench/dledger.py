@@ -19,10 +19,11 @@ import json
 import pathlib
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 
+from bench.scripts import folder as temporary
+from bench.scripts import words
 from bench.sides import ROOT, RUN_SECONDS_MAX, Run, Spent, arguments, rounds
 from quire.tools.local_cluster.cluster import STORES, LocalCluster
 from tests.interop.dledger.group import Group
@@ -40,7 +41,7 @@ Made = Iterator[Callable[[], Run]]
 
 @contextlib.contextmanager
 def cluster(words: argparse.Namespace) -> Iterator[LocalCluster]:
-    with tempfile.TemporaryDirectory(dir=words.directory, prefix="quire-beside-", ignore_cleanup_errors=True) as folder:
+    with temporary(words.directory, "beside") as folder:
         options = {"journalSyncData": "true" if words.sync == "yes" else "false"}
         with LocalCluster(pathlib.Path(folder), BOOKIES, words.store, options) as found:
             yield found
@@ -170,32 +171,34 @@ def their_failovers(words: argparse.Namespace) -> Made:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, default=100, help="bytes of a record")
-    parser.add_argument("--batch", type=int, default=250, help="records of a call")
-    parser.add_argument("--calls", type=int, default=16, help="under way")
-    parser.add_argument("--entries", type=int, default=50_000, help="records of a run of DLedger")
-    parser.add_argument("--whole", choices=("yes", "no"), default="no", help="a call is one entry of DLedger")
-    parser.add_argument("--sync", choices=("yes", "no"), default="yes", help="whether our bookies sync their journals")
-    parser.add_argument("--failover", choices=("yes", "no"), default="no", help="failovers and no rates")
-    parser.add_argument("--session", type=int, default=10_000, help="of our owners at the metadata store, ms")
-    parser.add_argument("--store", choices=STORES, default="zookeeper", help="our metadata")
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--alone", action="store_true")
-    parser.add_argument("--directory")
-    words = parser.parse_args()
-    ours, theirs = (our_failovers, their_failovers) if words.failover == "yes" else (our_appends, their_appends)
-    sides = {"log": ours} if words.alone else {"log": ours, "java dledger": theirs}
+    yes_or_no = {"choices": ("yes", "no")}
+    options = words(
+        __doc__,
+        size=(100, "bytes of a record"),
+        batch=(250, "records of a call"),
+        calls=(16, "under way"),
+        entries=(50_000, "records of a run of DLedger"),
+        whole={**yes_or_no, "default": "no", "help": "a call is one entry of DLedger"},
+        sync={**yes_or_no, "default": "yes", "help": "whether our bookies sync their journals"},
+        failover={**yes_or_no, "default": "no", "help": "failovers and no rates"},
+        session=(10_000, "of our owners at the metadata store, ms"),
+        store={"choices": STORES, "default": "zookeeper", "help": "our metadata"},
+        pairs=5,
+        alone=False,
+        directory=None,
+    )
+    ours, theirs = (our_failovers, their_failovers) if options.failover == "yes" else (our_appends, their_appends)
+    sides = {"log": ours} if options.alone else {"log": ours, "java dledger": theirs}
     with contextlib.ExitStack() as stack:
-        runs = [stack.enter_context(side(words)) for side in sides.values()]
-        for run in runs if words.failover == "no" else ():
+        runs = [stack.enter_context(side(options)) for side in sides.values()]
+        for run in runs if options.failover == "no" else ():
             run()  # not counted
         figures: dict[str, list[Run]] = {name: [] for name in sides}
-        for number, found in enumerate(rounds(words.pairs, *runs), 1):
+        for number, found in enumerate(rounds(options.pairs, *runs), 1):
             for name, each in zip(sides, found, strict=True):
                 figures[name].append(each)
                 told = "  ".join(f"{key} {each[key]:,.6g}" for key in TOLD if key in each)
-                print(f"  {number}/{words.pairs}   {name}: {told}", file=sys.stderr)
+                print(f"  {number}/{options.pairs}   {name}: {told}", file=sys.stderr)
     print(json.dumps({"runs": figures}))
 
 

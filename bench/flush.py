@@ -25,6 +25,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.task import react
 
+from bench.scripts import words
 from quire.conf.bookie import BookieOptions
 from quire.protocol.batch import AddBatch
 from quire.protocol.digest import Digest, DigestType
@@ -118,7 +119,10 @@ class Flushes:
         return AddRun(ledger, first, batch.bodies(), DIGEST.master_key, frames=batch.frames())
 
     def figures(self) -> dict[str, Any]:
-        """Of all rounds but the first; CPU is the median of the rounds, so that one disturbed round does not count."""
+        """
+        Returns the figures of all rounds but the first; CPU is the median of the rounds, so that one disturbed round
+        does not count.
+        """
         entries, seconds = self.options.entries * (len(self.cpu) - 1), self.seconds[1:]
         return {
             "entries": entries,
@@ -150,14 +154,17 @@ async def measure(reactor: Any, options: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.flush", description="CPU per entry of a bookie's flush.")
-    parser.add_argument("--entries", type=int, default=100_000, help="of each flush")
-    parser.add_argument("--size", type=int, default=100)
-    parser.add_argument("--ledgers", type=int, default=10, help="that the entries belong to, run by run in turn")
-    parser.add_argument("--run", type=int, default=50, help="entries of a ledger that arrive together")
-    parser.add_argument("--flushes", type=int, default=11, help="that are counted")
-    parser.add_argument("--dir", help="where the storage is")
-    react(lambda reactor: Deferred.fromCoroutine(measure(reactor, parser.parse_args(argv))))
+    options = words(
+        "CPU per entry of a bookie's flush.",
+        argv,
+        entries=(100_000, "of each flush"),
+        size=100,
+        ledgers=(10, "that the entries belong to, run by run in turn"),
+        run=(50, "entries of a ledger that arrive together"),
+        flushes=(11, "that are counted"),
+        dir=(None, "where the storage is"),
+    )
+    react(lambda reactor: Deferred.fromCoroutine(measure(reactor, options)))
 
 
 if __name__ == "__main__":

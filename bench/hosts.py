@@ -12,19 +12,19 @@ has more than one core, all together no more than there are.  Its costs are thos
 host; disks, network and memory bandwidth are not in it.  Prints one JSON line.
 """
 
-import argparse
 import contextlib
 import json
 import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from statistics import median
 from typing import NamedTuple
 
+from bench.scripts import folder as temporary
+from bench.scripts import words
 from bench.sides import Run, Spent
 from quire.tools.local_cluster.cluster import HOST, READY_S, STOP_S, quire
 from quire.tools.local_cluster.process import LocalProcess
@@ -49,7 +49,7 @@ class Cost(NamedTuple):
         return 1e6 * min(cores / together, clients / self.client_us, bookies / (WRITE * self.bookie_us))
 
     def cluster(self, cores: int) -> float:
-        """The same of as many machines as the write quorum, each with a bookie for each core; clients are elsewhere."""
+        """Entries a second of as many machines as the write quorum, a bookie for each core; clients are elsewhere."""
         return 1e6 * cores / self.bookie_us
 
 
@@ -79,7 +79,7 @@ class Host(LocalProcess):
 
 @contextlib.contextmanager
 def on_cores(count: int) -> Iterator[None]:
-    """This process, and those that it begins meanwhile."""
+    """Keeps this process, and those that it begins meanwhile, on so many cores."""
     all_cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(all_cores)[:count])
     try:
@@ -125,7 +125,7 @@ def appended(uri: str, pids: list[int], clients: int, size: int, entries: int) -
 
 
 def modelled(runs: dict[int, list[Run]]) -> Run:
-    """What the model says, beside what was measured."""
+    """Compares the model with what was measured."""
 
     def middle(bookies: int, name: str) -> float:
         return median(run[name] for run in runs[bookies])
@@ -143,28 +143,23 @@ def modelled(runs: dict[int, list[Run]]) -> Run:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, default=100)
-    parser.add_argument("--entries", type=int, default=800_000)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--directory")
-    words = parser.parse_args()
+    options = words(__doc__, size=100, entries=800_000, runs=3, directory=None)
     runs: dict[int, list[Run]] = {bookies: [] for bookies in NUMBERS}
-    with tempfile.TemporaryDirectory(dir=words.directory, prefix="quire-hosts-", ignore_cleanup_errors=True) as folder:
+    with temporary(options.directory, "hosts") as folder:
         zookeeper = ZooKeeper(pathlib.Path(folder) / "zookeeper")
         try:
             quire(["metadata", "init", "--metadata", zookeeper.uri])
-            for number in range(words.runs):
+            for number in range(options.runs):
                 for bookies in NUMBERS[:: 1 if number % 2 else -1]:
                     with (
                         on_cores(bookies),
                         running(pathlib.Path(folder) / f"run{number}-of{bookies}", zookeeper.uri, bookies) as pids,
                     ):
-                        appended(zookeeper.uri, pids, bookies, words.size, words.entries // 4)  # warm
-                        runs[bookies].append(appended(zookeeper.uri, pids, bookies, words.size, words.entries))
+                        appended(zookeeper.uri, pids, bookies, options.size, options.entries // 4)  # warm
+                        runs[bookies].append(appended(zookeeper.uri, pids, bookies, options.size, options.entries))
         finally:
             zookeeper.stop()
-    print(json.dumps({"size": words.size, "load": os.getloadavg()[0], "runs": runs, "model": modelled(runs)}))
+    print(json.dumps({"size": options.size, "load": os.getloadavg()[0], "runs": runs, "model": modelled(runs)}))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """
-What flushes, compaction and catch-up reads do to the latency of appends: one bookie that only appends; one that flushes
-all the time and compacts, while another process reads an old ledger of it from the disk as fast as it can; in turn, in
-one run.
+The effect of flushes, compaction and catch-up reads on the latency of appends: one bookie that only appends; one that
+flushes all the time and compacts, while another process reads an old ledger of it from the disk as fast as it can; in
+turn, in one run.
 
     python -m bench.interference                       # 9 pairs of 4 s, 10,000 entries/s of 1 KiB
     python -m bench.interference --rate 50000 --size 100 --pairs 3 --seconds 2
@@ -14,7 +14,6 @@ median is to be within the goal (p50 1.2, p99 1.5).  Where other work shares the
 keeps it out of the figures.
 """
 
-import argparse
 import contextlib
 import json
 import pathlib
@@ -22,7 +21,6 @@ import selectors
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -30,6 +28,7 @@ from typing import Any, Self
 
 from bench.ratios import Comparison
 from bench.restart import ACK_BYTES, DIGEST, HOST, take
+from bench.scripts import by_turns, folder, hidden, words
 from quire.bookie.admin.gate import TOKEN_NAME
 from quire.client import Client, connect
 from quire.protocol import v2
@@ -198,53 +197,50 @@ def side(folder: str, options: Mapping[str, str], pairs: int) -> Iterator[Side]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--rate", type=int, default=10_000)
-    parser.add_argument("--size", type=int, default=1024)
-    parser.add_argument("--directory")
-    parser.add_argument("--read-on", type=int, nargs=2, help=argparse.SUPPRESS)
-    words = parser.parse_args()
-    if words.read_on:
-        read_on(*words.read_on)
+    options = words(
+        __doc__,
+        pairs=9,
+        seconds=4.0,
+        rate=10_000,
+        size=1024,
+        directory=None,
+        read_on=hidden(type=int, nargs=2),
+    )
+    if options.read_on:
+        read_on(*options.read_on)
         return
     found: dict[str, list[dict[str, float]]] = {"alone": [], "busy": []}
-    temporary = tempfile.TemporaryDirectory(
-        dir=words.directory, prefix="quire-interference-", ignore_cleanup_errors=True
-    )
     with (
-        temporary as folder,
-        side(f"{folder}/quiet", QUIET, words.pairs) as quiet,
-        side(f"{folder}/busy", BUSY, words.pairs) as busy,
+        folder(options.directory, "interference") as place,
+        side(f"{place}/quiet", QUIET, options.pairs) as quiet,
+        side(f"{place}/busy", BUSY, options.pairs) as busy,
     ):
 
         def turn(one: Side) -> list[float]:
-            return appended(one.port, new_ledger(one.client), words.seconds, words.rate, words.size)
+            return appended(one.port, new_ledger(one.client), options.seconds, options.rate, options.size)
 
         for one in (quiet, busy):
             turn(one)  # warm
-        for number in range(words.pairs):
-            for name, one in (("alone", quiet), ("busy", busy))[:: 1 if number % 2 else -1]:
-                run: dict[str, float] = {}
-                if one is busy:
-                    with Reader(busy.port, busy.old) as reader:
-                        began = time.perf_counter()
-                        busy.disturb()
-                        times = turn(busy)
-                    run["read_mb_per_second"] = round(reader.mb / (time.perf_counter() - began))
-                    busy.rest()
-                else:
-                    times = turn(quiet)
-                for part, share in (("p50_ms", 0.5), ("p99_ms", 0.99)):
-                    run[part] = round(times[int(len(times) * share)] * 1000, 3)
-                found[name].append(run)
+        for name, one in by_turns(options.pairs, (("busy", busy), ("alone", quiet))):
+            run: dict[str, float] = {}
+            if one is busy:
+                with Reader(busy.port, busy.old) as reader:
+                    began = time.perf_counter()
+                    busy.disturb()
+                    times = turn(busy)
+                run["read_mb_per_second"] = round(reader.mb / (time.perf_counter() - began))
+                busy.rest()
+            else:
+                times = turn(quiet)
+            for part, share in (("p50_ms", 0.5), ("p99_ms", 0.99)):
+                run[part] = round(times[int(len(times) * share)] * 1000, 3)
+            found[name].append(run)
         moved = busy.status()["bytes_moved"] >> 20
     lines = []
     for part, goal in GOALS.items():
         busy_times, alone_times = ([run[part] for run in found[name]] for name in ("busy", "alone"))
         lines.append(Comparison(part, busy_times, alone_times, goal, at_most=True, unit="ms").as_json())
-    shape = {"rate": words.rate, "size": words.size, "seconds": words.seconds}
+    shape = {"rate": options.rate, "size": options.size, "seconds": options.seconds}
     print(json.dumps({**shape, "compacted_mb": moved, "lines": lines, "runs": found}))
 
 

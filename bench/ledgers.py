@@ -26,8 +26,6 @@ import argparse
 import json
 import pathlib
 import random
-import selectors
-import signal
 import socket
 import statistics
 import subprocess
@@ -39,9 +37,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from bench.scripts import by_turns, hidden, words
 from bench.sides import cpu_seconds, resident_mb
 from quire.protocol.batch import AddBatch
 from quire.protocol.digest import Digest, DigestType
+from quire.tools.local_cluster.cluster import HOST, quire
+from quire.tools.local_cluster.process import LocalProcess
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -72,7 +73,7 @@ class Metadata:
 
     def __init__(self, directory: pathlib.Path) -> None:
         self.uri = f"sqlite://{directory}/metadata.db"
-        quire("metadata", "init", "--metadata", self.uri)
+        quire(["metadata", "init", "--metadata", self.uri])
 
     def create(self, ledgers: Sequence[int]) -> None:
         self._change("create", ledgers)
@@ -108,29 +109,33 @@ def change(uri: str, what: str, ledgers: Sequence[int]) -> None:
     with_store(uri, all_of_them)
 
 
-def quire(*words: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-m", "quire.tools", *words], check=True, capture_output=True, text=True
-    ).stdout
-
-
-class BookieProcess:
+class BookieProcess(LocalProcess):
     """A bookie in a directory, started and stopped at will, with one connection that adds."""
 
+    module = "quire.tools.daemons.bookie"
+
     def __init__(self, directory: pathlib.Path, ledgers: Sequence[int]) -> None:
+        super().__init__(directory, "one", "bookie")
         directory.mkdir(parents=True)
         self.ledgers = ledgers
         self.metadata = Metadata(directory)
         self.stored = directory / "ledgers"
-        self._conf = directory / "bookie.conf"
-        self._conf.write_text(
-            f"metadataServiceUri={self.metadata.uri}\nbookiePort=0\nbookieId=one\nadvertisedAddress=127.0.0.1\n"
-            "listeningInterface=127.0.0.1\nallowLoopback=true\n"
-            f"journalDirectories={directory}/journal\nledgerDirectories={directory}/ledgers\n"
-            "diskUsageThreshold=0.99\ndiskUsageWarnThreshold=0.99\n"
-            "connectionsMax=20000\nconnectionsPerAddressMax=20000\n"  # all connections of a curve are of one address
+        self.write_keys(
+            {
+                "metadataServiceUri": self.metadata.uri,
+                "bookiePort": "0",
+                "bookieId": self.id,
+                "advertisedAddress": HOST,
+                "listeningInterface": HOST,
+                "allowLoopback": "true",
+                "journalDirectories": str(directory / "journal"),
+                "ledgerDirectories": str(self.stored),
+                "diskUsageThreshold": "0.99",
+                "diskUsageWarnThreshold": "0.99",
+                "connectionsMax": "20000",  # all connections of a curve are of one address
+                "connectionsPerAddressMax": "20000",
+            }
         )
-        self._log = open(directory / "log", "ab")  # noqa: SIM115  # closed with the process
         self._next = dict.fromkeys(ledgers, 0)
         self.start()
         self.metadata.create(ledgers)  # they name the bookie, so a first start behind them would be refused
@@ -138,26 +143,9 @@ class BookieProcess:
     def start(self) -> float:
         """Seconds until it serves."""
         began = time.perf_counter()
-        self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "quire.tools.daemons.bookie",
-                "--conf",
-                str(self._conf),
-                "--json",
-                "--stop-with-stdin",
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-        )
-        assert self.process.stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.process.stdout, selectors.EVENT_READ)
-            if not selector.select(READY_S):
-                raise RuntimeError(f"the bookie was not ready in {READY_S} s")
-        ready = json.loads(self.process.stdout.readline())
+        self.begin("--json")
+        self.ready(time.monotonic() + READY_S)
+        ready = json.loads(self.said)
         spent = time.perf_counter() - began
         host, port = ready["address"].split(":")
         self.address = host, int(port)
@@ -168,14 +156,26 @@ class BookieProcess:
         self._headers = token_headers(ready.get("token_file"))
         return spent
 
-    def stop(self, number: int = signal.SIGTERM) -> None:
+    def stop(self) -> None:
+        self._part()
+        self.ask_to_end()
+        self.wait_for_end(time.monotonic() + READY_S)
+
+    def kill(self) -> None:
+        """SIGKILL; does nothing where it does not run."""
+        if self.pid is not None:
+            self._part()
+            self.end_now()
+
+    def _part(self) -> None:
         self._answers.close()
         self._peer.close()
-        self.process.send_signal(number)
-        self.process.wait(READY_S)
-        for pipe in (self.process.stdin, self.process.stdout):
-            assert pipe is not None
-            pipe.close()
+
+    @property
+    def running(self) -> int:
+        """The number of its process."""
+        assert self.pid is not None
+        return self.pid
 
     def frames(self, ledgers: Sequence[int]) -> list[bytes]:
         made = []
@@ -197,11 +197,11 @@ class BookieProcess:
     @property
     def cpu(self) -> float:
         """Seconds."""
-        return cpu_seconds(self.process.pid)
+        return cpu_seconds(self.running)
 
     @property
     def resident_mb(self) -> float:
-        return resident_mb(self.process.pid)
+        return resident_mb(self.running)
 
     def settle(self) -> None:
         """Waits until flushes and compactions are over."""
@@ -244,7 +244,7 @@ class BookieProcess:
 
 
 def token_headers(path: str | None) -> dict[str, str]:
-    """What opens a bookie's HTTP port; None: an older one, which needs nothing."""
+    """Returns the headers that open a bookie's HTTP port; no file: an older one, which needs none."""
     return {} if path is None else {"Authorization": f"Bearer {pathlib.Path(path).read_text().strip()}"}
 
 
@@ -253,7 +253,7 @@ def percentile(values: Sequence[float], part: float) -> float:
 
 
 def settle(sides: dict[str, BookieProcess], options: argparse.Namespace) -> None:
-    """What is in memory is flushed, and what follows from that is over."""
+    """Waits until memory is flushed, and what follows from that is over."""
     time.sleep(options.flush_s)
     for side in sides.values():
         side.settle()
@@ -266,9 +266,8 @@ def bursts(
     settle(sides, options)
     before = {name: side.cpu for name, side in sides.items()}
     turns = -(-options.adds // BURST)
-    for number in range(turns):
-        for name in sorted(sides, reverse=number % 2 == 1):
-            sides[name].add(sides[name].frames(rng.choices(drawn, k=BURST)))
+    for name in by_turns(turns, sorted(sides)):
+        sides[name].add(sides[name].frames(rng.choices(drawn, k=BURST)))
     settle(sides, options)
     return {name: (side.cpu - before[name]) / (turns * BURST) * 1e6 for name, side in sides.items()}
 
@@ -278,9 +277,8 @@ def waits(
 ) -> dict[str, list[list[float]]]:
     """Milliseconds of adds one at a time, a few on each side by turns: those of each turn."""
     found: dict[str, list[list[float]]] = {name: [] for name in sides}
-    for number in range(-(-options.samples // BY_TURNS)):
-        for name in sorted(sides, reverse=number % 2 == 1):
-            found[name].append(sides[name].latencies(rng.choices(drawn, k=BY_TURNS)))
+    for name in by_turns(-(-options.samples // BY_TURNS), sorted(sides)):
+        found[name].append(sides[name].latencies(rng.choices(drawn, k=BY_TURNS)))
     return found
 
 
@@ -329,7 +327,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             figures |= compare(sides, active, options, rng)
             figures |= compare({"many": many}, everything, options, rng, "_spread")
             figures["many_resident_mb"] = round(many.resident_mb, 1)
-            many.stop(signal.SIGKILL)
+            many.kill()
             figures["restart_after_kill_s"] = round(many.start(), 2)
             many.stop()
             figures["restart_s"] = round(many.start(), 2)
@@ -340,8 +338,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             figures["many_resident_mb_at_the_end"] = round(many.resident_mb, 1)
         finally:
             for side in sides.values():
-                if side.process.poll() is None:
-                    side.stop(signal.SIGKILL)
+                side.kill()
     return figures
 
 
@@ -374,17 +371,19 @@ def missed(figures: dict[str, Any]) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.ledgers", description="Very many ledgers on one bookie.")
-    parser.add_argument("--many", type=int, default=1_000_000)
-    parser.add_argument("--few", type=int, default=1_000)
-    parser.add_argument("--delete", type=int, default=10_000)
-    parser.add_argument("--adds", type=int, default=200_000, help="adds in bursts, of each side and kind")
-    parser.add_argument("--samples", type=int, default=10_000, help="adds one at a time, likewise")
-    parser.add_argument("--dir", help="where the bookies' directories are")
-    parser.add_argument("--flush-s", type=float, default=11.0, help="longer than the bookies' flushInterval")
-    parser.add_argument("--change", help=argparse.SUPPRESS)
-    parser.add_argument("--metadata", help=argparse.SUPPRESS)
-    options = parser.parse_args(argv)
+    options = words(
+        "Very many ledgers on one bookie.",
+        argv,
+        many=1_000_000,
+        few=1_000,
+        delete=10_000,
+        adds=(200_000, "adds in bursts, of each side and kind"),
+        samples=(10_000, "adds one at a time, of each side and kind"),
+        dir=(None, "where the bookies' directories are"),
+        flush_s=(11.0, "longer than the bookies' flushInterval"),
+        change=hidden(),
+        metadata=hidden(),
+    )
     if options.change:
         change(options.metadata, options.change, json.load(sys.stdin))
         return 0

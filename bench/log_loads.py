@@ -18,7 +18,7 @@ from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.internet.threads import deferToThread
 
 from quire.conf.log import LogOptions
-from quire.log.api import Logs, Replica, connect
+from quire.log.api import Logs, Owner, Replica, connect
 from quire.log.core import edits
 from quire.log.core.manifest import VALUE_BYTES_MAX, encode_name, new_manifest
 from quire.log.core.upkeep_edits import Update
@@ -50,6 +50,21 @@ class Run:
     def __exit__(self, *_: object) -> None:
         self.seconds = time.perf_counter() - self._clock
         self.cpu = time.process_time() - self._cpu
+
+
+class Traced:
+    """Bytes that are allocated from `with` to its end and still held then."""
+
+    def __enter__(self) -> "Traced":
+        gc.collect()
+        tracemalloc.start()
+        self._before = tracemalloc.get_traced_memory()[0]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        gc.collect()
+        self.bytes = tracemalloc.get_traced_memory()[0] - self._before
+        tracemalloc.stop()
 
 
 async def under_way(count: int, most: int, call: Callable[[int], "Deferred[Any]"]) -> None:
@@ -108,20 +123,22 @@ class Loads:
 
     async def owner_entries(self, size: int, entries: int, record: int) -> Run:
         """Entries of `size` bytes of records, each handed over as one list."""
-        return await self._owner([bytes(record)] * (size // record), entries, WINDOW_ENTRIES, batch_bytes=size)
+        values = [bytes(record)] * (size // record)
+        return await self._owner(lambda owner: owner.append_many(values), entries, WINDOW_ENTRIES, batch_bytes=size)
 
     async def owner_records(self, record: int, records: int, batch: int) -> Run:
         """Lists of `batch` records, each an entry."""
-        return await self._owner([bytes(record)] * batch, records // batch, CALLS_UNDER_WAY)
+        values = [bytes(record)] * batch
+        return await self._owner(lambda owner: owner.append_many(values), records // batch, CALLS_UNDER_WAY)
 
-    async def _owner(self, values: Sequence[bytes], calls: int, most: int, **options: Any) -> Run:
+    async def _owner(self, call: Callable[[Owner], "Deferred[Any]"], calls: int, most: int, **options: Any) -> Run:
         logs = await self.open(**options)
         name = self.name()
         await logs.create(name)
         owner = await logs.own(name)
         await owner.append(b"opens the segment")
         with Run() as run:
-            await under_way(calls, most, lambda _number: owner.append_many(values))
+            await under_way(calls, most, lambda _number: call(owner))
         await logs.close()
         return run
 
@@ -157,16 +174,8 @@ class Loads:
 
     async def owner_single(self, size: int, records: int) -> Run:
         """One record in each entry."""
-        logs = await self.open(batch_bytes=1)
-        name = self.name()
-        await logs.create(name)
-        owner = await logs.own(name)
-        await owner.append(b"opens the segment")
         value = bytes(size)
-        with Run() as run:
-            await under_way(records, WINDOW_ENTRIES, lambda _number: owner.append(value))
-        await logs.close()
-        return run
+        return await self._owner(lambda owner: owner.append(value), records, WINDOW_ENTRIES, batch_bytes=1)
 
     async def writer_entries(self, size: int, entries: int) -> Run:
         """A plain ledger, an entry a call."""
@@ -264,7 +273,7 @@ class Loads:
         return found
 
     async def follow(self, kind: str, name: str) -> list[float]:
-        """What `tail` starts: the milliseconds of each delivery."""
+        """Follows, for `tail`; returns the milliseconds of each delivery."""
         logs = await self.open()
         found: list[float] = []
         if kind == "log":
@@ -461,16 +470,11 @@ class Loads:
         names = [name or self.name() for _ in range(count)]
         for each in names if not name else ():
             await logs.create(each)
-        gc.collect()
-        tracemalloc.start()
-        before = tracemalloc.get_traced_memory()[0]
-        held = [await (logs.own(each) if kind == "owner" else logs.read(each, 0)) for each in names]
-        gc.collect()
-        after = tracemalloc.get_traced_memory()[0]
-        tracemalloc.stop()
+        with Traced() as traced:
+            held = [await (logs.own(each) if kind == "owner" else logs.read(each, 0)) for each in names]
         assert len(held) == count
         await logs.close()
-        return (after - before) / count
+        return traced.bytes / count
 
     async def kept_of_producers(self, count: int) -> float:
         """Bytes that each of so many producers keeps that appended a record and are idle since."""
@@ -479,16 +483,11 @@ class Loads:
         await logs.create(name, dedup=True)
         owner = await logs.own(name)
         await owner.append(b"x", producer="first", sequence=0)
-        gc.collect()
-        tracemalloc.start()
-        before = tracemalloc.get_traced_memory()[0]
-        await under_way(
-            count, WINDOW_ENTRIES, lambda number: owner.append(b"x", producer=f"producer-{number}", sequence=0)
-        )
-        owner.roll()
-        await owner.append(b"x", producer="first", sequence=1)
-        gc.collect()
-        after = tracemalloc.get_traced_memory()[0]
-        tracemalloc.stop()
+        with Traced() as traced:
+            await under_way(
+                count, WINDOW_ENTRIES, lambda number: owner.append(b"x", producer=f"producer-{number}", sequence=0)
+            )
+            owner.roll()
+            await owner.append(b"x", producer="first", sequence=1)
         await logs.close()
-        return (after - before) / count
+        return traced.bytes / count

@@ -14,7 +14,7 @@ import argparse
 import json
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from twisted.internet import task
 from twisted.internet.defer import Deferred, ensureDeferred
@@ -22,6 +22,7 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from bench.codecs import microseconds
 from bench.log_loads import Loads, Run
 from bench.ratios import Comparison
+from bench.scripts import Pair, PairRows, asked, hidden, report, row_options
 from bench.sides import Quire
 from quire.log.core.batch import Records
 from quire.log.core.values import Segment
@@ -30,45 +31,34 @@ from quire.log.owner.appending.encoder import Encoder
 # SPDX-License-Identifier: Apache-2.0
 
 KIB, MIB = 1 << 10, 1 << 20
-Pair = tuple[float, float]
+T = TypeVar("T")
 
 
-class Rows:
-    """The rows, each measured when it is wanted.  `share`: of the work of a full run."""
+class Rows(PairRows):
+    """The rows of named logs."""
 
     def __init__(self, loads: Loads, pairs: int, share: float, wanted: Callable[[str], bool]) -> None:
-        self.rows: list[Comparison] = []
+        super().__init__(pairs, share, wanted)
         self._loads = loads
-        self._pairs = pairs
-        self._share = share
-        self._wanted = wanted
-
-    def _some(self, count: int, least: int = 10) -> int:
-        return max(least, int(count * self._share))
 
     async def _row(
         self, name: str, goal: float, unit: str, pair: Callable[[], Awaitable[Pair]], at_most: bool = False
     ) -> None:
         """Pairs of a figure; of two runs `turns` makes them."""
-        if not self._wanted(name):
-            return
-        found = []
-        for number in range(1, self._pairs + 1):
+        found: list[Pair] = []
+        for _ in range(self.pairs if self.wanted(name) else 0):
             found.append(await pair())
-            print(
-                f"  {name} {number}/{self._pairs}   {found[-1][0]:,.2f} beside {found[-1][1]:,.2f} {unit}",
-                file=sys.stderr,
-            )
-        ours, theirs = zip(*found, strict=True)
-        self.rows.append(Comparison(name, ours, theirs, goal, at_most=at_most, unit=unit))
+            self.say(name, found, unit)
+        if found:
+            self.add(name, found, goal, unit, at_most)
 
     def _turns(
-        self, ours: Callable[[], Awaitable[float]], theirs: Callable[[], Awaitable[float]]
-    ) -> Callable[[], Awaitable[Pair]]:
-        """One run of each, the other first each time."""
+        self, ours: Callable[[], Awaitable[T]], theirs: Callable[[], Awaitable[T]]
+    ) -> Callable[[], Awaitable[tuple[T, T]]]:
+        """Makes one run of each, the other first each time."""
         turn = iter(range(1 << 30))
 
-        async def pair() -> Pair:
+        async def pair() -> tuple[T, T]:
             if next(turn) % 2:
                 after = await theirs()
                 return await ours(), after
@@ -94,7 +84,7 @@ class Rows:
         """Batches of records, and records one by one, beside what a plain ledger takes."""
         loads = self._loads
         for kib, entries in ((1, 20_000), (16, 8_000), (64, 2_000)):
-            count, size = self._some(entries), kib * KIB
+            count, size = self.some(entries), kib * KIB
             await self._pair_of_runs(
                 f"log append, entries of {kib} KiB of batched records / plain",
                 0.9,
@@ -104,7 +94,7 @@ class Rows:
                 lambda size=size, count=count: loads.writer_entries(size, count),
             )
         for size, records, floor in ((100, 200_000, 3.0), (KIB, 60_000, 1.2)):
-            count = self._some(records, 1000)
+            count = self.some(records, 1000)
             await self._pair_of_runs(
                 f"log append, records of {size} B in batches / plain entries",
                 floor,
@@ -113,7 +103,7 @@ class Rows:
                 lambda size=size, count=count: loads.owner_records(size, count, 250),
                 lambda size=size, count=count: loads.writer_lists(size, count, 250),
             )
-        count = self._some(20_000)
+        count = self.some(20_000)
         await self._pair_of_runs(
             "log append, one record in an entry / plain",
             0.85,
@@ -124,7 +114,7 @@ class Rows:
         )
 
         name = "log append beside a compaction by the same process / alone"
-        count = self._some(400_000, 1_000)
+        count = self.some(400_000, 1_000)
         await self._row(name, 0.8, "records/s", lambda: loads.beside_upkeep(count, 250))
 
     async def _pair_of_runs(
@@ -137,15 +127,10 @@ class Rows:
         theirs: Callable[[], Awaitable[Run]],
     ) -> None:
         """Work in a second; what each side spent of its process's CPU is printed beside it."""
-        turn = iter(range(1 << 30))
+        runs = self._turns(ours, theirs)
 
         async def pair() -> Pair:
-            if next(turn) % 2:
-                other = await theirs()
-                mine = await ours()
-            else:
-                mine = await ours()
-                other = await theirs()
+            mine, other = await runs()
             spent = [1e6 * run.cpu / work for run in (mine, other)]
             one = unit.removesuffix("/s").removesuffix("s")
             print(f"  {name}   {spent[0]:,.2f} beside {spent[1]:,.2f} us of CPU a {one}", file=sys.stderr)
@@ -157,9 +142,9 @@ class Rows:
         """Over the borders of many segments, beside the same entries in one ledger."""
         loads, name = self._loads, "log read, batches over 100 segments / plain"
         rate = "log read, values of 100 B / 1,000,000 a second"
-        if not self._wanted(name) and not self._wanted(rate):
+        if not self.wanted(name) and not self.wanted(rate):
             return
-        segments, entries = self._some(100), 100
+        segments, entries = self.some(100), 100
         log, ledger = await loads.written(segments, entries, 250, 100)
 
         async def batches() -> Run:
@@ -175,7 +160,7 @@ class Rows:
 
     async def tails(self) -> None:
         """From an append to its delivery in another process."""
-        loads, entries = self._loads, self._some(500, 20)
+        loads, entries = self._loads, self.some(500, 20)
 
         async def median(of_log: bool) -> float:
             found = sorted(await loads.tail(of_log, entries, 0.005))
@@ -191,7 +176,7 @@ class Rows:
 
     async def neighbours(self) -> None:
         """Appends beside others of their process that take their time."""
-        loads, records = self._loads, self._some(2_000, 20)
+        loads, records = self._loads, self.some(2_000, 20)
         for kind in ("reader", "cursor"):
             await self._row(
                 f"log append p99 beside a slow {kind} / alone",
@@ -216,14 +201,14 @@ class Rows:
         for way, name in names.items():
 
             async def pair(way: str = way) -> Pair:
-                return (await self._loads.proofs(self._some(200)))[way]
+                return (await self._loads.proofs(self.some(200)))[way]
 
             await self._row(name, 1.0, "ms", pair, at_most=True)
 
     async def publishing(self) -> None:
         """A commit of many ledgers, and one of a few parts."""
         loads, store = self._loads, self._loads.uri.partition(":")[0].partition("+")[0]
-        ledgers = self._some(250, 10)
+        ledgers = self.some(250, 10)
         found: list[dict[str, float]] = []
 
         async def multi() -> Pair:
@@ -249,14 +234,14 @@ class Rows:
         """Opening and changing logs that are long."""
         loads = self._loads
         open_row, edit_row = "log open at 10,000 segments / 1 s", "log edit at 100,000 segments / 20 ms + a write"
-        if self._wanted(open_row):
+        if self.wanted(open_row):
             short = await loads.with_segments(10_000)
 
             async def opened() -> Pair:
                 return await loads.opened(short), 1000.0
 
             await self._row(open_row, 1.0, "ms", opened, at_most=True)
-        if self._wanted(edit_row):
+        if self.wanted(edit_row):
             long = await loads.with_segments(100_000)
             turn = iter(range(1000, 1 << 30))
 
@@ -267,7 +252,7 @@ class Rows:
             await self._row(edit_row, 1.0, "ms", edited, at_most=True)
 
     async def memory(self) -> None:
-        """What idle handles keep."""
+        """Measures the memory of idle handles."""
         loads = self._loads
         for name, kind, most, count in (
             ("log memory of an idle view / 100 KB", "reader", 100e3, 50),
@@ -279,7 +264,7 @@ class Rows:
 
             await self._row(name, 1.0, "bytes", kept, at_most=True)
         name = "log memory of a view at 100,000 segments / 4 MB"
-        if self._wanted(name):
+        if self.wanted(name):
             long = await loads.with_segments(100_000)
 
             async def of_long() -> Pair:
@@ -287,7 +272,7 @@ class Rows:
 
             await self._row(name, 1.0, "bytes", of_long, at_most=True)
 
-        count = self._some(5_000, 500)
+        count = self.some(5_000, 500)
 
         async def of_producers() -> Pair:
             return await loads.kept_of_producers(count), 300.0
@@ -310,17 +295,12 @@ class Rows:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.logs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    options = row_options(
+        __doc__,
+        "three of its own, over SQLite",
+        follow=hidden(),  # the process that a tail is delivered to
+        kind=hidden(),
     )
-    parser.add_argument("--metadata", help="of bookies that run (default: three of its own, over SQLite)")
-    parser.add_argument("--pairs", type=int, default=5, help="rounds of each row (default 5)")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the work")
-    parser.add_argument("--only", action="append", default=[], metavar="WORDS", help="rows whose name contains them")
-    parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
-    parser.add_argument("--follow", help=argparse.SUPPRESS)  # the process that a tail is delivered to
-    parser.add_argument("--kind", help=argparse.SUPPRESS)
-    options = parser.parse_args()
     if options.metadata is not None:
         return run(options, options.metadata)
     with Quire(None) as bookies:
@@ -336,12 +316,7 @@ def run(options: argparse.Namespace, uri: str) -> int:
         if options.follow:
             print(json.dumps(await loads.follow(options.kind, options.follow)), flush=True)
             return
-        found = Rows(
-            loads,
-            options.pairs,
-            0.1 if options.quick else 1.0,
-            lambda name: not options.only or any(word in name for word in options.only),
-        )
+        found = Rows(loads, *asked(options))
         await found.all()
         rows.extend(found.rows)
 
@@ -353,13 +328,7 @@ def run(options: argparse.Namespace, uri: str) -> int:
     except SystemExit as end:
         if end.code:
             return int(end.code)
-    if options.json:
-        print(json.dumps([row.as_json() for row in rows]))
-    elif not options.follow:
-        for row in rows:
-            bound = f"{'<=' if row.at_most else '>='} {row.goal:.2f}"
-            print(f"{row.name:<70} {row.median:>8.2f}  must be {bound}  {'pass' if row.passed else 'MISS'}")
-    return 0 if options.json or all(row.passed for row in rows) else 1
+    return 0 if options.follow else report(rows, options.json)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ import json
 import os
 import pathlib
 import random
-import signal
 import statistics
 import sys
 import tempfile
@@ -30,8 +29,10 @@ from typing import Any
 
 from crc32c import crc32c
 
+from bench import scripts
 from bench.ledgers import BookieProcess, percentile
 from bench.ratios import interval
+from bench.scripts import words
 from bench.sides import cpu_seconds, resident_mb
 from quire.bookie.directory.ledger_directory import LedgerDirectory
 from quire.bookie.files import Files
@@ -98,7 +99,7 @@ class LongLedger(BookieProcess):
         return [path for path in self.stored.rglob("*") if path.is_file()]
 
     def index_bytes(self) -> int:
-        """Of the index alone: its tables and its log of writes, as they are on the disk."""
+        """Counts the bytes of the index alone: its tables and its log of writes, as they are on the disk."""
         return sum(
             path.stat().st_size
             for path in (self.stored / "current" / "runs").iterdir()
@@ -131,8 +132,8 @@ class LongLedger(BookieProcess):
         return spent * 1e3
 
     def device_bytes(self) -> int:
-        """What this process has read from the disk."""
-        for line in pathlib.Path(f"/proc/{self.process.pid}/io").read_text().splitlines():
+        """Returns the bytes that this process has read from the disk."""
+        for line in pathlib.Path(f"/proc/{self.running}/io").read_text().splitlines():
             name, number = line.split(": ")
             if name == "read_bytes":
                 return int(number)
@@ -152,7 +153,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                     "made_s": round(side.made_s, 1),
                     "index_bytes_per_entry": round(side.index_bytes() / count, 3),
                 }
-                figures[count]["resident_mb_at_the_start"] = round(resident_mb(side.process.pid), 1)
+                figures[count]["resident_mb_at_the_start"] = round(resident_mb(side.running), 1)
                 side.warm()
             warm = by_turns(
                 sides,
@@ -161,7 +162,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             )
             for count, side in sides.items():
                 figures[count]["cpu_us_per_read"] = round(side.burst_cpu / (options.reads * options.rounds) * 1e6, 1)
-                figures[count]["resident_mb"] = round(resident_mb(side.process.pid), 1)
+                figures[count]["resident_mb"] = round(resident_mb(side.running), 1)
             touched = {count: side.device_bytes() for count, side in sides.items()}
             cold = by_turns(sides, options.rounds, lambda side: list(cold_reads(side, options.cold, rng)))
             for count, side in sides.items():
@@ -169,8 +170,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                 figures[count]["cold_pages_per_read"] = round(pages / max(options.cold * options.rounds, 1), 1)
         finally:
             for side in sides.values():
-                if side.process.poll() is None:
-                    side.stop(signal.SIGKILL)
+                side.kill()
     shortest, longest = min(options.entries), max(options.entries)
     ratios = {}
     for name, found in (("warm", warm), ("cold", cold)):
@@ -192,14 +192,13 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def by_turns(sides: dict[int, LongLedger], rounds: int, work: Any) -> dict[int, list[list[float]]]:
-    """The same work on every side, `rounds` times, every other time in reverse order."""
+    """Does the same work on every side, `rounds` times, every other time in reverse order."""
     found: dict[int, list[list[float]]] = {count: [] for count in sides}
-    for number in range(rounds):
-        for count in sorted(sides, reverse=number % 2 == 1):
-            side = sides[count]
-            before = cpu_seconds(side.process.pid)
-            found[count].append(work(side))
-            side.burst_cpu += cpu_seconds(side.process.pid) - before
+    for count in scripts.by_turns(rounds, sorted(sides)):
+        side = sides[count]
+        before = cpu_seconds(side.running)
+        found[count].append(work(side))
+        side.burst_cpu += cpu_seconds(side.running) - before
     return found
 
 
@@ -222,15 +221,16 @@ def missed(found: dict[str, Any]) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.long_ledger", description="Single reads in a very long ledger."
+    options = words(
+        "Single reads in a very long ledger.",
+        argv,
+        entries={"type": int, "nargs": "+", "default": [10_000, 1_000_000, 100_000_000]},
+        rounds=45,
+        reads=(200, "warm reads, each round"),
+        cold=(20, "cold reads, each round"),
+        dir=(None, "where the bookies' directories are"),
     )
-    parser.add_argument("--entries", type=int, nargs="+", default=[10_000, 1_000_000, 100_000_000])
-    parser.add_argument("--rounds", type=int, default=45)
-    parser.add_argument("--reads", type=int, default=200, help="warm reads, each round")
-    parser.add_argument("--cold", type=int, default=20, help="cold reads, each round")
-    parser.add_argument("--dir", help="where the bookies' directories are")
-    found = measure(parser.parse_args(argv))
+    found = measure(options)
     found["missed"] = missed(found)
     print(json.dumps(found))
     return 1 if found["missed"] else 0

@@ -77,7 +77,7 @@ def split(wanted: Document) -> tuple[str, str]:
 
 
 def wanted_table(rows: Sequence[Document], reasons: dict[str, str]) -> list[str]:
-    """What is wanted of each row, what was measured, and why not where it was missed."""
+    """Makes the table of what is wanted of each row, what was measured, and why it was missed."""
     lines = ["| row | figure | quire | beside | ratio (95 %) | wanted | |", "|---|---|--:|--:|--:|--:|---|"]
     for row in rows:
         for wanted in row["wanted"]:

@@ -10,16 +10,16 @@ recover` do is timed without the start of a process.  Then the ledgers are delet
 are the packets that the ZooKeeper received meanwhile, of bookies' sessions, too.
 """
 
-import argparse
 import contextlib
 import json
 import pathlib
 import socket
-import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+from bench.scripts import by_turns, words
+from bench.scripts import folder as temporary
 from bench.sides import Run, measured
 from quire.tools.local_cluster.cluster import LocalCluster
 
@@ -93,35 +93,28 @@ def theirs(folder: pathlib.Path) -> Iterator[Turn]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ledgers", type=int, default=2000)
-    parser.add_argument("--each", type=int, default=10, help="entries of a ledger")
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--alone", action="store_true")
-    parser.add_argument("--directory")
-    words = parser.parse_args()
-    sides = {"quire": ours} if words.alone else {"quire": ours, "java": theirs}
+    options = words(__doc__, ledgers=2000, each=(10, "entries of a ledger"), pairs=5, alone=False, directory=None)
+    sides = {"quire": ours} if options.alone else {"quire": ours, "java": theirs}
     runs: dict[str, list[Run]] = {name: [] for name in sides}
     with (
-        tempfile.TemporaryDirectory(dir=words.directory, prefix="quire-repair-", ignore_cleanup_errors=True) as folder,
+        temporary(options.directory, "repair") as folder,
         contextlib.ExitStack() as stack,
     ):
         turns = {name: stack.enter_context(make(pathlib.Path(folder) / name)) for name, make in sides.items()}
         for turn in turns.values():
-            turn(words.ledgers, words.each)  # warm
-        for number in range(words.pairs):
-            for name in list(turns)[:: 1 if number % 2 else -1]:
-                found = turns[name](words.ledgers, words.each)
-                seconds = float(found["seconds"])
-                run = {
-                    "seconds": round(seconds, 3),
-                    "ledgers_per_second": round(words.ledgers / seconds, 1),
-                    "operations_per_ledger": round(found["operations"] / words.ledgers, 2),
-                }
-                if "cpu_seconds" in found:
-                    run["cpu_ms_per_ledger"] = round(1000 * float(found["cpu_seconds"]) / words.ledgers, 3)
-                runs[name].append(run)
-    print(json.dumps({"ledgers": words.ledgers, "each": words.each, "runs": runs}))
+            turn(options.ledgers, options.each)  # warm
+        for name in by_turns(options.pairs, list(turns)):
+            found = turns[name](options.ledgers, options.each)
+            seconds = float(found["seconds"])
+            run = {
+                "seconds": round(seconds, 3),
+                "ledgers_per_second": round(options.ledgers / seconds, 1),
+                "operations_per_ledger": round(found["operations"] / options.ledgers, 2),
+            }
+            if "cpu_seconds" in found:
+                run["cpu_ms_per_ledger"] = round(1000 * float(found["cpu_seconds"]) / options.ledgers, 3)
+            runs[name].append(run)
+    print(json.dumps({"ledgers": options.ledgers, "each": options.each, "runs": runs}))
 
 
 if __name__ == "__main__":

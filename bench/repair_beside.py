@@ -1,5 +1,5 @@
 """
-What a repair does to the latency of appends: a load alone and the same load while `quire recover` copies, in turn.
+The effect of a repair on the latency of appends: a load alone and the same load while `quire recover` copies, in turn.
 
     python -m bench.repair_beside                            # 9 pairs of 10 s, 1,000 entries/s of 1 KiB, 1 GB lost
     python -m bench.repair_beside --inside                   # the repair begins in the midst of what is measured
@@ -15,19 +15,19 @@ Prints one JSON line: p50 and p99 of each turn, the median of the ratios and the
 were copied in a turn, its beginning and its end included, and without a load at the end if any are left.
 """
 
-import argparse
 import contextlib
 import json
 import pathlib
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
 from bench.ratios import Comparison
+from bench.scripts import by_turns, words
+from bench.scripts import folder as temporary
 from bench.sides import ROOT
 from quire.client import Client, connect
 from quire.tools.local_cluster.cluster import LocalCluster
@@ -38,7 +38,6 @@ GOALS = {"p50_ms": 1.2, "p99_ms": 1.2}
 LEDGER_MB = 4
 LEAD_S = 2.0
 ENTRY_BYTES = 16 << 10
-BEGIN_S_MAX = 60.0
 END_S_MAX = 600.0
 
 
@@ -90,37 +89,29 @@ def filled(client: Client, mb: int) -> list[int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--rate", type=int, default=1000)
-    parser.add_argument("--size", type=int, default=1024)
-    parser.add_argument("--mb", type=int, default=1000)
-    parser.add_argument("--inside", action="store_true")
-    parser.add_argument("--directory")
-    words = parser.parse_args()
+    options = words(__doc__, pairs=9, seconds=10.0, rate=1000, size=1024, mb=1000, inside=False, directory=None)
     runs: dict[str, list[dict[str, float]]] = {"alone": [], "beside": []}
     with (
-        tempfile.TemporaryDirectory(dir=words.directory, prefix="quire-beside-", ignore_cleanup_errors=True) as folder,
+        temporary(options.directory, "beside") as folder,
         LocalCluster(pathlib.Path(folder), bookies=4, metadata="zookeeper") as cluster,
         connect(cluster.uri) as client,
     ):
         lost, spare = cluster.bookies[0].id, cluster.bookies[-1].id
         cluster.stop_bookie(spare)
-        ledgers = filled(client, words.mb)
+        ledgers = filled(client, options.mb)
         cluster.restart(spare)
         cluster.stop_bookie(lost)
 
         def turn(repair: contextlib.AbstractContextManager[object]) -> dict[str, float]:
-            before = max(1, words.rate // 10)
+            before = max(1, options.rate // 10)
             with ThreadPoolExecutor(2) as pool, contextlib.ExitStack() as stack:
-                lead = pool.submit(appended, cluster.uri, before, words.size, words.seconds + 3 * LEAD_S)
+                lead = pool.submit(appended, cluster.uri, before, options.size, options.seconds + 3 * LEAD_S)
                 time.sleep(LEAD_S)
-                if not words.inside:
+                if not options.inside:
                     stack.enter_context(repair)
                     time.sleep(LEAD_S)
-                measured = pool.submit(appended, cluster.uri, words.rate, words.size, words.seconds)
-                if words.inside:
+                measured = pool.submit(appended, cluster.uri, options.rate, options.size, options.seconds)
+                if options.inside:
                     time.sleep(LEAD_S)
                     stack.enter_context(repair)
                 found = dict(measured.result())
@@ -129,18 +120,17 @@ def main() -> None:
             return found
 
         turn(contextlib.nullcontext())  # warm
-        for number in range(words.pairs):
-            for name in ("alone", "beside")[:: 1 if number % 2 else -1]:
-                if name == "alone":
-                    run = turn(contextlib.nullcontext())
-                else:
-                    before, began = left(client, lost, ledgers), time.perf_counter()
-                    if not before:
-                        raise RuntimeError(f"all is repaired, more --mb: {runs}")
-                    run = turn(Repair(cluster.uri, lost))
-                    mb = (before - left(client, lost, ledgers)) * LEDGER_MB
-                    run["copied_mb_per_second"] = round(mb / (time.perf_counter() - began), 2)
-                runs[name].append(run)
+        for name in by_turns(options.pairs, ("beside", "alone")):
+            if name == "alone":
+                run = turn(contextlib.nullcontext())
+            else:
+                before, began = left(client, lost, ledgers), time.perf_counter()
+                if not before:
+                    raise RuntimeError(f"all is repaired, more --mb: {runs}")
+                run = turn(Repair(cluster.uri, lost))
+                mb = (before - left(client, lost, ledgers)) * LEDGER_MB
+                run["copied_mb_per_second"] = round(mb / (time.perf_counter() - began), 2)
+            runs[name].append(run)
         before, began = left(client, lost, ledgers), time.perf_counter()
         with Repair(cluster.uri, lost) as repair:
             repair.ended()
@@ -150,7 +140,13 @@ def main() -> None:
         beside, alone = ([run[part] for run in runs[name]] for name in ("beside", "alone"))
         compared = Comparison(part, beside, alone, goal, at_most=True, by_interval=True, unit="ms").as_json()
         lines.append({**compared, "largest": round(max(b / a for b, a in zip(beside, alone, strict=True)), 2)})
-    shape = {"inside": words.inside, "rate": words.rate, "size": words.size, "seconds": words.seconds, "mb": words.mb}
+    shape = {
+        "inside": options.inside,
+        "rate": options.rate,
+        "size": options.size,
+        "seconds": options.seconds,
+        "mb": options.mb,
+    }
     print(json.dumps({**shape, "idle_mb_per_second": idle, "lines": lines, "runs": runs}))
 
 

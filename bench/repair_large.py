@@ -11,15 +11,15 @@ that a repair copies are written twice, to the journal, which is synced before e
 JSON line.
 """
 
-import argparse
 import json
 import os
 import pathlib
-import tempfile
 import time
 
 from bench.ratios import Comparison
 from bench.repair import drive
+from bench.scripts import folder as temporary
+from bench.scripts import words
 from quire.client import Client, connect
 from quire.tools.local_cluster.cluster import LocalCluster
 
@@ -57,32 +57,28 @@ def copied(source: pathlib.Path, target: pathlib.Path) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mb", type=int, default=5000)
-    parser.add_argument("--pairs", type=int, default=3)
-    parser.add_argument("--directory")
-    words = parser.parse_args()
+    options = words(__doc__, mb=5000, pairs=3, directory=None)
     repaired: list[float] = []
     plain: list[float] = []
     with (
-        tempfile.TemporaryDirectory(dir=words.directory, prefix="quire-large-", ignore_cleanup_errors=True) as folder,
+        temporary(options.directory, "large") as folder,
         LocalCluster(pathlib.Path(folder) / "cluster", bookies=4, metadata="zookeeper") as cluster,
     ):
         down, lost = cluster.bookies[-1].id, cluster.bookies[0].id
         cluster.stop_bookie(down)
         with connect(cluster.uri) as client:
-            filled(client, words.mb)
+            filled(client, options.mb)
         source = pathlib.Path(folder) / "file"
-        written(source, words.mb)
-        for _ in range(words.pairs):
-            plain.append(round(words.mb / copied(source, source.with_suffix(".copy")), 1))
+        written(source, options.mb)
+        for _ in range(options.pairs):
+            plain.append(round(options.mb / copied(source, source.with_suffix(".copy")), 1))
             cluster.restart(down)
             cluster.stop_bookie(lost)
-            repaired.append(round(words.mb / float(drive(cluster.uri, "repair", lost=lost)["seconds"]), 1))
+            repaired.append(round(options.mb / float(drive(cluster.uri, "repair", lost=lost)["seconds"]), 1))
             down, lost = lost, down
     line = Comparison("mb_per_second", repaired, plain, GOAL, unit="MB/s").as_json()
     runs = {name: [{"mb_per_second": each} for each in found] for name, found in (("quire", repaired), ("copy", plain))}
-    print(json.dumps({"mb": words.mb, "lines": [line], "runs": runs}))
+    print(json.dumps({"mb": options.mb, "lines": [line], "runs": runs}))
 
 
 if __name__ == "__main__":

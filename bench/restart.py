@@ -10,16 +10,16 @@ the first add that is acknowledged; then SIGTERM, the time it takes to stop, sta
 JSON line.
 """
 
-import argparse
 import contextlib
 import json
 import pathlib
 import socket
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 
+from bench.scripts import by_turns, words
+from bench.scripts import folder as temporary
 from quire.protocol.batch import AddBatch
 from quire.protocol.digest import Digest, DigestType
 from quire.tools.local_cluster.cluster import LocalCluster
@@ -131,27 +131,16 @@ def measured(side: Side, megabytes: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mb", type=int, default=1000)
-    parser.add_argument("--pairs", type=int, default=3)
-    parser.add_argument("--alone", action="store_true")
-    parser.add_argument("--directory")
-    words = parser.parse_args()
-    sides = [ours] if words.alone else [ours, theirs]
+    options = words(__doc__, mb=1000, pairs=3, alone=False, directory=None)
+    sides = [ours] if options.alone else [ours, theirs]
     figures: dict[str, list[dict[str, float]]] = {}
-    for number in range(words.pairs):
-        for make in sides if number % 2 == 0 else sides[::-1]:
-            with (
-                tempfile.TemporaryDirectory(
-                    dir=words.directory, prefix="quire-restart-", ignore_cleanup_errors=True
-                ) as folder,
-                make(pathlib.Path(folder)) as side,
-            ):
-                figures.setdefault(side.name, []).append(measured(side, words.mb))
+    for make in by_turns(options.pairs, sides):
+        with temporary(options.directory, "restart") as folder, make(pathlib.Path(folder)) as side:
+            figures.setdefault(side.name, []).append(measured(side, options.mb))
     medians = {
         name: {key: statistics.median(run[key] for run in runs) for key in runs[0]} for name, runs in figures.items()
     }
-    print(json.dumps({"mb": words.mb, "runs": figures, "medians": medians}))
+    print(json.dumps({"mb": options.mb, "runs": figures, "medians": medians}))
 
 
 if __name__ == "__main__":

@@ -50,7 +50,8 @@ COUNTED = ("entries", "count", "rounds")  # words that say what CPU is divided b
 
 class Spent:
     """
-    What some processes used while a run went on: CPU seconds, bytes sent to the disk, syncs where perf can count them.
+    Counts what some processes used while a run went on: CPU seconds, bytes sent to the disk, syncs where perf can count
+    them.
 
     The kernel counts the bytes of whole page-cache folios: an overwrite in a preallocated file may count a hundred
     times its size.
@@ -182,12 +183,16 @@ def environment_of(checkout: pathlib.Path | None) -> dict[str, str]:
 
 
 def flushes(checkout: pathlib.Path | None, directory: str | None, words: Words) -> Run:
-    """What `bench.flush` reports of the storage of that checkout, in a process of its own."""
-    command = [sys.executable, "-m", "bench.flush", *arguments(words)]
-    command += [f"--dir={directory}"] if directory else []
+    """Runs `bench.flush` for the storage of that checkout."""
+    where = [f"--dir={directory}"] if directory else []
+    return reported(environment_of(checkout), "bench.flush", *arguments(words), *where)
+
+
+def reported(environment: Mapping[str, str], module: str, *words: str) -> Run:
+    """Runs a module in a process of its own; returns the JSON that it prints."""
     done = subprocess.run(
-        command,
-        env=environment_of(checkout),
+        [sys.executable, "-m", module, *words],
+        env=environment,
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -195,7 +200,7 @@ def flushes(checkout: pathlib.Path | None, directory: str | None, words: Words) 
         check=False,
     )
     if done.returncode:
-        raise RuntimeError(f"`python -m bench.flush` ended with {done.returncode}: {done.stderr.strip()[-1000:]}")
+        raise RuntimeError(f"`{module} {words[0]}` ended with {done.returncode}: {done.stderr.strip()[-1000:]}")
     found: Run = json.loads(done.stdout)
     return found
 
@@ -257,21 +262,8 @@ class Quire(Side):
         return self.report("quire.tools", "bench", *self.COMMANDS[verb], "--json", *arguments(shape), *flags)
 
     def report(self, module: str, *words: str) -> Run:
-        """What a run in a process of its own reports as JSON."""
-        command = [sys.executable, "-m", module, *words]
-        done = subprocess.run(
-            command,
-            env=self.environment,
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=RUN_SECONDS_MAX,
-            check=False,
-        )
-        if done.returncode:
-            raise RuntimeError(f"`{module} {words[0]}` ended with {done.returncode}: {done.stderr.strip()[-1000:]}")
-        found: Run = json.loads(done.stdout)
-        return found
+        """Runs a module in a process of its own; returns the JSON that it prints."""
+        return reported(self.environment, module, *words)
 
 
 class Java(Side):
@@ -339,7 +331,7 @@ def rounds(count: int, *runs: Callable[[], Run]) -> Iterator[list[Run]]:
 
 
 def measured(module: str, *words: str) -> Any:
-    """What a module of this folder that measures in a process of its own prints as JSON."""
+    """Runs a module of this folder that measures in a process of its own; returns the JSON that it prints."""
     command = [sys.executable, "-m", f"bench.{module}", *words]
     done = subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout)

@@ -68,7 +68,7 @@ class File:
 
     @property
     def room(self) -> str:
-        """What of it is visible in its package; empty for the `__init__.py` of the package itself."""
+        """The name under which it is visible in its package; empty for the `__init__.py` of the package itself."""
         return (
             self.path.removesuffix(".py").removesuffix("/__init__").removeprefix(self.package).strip("/").split("/")[0]
         )

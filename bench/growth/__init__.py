@@ -1,5 +1,5 @@
 """
 Growth: how a figure changes as one thing grows by powers of ten, with the exponent of each curve.
 
-In reading order: `fit`, `curves`, `held`, `streams`, `ledger_records`, `slow_bookie`, `page`; `python -m bench.growth`.
+In reading order: `curves`, `held`, `streams`, `ledger_records`, `slow_bookie`, `page`; `python -m bench.growth`.
 """

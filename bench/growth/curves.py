@@ -4,17 +4,67 @@ The curves: what grows, what is measured at each point, and which law is wanted 
 A law is a number made of a curve's points, usually the exponent, and a bound of it; beyond its alarm something in the
 code is wrong, between the two it is only not as good as it should be.
 
-Knows: all curves.  Does not know: how one is measured, or shown.
+Knows: all curves; what the points of one say: y = a * x^b, where it bends, and y = c0 + c1 * x where that is the law.
+Does not know: how one is measured, or shown.
 """
 
+import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from bench.growth.fit import Points, exponent, line, segments
-
 # SPDX-License-Identifier: Apache-2.0
+
+Points = Mapping[float, float]  # y by x
+BEND = 0.3  # a change of the exponent that counts as a knee
+FLOOR = 1e-9  # a y below it has no logarithm worth having
+
+
+def logs(points: Points) -> list[tuple[float, float]]:
+    return [(math.log(x), math.log(max(y, FLOOR))) for x, y in sorted(points.items())]
+
+
+def exponent(points: Points) -> float:
+    """The b of y = a * x^b by least squares on logarithms; 0 of fewer than two points."""
+    if len(points) < 2:
+        return 0.0
+    found = statistics.linear_regression(*zip(*logs(points), strict=True))
+    return found.slope
+
+
+def segments(points: Points) -> list[float]:
+    """The exponent between each point and the next."""
+    return [(after - before) / (right - left) for (left, before), (right, after) in pairwise(logs(points))]
+
+
+def line(points: Points) -> tuple[float, float]:
+    """(c0, c1) of y = c0 + c1 * x, by least squares of relative errors, so that small points count as large ones do."""
+    weights = [1 / max(y, FLOOR) ** 2 for y in points.values()]
+    total = sum(weights)
+    x_mean = sum(weight * x for weight, x in zip(weights, points, strict=True)) / total
+    y_mean = sum(weight * y for weight, y in zip(weights, points.values(), strict=True)) / total
+    across = sum(weight * (x - x_mean) ** 2 for weight, x in zip(weights, points, strict=True))
+    both = sum(weight * (x - x_mean) * (y - y_mean) for weight, (x, y) in zip(weights, points.items(), strict=True))
+    slope = both / across if across else 0.0
+    return y_mean - slope * x_mean, slope
+
+
+def knees(rounds: Sequence[Points]) -> list[float]:
+    """
+    Where the curve bends: each x at which the exponent changes by more than `BEND`, in the same direction in every
+    round.  What only one round shows is the machine.
+    """
+    inner = sorted(rounds[0])[1:-1]
+    bends = [[after - before for before, after in pairwise(segments(points))] for points in rounds]
+    return [
+        x
+        for x, changes in zip(inner, zip(*bends, strict=True), strict=True)
+        if min(changes) > BEND or max(changes) < -BEND
+    ]
+
 
 Run = Mapping[str, Any]
 Runs = Mapping[float, Sequence[Run]]  # by point, one for each round
@@ -74,7 +124,7 @@ def flat(figure: str, wanted: float = 0.05, alarm: float = 0.1) -> Law:
 
 
 def slope(figure: str, said: str, wanted: float, alarm: float, scale: float = 1.0) -> Law:
-    """What each one more costs, in the unit that `scale` makes of the figure's."""
+    """Makes a law of what each one more costs, in the unit that `scale` makes of the figure's."""
     return Law(figure, said, lambda points: line(points)[1] * scale, wanted, alarm)
 
 

@@ -8,7 +8,6 @@ Knows: how each bookie is filled and asked, by turns.  Does not know: how one is
 import contextlib
 import pathlib
 import random
-import signal
 import socket
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,8 +36,7 @@ def running(sides: dict[float, BookieProcess]) -> Iterator[None]:
         yield
     finally:
         for side in sides.values():
-            if side.process.poll() is None:
-                side.stop(signal.SIGKILL)
+            side.kill()
 
 
 def latencies(found: Sequence[float], prefix: str = "") -> Run:
@@ -53,7 +51,7 @@ def adds(side: BookieProcess, drawn: Sequence[int]) -> Run:
 
 
 def index_bytes(directory: pathlib.Path) -> int:
-    """Of both tables, ledgers and runs of entries, as they are on the disk."""
+    """Counts the bytes of both tables, ledgers and runs of entries, as they are on the disk."""
     found = (path for name in ("ledgers", "runs") for path in (directory / "current" / name).iterdir())
     return sum(path.stat().st_size for path in found if path.suffix in (".sst", ".log"))
 
@@ -87,12 +85,12 @@ def ledgers(points: Sequence[float], rounds: int, part: float, directory: str | 
 
 
 def restarts(sides: Bookies, found: Measured) -> None:
-    """Of stopped bookies that run at the end: the time of a start after a stop, and after a kill."""
+    """Measures stopped bookies, which run at the end: the time of a start after a stop, and after a kill."""
     for number in range(min(map(len, found.values()))):
         for x in sorted(sides, reverse=number % 2 == 1):
             after_stop = sides[x].start()
             sides[x].add(sides[x].frames([0]))
-            sides[x].stop(signal.SIGKILL)
+            sides[x].kill()
             found[x][number] |= {"restart_s": after_stop, "killed_s": sides[x].start()}
             sides[x].stop()
     for side in sides.values():
@@ -142,7 +140,7 @@ def entries(points: Sequence[float], rounds: int, part: float, directory: str | 
             spent, _seconds, gone = side.collect()
             assert gone == 1, "the ledger was not deleted"
             found[x][0]["deleted_cpu_ms"] = max(0.0, spent - idle) * 1e3
-            side.stop(signal.SIGKILL)
+            side.kill()
     return found
 
 

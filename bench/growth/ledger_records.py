@@ -6,7 +6,6 @@ The curve of the ledgers that the metadata store knows: made one at a time, list
 Knows: the store.  Does not know: bookies.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -101,12 +100,8 @@ VERBS = {"records": records}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("uri")
-    parser.add_argument("count", type=int)
-    parser.add_argument("samples", type=int)
-    words = parser.parse_args()
-    print(json.dumps(with_store(words.uri, lambda store: point(store, words.count, words.samples))))
+    uri, count, samples = sys.argv[1], *map(int, sys.argv[2:])
+    print(json.dumps(with_store(uri, lambda store: point(store, count, samples))))
 
 
 if __name__ == "__main__":

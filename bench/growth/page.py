@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.charts import curves as drawn
-from bench.growth.curves import CURVES, Curve, Law
-from bench.growth.fit import exponent, knees, segments
+from bench.growth.curves import CURVES, Curve, Law, exponent, knees, segments
 from bench.page import PAGE, REASON, shown
 
 # SPDX-License-Identifier: Apache-2.0

@@ -13,6 +13,7 @@ from typing import Any
 
 from bench.growth.slow_bookie import SYNC_MS
 from bench.machine import sync_ms
+from bench.scripts import by_turns
 from bench.sides import Quire, Run
 from quire.tools.local_cluster.cluster import LocalCluster
 
@@ -27,9 +28,8 @@ Measured = dict[float, list[Run]]
 
 
 def turns(points: Sequence[float], rounds: int) -> Iterator[float]:
-    """All points, `rounds` times, every other time in reverse order."""
-    for number in range(rounds):
-        yield from sorted(points, reverse=number % 2 == 1)
+    """Yields all points by turns, ascending at first."""
+    return by_turns(rounds, sorted(points))
 
 
 def load(size: int, entries: int, window: int) -> dict[str, int]:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 VALUE = ("value", "payload")
 LOG_COLUMNS = ("value", "payload", "key", "time", "headers", "index", "stamp")
 LEDGER_COLUMNS = ("value", "payload", "ledger_id", "entry_id", "length")
-IGNORED = {"index", "stamp", "ledger_id", "entry_id", "length"}  # of what was read: a sink gives them anew
 ROWS_MAX = 10_000  # of one append
 
 

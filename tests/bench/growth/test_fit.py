@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.growth.fit import BEND, exponent, knees, line, segments
+from bench.growth.curves import BEND, exponent, knees, line, segments
 
 # SPDX-License-Identifier: Apache-2.0
 
