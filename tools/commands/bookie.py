@@ -21,7 +21,7 @@ from quire.metadata.records import RecordStore
 from quire.metadata.store import ServiceInfo
 from quire.protocol.errors import BookieHandleNotAvailable, MetaStore, error_of
 from quire.tools.commands.directories import add_to, check_credentials, report_of, report_text
-from quire.tools.commands.processes import become, end
+from quire.tools.commands.processes import Override, Pidfile, StartedPidfile, StopWithStdin, become, end
 from quire.tools.daemons.process import BOOKIE
 from quire.tools.terminal import output
 from quire.tools.terminal.bookie_http import answer_of, document_of, metrics_url, said_by, service_of
@@ -67,13 +67,9 @@ def start(
             "--conf", metavar="FILE", help="its configuration; without one, BK_<key> variables say everything"
         ),
     ] = None,
-    metadata: Annotated[
-        str | None, typer.Option("--metadata", metavar="URI", help="overrides metadataServiceUri")
-    ] = None,
+    metadata: Override = None,
     daemon: Annotated[bool, typer.Option("--daemon", help="detach; returns when the bookie serves")] = False,
-    pidfile: Annotated[
-        Path | None, typer.Option("--pidfile", metavar="F", help="the process id is kept there while it runs")
-    ] = None,
+    pidfile: Pidfile = None,
     log: Annotated[
         Path | None,
         typer.Option(
@@ -87,9 +83,7 @@ def start(
             help="directories that are empty now were lost, or the id was in use: mark what was held, then copy it",
         ),
     ] = False,
-    stop_with_stdin: Annotated[
-        bool, typer.Option("--stop-with-stdin", help="stop when standard input closes: when the parent has gone")
-    ] = False,
+    stop_with_stdin: StopWithStdin = False,
     json_wanted: Json = False,
 ) -> None:
     """
@@ -113,7 +107,7 @@ def start(
 
 @app.command()
 def stop(
-    pidfile: Annotated[Path, typer.Option("--pidfile", metavar="F", help="what `start` was given")],
+    pidfile: StartedPidfile,
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="S", help="seconds to wait; a clean stop writes a checkpoint")
     ] = 60.0,

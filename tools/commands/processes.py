@@ -11,13 +11,25 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import Annotated, NoReturn
+
+import typer
 
 from quire.tools.daemons.process import KINDS, Kind, is_running
 from quire.tools.terminal import output
 from quire.tools.terminal.options import refused
 
 # SPDX-License-Identifier: Apache-2.0
+
+# Options of the commands that start and stop a daemon.
+Override = Annotated[str | None, typer.Option("--metadata", metavar="URI", help="overrides metadataServiceUri")]
+Pidfile = Annotated[
+    Path | None, typer.Option("--pidfile", metavar="F", help="the process id is kept there while it runs")
+]
+StopWithStdin = Annotated[
+    bool, typer.Option("--stop-with-stdin", help="stop when standard input closes: when the parent has gone")
+]
+StartedPidfile = Annotated[Path, typer.Option("--pidfile", metavar="F", help="what `start` was given")]
 
 STOP_LOOK_S = 0.05  # between two looks at whether a process is gone
 

@@ -15,9 +15,12 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from quire.tools.daemons.process import AUTORECOVERY, WRONG_USAGE, complain, lived, parser, without_assertions
+from quire.tools.daemons.process import AUTORECOVERY, Prepared, parser, status
 
 if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from quire.conf.properties import Property
     from quire.tools.daemons.process import Service
     from quire.tools.process_reactor import ProcessReactor
 
@@ -28,33 +31,22 @@ LOG_NAME = "autorecovery.log"
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs AutoRecovery until its stop is asked for, and exits."""
-    sys.exit(status(argv))
-
-
-def status(argv: Sequence[str] | None) -> int:
-    """The exit status of one run."""
-    refused = without_assertions(AUTORECOVERY)
-    if refused is not None:
-        return refused
     about = "Repairs a cluster's ledgers in the foreground until SIGTERM."
-    arguments = parser(AUTORECOVERY, about, f"{LOG_NAME} in this directory").parse_args(argv)
-    from quire.conf.properties import ConfigurationError, Property
+    sys.exit(status(AUTORECOVERY, parser(AUTORECOVERY, about, f"{LOG_NAME} in this directory"), argv, prepare))
+
+
+def prepare(arguments: "Namespace", extra: "list[Property]") -> Prepared:
+    """Reads the configuration."""
     from quire.tools.daemons.settings import Settings
 
-    extra = [Property("metadataServiceUri", arguments.metadata, "--metadata")] if arguments.metadata else []
-    try:
-        settings, warnings = Settings.load(arguments.conf, os.environ, extra)
-    except ConfigurationError as failure:
-        return complain(WRONG_USAGE, str(failure))
-
-    tls = settings.client.tls or settings.options.http_tls
+    settings, warnings = Settings.load(arguments.conf, os.environ, extra)
 
     def make(reactor: "ProcessReactor") -> "Service":
         from quire.tools.daemons.standalone import Standalone
 
         return Standalone(reactor, settings, arguments.json)
 
-    return lived(AUTORECOVERY, arguments, LOG_NAME, warnings, make, tls)
+    return Prepared(LOG_NAME, warnings, make, settings.client.tls or settings.options.http_tls)
 
 
 if __name__ == "__main__":

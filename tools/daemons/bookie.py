@@ -15,9 +15,12 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from quire.tools.daemons.process import BOOKIE, WRONG_USAGE, complain, lived, parser, without_assertions
+from quire.tools.daemons.process import BOOKIE, Prepared, parser, status
 
 if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from quire.conf.properties import Property
     from quire.tools.daemons.process import Service
     from quire.tools.process_reactor import ProcessReactor
 
@@ -28,14 +31,6 @@ LOG_NAME = "bookie.log"
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs a bookie until its stop is asked for, and exits."""
-    sys.exit(status(argv))
-
-
-def status(argv: Sequence[str] | None) -> int:
-    """The exit status of one run."""
-    refused = without_assertions(BOOKIE)
-    if refused is not None:
-        return refused
     known = parser(
         BOOKIE, "Runs a bookie in the foreground until SIGTERM.", f"{LOG_NAME} in the first journal directory"
     )
@@ -44,28 +39,25 @@ def status(argv: Sequence[str] | None) -> int:
         action="store_true",
         help="directories that are empty now were lost: copy what they held from other bookies first",
     )
-    arguments = known.parse_args(argv)
+    sys.exit(status(BOOKIE, known, argv, prepare))
+
+
+def prepare(arguments: "Namespace", extra: "list[Property]") -> Prepared:
+    """Reads the configuration."""
     from quire.conf.bookie import BookieOptions
-    from quire.conf.properties import ConfigurationError, Property
     from quire.conf.shared_file import load_shared
     from quire.tools.daemons.settings import Settings
 
-    extra = [Property("metadataServiceUri", arguments.metadata, "--metadata")] if arguments.metadata else []
-    try:
-        options, warnings = load_shared(BookieOptions, arguments.conf, os.environ, extra)
-        asks = options.auto_recovery or options.tls or options.authentication or options.client_authentication
-        settings = Settings.load(arguments.conf, os.environ, extra)[0] if asks else None
-    except ConfigurationError as failure:
-        return complain(WRONG_USAGE, str(failure))
+    options, warnings = load_shared(BookieOptions, arguments.conf, os.environ, extra)
+    asks = options.auto_recovery or options.tls or options.authentication or options.client_authentication
+    settings = Settings.load(arguments.conf, os.environ, extra)[0] if asks else None
 
     def make(reactor: "ProcessReactor") -> "Service":
         from quire.tools.daemons.serving import Serving
 
         return Serving(reactor, options, arguments.restore, arguments.json, settings)
 
-    return lived(
-        BOOKIE, arguments, os.path.join(options.journal_directories[0], LOG_NAME), warnings, make, options.reads_again
-    )
+    return Prepared(os.path.join(options.journal_directories[0], LOG_NAME), warnings, make, options.reads_again)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
 
+    from quire.conf.properties import Property
     from quire.tools.process_reactor import ProcessReactor
 
 # SPDX-License-Identifier: Apache-2.0
@@ -97,12 +98,37 @@ def complain(code: int, text: str) -> int:
     return code
 
 
-def without_assertions(kind: Kind) -> int | None:
-    """The exit status of a start under `python -O`; None where that is not so."""
-    if not sys.flags.optimize:
-        return None
-    text = f"python -O removes the assertions that keep data safe; start {kind.name} without it"
-    return complain(WRONG_USAGE, text)
+class Prepared(NamedTuple):
+    """What a daemon needs from its configuration to live; see `lived`."""
+
+    log: str
+    warnings: Sequence[str]
+    make: "Callable[[ProcessReactor], Service]"
+    reloads: bool
+
+
+def status(
+    kind: Kind,
+    known: argparse.ArgumentParser,
+    argv: Sequence[str] | None,
+    prepare: "Callable[[argparse.Namespace, list[Property]], Prepared]",
+) -> int:
+    """
+    Runs a daemon and returns its exit status.  `known`: its command line; `prepare` reads its configuration, for which
+    what the command line says is stronger.
+    """
+    if sys.flags.optimize:
+        text = f"python -O removes the assertions that keep data safe; start {kind.name} without it"
+        return complain(WRONG_USAGE, text)
+    arguments = known.parse_args(argv)
+    from quire.conf.properties import ConfigurationError, Property
+
+    extra = [Property("metadataServiceUri", arguments.metadata, "--metadata")] if arguments.metadata else []
+    try:
+        prepared = prepare(arguments, extra)
+    except ConfigurationError as failure:
+        return complain(WRONG_USAGE, str(failure))
+    return lived(kind, arguments, *prepared)
 
 
 def lived(

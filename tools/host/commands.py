@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from quire.tools.commands.processes import become, end
+from quire.tools.commands.processes import Override, Pidfile, StartedPidfile, StopWithStdin, become, end
 from quire.tools.daemons.process import HOST
 from quire.tools.terminal import output
 from quire.tools.terminal.options import Json, group
@@ -34,22 +34,16 @@ app = group(
 def start(
     conf: Conf,
     bookies: Bookies = None,
-    metadata: Annotated[
-        str | None, typer.Option("--metadata", metavar="URI", help="overrides metadataServiceUri")
-    ] = None,
+    metadata: Override = None,
     daemon: Annotated[bool, typer.Option("--daemon", help="detach; returns when all bookies serve")] = False,
-    pidfile: Annotated[
-        Path | None, typer.Option("--pidfile", metavar="F", help="the process id is kept there while it runs")
-    ] = None,
+    pidfile: Pidfile = None,
     log: Annotated[
         Path | None,
         typer.Option(
             "--log", metavar="F", help="with --daemon; host.log in bookie 0's first journal directory if not given"
         ),
     ] = None,
-    stop_with_stdin: Annotated[
-        bool, typer.Option("--stop-with-stdin", help="stop when standard input closes: when the parent has gone")
-    ] = False,
+    stop_with_stdin: StopWithStdin = False,
     json_wanted: Json = False,
 ) -> None:
     """
@@ -76,7 +70,7 @@ def start(
 
 @app.command()
 def stop(
-    pidfile: Annotated[Path, typer.Option("--pidfile", metavar="F", help="what `start` was given")],
+    pidfile: StartedPidfile,
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="S", help="seconds to wait; a clean stop writes checkpoints")
     ] = 60.0,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quire.metadata.auditing import Periodic
-from quire.tools.commands.processes import become, end
+from quire.tools.commands.processes import Override, Pidfile, StartedPidfile, StopWithStdin, become, end
 from quire.tools.daemons.process import AUTORECOVERY
 from quire.tools.terminal import output
 from quire.tools.terminal.options import Json, Metadata, group, metadata_uri
@@ -40,20 +40,14 @@ def start(
             help="its configuration, or a bookie's; without one, BK_<key> variables say everything",
         ),
     ] = None,
-    metadata: Annotated[
-        str | None, typer.Option("--metadata", metavar="URI", help="overrides metadataServiceUri")
-    ] = None,
+    metadata: Override = None,
     daemon: Annotated[bool, typer.Option("--daemon", help="detach; returns when it takes part in the repair")] = False,
-    pidfile: Annotated[
-        Path | None, typer.Option("--pidfile", metavar="F", help="the process id is kept there while it runs")
-    ] = None,
+    pidfile: Pidfile = None,
     log: Annotated[
         Path | None,
         typer.Option("--log", metavar="F", help="with --daemon; autorecovery.log in this directory if not given"),
     ] = None,
-    stop_with_stdin: Annotated[
-        bool, typer.Option("--stop-with-stdin", help="stop when standard input closes: when the parent has gone")
-    ] = False,
+    stop_with_stdin: StopWithStdin = False,
     json_wanted: Json = False,
 ) -> None:
     """
@@ -76,7 +70,7 @@ def start(
 
 @app.command()
 def stop(
-    pidfile: Annotated[Path, typer.Option("--pidfile", metavar="F", help="what `start` was given")],
+    pidfile: StartedPidfile,
     timeout: Annotated[float, typer.Option("--timeout", metavar="S", help="seconds to wait")] = 60.0,
     json_wanted: Json = False,
 ) -> None:
