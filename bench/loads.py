@@ -31,7 +31,7 @@ from twisted.internet.threads import deferToThread
 from quire.client.api import Client, connect
 from quire.conf.client import ClientOptions
 from quire.replication.lost_bookies import recover_bookies
-from quire.tools.load.generators import OpenLoop
+from quire.tools.load import OpenLoop
 from quire.tools.terminal.running import with_client
 
 # SPDX-License-Identifier: Apache-2.0

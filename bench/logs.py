@@ -308,7 +308,7 @@ def main() -> int:
 
 
 def run(options: argparse.Namespace, uri: str) -> int:
-    """All that is wanted on these bookies; the exit status."""
+    """Measures all that is wanted on these bookies; returns the exit status."""
     rows: list[Comparison] = []
 
     async def work(reactor: Any) -> None:

@@ -80,7 +80,7 @@ def module_name(path: str) -> str:
 
 
 def imported_names(path: str, nodes: Iterable[ast.AST]) -> frozenset[str]:
-    """All that a file imports, also inside functions: `a.b` for `import a.b`, `a.b.c` for `from a.b import c`."""
+    """Lists all that a file imports, also inside functions: `a.b` for `import a.b`, `a.b.c` for `from a.b import c`."""
     here = module_name(path).split(".")
     base = here if path.endswith("__init__.py") else here[:-1]
     found = set()

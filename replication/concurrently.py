@@ -187,7 +187,7 @@ class Lane:
 
     @property
     def bytes(self) -> int:
-        """As much may be under way now; a larger request is made alone."""
+        """The bytes that may be under way now; a larger request is made alone."""
         return self._share.most
 
     async def ask(self, size: int, call: Callable[[], Awaitable[T]], failed: Callable[[T], bool]) -> T:

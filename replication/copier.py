@@ -336,7 +336,7 @@ class FragmentCopier:
             await self.copy(index, bookie)
 
     async def _piece(self, bookie: str, first: int, count: int) -> Piece:
-        """As much of these as the bookie may be asked for at once."""
+        """Cuts off as much of these runs as the bookie may be asked for at once."""
         if self._pace is None:
             return await self._reader.piece(bookie, first, count)
         lane = self._pace.reads(bookie)

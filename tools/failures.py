@@ -1,5 +1,5 @@
 """
-What a command says when it fails: one line that names what went wrong and the next step, and the exit status.
+The words of a command that fails: one line that names what went wrong and the next step, and the exit status.
 
 Knows: which errors are a user's to act on, and a next step for each kind.
 Does not know: any command.  An error that is not listed here is a fault of ours, and keeps its traceback.

@@ -94,7 +94,7 @@ def open_streams() -> None:
 
 
 class StandardOutput(io.FileIO):
-    """Its errors name it."""
+    """Standard output; its errors name it."""
 
     def write(self, data: Any, /) -> Any:
         try:

@@ -1,5 +1,5 @@
 """
-What the commands use of the process's reactor, as a type.
+The process's reactor as a type, as far as the commands use it.
 
 Knows: that one reactor serves a client, a bookie and standard input alike.  Does not know: who starts it.
 """

@@ -31,7 +31,7 @@ Bookies = Mapping[float, BookieProcess]
 
 @contextlib.contextmanager
 def running(sides: dict[float, BookieProcess]) -> Iterator[None]:
-    """All that are in `sides` at the end are ended."""
+    """Ends all that are in `sides` at the end."""
     try:
         yield
     finally:

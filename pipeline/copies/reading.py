@@ -48,7 +48,7 @@ class OffloadedLedger:
         return in_thread(self._reactor, self.read_file, file, first, count_max, bytes_max)
 
     def read_file(self, file: str, first: int, count_max: int, bytes_max: int) -> list[bytes]:
-        """The same, in this thread."""
+        """Does so in this thread."""
         return self.file(file).bodies(first, count_max, bytes_max)
 
     def file(self, name: str) -> "EntryFile":
@@ -84,7 +84,7 @@ class OffloadedLedger:
         return in_thread(self._reactor, self.payloads, first, last)
 
     def payloads(self, first: int, last: int) -> list[bytes]:
-        """The same, in this thread."""
+        """Does so in this thread."""
         ledger = self.manifest.ledger
         found: list[bytes] = []
         while (at := first + len(found)) <= last:
@@ -121,7 +121,7 @@ class Offloaded:
         return in_thread(self._reactor, self.opened, ledger)
 
     def opened(self, ledger: int) -> OffloadedLedger | None:
-        """The same, in this thread."""
+        """Does so in this thread."""
         manifest = manifest_of(self.place, ledger)
         return None if manifest is None else OffloadedLedger(self.place, manifest, self._reactor)
 
@@ -130,7 +130,7 @@ class Offloaded:
         return in_thread(self._reactor, self.listed)
 
     def listed(self) -> list[int]:
-        """The same, in this thread."""
+        """Does so in this thread."""
         return sorted(int(each) for each in self.place.folders() if each.isdecimal())
 
 

@@ -1,5 +1,5 @@
 """
-Which entries one task reads: about so many bytes, of one ledger or of several small ones.
+The entries that one task reads: about so many bytes, of one ledger or of several small ones.
 
 Knows: ledgers by their first and last entry, their bytes, and where their fragments begin.
 Does not know: how they were found, who reads them.

@@ -1,5 +1,5 @@
 """
-Which ledgers a user means: "7,9-20".
+The ledgers that a user means: "7,9-20".
 
 Knows: the text form.  Does not know: which ledgers there are.
 """

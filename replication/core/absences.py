@@ -1,5 +1,5 @@
 """
-Which bookies count as lost: those that have been away for the delay, each by its own time (protocol-rules.md 5.3).
+The bookies that count as lost: those that have been away for the delay, each by its own time (protocol-rules.md 5.3).
 
 Knows: who was there when, the delay, and that an auditor which did not look saw nobody leave.
 Does not know: how the lists are had, which ledgers name whom, what is done about a lost bookie.

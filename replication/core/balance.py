@@ -88,7 +88,7 @@ class Holdings:
         return self._bytes
 
     def used(self, bookie: str) -> int:
-        """All that it has."""
+        """The bytes of all that it has."""
         return sum(self._bytes.get(bookie, {}).values())
 
     def least_of(self, bookie: str, size: int, largest: float) -> int:
@@ -144,7 +144,7 @@ Fits = Callable[[LedgerMetadata, tuple[str, ...], int, str], bool]
 
 
 class Move(NamedTuple):
-    """All that one bookie has of a ledger goes to another one."""
+    """A move of all that one bookie has of a ledger to another one."""
 
     source: str
     target: str

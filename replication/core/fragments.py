@@ -1,5 +1,5 @@
 """
-Which fragments of a ledger name a bookie, which of their entries it has to hold, and which of these it lacks.  Pure.
+The fragments of a ledger that name a bookie, the entries of them that it has to hold, and those that it lacks.  Pure.
 
 Knows: ledger metadata and the round-robin schedule (`client.core.quorum`).
 Does not know: how a bookie is asked what it stores, who is alive, how entries are copied.

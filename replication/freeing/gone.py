@@ -1,5 +1,5 @@
 """
-Which entries of a ledger have no copy left, once bookies are given up for good.
+The entries of a ledger that have no copy left, once bookies are given up for good.
 
 Knows: that an entry is gone only when each bookie of its write set is given up, or says itself that it has no copy, or
 shows one whose digest is wrong; one that gives no answer may still have it.

@@ -2,7 +2,7 @@
 `quire bench`: throughput and latency of a cluster.
 
 Knows: the options and the report; its keys are those of the yardstick in `bench/`, plus `syncs`.
-Does not know: how the load is made (`load.generators`) or measured (`load.measuring`).  It runs on the Twisted face of
+Does not know: how the load is made or measured (`tools.load`).  It runs on the Twisted face of
 the client, in one process, so the client's own cost is part of what it shows.
 """
 
@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IReactorFromThreads, IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThreadPool
 
-from quire.tools.load.generators import (
+from quire.tools.load import (
     ClosedLoop,
     Counters,
     Latencies,

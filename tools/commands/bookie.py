@@ -219,7 +219,7 @@ def ask_admin(row: dict[str, Any], token_file: Path | None) -> None:
 
 
 def as_cells(row: dict[str, Any]) -> dict[str, Any]:
-    """The same as text; `?` for what is unknown."""
+    """Makes texts of a row; `?` for what is unknown."""
     total, free = row["total_bytes"], row["free_bytes"]
     known = total is not None and free is not None
     directories = row["gc"].get("directories") if row["gc"] else None  # of an Apache bookie nothing is known

@@ -218,7 +218,7 @@ def batches(files: Sequence[Path], size: int, line_max: int) -> Iterator[list[by
 
 
 def verdict(done: dict[str, Any]) -> str:
-    """What went wrong, "" when nothing did."""
+    """Returns what went wrong, "" when nothing did."""
     if done["sha256_in"] != done["sha256_out"]:
         return "what came back is not what went in"
     if done["entries"] != done["read_entries"]:

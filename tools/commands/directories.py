@@ -34,7 +34,7 @@ REBUILD_LOOK_S = 0.2  # between two looks at how far it is
 
 @contextmanager
 def stopped_bookie(conf: Conf) -> "Iterator[Stopped]":
-    """Its directories, locked; exit status 1 with the reason when they can't be had or used."""
+    """Locks a stopped bookie's directories; exit status 1 with the reason when they can't be had or used."""
     from quire.bookie.files import Files, StorageError
     from quire.bookie.offline.stopped import Stopped
 
@@ -204,7 +204,7 @@ def rebuild_online(bookie: str, ask: Callable[..., dict[str, Any]], wait: bool, 
 
 
 def report_of(conf: Conf) -> dict[str, Any]:
-    """What a verification of a stopped bookie's files found."""
+    """Verifies a stopped bookie's files."""
     from quire.bookie.offline.verify import verify
 
     with stopped_bookie(conf) as stopped:

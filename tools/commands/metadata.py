@@ -258,7 +258,7 @@ async def accept_state(store: MetadataStore, cluster: str, unheard: bool) -> dic
 
 
 def lacks(shown: dict[str, Any]) -> tuple[list[str], dict[str, int | None], dict[str, list[int]]]:
-    """What an operator accepts: what each bookie has that the store does not know, and who did not say."""
+    """Returns what an operator accepts: what each bookie has that the store does not know, and who did not say."""
     unknown = {bookie: seen["unknown_ledgers"] for bookie, seen in shown["bookies"].items()}
     return shown["unheard"], unknown, shown["doubts"]
 

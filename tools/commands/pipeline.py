@@ -40,7 +40,7 @@ UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def seconds(text: str) -> float:
-    """Of an age: `90s`, `10m`, `4h`, `7d`."""
+    """Reads an age, as `90s`, `10m`, `4h`, `7d`."""
     number, unit = text[:-1], text[-1:]
     if unit not in UNITS_S or not number.isdecimal():
         raise typer.BadParameter(f"{text!r} is no age: write 90s, 10m, 4h or 7d")
@@ -59,7 +59,7 @@ def here(path: Path | None) -> Path | None:
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[int, int], object]]:
-    """What hears of tasks: (done, known)."""
+    """Shows tasks; the function that it yields hears of them: (done, known)."""
     with output.Progress(title, None, "tasks") as bar:
 
         def told(done: int, known: int) -> None:
@@ -317,7 +317,7 @@ def report(source: Directory, chart: Chart = None, json_wanted: Json = False) ->
 
 
 def tables() -> "ModuleType":
-    """What reads and writes findings."""
+    """Returns the module that reads and writes findings."""
     try:
         from quire.pipeline.jobs import findings
     except ImportError as error:

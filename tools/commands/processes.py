@@ -35,7 +35,7 @@ STOP_LOOK_S = 0.05  # between two looks at whether a process is gone
 
 
 def become(kind: Kind, values: Mapping[str, object], flags: Mapping[str, bool]) -> NoReturn:
-    """The same process goes on as the daemon, without typer and what else the command line needed."""
+    """Goes on as the daemon in the same process, without typer and what else the command line needed."""
     arguments: list[str] = []
     for name, value in values.items():
         if value is not None:

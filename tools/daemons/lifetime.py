@@ -1,5 +1,5 @@
 """
-What a daemon serves, from the first turn of the reactor to the last.
+The service of a daemon, from the first turn of the reactor to the last.
 
 Knows: that what was started is stopped latest first, and why the process ends.
 Does not know: the command line, signals (`process`), what is served.

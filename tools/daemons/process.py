@@ -1,5 +1,5 @@
 """
-What every daemon's process does around its work: command line, pid file, log, detaching, the reactor from its first
+The frame of every daemon's process: command line, pid file, log, detaching, the reactor from its first
 turn to its last, and the exit status: 0 after a stop that was asked for, 1 when it could not serve or had to stop by
 itself, 2 for a bad command line or configuration.
 
@@ -39,7 +39,7 @@ GC_THRESHOLDS = (20_000, 200, 50)
 
 
 class Kind(NamedTuple):
-    """Which daemon it is: its name in messages, the module that its process runs, the command that starts it."""
+    """A kind of daemon: its name in messages, the module that its process runs, the command that starts it."""
 
     name: str
     module: str
@@ -60,7 +60,7 @@ class Ending(NamedTuple):
 
 
 class Service(Protocol):
-    """What the process serves.  `ending` is set before the reactor stops, if something failed."""
+    """The service of a process.  `ending` is set before the reactor stops, if something failed."""
 
     @property
     def ending(self) -> Ending | None: ...
@@ -99,7 +99,7 @@ def complain(code: int, text: str) -> int:
 
 
 class Prepared(NamedTuple):
-    """What a daemon needs from its configuration to live; see `lived`."""
+    """The configuration of a daemon, ready for `lived`."""
 
     log: str
     warnings: Sequence[str]
@@ -183,7 +183,7 @@ def kept(
 
 
 def os_text(failure: OSError) -> str:
-    """What went wrong, with the file where there is one."""
+    """Returns what went wrong, with the file where there is one."""
     return f"{failure.filename}: {failure.strerror}" if failure.filename else str(failure)
 
 
@@ -200,7 +200,7 @@ def check_pidfile(path: str | None, kind: Kind) -> None:
 
 
 def is_running(pid: int, kind: Kind) -> bool:
-    """Whether a process is one of ours: a process id is soon given to another program."""
+    """True if a process is one of ours: a process id is soon given to another program."""
     try:
         return kind.module.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
@@ -333,7 +333,7 @@ def share_memory() -> None:
 
 def settle_memory() -> None:
     """
-    What the start made stays for ever: the collector need not look at it, not even once, which took a tenth of a second
+    Keeps what the start made for ever: the collector need not look at it, not even once, which took a tenth of a second
     and found a thousand small objects.
     """
     gc.freeze()

@@ -1,5 +1,5 @@
 """
-What runs inside a bookie's process: the bookie, its refilling and its surplus runs, and AutoRecovery where
+The inside of a bookie's process: the bookie, its refilling and its surplus runs, and AutoRecovery where
 `autoRecoveryDaemonEnabled` says so.
 
 Knows: in which order they start; how many file descriptors each part may have open, so that neither files nor

@@ -18,7 +18,7 @@ from quire.conf.shared_file import load_shared
 
 
 class Settings(NamedTuple):
-    """Of AutoRecovery and of the client that it has."""
+    """The options of AutoRecovery and of the client that it has."""
 
     options: AutoRecoveryOptions
     client: ClientOptions

@@ -49,7 +49,7 @@ class Ended(NamedTuple):
 
 
 def environment() -> dict[str, str]:
-    """Of a child: what this process's says of options is in the child's configuration already."""
+    """Makes a child's environment: options that this process's has are in the child's configuration already."""
     return {
         name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT_PREFIX) and name != NOTIFY
     }
@@ -116,7 +116,7 @@ class Child:
         log.info("{bookie}: {line}", bookie=self.id, line=self._line)
 
     def serves(self, line: str) -> None:
-        """Its ready line."""
+        """Takes in the ready line."""
         self.ready = json.loads(line)
         if self._reads_again:  # it may have read them before it was asked
             self.reload()
@@ -124,7 +124,7 @@ class Child:
             self.served.callback(None)
 
     def over(self, status: int) -> None:
-        """It has been reaped, and said all."""
+        """Takes in the end of the process, which has been reaped and has said all."""
         self._process, self.ready = None, None
         if self._stopping is not None:
             self._stopping.callback(None)

@@ -120,7 +120,7 @@ def _count(item: Property | None) -> int:
 
 
 def _own_keys(chosen: Keys, count: int) -> list[Keys]:
-    """What is said of each bookie alone."""
+    """Reads what is said of each bookie alone."""
     found: list[Keys] = [{} for _ in range(count)]
     for key, item in chosen.items():
         one = OF_ONE.fullmatch(key)

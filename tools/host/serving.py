@@ -1,5 +1,5 @@
 """
-What runs inside the host's process: its bookies' processes and its page.
+The inside of the host's process: its bookies' processes and its page.
 
 Knows: that a bookie which never served ends the start, and that one which did is begun again.
 Does not know: how the process begins and ends; see `daemons.lifetime`, `daemons.process`.

@@ -35,7 +35,7 @@ class LocalAuthority:
         self._host = host
 
     def bookie_keys(self) -> dict[str, str]:
-        """Of a bookie's configuration: TLS is required, and clients show a certificate."""
+        """Returns keys of a bookie's configuration: TLS is required, and clients show a certificate."""
         return {
             "tlsProviderFactoryClass": APACHES,
             "tlsCertificatePath": self._path("bookie.pem"),
@@ -47,7 +47,7 @@ class LocalAuthority:
         }
 
     def client_keys(self) -> dict[str, str]:
-        """Of a client's."""
+        """Returns keys of a client's configuration."""
         return {
             "tlsProviderFactoryClass": APACHES,
             "tlsCertificatePath": self._path("client.pem"),

@@ -58,7 +58,7 @@ def store_kind(option: str | None) -> Store | None:
 
 
 class Saved(TypedDict):
-    """What cluster.json holds."""
+    """The content of cluster.json."""
 
     metadata: Store
     ports: list[int]
@@ -77,11 +77,11 @@ class LocalBookie(LocalProcess):
 
     @property
     def is_new(self) -> bool:
-        """Whether it has never had its port: then no cookie is there, and no entry."""
+        """True if it has never had its port: no cookie is there, and no entry."""
         return not (self.directory / "journal" / "current").exists()
 
     def move(self, port: int) -> None:
-        """It takes another port: somebody else was faster."""
+        """Gives it another port: somebody else was faster."""
         self.port, self.id = port, f"{HOST}:{port}"
 
     def write_conf(self, uri: str, options: Mapping[str, str]) -> None:

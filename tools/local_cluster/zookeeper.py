@@ -98,7 +98,7 @@ def free_port() -> int:
 
 def serves(port: int) -> bool:
     """
-    Whether a ZooKeeper on this port of 127.0.0.1 serves.  One that loads its data yet accepts connections, answers
+    True if a ZooKeeper on this port of 127.0.0.1 serves.  One that loads its data yet accepts connections, answers
     `ruok` even, and lets a session's first request lie until the client gives up.
     """
     try:

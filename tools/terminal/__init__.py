@@ -1,5 +1,5 @@
 """
-What every command shares: options, input, output, the reactor of one command.
+Common parts of all commands: options, input, output, the reactor of one command.
 
 In reading order: `options` (face), `output` (face), `ledger_text` (face), `input` (face), `appending` (face), `running`
 (face), `bookie_http` (face).

@@ -95,7 +95,7 @@ class Appender(UnderWay):
         self.add(self._writer.append_many(payloads))
 
     async def flush(self) -> None:
-        """The same, and nothing may follow."""
+        """Waits until all are acknowledged; nothing may follow."""
         await self.drain()
         if self._pause is not None:
             self._pause.cancel()

@@ -1,5 +1,5 @@
 """
-What a running bookie says, and takes, at its admin address.
+Requests to a running bookie's admin address.
 
 Knows: how the address is found and asked, that each request says which bookie is meant, and which token opens it: that
 of `--token-file` (or QUIRE_TOKEN_FILE), else the one in the file that the bookie announces, if it is on this machine.
@@ -65,7 +65,7 @@ class Shown(NamedTuple):
 
 
 def service_of(bookie: str, metadata: str | None) -> ServiceInfo | None:
-    """What a bookie announces in the metadata store (`metadata`: the option); None when it is not up."""
+    """Reads what a bookie announces in the metadata store (`metadata`: the option); None when it is not up."""
 
     async def work(store: MetadataStore) -> ServiceInfo | None:
         return await store.service_info(bookie)
@@ -81,8 +81,8 @@ def answer_of(
     token_file: Path | None = None,
 ) -> bytes:
     """
-    What a bookie's admin address answers to a GET, or to a PUT of `command`.  Raises `BookieHandleNotAvailable`,
-    `typer.Exit`, `ConfigurationError`.
+    Asks a bookie's admin address by a GET, or a PUT of `command`; returns the answer.  Raises
+    `BookieHandleNotAvailable`, `typer.Exit`, `ConfigurationError`.
     """
     if found is None:
         raise BookieHandleNotAvailable(f"{bookie} is not up; `quire bookie list` shows those that are")
@@ -171,7 +171,7 @@ def token_of(found: ServiceInfo, token_file: Path | None = None) -> Shown:
 
 
 def is_here(host: str) -> bool:
-    """Whether an address, or a name's, is this machine's own."""
+    """True if an address, or a name's, is this machine's own."""
     with suppress(OSError, UnicodeError):  # some texts are no name
         for family, kind, protocol, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
             with socket.socket(family, kind, protocol) as probe:
@@ -250,7 +250,7 @@ def tls_context() -> ssl.SSLContext:
 
 
 def reason_in(refusal: urllib.error.HTTPError) -> str:
-    """What it says, in one line."""
+    """Returns what a refusal says, in one line."""
     try:
         body = refusal.read(REASON_BYTES_MAX)
     except (OSError, HTTPException):

@@ -1,5 +1,5 @@
 """
-What the sub-commands have in common: the shape of a command group, the options that all of them take, and where the
+Common parts of the sub-commands: the shape of a command group, the options that all of them take, and where the
 metadata URI comes from when no option names it.
 
 Knows: names, help texts and environment variables of the shared options.  Does not know: any command.
@@ -75,7 +75,7 @@ def group(about: str, example: str) -> typer.Typer:
 
 
 def single() -> typer.Typer:
-    """The same for a command without sub-commands."""
+    """Makes the application of a command without sub-commands."""
     return typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -140,7 +140,7 @@ def refused(text: str) -> typer.Exit:
 
 
 def value_in(path: Path, key: str) -> str | None:
-    """What a configuration file says of one key, ours or another's; None: nothing."""
+    """Reads what a configuration file says of one key, ours or another's; None: nothing."""
     from quire.conf.properties import read
 
     return next((found.value for found in read(str(path)) if found.key == key), None)

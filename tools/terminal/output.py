@@ -1,5 +1,5 @@
 """
-What the commands print: results on standard output (lines for people, JSON with --json), everything else on standard
+The output of the commands: results on standard output (lines for people, JSON with --json), everything else on standard
 error.
 
 Knows: the --json rule (one document, or one a line for lists) and how progress looks on a terminal and elsewhere.
@@ -29,7 +29,7 @@ def note(text: str) -> None:
 
 
 def is_terminal() -> bool:
-    """Whether results are shown to a person as they come."""
+    """True if results are shown to a person as they come."""
     return sys.stdout.isatty()
 
 
@@ -91,7 +91,7 @@ def iso_time(ms: int, timespec: str = "milliseconds") -> str:
 
 
 def time_text(ms: int) -> str:
-    """The same for people, to the second."""
+    """Makes a time for people, to the second."""
     return iso_time(ms, "seconds").replace("T", " ").replace("+00:00", "Z")
 
 

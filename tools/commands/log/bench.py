@@ -13,7 +13,7 @@ import typer
 
 from quire.tools.commands.bench import Pids, measured, numbers, report, show
 from quire.tools.commands.log.shared import name_of, with_logs
-from quire.tools.load.generators import ClosedLoop, Latencies, Operation, Streaming
+from quire.tools.load import ClosedLoop, Latencies, Operation, Streaming
 from quire.tools.terminal.options import Json, Metadata, Protocol, Usage, group
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def appending(owner: "Owner", size: int, key: bool) -> Operation:
 
 
 async def values(reader: "LogReader", end: int) -> AsyncGenerator[list[bytes], None]:
-    """Those below an index, an entry at a time."""
+    """Yields the values below an index, an entry at a time."""
     async for batch in reader.batches():
         yield batch.values[: end - batch.index]
         if batch.end >= end:

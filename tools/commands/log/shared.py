@@ -101,7 +101,7 @@ def as_line(record: "Record") -> bytes:
 
 
 def as_json(record: "Record") -> bytes:
-    """All that it has; key and value as text where they are UTF-8, else as `hex:…`."""
+    """Makes a document of a record; key and value as text where they are UTF-8, else as `hex:…`."""
     document: dict[str, Any] = {
         "index": record.index,
         "at": record.at,

@@ -94,7 +94,7 @@ def seek(
 
 
 def place_of(text: str) -> int | Literal["begin", "end"]:
-    """What is meant by INDEX; exit status 2 when it can't be understood."""
+    """Reads INDEX; exit status 2 when it can't be understood."""
     if text == "begin":
         return "begin"
     if text == "end":

@@ -37,7 +37,7 @@ class Shown(ExitStack):
         self._looked_s: float | None = None  # how long looking at all ledgers took
 
     def waits(self, left: "Sequence[Failed]") -> None:
-        """These ledgers are left, for a reason that may pass."""
+        """Shows ledgers that are left, for a reason that may pass."""
         if self._events is not None:
             rows = [{"ledger": each.ledger, "open": each.open, "reason": each.reason} for each in left]
             self._waiting.tell(lambda _elapsed: {"ledgers": rows})

@@ -105,7 +105,7 @@ def list_(
 
 
 async def looked_at(store: "RecordStore", notes: "Notes", shortages: "Sequence[Shortage]") -> list[dict[str, Any]]:
-    """What is to be said of some shortages."""
+    """Makes the rows of some shortages."""
 
     async def one(shortage: "Shortage") -> dict[str, Any]:
         worker = await store.repairs.worker(shortage.ledger)
@@ -133,7 +133,7 @@ def row_of(shortage: "Shortage", worker: str | None, note: "Note | None") -> dic
 
 
 def as_cells(row: dict[str, Any]) -> dict[str, Any]:
-    """The same for a line of the table."""
+    """Makes a line of the table."""
     why = f"by {row['worker']}" if row["worker"] is not None else row["why"]
     return {
         **row,

@@ -7,7 +7,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from quire.tools.load.generators import ClosedLoop, Loop, OpenLoop, appending
+from quire.tools.load import ClosedLoop, Loop, OpenLoop, appending
 from tests.client.fakes.cluster import FakeCluster
 from tests.client.fakes.ledgers import created
 

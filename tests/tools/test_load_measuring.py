@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from quire.tools.load.generators import Latencies, look, process_cpu, scrape
+from quire.tools.load import Latencies, look, process_cpu, scrape
 
 # SPDX-License-Identifier: Apache-2.0
 
