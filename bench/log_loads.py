@@ -17,6 +17,7 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.internet.threads import deferToThread
 
+from bench.scripts import Timed
 from quire.conf.log import LogOptions
 from quire.log.api import Logs, Owner, Replica, connect
 from quire.log.core import edits
@@ -38,18 +39,6 @@ SLOW_S = 0.05
 UPKEEP_NEVER_MS = 1 << 40
 KEYS = 10_000
 LEASE_MS = 3000
-
-
-class Run:
-    """Seconds on the clock and of this process's CPU, from `with` to its end."""
-
-    def __enter__(self) -> "Run":
-        self._clock, self._cpu = time.perf_counter(), time.process_time()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds = time.perf_counter() - self._clock
-        self.cpu = time.process_time() - self._cpu
 
 
 class Traced:
@@ -121,23 +110,23 @@ class Loads:
 
     # -- appends ---------------------------------------------------------------------------------------------------
 
-    async def owner_entries(self, size: int, entries: int, record: int) -> Run:
+    async def owner_entries(self, size: int, entries: int, record: int) -> Timed:
         """Entries of `size` bytes of records, each handed over as one list."""
         values = [bytes(record)] * (size // record)
         return await self._owner(lambda owner: owner.append_many(values), entries, WINDOW_ENTRIES, batch_bytes=size)
 
-    async def owner_records(self, record: int, records: int, batch: int) -> Run:
+    async def owner_records(self, record: int, records: int, batch: int) -> Timed:
         """Lists of `batch` records, each an entry."""
         values = [bytes(record)] * batch
         return await self._owner(lambda owner: owner.append_many(values), records // batch, CALLS_UNDER_WAY)
 
-    async def _owner(self, call: Callable[[Owner], "Deferred[Any]"], calls: int, most: int, **options: Any) -> Run:
+    async def _owner(self, call: Callable[[Owner], "Deferred[Any]"], calls: int, most: int, **options: Any) -> Timed:
         logs = await self.open(**options)
         name = self.name()
         await logs.create(name)
         owner = await logs.own(name)
         await owner.append(b"opens the segment")
-        with Run() as run:
+        with Timed() as run:
             await under_way(calls, most, lambda _number: call(owner))
         await logs.close()
         return run
@@ -160,11 +149,11 @@ class Loads:
         calls = records // batch
         await under_way(calls, CALLS_UNDER_WAY, append)
         owner.roll()
-        with Run() as alone:
+        with Timed() as alone:
             await under_way(calls, CALLS_UNDER_WAY, append)
         upkeep = Deferred.fromCoroutine(logs.tidy(name))
         appended = 0
-        with Run() as beside:
+        with Timed() as beside:
             while not upkeep.called and appended < calls:
                 await under_way(CALLS_AT_ONCE, CALLS_UNDER_WAY, append)
                 appended += CALLS_AT_ONCE
@@ -172,25 +161,25 @@ class Loads:
         await logs.close()
         return appended * batch / beside.seconds, records / alone.seconds
 
-    async def owner_single(self, size: int, records: int) -> Run:
+    async def owner_single(self, size: int, records: int) -> Timed:
         """One record in each entry."""
         value = bytes(size)
         return await self._owner(lambda owner: owner.append(value), records, WINDOW_ENTRIES, batch_bytes=1)
 
-    async def writer_entries(self, size: int, entries: int) -> Run:
+    async def writer_entries(self, size: int, entries: int) -> Timed:
         """A plain ledger, an entry a call."""
         value = bytes(size)
         return await self._writer(entries, WINDOW_ENTRIES, lambda writer, _number: writer.append(value))
 
-    async def writer_lists(self, size: int, entries: int, batch: int) -> Run:
+    async def writer_lists(self, size: int, entries: int, batch: int) -> Timed:
         """A plain ledger, `batch` entries a call."""
         values = [bytes(size)] * batch
         return await self._writer(entries // batch, CALLS_UNDER_WAY, lambda writer, _number: writer.append_many(values))
 
-    async def _writer(self, calls: int, most: int, call: Callable[[Any, int], "Deferred[Any]"]) -> Run:
+    async def _writer(self, calls: int, most: int, call: Callable[[Any, int], "Deferred[Any]"]) -> Timed:
         logs = await self.open()
         writer = await logs.bk.create_ledger()
-        with Run() as run:
+        with Timed() as run:
             await under_way(calls, most, lambda number: call(writer, number))
         await writer.close()
         await logs.close()
@@ -218,22 +207,22 @@ class Loads:
         await logs.close()
         return name, plain.id
 
-    async def read_log(self, name: str, values: bool) -> tuple[Run, int]:
+    async def read_log(self, name: str, values: bool) -> tuple[Timed, int]:
         """By `batches()`, with the values of each if wanted; and how many records there were."""
         logs = await self.open()
         reader = await logs.read(name)
         count = 0
-        with Run() as run:
+        with Timed() as run:
             async for batch in reader.batches():
                 count += len(batch.values) if values else batch.count
         await logs.close()
         return run, count
 
-    async def read_ledger(self, ledger: int) -> Run:
+    async def read_ledger(self, ledger: int) -> Timed:
         """The entries of a plain ledger."""
         logs = await self.open()
         reader = await logs.bk.open_ledger(ledger, b"", recover=False)
-        with Run() as run:
+        with Timed() as run:
             async for _some in reader.stream(0, reader.last_entry_id):
                 pass
         await logs.close()
@@ -442,7 +431,7 @@ class Loads:
     async def opened(self, name: str) -> float:
         """Milliseconds until a reader in the middle of the log knows its segment."""
         logs = await self.open()
-        with Run() as run:
+        with Timed() as run:
             await logs.info(name)
             await logs.read(name, 1_000_001)
         await logs.close()
@@ -453,11 +442,11 @@ class Loads:
         logs = await self.open()
         log = await records_of(logs, name)
         await log.read()
-        with Run() as edit:
+        with Timed() as edit:
             await log.edit(Update({"roll_records": roll_records}))
         scratch = self.name()
         version = await log.records.create(scratch, b"0")
-        with Run() as write:
+        with Timed() as write:
             await log.records.write(scratch, b"1", version)
         await logs.close()
         return edit.seconds * 1e3, write.seconds * 1e3

@@ -20,9 +20,9 @@ from twisted.internet import task
 from twisted.internet.defer import Deferred, ensureDeferred
 
 from bench.codecs import microseconds
-from bench.log_loads import Loads, Run
+from bench.log_loads import Loads
 from bench.ratios import Comparison
-from bench.scripts import Pair, PairRows, asked, hidden, report, row_options
+from bench.scripts import Pair, PairRows, Timed, asked, hidden, report, row_options
 from bench.sides import Quire
 from quire.log.core.batch import Records
 from quire.log.core.values import Segment
@@ -123,8 +123,8 @@ class Rows(PairRows):
         goal: float,
         work: float,
         unit: str,
-        ours: Callable[[], Awaitable[Run]],
-        theirs: Callable[[], Awaitable[Run]],
+        ours: Callable[[], Awaitable[Timed]],
+        theirs: Callable[[], Awaitable[Timed]],
     ) -> None:
         """Work in a second; what each side spent of its process's CPU is printed beside it."""
         runs = self._turns(ours, theirs)
@@ -147,7 +147,7 @@ class Rows(PairRows):
         segments, entries = self.some(100), 100
         log, ledger = await loads.written(segments, entries, 250, 100)
 
-        async def batches() -> Run:
+        async def batches() -> Timed:
             return (await loads.read_log(log, values=False))[0]
 
         async def values() -> Pair:

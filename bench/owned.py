@@ -18,7 +18,8 @@ from typing import Any
 from twisted.internet import task
 from twisted.internet.defer import Deferred, ensureDeferred
 
-from bench.log_loads import Run, under_way
+from bench.log_loads import under_way
+from bench.scripts import Timed
 from quire.conf.client import ClientOptions
 from quire.log.api import Logs, connect
 from quire.protocol.log_errors import NoSuchLog
@@ -44,7 +45,7 @@ async def append(reactor: Any, uri: str, size: int, entries: int, batch: int, ca
         taken.append((time.perf_counter() - begun) * 1e3)
 
     count = max(calls, entries // batch)
-    with Run() as run:
+    with Timed() as run:
         await under_way(count, calls, lambda _number: Deferred.fromCoroutine(one()))
     await logs.close()
     taken.sort()

@@ -8,6 +8,7 @@ import argparse
 import json
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -46,6 +47,18 @@ def by_turns(count: int, items: Sequence[T]) -> Iterator[T]:
     """Yields all items, `count` times, every other time in reverse order, so that none always comes first."""
     for number in range(count):
         yield from items if number % 2 == 0 else reversed(items)
+
+
+class Timed:
+    """Seconds on the clock and of this process's CPU, from `with` to its end."""
+
+    def __enter__(self) -> "Timed":
+        self._clock, self._cpu = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.perf_counter() - self._clock
+        self.cpu = time.process_time() - self._cpu
 
 
 class PairRows:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from bench.scripts import Pair, PairRows, asked, hidden, report, row_options
+from bench.scripts import Pair, PairRows, Timed, asked, hidden, report, row_options
 from bench.sides import Quire
 from quire.client.api import Client
 from quire.client.handles.ledger_record import LedgerRecord
@@ -94,7 +94,7 @@ class Rows(PairRows):
         total = entries * len(ledgers)
 
         def pair() -> Pair:
-            with Took() as spark:
+            with Timed() as spark:
                 table = self._table("ledger", ledgers=",".join(map(str, ledgers)))
                 table.write.format("noop").mode("overwrite").save()
             groups = [ledgers[number::READERS] for number in range(READERS)]
@@ -112,7 +112,7 @@ class Rows(PairRows):
         frame.count()
 
         def pair() -> Pair:
-            with Took() as spark:
+            with Timed() as spark:
                 frame.write.format("log").mode("append").options(
                     metadata=self._uri, log=next(self._names), create=True
                 ).save()
@@ -165,7 +165,7 @@ class Rows(PairRows):
         source = LedgerSource({"metadata": self._uri, "ledgers": f"{first}-{last}"})
 
         def pair() -> Pair:
-            with Took() as plan:
+            with Timed() as plan:
                 tasks = source.reader(source_schema()).partitions()
             assert len({each.ledger for task in tasks for each in task.pieces}) == count
             return plan.seconds, 30.0 * count / 100_000
@@ -181,7 +181,7 @@ class Rows(PairRows):
         ledgers = [self._ours.wait(lambda: written(self._ours.client, entries)) for _ in range(2 * READERS)]
 
         def pair() -> Pair:
-            with Took() as spark:
+            with Timed() as spark:
                 found = scrub(self._each(), self._uri, ",".join(map(str, ledgers)), Scrubbing())
             assert (found.findings, found.summary.copies) == ([], COPIES * entries * len(ledgers))
             groups = [ledgers[number::READERS] * COPIES for number in range(READERS)]
@@ -204,7 +204,7 @@ class Rows(PairRows):
             )
             lists = Scrubbing("presence")
             found = scrub(self._each(), self._uri, ",".join(map(str, ours)), lists).findings
-            with Took() as spark:
+            with Timed() as spark:
                 done = repair(self._each(), self._uri, found, Mending())
             assert (sum(each.entries for each in done), [each.left for each in done]) == (total, [[]] * len(ours))
             groups = [theirs[number::READERS] for number in range(READERS)]
@@ -226,17 +226,6 @@ def source_schema() -> Any:
     return made.add("payload", BinaryType())
 
 
-class Took:
-    """Seconds from `with` to its end."""
-
-    def __enter__(self) -> "Took":
-        self._begun = time.perf_counter()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds = time.perf_counter() - self._begun
-
-
 # -- what runs in plain client processes -------------------------------------------------------------------------------
 
 
@@ -246,7 +235,7 @@ def plain(uri: str, works: Sequence[Sequence[str]]) -> float:
         for child in children:
             assert child.stdout is not None
             assert child.stdout.readline() == "ready\n", "a plain client did not start"
-        with Took() as took:
+        with Timed() as took:
             for child in children:
                 assert child.stdin is not None
                 child.stdin.write("go\n")

@@ -26,7 +26,7 @@ from quire.client.handles.ledger_record import LedgerRecord, digest_of
 from quire.protocol.errors import OK, DigestMatch, NoSuchEntry, Replication, UnclosedFragment
 from quire.replication.concurrently import Pace, Portion, Share, all_of
 from quire.replication.core.fragments import HeldFragment, count_on, entry_bytes, runs_on, runs_without
-from quire.replication.replicas import PASSING, UNHEARD, Piece, ReadPool, ReplicaReader, why
+from quire.replication.replicas import PASSING, UNHEARD, ReadPool, ReplicaPiece, ReplicaReader, why
 from quire.replication.target import Target, WritePool
 
 # SPDX-License-Identifier: Apache-2.0
@@ -335,7 +335,7 @@ class FragmentCopier:
         except TargetFailed:
             await self.copy(index, bookie)
 
-    async def _piece(self, bookie: str, first: int, count: int) -> Piece:
+    async def _piece(self, bookie: str, first: int, count: int) -> ReplicaPiece:
         """Cuts off as much of these runs as the bookie may be asked for at once."""
         if self._pace is None:
             return await self._reader.piece(bookie, first, count)

@@ -55,7 +55,7 @@ class ReadPool(Protocol):
     def connection_of(self, bookie: str) -> int | None: ...
 
 
-class Piece(NamedTuple):
+class ReplicaPiece(NamedTuple):
     """
     Checked bodies of consecutive entries from the first one asked for on.  With `code` 0 there is at least one, and
     asking for the next goes on; any other code is about the first entry, and there are none.
@@ -82,7 +82,7 @@ class ReplicaReader:
         self._bytes_max = bytes_max
         self._single: set[str] = set()
 
-    async def piece(self, bookie: str, first: int, count: int) -> Piece:
+    async def piece(self, bookie: str, first: int, count: int) -> ReplicaPiece:
         """Up to `count` entries from `first` on, as one answer holds."""
         answer = BatchAnswer(Timeout.code, [])
         for _ in range(TRIES_MAX):
@@ -90,12 +90,12 @@ class ReplicaReader:
             if answer.code not in PASSING:
                 break
         if answer.code != OK:
-            return Piece(answer.code, [])
+            return ReplicaPiece(answer.code, [])
         bodies = list(answer.bodies[:count])
         good = self._good(first, bodies)
         if not good:
-            return Piece(DigestMatch.code, [])
-        return Piece(OK, bodies[:good])
+            return ReplicaPiece(DigestMatch.code, [])
+        return ReplicaPiece(OK, bodies[:good])
 
     async def answers(self, bookie: str) -> int:
         """

@@ -60,7 +60,7 @@ Row = tuple[str, int, str, int | None, int | None, int | None, int | None, int |
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FilePiece:
     """A part of one file, from a record's begin to another one's, or all of it."""
 
     kind: str
@@ -109,13 +109,13 @@ def found(path: str) -> Iterator[tuple[str, str]]:
         raise ValueError(f"{path} has no entry log, journal or index of a bookie, and none is below it")
 
 
-def planned(options: FileReading) -> list[list[Piece]]:
+def planned(options: FileReading) -> list[list[FilePiece]]:
     """Divides files among tasks.  `ValueError`; `OSError` for what can't be read."""
     wanted = {kind.strip() for kind in options.kinds.split(",")}
     if not wanted <= {"entrylog", "journal", "index"}:
         raise ValueError(f"option 'kinds': {options.kinds!r}: there are entrylog, journal, index")
     files = Files()
-    groups: list[list[Piece]] = []
+    groups: list[list[FilePiece]] = []
     room = 0
     for path in options.path.split(","):
         for kind, place in found(path.strip()):
@@ -125,7 +125,7 @@ def planned(options: FileReading) -> list[list[Piece]]:
                 if room <= 0 or not groups:
                     groups.append([])
                     room = options.split_bytes
-                groups[-1].append(Piece(kind, place, begin, end))
+                groups[-1].append(FilePiece(kind, place, begin, end))
                 room -= (end - begin) or options.split_bytes
     return groups
 
@@ -153,7 +153,7 @@ class Sums:
         return None
 
 
-def rows(piece: Piece, sums: Sums) -> Iterator[Row]:
+def rows(piece: FilePiece, sums: Sums) -> Iterator[Row]:
     """Yields the rows of one piece."""
     files = Files()
     if piece.kind == "entrylog":
@@ -172,7 +172,7 @@ def entry(path: str, at: int, body: bytes, payload: bytes | None) -> Row:
     return path, at, "entry", ledger, number, lac, length, len(body), payload is not None, payload
 
 
-def _entry_log(files: Files, piece: Piece, sums: Sums) -> Iterator[Row]:
+def _entry_log(files: Files, piece: FilePiece, sums: Sums) -> Iterator[Row]:
     path = piece.path
     for offset, size, body, payload in salvage.entries(files, path, piece.begin, piece.end, sums.opened):
         if body is None:
@@ -209,7 +209,7 @@ def _index(files: Files, path: str) -> Iterator[Row]:
         yield path, 0, "hole", None, None, None, None, None, None, None
 
 
-def batches(pieces: Sequence[Piece], names: Sequence[str], options: FileReading) -> Iterator[Any]:
+def batches(pieces: Sequence[FilePiece], names: Sequence[str], options: FileReading) -> Iterator[Any]:
     """The rows of these pieces as Arrow batches of about `batch_bytes`."""
     sums = Sums(options.digest, password(options))
     gathered: list[Row] = []

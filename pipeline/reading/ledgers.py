@@ -43,7 +43,7 @@ BEGUN_BYTES = 64 << 10  # payload bytes that each of them reads ahead of its tur
 LISTED_FROM = 1000  # so many ids are looked for in the list of all, fewer each by itself
 
 
-Run = tuple[int, list[bytes]]  # payloads of entries from the first on
+PayloadRun = tuple[int, list[bytes]]  # payloads of entries from the first on
 
 
 class LedgersGone(NoSuchLedger):
@@ -220,7 +220,7 @@ class Begun:
         self._wanted = wanted
         self._reader: LedgerReader | None = None
         self._length = 0  # payload bytes before the range, where that is wanted
-        self._runs: list[Run] = []
+        self._runs: list[PayloadRun] = []
         self._next = wanted.first  # the entry behind them
         self._begun: Deferred[None] | None = Deferred.fromCoroutine(self._begin(client, secret, "length" in names))
 
@@ -239,7 +239,7 @@ class Begun:
                 if room <= 0:
                     break
 
-    async def _each(self, batch_bytes: int) -> AsyncGenerator[Run, None]:
+    async def _each(self, batch_bytes: int) -> AsyncGenerator[PayloadRun, None]:
         begun, self._begun = self._begun, None
         assert begun is not None
         await begun

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from quire.conf.pipeline import FileReading
-from quire.pipeline.reading.files import SCHEMA, Piece, batches, planned
+from quire.pipeline.reading.files import SCHEMA, FilePiece, batches, planned
 from quire.pipeline.sources.table import BatchReader, Table, Task, wanted
 from quire.pipeline.spark import StructType
 
@@ -30,15 +30,15 @@ class FileSource(Table):
         return FileReader(self.given(FileReading), wanted(schema, SCHEMA))
 
 
-class FileReader(BatchReader[Piece]):
+class FileReader(BatchReader[FilePiece]):
     """A batch query."""
 
     def __init__(self, options: FileReading, names: Sequence[str]) -> None:
         self._options = options
         self._names = names
 
-    def tasks(self) -> list[Task[Piece]]:
+    def tasks(self) -> list[Task[FilePiece]]:
         return [Task(pieces) for pieces in planned(self._options)]
 
-    def batches(self, task: Task[Piece]) -> Iterator[Any]:
+    def batches(self, task: Task[FilePiece]) -> Iterator[Any]:
         return batches(task.pieces, self._names, self._options)

@@ -4,7 +4,7 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 
 from quire.client.connections.answers import BatchAnswer, ListAnswer
-from quire.replication.replicas import TRIES_MAX, Piece, ReplicaReader, why
+from quire.replication.replicas import TRIES_MAX, ReplicaPiece, ReplicaReader, why
 from tests.client.fakes.scripted import DIGEST, body, result
 
 BODIES = [body(1, entry) for entry in range(5)]
@@ -35,7 +35,7 @@ class Answers:
         return succeed(self.listed)
 
 
-def piece(pool: Answers, first: int = 0, count: int = 5) -> Piece:
+def piece(pool: Answers, first: int = 0, count: int = 5) -> ReplicaPiece:
     return result(Deferred.fromCoroutine(ReplicaReader(pool, 1, DIGEST).piece("b", first, count)))
 
 

@@ -214,7 +214,7 @@ async def measured(
 ) -> tuple[Counters, float, Counters]:
     """Runs the load between two looks at the counters, with a progress bar; (before, seconds, after)."""
     texts = metrics_texts(await client.store.bookies())
-    with output.Progress(title, entries) as progress:
+    with output.ProgressBar(title, entries) as progress:
         before = await deferToThreadPool(cast(IReactorFromThreads, reactor), reactor.getThreadPool(), look, texts, pids)
         shown = LoopingCall(lambda: progress.advance(load.ended - progress.done))
         shown.clock = cast(IReactorTime, reactor)

@@ -150,7 +150,7 @@ class Tour:
         """
         digest = hashlib.sha256()
         appender = Appender(writer)
-        with output.Progress(f"append to ledger {writer.id}", self.entries) as progress:
+        with output.ProgressBar(f"append to ledger {writer.id}", self.entries) as progress:
             for batch in batches(self.files, min(BATCH_ENTRIES, max(1, self.entries // PARTS)), self.line_max):
                 if not self.killed and progress.done + len(batch) > self.entries // 2:
                     await appender.drain()
@@ -174,7 +174,7 @@ class Tour:
         """Reads the whole ledger; (digest of the payloads joined, their number, seconds)."""
         digest = hashlib.sha256()
         reader = await self.client.open_ledger(ledger, recover=False)
-        with output.Progress(f"read ledger {ledger} back", last + 1) as progress:
+        with output.ProgressBar(f"read ledger {ledger} back", last + 1) as progress:
             async for entries in reader.stream():
                 digest.update(b"".join([entry.data for entry in entries]))
                 progress.advance(len(entries))

@@ -181,7 +181,7 @@ def rebuild_online(bookie: str, ask: Callable[..., dict[str, Any]], wait: bool, 
     """Asks a running bookie for it, and follows it until it is done.  `ask(command={})` begins, `ask()` looks."""
     state = ask(command={})
     if wait:
-        with output.Progress(f"rebuild the index of {bookie}", None) as progress:
+        with output.ProgressBar(f"rebuild the index of {bookie}", None) as progress:
             while state["running"]:
                 time.sleep(REBUILD_LOOK_S)
                 state = ask()

@@ -136,7 +136,7 @@ async def append_all(
     """Appends all that comes from `source`, in entries that `cutter` makes; returns their number and the seconds."""
     appender = Appender(writer, None if source.size is not None else reactor)
     entries = 0
-    with output.Progress(f"ledger {writer.id}", source.size, "bytes") as progress:
+    with output.ProgressBar(f"ledger {writer.id}", source.size, "bytes") as progress:
         while chunk := await source.chunk():
             payloads = cutter.feed(chunk)
             entries += len(payloads)
@@ -403,7 +403,7 @@ async def checked(client: "Client", ledger: int) -> dict[str, Any]:
     """A ledger's copies, counted by reading them."""
     from quire.replication.checker import CheckProgress, check_ledger
 
-    with output.Progress(f"check ledger {ledger}", None, "copies") as progress:
+    with output.ProgressBar(f"check ledger {ledger}", None, "copies") as progress:
 
         def seen(now: CheckProgress) -> None:
             progress.total = now.expected

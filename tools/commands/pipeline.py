@@ -60,7 +60,7 @@ def here(path: Path | None) -> Path | None:
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[int, int], object]]:
     """Shows tasks; the function that it yields hears of them: (done, known)."""
-    with output.Progress(title, None, "tasks") as bar:
+    with output.ProgressBar(title, None, "tasks") as bar:
 
         def told(done: int, known: int) -> None:
             bar.total = known

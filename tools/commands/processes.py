@@ -15,7 +15,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from quire.tools.daemons.process import KINDS, Kind, is_running
+from quire.tools.daemons.process import KINDS, DaemonKind, is_running
 from quire.tools.terminal import output
 from quire.tools.terminal.options import refused
 
@@ -34,7 +34,7 @@ StartedPidfile = Annotated[Path, typer.Option("--pidfile", metavar="F", help="wh
 STOP_LOOK_S = 0.05  # between two looks at whether a process is gone
 
 
-def become(kind: Kind, values: Mapping[str, object], flags: Mapping[str, bool]) -> NoReturn:
+def become(kind: DaemonKind, values: Mapping[str, object], flags: Mapping[str, bool]) -> NoReturn:
     """Goes on as the daemon in the same process, without typer and what else the command line needed."""
     arguments: list[str] = []
     for name, value in values.items():
@@ -45,7 +45,7 @@ def become(kind: Kind, values: Mapping[str, object], flags: Mapping[str, bool]) 
     os.execv(sys.executable, [sys.executable, *optimized, "-m", kind.module, *arguments])
 
 
-def end(kind: Kind, pidfile: Path, timeout: float, json_wanted: bool) -> None:
+def end(kind: DaemonKind, pidfile: Path, timeout: float, json_wanted: bool) -> None:
     """SIGTERM to the daemon that a pid file names; returns when it is gone.  `typer.Exit` where none runs under it."""
     try:
         text = pidfile.read_text(encoding="ascii").strip()

@@ -38,7 +38,7 @@ LOG_BYTES_MAX, OLD_LOGS_MAX = 16 << 20, 4  # with --daemon: of one file, and how
 GC_THRESHOLDS = (20_000, 200, 50)
 
 
-class Kind(NamedTuple):
+class DaemonKind(NamedTuple):
     """A kind of daemon: its name in messages, the module that its process runs, the command that starts it."""
 
     name: str
@@ -46,9 +46,9 @@ class Kind(NamedTuple):
     command: str
 
 
-BOOKIE = Kind("bookie", "quire.tools.daemons.bookie", "quire bookie")
-HOST = Kind("host of bookies", "quire.tools.host.daemon", "quire host")
-AUTORECOVERY = Kind("AutoRecovery", "quire.tools.daemons.autorecovery", "quire autorecovery")
+BOOKIE = DaemonKind("bookie", "quire.tools.daemons.bookie", "quire bookie")
+HOST = DaemonKind("host of bookies", "quire.tools.host.daemon", "quire host")
+AUTORECOVERY = DaemonKind("AutoRecovery", "quire.tools.daemons.autorecovery", "quire autorecovery")
 KINDS = BOOKIE, HOST, AUTORECOVERY
 
 
@@ -78,7 +78,7 @@ class Service(Protocol):
         ...
 
 
-def parser(kind: Kind, about: str, log: str) -> argparse.ArgumentParser:
+def parser(kind: DaemonKind, about: str, log: str) -> argparse.ArgumentParser:
     """The options that all daemons take.  `log`: where the log of a detached one goes, in words."""
     made = argparse.ArgumentParser(prog=f"{kind.command} start", description=about)
     made.add_argument("--conf", metavar="FILE", help="its configuration: Java properties with BookKeeper's keys")
@@ -108,7 +108,7 @@ class Prepared(NamedTuple):
 
 
 def status(
-    kind: Kind,
+    kind: DaemonKind,
     known: argparse.ArgumentParser,
     argv: Sequence[str] | None,
     prepare: "Callable[[argparse.Namespace, list[Property]], Prepared]",
@@ -132,7 +132,7 @@ def status(
 
 
 def lived(
-    kind: Kind,
+    kind: DaemonKind,
     arguments: argparse.Namespace,
     log: str,
     warnings: Sequence[str],
@@ -187,7 +187,7 @@ def os_text(failure: OSError) -> str:
     return f"{failure.filename}: {failure.strerror}" if failure.filename else str(failure)
 
 
-def check_pidfile(path: str | None, kind: Kind) -> None:
+def check_pidfile(path: str | None, kind: DaemonKind) -> None:
     """`OSError` when another one of the kind runs under this file."""
     if path is None or not Path(path).exists():
         return
@@ -199,7 +199,7 @@ def check_pidfile(path: str | None, kind: Kind) -> None:
         )
 
 
-def is_running(pid: int, kind: Kind) -> bool:
+def is_running(pid: int, kind: DaemonKind) -> bool:
     """True if a process is one of ours: a process id is soon given to another program."""
     try:
         return kind.module.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -207,7 +207,7 @@ def is_running(pid: int, kind: Kind) -> bool:
         return False
 
 
-def detach(log: str, kind: Kind) -> int | None:
+def detach(log: str, kind: DaemonKind) -> int | None:
     """
     Goes on in a process of its own session whose output goes to `log`: None there.  In the first process it waits for
     the ready line, prints it and gives the exit status; or for the status and the reason of one that did not start.

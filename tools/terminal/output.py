@@ -95,7 +95,7 @@ def time_text(ms: int) -> str:
     return iso_time(ms, "seconds").replace("T", " ").replace("+00:00", "Z")
 
 
-class Progress:
+class ProgressBar:
     """
     How far a long piece of work is: a bar with rate and time left on a terminal, else a line every five seconds.
 
@@ -117,7 +117,7 @@ class Progress:
         self._start = self._last = seconds()
         self._bar: RichProgress | None = None
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> "ProgressBar":
         if self._stream.isatty():
             self._bar = _bar(self._stream)
             self._task = self._bar.add_task(self.title, total=self.total, unit=self.unit, rate="")

@@ -19,8 +19,8 @@ from tests.tools.command import COMMAND, environment
 PRINTS = "import os, sys\nprint(os.getpid(), sys.argv[1:])\n"
 BECOMES = """
 from quire.tools.commands.processes import become
-from quire.tools.daemons.process import Kind
-become(Kind("sum", "prints", "none"), {"--conf": None, "-x": 7}, {"--daemon": False, "--json": True})
+from quire.tools.daemons.process import DaemonKind
+become(DaemonKind("sum", "prints", "none"), {"--conf": None, "-x": 7}, {"--daemon": False, "--json": True})
 """
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from quire.tools.terminal.output import (
     Events,
-    Progress,
+    ProgressBar,
     Table,
     as_json,
     document,
@@ -106,7 +106,7 @@ def test_times_for_people() -> None:
 def test_progress_elsewhere_is_a_line_every_five_seconds() -> None:
     """With share, rate and time left; and one line at the end."""
     stream, clock = io.StringIO(), Clock()
-    with Progress("copy", 1000, stream=stream, seconds=clock) as progress:
+    with ProgressBar("copy", 1000, stream=stream, seconds=clock) as progress:
         progress.advance(100)
         clock.now += 4
         progress.advance(100)
@@ -122,7 +122,7 @@ def test_progress_elsewhere_is_a_line_every_five_seconds() -> None:
 def test_progress_without_a_known_end() -> None:
     """No share and no time left are invented."""
     stream, clock = io.StringIO(), Clock()
-    with Progress("read", None, "bytes", stream, clock) as progress:
+    with ProgressBar("read", None, "bytes", stream, clock) as progress:
         clock.now += 10
         progress.advance(5_000_000)
         progress.note("something happened")
@@ -138,7 +138,7 @@ def test_progress_that_fails_says_no_last_line() -> None:
     stream = io.StringIO()
 
     def fail() -> None:
-        with Progress("copy", 10, stream=stream, seconds=Clock()) as progress:
+        with ProgressBar("copy", 10, stream=stream, seconds=Clock()) as progress:
             progress.advance(1)
             raise OSError("disk full")
 
@@ -150,7 +150,7 @@ def test_progress_that_fails_says_no_last_line() -> None:
 def test_progress_on_a_terminal_is_a_bar() -> None:
     """With the title, the rate and a note above it."""
     stream, clock = Terminal(), Clock()
-    with Progress("append", 1000, stream=stream, seconds=clock) as progress:
+    with ProgressBar("append", 1000, stream=stream, seconds=clock) as progress:
         clock.now += 1
         progress.advance(500)
         progress.note("kill -9 [bold]123")

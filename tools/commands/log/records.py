@@ -78,7 +78,7 @@ def append(
         owner = await logs.own(log, wait_s=0, force=force)
         output.note(f"appending to {log}, epoch {owner.epoch}")
         sending = Sending(owner, key_field)
-        with output.Progress(log, source.size, "bytes") as progress:
+        with output.ProgressBar(log, source.size, "bytes") as progress:
             try:
                 await (append_lines if lines else append_whole)(source, sending, progress)
             finally:
@@ -131,7 +131,7 @@ def key_of(line: bytes, word: int) -> bytes | None:
     return words[word] if word < len(words) else None
 
 
-async def append_lines(source: Input, sending: Sending, progress: output.Progress) -> None:
+async def append_lines(source: Input, sending: Sending, progress: output.ProgressBar) -> None:
     """A record for each line."""
     cutter = Lines(VALUE_BYTES_MAX)
     while chunk := await source.chunk():
@@ -143,7 +143,7 @@ async def append_lines(source: Input, sending: Sending, progress: output.Progres
     await sending.drain()
 
 
-async def append_whole(source: Input, sending: Sending, progress: output.Progress) -> None:
+async def append_whole(source: Input, sending: Sending, progress: output.ProgressBar) -> None:
     """One record; none of an empty input."""
     chunks: list[bytes] = []
     size = 0

@@ -221,7 +221,7 @@ async def queued(store: "RecordStore") -> int:
     page = await store.repairs.shortages(-1, PAGE)
     if len(page) < PAGE:
         return len(page)
-    with output.Progress("counting the queue", None, "ledgers") as progress:
+    with output.ProgressBar("counting the queue", None, "ledgers") as progress:
         while page:
             progress.advance(len(page))
             page = await store.repairs.shortages(page[-1].ledger, PAGE)

@@ -30,7 +30,7 @@ class Shown(ExitStack):
         self._events = output.Events("progress") if json_wanted else None
         self._waiting = output.Events("waiting")
         self._told: dict[int, str] = {}  # which ledgers were waited for last, and why
-        self._bar: output.Progress | None = None
+        self._bar: output.ProgressBar | None = None
         self._copying = False
         self._earlier = 0  # what earlier rounds dealt with
         self._seen = 0  # ledgers of this round that were looked at
@@ -71,7 +71,7 @@ class Shown(ExitStack):
                 title = f"{title}: looking at all ledgers"
             elif now.bytes_total > LEDGER_BYTES * now.ledgers_to_do:  # what takes more of the time
                 unit = "bytes"
-            self._bar = self.enter_context(output.Progress(title, None, unit))
+            self._bar = self.enter_context(output.ProgressBar(title, None, unit))
         bar = self._bar
         if not copying:
             done, total = now.ledgers_seen, now.ledgers_total

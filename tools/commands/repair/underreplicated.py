@@ -87,7 +87,7 @@ def list_(
         await store.cluster()
         notes, counted, after = Notes(store.records), Counter[str](), -1
         with ExitStack() as shown:
-            progress: output.Progress | None = None
+            progress: output.ProgressBar | None = None
             while page := await store.repairs.shortages(after, PAGE):
                 after = page[-1].ledger
                 wanted = [each for each in page if each.fits(missing, excluding)]
@@ -95,7 +95,7 @@ def list_(
                     counted[row["state"]] += 1
                     table.row(row if json_wanted else as_cells(row))
                 if progress is None and len(page) == PAGE and not output.is_terminal():
-                    progress = shown.enter_context(output.Progress("looking at the queue", None, "ledgers"))
+                    progress = shown.enter_context(output.ProgressBar("looking at the queue", None, "ledgers"))
                 if progress is not None:
                     progress.advance(len(page))
         return counted
