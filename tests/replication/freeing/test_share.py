@@ -18,7 +18,7 @@ THREE = ["b0", "b1", "b2"]
 def test_the_time_left_is_true_from_a_tenth_on(last_entries: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Small ledgers, larger ones, both mixed, the large ones first: within 30 % of the truth."""
     monkeypatch.setattr(copier, "BYTES_MAX", 1000)  # a request for a few entries, so that bytes take their time
-    monkeypatch.setattr("quire.replication.freeing.run.LEDGER_BYTES", 2500)  # five round trips here
+    monkeypatch.setattr(FreeingProgress, "ledger_bytes", 2500)  # five round trips here
     monkeypatch.setattr("quire.replication.lost_bookies.LEDGERS_AT_ONCE", 4)  # few beside all, as in a run of minutes
     cluster = FakeCluster(6)
     cluster.kill("b1")
