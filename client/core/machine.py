@@ -3,7 +3,7 @@ Machines without input and output, and the loop that feeds them: shared by appen
 replicas.
 
 Knows: whether an input has a step in a state, is without effect there, or can't come; that effects are performed in
-order; that a bug ends the machine and its handle.
+order, by methods that a class has for them; that a bug ends the machine and its handle.
 Does not know: a single state, input or effect; clocks, connections, Deferreds.
 
 Safety: a row lists the states in which its step may end, and ending elsewhere is a bug.  After a bug in a step or in an
@@ -11,10 +11,10 @@ effect nothing is fed or performed any more, and the handle, which hears of it o
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from itertools import product
-from typing import Generic, NamedTuple, Protocol, TypeVar, cast, get_args
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast, get_args
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -112,26 +112,49 @@ class Fed(Protocol[I_contra, E]):
     def poison(self) -> None: ...
 
 
-class Driver(Generic[I, E]):
-    """
-    Feeds one machine and performs its effects, each by the function that `perform` named for its type.  `poisoned` is
-    called once, with the bug that ended the machine.
-    """
+def performs(kind: type[G]) -> Callable[[Callable[[M, G], object]], Callable[[M, G], object]]:
+    """Marks the method of a `Performer` that performs effects of that type."""
 
+    def marked(method: Callable[[M, G], object]) -> Callable[[M, G], object]:
+        vars(method)["performs"] = kind
+        return method
+
+    return marked
+
+
+class Performer:
+    """The base of a class that performs the effects of machines, by the methods that `performs` marks."""
+
+    performers: Mapping[type, Callable[[Any, Any], object]] = {}  # built once for each class
     at_once: frozenset[type] = frozenset()  # an effect of these types goes before those that wait
 
-    def __init__(self, machine: Fed[I, E], poisoned: Callable[[BaseException], None]) -> None:
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        found = dict(cls.performers)
+        found |= {method.performs: method for method in vars(cls).values() if hasattr(method, "performs")}
+        cls.performers = found
+
+
+class Driver(Generic[I, E]):
+    """
+    Feeds one machine and has its effects performed by `performer`.  `poisoned` is called once, with the bug that ended
+    the machine.
+    """
+
+    def __init__(self, machine: Fed[I, E], performer: Performer, poisoned: Callable[[BaseException], None]) -> None:
         self.dead = False  # a step or an effect failed: nothing is fed or performed any more
         self.performing = False
         self.after: Callable[[], object] | None = None  # called when no effect is left
         self._fed = machine
         self._poisoned = poisoned
         self._todo: deque[E] = deque()
-        self._performers: dict[type, Callable[[E], object]] = {}
+        self._performer = performer
+        self._performers = performer.performers
+        self._at_once = performer.at_once
 
-    def perform(self, kind: type[G], function: Callable[[G], object]) -> None:
-        """Effects of that type are performed so."""
-        self._performers[kind] = function  # type: ignore[assignment]  # it is called with effects of that type only
+    def perform(self, effect: E) -> None:
+        """Performs one effect now."""
+        self._performers[type(effect)](self._performer, effect)
 
     def feed(self, given: I) -> None:
         """
@@ -148,8 +171,8 @@ class Driver(Generic[I, E]):
         if not effects:  # of three answers to an add, two
             return
         todo = self._todo
-        if self.performing and type(effects[0]) in self.at_once:
-            self._performers[type(effects[0])](effects[0])
+        if self.performing and type(effects[0]) in self._at_once:
+            self.perform(effects[0])
             return
         todo += effects
         if self.performing:
@@ -158,7 +181,7 @@ class Driver(Generic[I, E]):
         try:
             while todo:
                 effect = todo.popleft()
-                self._performers[type(effect)](effect)
+                self._performers[type(effect)](self._performer, effect)
                 if not todo and self.after is not None:
                     self.after()
         except Exception as error:
@@ -179,8 +202,8 @@ class Driver(Generic[I, E]):
 class OrderedDriver(Driver[I, E]):
     """A driver whose machine is given an input only when all effects of the inputs before it are performed."""
 
-    def __init__(self, machine: Fed[I, E], poisoned: Callable[[BaseException], None]) -> None:
-        super().__init__(machine, poisoned)
+    def __init__(self, machine: Fed[I, E], performer: Performer, poisoned: Callable[[BaseException], None]) -> None:
+        super().__init__(machine, performer, poisoned)
         self._inputs: deque[I] = deque()
 
     def feed(self, given: I) -> None:

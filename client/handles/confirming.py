@@ -18,7 +18,7 @@ from quire.client.connections.pool import BookiePool
 from quire.client.core.append.machine import AppendMachine
 from quire.client.core.append.messages import Effect, Fatal, Forced, Input
 from quire.client.core.coverage import describe
-from quire.client.handles.add_driver import AddDriver
+from quire.client.core.machine import Driver
 from quire.metadata.clock import Clock, Timer
 from quire.protocol.digest import Digest
 from quire.protocol.errors import OK, BookieHandleNotAvailable, LedgerError, Write, error_of
@@ -37,7 +37,7 @@ class Confirming:
         clock: Clock,
         pool: BookiePool,
         machine: AppendMachine,
-        driver: AddDriver[Input, Effect],
+        driver: Driver[Input, Effect],
         interval_ms: int,
     ) -> None:
         self.id = machine.ledger

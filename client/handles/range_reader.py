@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 
 from quire.client.connections.pool import Answer, BatchAnswer
-from quire.client.core.machine import Driver
+from quire.client.core.machine import Driver, Performer, performs
 from quire.client.core.read import (
     Answered,
     Ask,
@@ -123,7 +123,7 @@ class ReaderNotes(Notes):
         self._health.answered(bookie, code)
 
 
-class RangeReader:
+class RangeReader(Performer):
     """`following()` gives the next run of the range, None after the last."""
 
     def __init__(
@@ -149,13 +149,7 @@ class RangeReader:
         self._failure: LedgerError | None = None
         self._timer: Timer | None = None
         self._begun = False
-        self._driver: Driver[Input, Effect] = Driver(machine, self._poisoned)
-        self._driver.perform(Ask, self._ask)
-        self._driver.perform(Deliver, self._deliver)
-        self._driver.perform(Damaged, lambda effect: self._notes.damaged(effect.bookie, effect.entry))
-        self._driver.perform(Late, lambda effect: self._notes.late(effect.bookie))
-        self._driver.perform(Finished, lambda _effect: None)  # the state of the machine says it
-        self._driver.perform(Failed, self._failed)
+        self._driver: Driver[Input, Effect] = Driver(machine, self, self._poisoned)
 
     @property
     def prefer(self) -> int:
@@ -215,11 +209,25 @@ class RangeReader:
         log.failure("a read of ledger {ledger} failed", ledger=self._ledger)
         self._failure = UnexpectedCondition(f"a bug in the client, see the log: {error!r}")
 
+    @performs(Deliver)
     def _deliver(self, effect: Deliver) -> None:
         self._runs.append(PayloadRun(effect.first, effect.payloads))
         self._wait_ms = self._speculation.ms
         self._watch_time()
 
+    @performs(Damaged)
+    def _damaged(self, effect: Damaged) -> None:
+        self._notes.damaged(effect.bookie, effect.entry)
+
+    @performs(Late)
+    def _late(self, effect: Late) -> None:
+        self._notes.late(effect.bookie)
+
+    @performs(Finished)
+    def _finished(self, effect: Finished) -> None:
+        """Does nothing: the state of the machine says it."""
+
+    @performs(Failed)
     def _failed(self, effect: Failed) -> None:
         self._failure = error_of(effect.code, effect.reason)
 
@@ -239,6 +247,7 @@ class RangeReader:
             self._waiter = None
             waiter.callback(None)
 
+    @performs(Ask)
     def _ask(self, ask: Ask) -> None:
         asked = self._asked
         if asked is not None and asked.bookie == ask.bookie:

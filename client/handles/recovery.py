@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
-from twisted.logger import Logger
 
 from quire.client.connections.pool import BookiePool
 from quire.client.core.append.messages import EnsembleChanged, Limits, Shutdown, StoreEnsemble
+from quire.client.core.machine import performs
 from quire.client.core.recovery import RecoveryMachine
 from quire.client.core.recovery_messages import (
     Begin,
@@ -39,7 +39,7 @@ from quire.client.core.recovery_messages import (
     StoreEnd,
     StoreFailed,
 )
-from quire.client.handles.add_driver import AddDriver
+from quire.client.handles.add_handle import AddHandle
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.placement.choice import BookieChoice, wish_of
 from quire.metadata.clock import Clock
@@ -54,7 +54,7 @@ PRIORITY = 100
 T = TypeVar("T")
 
 
-class Recovery:
+class Recovery(AddHandle[Input, Effect]):
     """
     One attempt.  `run` fires with the metadata once the ledger is CLOSED, by this client or by another; fails with
     `UnauthorizedAccess`, `Timeout` or `LedgerRecovery` and leaves the ledger as it is: trying again is always allowed.
@@ -73,7 +73,6 @@ class Recovery:
         read_body: Callable[[int], Deferred[bytes]],
         pieces: bool = True,
     ) -> None:
-        self._pool = pool
         self._choice = choice
         self._record = record
         self._digest = digest
@@ -82,20 +81,7 @@ class Recovery:
         self._done: Deferred[LedgerMetadata] = Deferred()
         self._under_way: set[Deferred[Any]] = set()
         self._ended = False
-        self._log = Logger()
-        self._driver: AddDriver[Input, Effect] = AddDriver(
-            self._machine, self._poisoned, clock, pool, record.ledger, choice.suspect, secure=True
-        )
-        perform = self._driver.perform
-        perform(MarkInRecovery, self._mark)
-        perform(Fence, self._fence)
-        perform(RecoveryRead, self._read)
-        perform(RecoveryRun, self._read_run)
-        perform(FindLength, self._find_length)
-        perform(StoreEnd, self._store_end)
-        perform(Recovered, self._recovered)
-        perform(Failed, self._failed)
-        perform(StoreEnsemble, self._replace)
+        super().__init__(self._machine, clock, pool, record.ledger, choice.suspect, secure=True)
 
     def run(self) -> Deferred[LedgerMetadata]:
         """Call once."""
@@ -120,6 +106,7 @@ class Recovery:
         self._under_way.discard(made)
         return result
 
+    @performs(MarkInRecovery)
     def _mark(self, effect: MarkInRecovery) -> None:
         self._later(Deferred.fromCoroutine(self._marking()), self._driver.feed)
 
@@ -134,16 +121,19 @@ class Recovery:
             return FoundClosed()
         return Marked(metadata.last_fragment.first, metadata.last_fragment.bookies)
 
+    @performs(Fence)
     def _fence(self, effect: Fence) -> None:
         asked = self._pool.read(effect.bookie, self._record.ledger, LAST_ENTRY, self._digest.master_key, PRIORITY)
         self._later(asked, lambda answer: self._driver.feed(FenceAnswer(effect.index, answer.code, answer.body)))
 
+    @performs(RecoveryRead)
     def _read(self, effect: RecoveryRead) -> None:
         asked = self._pool.read(effect.bookie, self._record.ledger, effect.entry, self._digest.master_key, PRIORITY)
         self._later(
             asked, lambda answer: self._driver.feed(ReadAnswer(effect.entry, effect.index, answer.code, answer.body))
         )
 
+    @performs(RecoveryRun)
     def _read_run(self, effect: RecoveryRun) -> None:
         key = self._digest.master_key
         asked = self._pool.batch_read(
@@ -151,6 +141,7 @@ class Recovery:
         )
         self._later(asked, lambda answer: self._driver.feed(RunAnswer(effect.first, answer.code, answer.bodies)))
 
+    @performs(FindLength)
     def _find_length(self, effect: FindLength) -> None:
         found = self._read_body(effect.entry)
         found.addCallbacks(
@@ -158,15 +149,17 @@ class Recovery:
             lambda failure: self._driver.feed(LengthAnswer(None, failure.getErrorMessage())),
         )
 
+    @performs(StoreEnsemble)
     def _replace(self, effect: StoreEnsemble) -> None:
         async def replacing() -> EnsembleChanged:
             failed = [index for index, _bookie in effect.failed]
             picked = await self._choice.replace(effect.bookies, failed, effect.must, wish_of(self._record.metadata))
-            self._driver.incarnations.update(picked.incarnations)
+            self._incarnations.update(picked.incarnations)
             return EnsembleChanged(picked.bookies, picked.shortage, picked.seen)
 
         self._later(Deferred.fromCoroutine(replacing()), self._driver.feed)
 
+    @performs(StoreEnd)
     def _store_end(self, effect: StoreEnd) -> None:
         self._later(Deferred.fromCoroutine(self._storing(effect)), self._driver.feed)
 
@@ -188,8 +181,9 @@ class Recovery:
         adopted = (metadata.last_entry, metadata.length) != (end.last, end.length)
         return FoundClosed() if adopted else EndStored()
 
+    @performs(Recovered)
     def _recovered(self, effect: Recovered) -> None:
-        self._driver.release()
+        self._let_go()
         metadata = self._record.metadata
         how = "closed by another client" if effect.adopted else "recovered"
         self._log.info(
@@ -197,8 +191,9 @@ class Recovery:
         )
         self._end(lambda: self._done.callback(metadata))
 
+    @performs(Failed)
     def _failed(self, effect: Failed) -> None:
-        self._driver.release()
+        self._let_go()
         self._end(lambda: self._done.errback(error_of(effect.code, effect.reason)))
 
     def _poisoned(self, reason: str) -> None:

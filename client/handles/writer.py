@@ -2,7 +2,7 @@
 The writer of one ledger, for Twisted programs.
 
 Knows: the Deferreds of appends, and which part performs which effect of `core.append`: channels
-(`add_driver`), metadata (`writer_metadata`).
+(`add_handle`), metadata (`writer_metadata`).
 Does not know: when an entry is acknowledged or a bookie replaced; the machine does.
 
 One Deferred per append_many.  Appends that come while others are under way are gathered until the reactor's next turn
@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from twisted.internet.defer import Deferred, fail, succeed
-from twisted.logger import Logger
 
 from quire.client.connections.pool import BookiePool
 from quire.client.core.append.machine import AppendMachine
@@ -40,7 +39,8 @@ from quire.client.core.append.messages import (
     StoreEnsemble,
     WatchBookies,
 )
-from quire.client.handles.add_driver import AddDriver
+from quire.client.core.machine import performs
+from quire.client.handles.add_handle import AddHandle
 from quire.client.handles.confirming import Confirming
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.client.handles.writer_metadata import WriterMetadata
@@ -100,7 +100,7 @@ def limits_of(options: ClientOptions) -> Limits:
     )
 
 
-class Writer:
+class Writer(AddHandle[Input, Effect]):
     """
     Appends to one ledger, the only writer it will ever have.  A bookie that fails is replaced; `on_ensemble_change`, if
     set, is called with the bookies before and after.  `on_acknowledged`, if set, is called with the highest
@@ -125,7 +125,6 @@ class Writer:
         self.on_ensemble_change: Callable[[tuple[str, ...], tuple[str, ...]], None] | None = None
         self.on_acknowledged: Callable[[int], None] | None = None
         self.on_end: Callable[[Writer], None] = lambda _writer: None  # called once
-        self._clock = clock
         self._record = record
         self._options = options
         self.payload_bytes_max = options.frame_bytes_max - FRAME_OVERHEAD
@@ -146,20 +145,9 @@ class Writer:
         self._ready: list[Deferred[None]] = []
         self._closers: list[Deferred[None]] = []
         self._end: tuple[int, str] | None = None
-        self._log = Logger()
-        self._driver: AddDriver[Input, Effect] = AddDriver(
-            self._machine, self._poisoned, clock, pool, record.ledger, choice.suspect, mode.deferred_sync, incarnations
-        )
+        super().__init__(self._machine, clock, pool, record.ledger, choice.suspect, mode.deferred_sync, incarnations)
         self._driver.after = self._tell_ready
-        perform = self._driver.perform
-        perform(ReleaseAcks, self._release)
-        perform(Refuse, self._refused)
-        perform(FailPending, self._fail_pending)
-        perform(StoreEnsemble, self._store_ensemble)
-        perform(StoreClose, self._store_close)
-        perform(WatchBookies, self._watch_bookies)
-        perform(Ended, self._ended)
-        self._edits = WriterMetadata(record, choice, self._ensemble_changed, self._driver.incarnations)
+        self._edits = WriterMetadata(record, choice, self._ensemble_changed, self._incarnations)
         self._confirming = Confirming(clock, pool, self._machine, self._driver, options.explicit_lac_interval_ms)
 
     # What a user sees.
@@ -354,6 +342,7 @@ class Writer:
     def _too_large(self, size: int) -> ValueError:
         return ValueError(f"an entry of {size} bytes is too large: a frame holds {self.payload_bytes_max}")
 
+    @performs(ReleaseAcks)
     def _release(self, effect: ReleaseAcks) -> None:
         last = effect.last
         if self.on_acknowledged is not None:
@@ -362,6 +351,7 @@ class Writer:
             _last, done, result = self._waiters.popleft()
             done.callback(result)
 
+    @performs(Refuse)
     def _refused(self, effect: Refuse) -> None:
         token = cast("list[Waiter]", effect.token)  # as `_feed_append` was given it
         refused = {id(waiter) for waiter in token}
@@ -372,6 +362,7 @@ class Writer:
         for _last, done, _result in token:
             done.errback(error_of(effect.code, f"ledger {self.id}: {effect.reason}"))
 
+    @performs(FailPending)
     def _fail_pending(self, effect: FailPending) -> None:
         confirmed = self._machine.head
         waiters, self._waiters = self._waiters, deque()
@@ -386,12 +377,15 @@ class Writer:
 
     # The metadata.
 
+    @performs(StoreEnsemble)
     def _store_ensemble(self, effect: StoreEnsemble) -> None:
         self._edits.change_ensemble(effect).addCallback(self._driver.feed)
 
+    @performs(StoreClose)
     def _store_close(self, effect: StoreClose) -> None:
         self._edits.close_ledger(effect).addCallback(self._driver.feed)
 
+    @performs(WatchBookies)
     def _watch_bookies(self, effect: WatchBookies) -> None:
         if effect.on:
             self._edits.watch_bookies(self._bookies_seen)
@@ -407,6 +401,7 @@ class Writer:
 
     # The end.
 
+    @performs(Ended)
     def _ended(self, effect: Ended) -> None:
         if effect.code != OK:
             self._log.warn(
@@ -422,7 +417,7 @@ class Writer:
         self._finish(UnexpectedCondition.code, reason)
 
     def _finish(self, code: int, reason: str) -> None:
-        self._driver.release()
+        self._let_go()
         self._edits.stop_watching()
         self._confirming.stop()
         if self._end is None:

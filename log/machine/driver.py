@@ -20,7 +20,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from quire.client.core.machine import OrderedDriver
+from quire.client.core.machine import OrderedDriver, Performer, performs
 from quire.log.core.machine import applying_messages as m
 from quire.log.core.machine.applying import UNAPPLIED_BYTES_MAX, Applying, State
 from quire.log.core.machine.snapshot_edit import newest
@@ -45,12 +45,12 @@ RETRY_S = 1.0
 CLOSE_S = 2.0  # that the end of a snapshot under way may take
 
 
-class ReplicaDriver(OrderedDriver[m.Input, m.Effect]):
+class ReplicaDriver(Performer, OrderedDriver[m.Input, m.Effect]):
     """One replica's machine, from `live` to `close`.  `changed` fires at its next state or role."""
 
     def __init__(self, kept: Kept, name: str, view: LogView, make: Callable[[], Machine], own: Own | None) -> None:
         self.machine = Applying(name, kept.options.snapshot_records)
-        super().__init__(self.machine, self._ended_by)
+        super().__init__(self.machine, self, self._ended_by)
         self.applier = Applier(name, kept.client.reactor, self.feed)
         self.standing = own and Standing(kept.client.reactor, own, self._led, self._lost, self._acknowledged)
         self.asked: list[Deferred[int]] = []  # for a snapshot, the next one
@@ -66,16 +66,6 @@ class ReplicaDriver(OrderedDriver[m.Input, m.Effect]):
         self._saving: Deferred[None] = succeed(None)
         self._awaited: list[Deferred[None]] = []  # another state or role
         self._room: Deferred[None] | None = None  # fires when the reader may go on
-        self.perform(m.Look, self._look)
-        self.perform(m.Load, self._load)
-        self.perform(m.ReadFrom, self._read_from)
-        self.perform(m.Rest, self._rest)
-        self.perform(m.Apply, self._apply)
-        self.perform(m.Save, self._save)
-        self.perform(m.Play, self._play)
-        self.perform(m.Wait, self._wait)
-        self.perform(m.Complain, self._complain)
-        self.perform(m.Stop, self._stop)
 
     async def live(self) -> None:
         """Begins; over when all is applied that the log had when reading began, or with the error of the machine."""
@@ -158,7 +148,7 @@ class ReplicaDriver(OrderedDriver[m.Input, m.Effect]):
             f"tells: {bug}"
         )
         for effect in self.machine.stopped_by(error):
-            self._performers[type(effect)](effect)
+            self.perform(effect)
         self._tell()
 
     def _end(self, reason: str) -> None:
@@ -170,6 +160,7 @@ class ReplicaDriver(OrderedDriver[m.Input, m.Effect]):
 
     # -- loading ---------------------------------------------------------------------------------------------------
 
+    @performs(m.Look)
     def _look(self, _effect: m.Look) -> None:
         self._follow_anew()
         self.applier.forget()
@@ -184,6 +175,7 @@ class ReplicaDriver(OrderedDriver[m.Input, m.Effect]):
 
         self._run(work())
 
+    @performs(m.Load)
     def _load(self, effect: m.Load) -> None:
         snapshot = effect.snapshot
 
@@ -248,9 +240,11 @@ class ReplicaDriver(OrderedDriver[m.Input, m.Effect]):
         self._following = self._new_following()
         return self._following
 
+    @performs(m.ReadFrom)
     def _read_from(self, effect: m.ReadFrom) -> None:
         self._run(self._follow_anew().read(effect.index, self.feed, self._has_room))
 
+    @performs(m.Rest)
     def _rest(self, _effect: m.Rest) -> None:
         self._run(self._follow_anew().rest(self.feed))
 
@@ -260,6 +254,7 @@ class ReplicaDriver(OrderedDriver[m.Input, m.Effect]):
         self._room = Deferred()
         return self._room
 
+    @performs(m.Apply)
     def _apply(self, effect: m.Apply) -> None:
         self.applier.apply(effect.given, effect.skip)
 
@@ -279,6 +274,7 @@ class ReplicaDriver(OrderedDriver[m.Input, m.Effect]):
             if count and not batch.barrier:
                 self.feed(m.Own(m.Given(batch.placed.first, count, batch.records.size, partial(records_of, batch))))
 
+    @performs(m.Play)
     def _play(self, effect: m.Play) -> None:
         hear = getattr(self.applier.machine, "role", None)
         if hear is not None:
@@ -289,6 +285,7 @@ class ReplicaDriver(OrderedDriver[m.Input, m.Effect]):
 
     # -- the rest --------------------------------------------------------------------------------------------------
 
+    @performs(m.Save)
     def _save(self, _effect: m.Save) -> None:
         asked, self.asked = self.asked, []
         machine, index, began = self.applier.machine, self.applier.applied, self._clock.seconds()
@@ -326,14 +323,17 @@ class ReplicaDriver(OrderedDriver[m.Input, m.Effect]):
             each.errback(error)
         self.feed(m.SaveFailed())
 
+    @performs(m.Wait)
     def _wait(self, effect: m.Wait) -> None:
         log.warn("the replica of the log {name} waits: {reason}", name=self.name, reason=effect.reason)
         seconds = RETRY_S * self.kept.client.random.uniform(0.5, 1.5)
         self._timer = self._clock.callLater(seconds, lambda: self.feed(m.Again()))
 
+    @performs(m.Complain)
     def _complain(self, effect: m.Complain) -> None:
         log.warn("{text}", text=effect.text)
 
+    @performs(m.Stop)
     def _stop(self, effect: m.Stop) -> None:
         self._following.stop()
         if self._timer is not None and self._timer.active():

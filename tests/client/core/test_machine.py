@@ -5,7 +5,16 @@ from enum import auto
 
 import pytest
 
-from quire.client.core.machine import Driver, IllegalInput, Machine, MachineState, OrderedDriver, Table
+from quire.client.core.machine import (
+    Driver,
+    IllegalInput,
+    Machine,
+    MachineState,
+    OrderedDriver,
+    Performer,
+    Table,
+    performs,
+)
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -61,19 +70,23 @@ TABLE.rule_out((State.SHUT,), Knock)
 TABLE.ignore((State.BROKEN,), Turn, Knock)
 
 
-class Scene:
+class Scene(Performer):
     """A door, its driver and what is performed."""
+
+    at_once = frozenset((Cry,))
 
     def __init__(self) -> None:
         self.door = Door(State.SHUT)
         self.ends: list[BaseException] = []
         self.events: list[str] = []
-        self.driver = Driver(self.door, self.ends.append)
-        self.driver.at_once = frozenset((Cry,))
+        self.driver = Driver(self.door, self, self.ends.append)
         self.driver.after = lambda: self.events.append("done")
-        self.driver.perform(Note, self.note)
-        self.driver.perform(Cry, lambda cry: self.events.append(cry.text))
 
+    @performs(Cry)
+    def cry(self, cry: Cry) -> None:
+        self.events.append(cry.text)
+
+    @performs(Note)
     def note(self, note: Note) -> None:
         self.events.append(note.text)
         if note.text == "again":
@@ -150,20 +163,38 @@ def test_a_bug_ends_the_handle_once(note, events):
 def test_an_ordered_driver_feeds_an_input_after_the_effects_before_it():
     """The machine does not hear of it from inside an effect; a bug ends what waits, too."""
     door, events, ends = Door(State.SHUT), [], []
-    driver = OrderedDriver(door, ends.append)
 
-    def note(note: Note) -> None:
-        events.append((note.text, door.state))
-        if note.text == "again":
-            driver.feed(Turn(("last", "bug")))
-            driver.feed(Turn(("never",)))
-            driver.feed(Turn(()))
-        elif note.text == "bug":
-            raise ArithmeticError
+    class Ordered(Performer):
+        @performs(Note)
+        def note(self, note: Note) -> None:
+            events.append((note.text, door.state))
+            if note.text == "again":
+                driver.feed(Turn(("last", "bug")))
+                driver.feed(Turn(("never",)))
+                driver.feed(Turn(()))
+            elif note.text == "bug":
+                raise ArithmeticError
 
-    driver.perform(Note, note)
+    driver = OrderedDriver(door, Ordered(), ends.append)
     driver.feed(Turn(("again", "first")))
     assert [text for text, _state in events] == ["again", "first", "last", "bug"]
     assert {state for _text, state in events} == {State.OPEN}
     assert len(ends) == 1
     assert door.state is State.BROKEN
+
+
+def test_a_class_has_one_table_of_what_its_methods_perform():
+    """One that derives from it has the methods it marks itself in place of these."""
+
+    class Quiet(Scene):
+        @performs(Note)
+        def quiet(self, note: Note) -> None:
+            self.events.append("quiet")
+
+    assert Quiet().performers is Quiet.performers
+    assert Scene.performers == {Note: Scene.note, Cry: Scene.cry}
+    assert Quiet.performers == {Note: Quiet.quiet, Cry: Scene.cry}
+    scene = Quiet()
+    scene.driver.feed(Turn(("a", "B")))
+    scene.driver.perform(Note("b"))
+    assert scene.events == ["quiet", "B", "done", "quiet"]

@@ -16,7 +16,8 @@ from quire.client.core.append.messages import (
     SetAlarm,
     StopAlarm,
 )
-from quire.client.handles.add_driver import AddDriver
+from quire.client.core.machine import performs
+from quire.client.handles.add_handle import AddHandle
 from quire.protocol.batch import AddBatch
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.errors import ClientClosed
@@ -80,8 +81,8 @@ class Scripted:
         pass
 
 
-class Scene:
-    """A driver with everything around it; `events` are its notes and its end, in order."""
+class Scene(AddHandle[Any, Any]):
+    """A handle with everything around it; `events` are its notes and its end, in order."""
 
     def __init__(self, secure: bool = False, **answers: Any) -> None:
         self.clock = Clock()
@@ -91,18 +92,16 @@ class Scene:
         self.failed: list[tuple[str, int]] = []
         self.poisoned: list[str] = []
         self.on_note: Any = lambda note: None
-        self.driver = AddDriver(
-            self.machine,
-            self.poisoned.append,
-            self.clock,
-            self.pool,
-            7,
-            lambda bookie, code: self.failed.append((bookie, code)),
-            secure,
+        super().__init__(
+            self.machine, self.clock, self.pool, 7, lambda bookie, code: self.failed.append((bookie, code)), secure
         )
-        self.driver.perform(Note, self.note)
+        self.driver = self._driver
         self.driver.after = lambda: self.events.append("done")
 
+    def _poisoned(self, reason: str) -> None:
+        self.poisoned.append(reason)
+
+    @performs(Note)
     def note(self, note: Note) -> None:
         self.events.append(str(note))
         self.on_note(note)

@@ -1,5 +1,5 @@
 """
-Drives a machine that sends adds: performs its effects in order, and turns what channels report into inputs.
+Performs what a machine that sends adds asks of channels and alarms, and turns what channels report into inputs.
 
 Knows: channel numbers and the pool's channels behind them, alarms and the calls that ring them.
 Does not know: what the machine decides.
@@ -8,8 +8,9 @@ Safety: effects are performed in the order they were returned, also when a callb
 again; an exception out of the machine ends the handle before any caller sees more of it.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from twisted.logger import Logger
 
@@ -29,7 +30,7 @@ from quire.client.core.append.messages import (
     SetAlarm,
     StopAlarm,
 )
-from quire.client.core.machine import Driver, Fed
+from quire.client.core.machine import Driver, Fed, Performer, performs
 from quire.metadata.clock import Clock, Timer
 from quire.protocol.errors import OK, ClientClosed
 
@@ -66,11 +67,11 @@ class ChannelReports:
         self._feed(ChannelLost(self._number, code, reason))
 
 
-class AddDriver(Driver[I | Reported, E]):
+class AddHandle(Performer, ABC, Generic[I, E]):
     """
-    Feeds a machine that adds, and performs its effects on channels and alarms; its owner names what performs the
-    others.  `failed` is called with each bookie that did, and how.  `incarnations`: those that the ledger's bookies had
-    when they were named (D19).
+    The base of a handle whose machine sends adds: performs its effects on channels and alarms, and has the driver.
+    `suspect` is called with each bookie that failed, and how.  `incarnations`: those that the ledger's bookies had when
+    they were named (D19).
     """
 
     at_once = frozenset((Refuse,))  # a caller that is refused now may have given an id that is acknowledged
@@ -78,37 +79,34 @@ class AddDriver(Driver[I | Reported, E]):
     def __init__(
         self,
         machine: Fed[I | Reported, E],
-        poisoned: Callable[[str], None],
         clock: Clock,
         pool: BookiePool,
         ledger: int,
-        failed: Callable[[str, int], None],
+        suspect: Callable[[str, int], None],
         secure: bool,
         incarnations: Mapping[str, str | None] | None = None,
     ) -> None:
-        super().__init__(machine, self._machine_failed)
-        self.incarnations: Incarnations = dict(incarnations or {})
-        self._end = poisoned
+        self._driver: Driver[I | Reported, E] = Driver(machine, self, self._machine_failed)
+        self._incarnations: Incarnations = dict(incarnations or {})
         self._clock = clock
         self._pool = pool
         self._ledger = ledger
-        self._failed = failed
+        self._suspect = suspect
         self._secure = secure
         self._channels: dict[int, AddChannel] = {}
         self._alarms: dict[Alarm, Timer] = {}
         self._log = Logger()
-        self.perform(OpenChannel, self._open)
-        self.perform(CloseChannel, self._close)
-        self.perform(SendAdds, self._send)
-        self.perform(SetAlarm, self._set_alarm)
-        self.perform(StopAlarm, self._stop_alarm)
 
     def _machine_failed(self, error: BaseException) -> None:
         self._log.failure("the machine of ledger {ledger} failed", ledger=self._ledger)
-        self.release()
-        self._end(f"a bug in the client, see the log: {error!r}")
+        self._let_go()
+        self._poisoned(f"a bug in the client, see the log: {error!r}")
 
-    def release(self) -> None:
+    @abstractmethod
+    def _poisoned(self, reason: str) -> None:
+        """Ends the handle after a bug."""
+
+    def _let_go(self) -> None:
         """Lets go of channels and alarms."""
         channels, self._channels = self._channels, {}
         for channel in channels.values():
@@ -117,13 +115,15 @@ class AddDriver(Driver[I | Reported, E]):
         for timer in alarms.values():
             timer.cancel()
 
-    def _open(self, effect: OpenChannel) -> None:
-        reports = ChannelReports(effect.channel, effect.bookie, self.feed, self._failed)
+    @performs(OpenChannel)
+    def _open_channel(self, effect: OpenChannel) -> None:
+        reports = ChannelReports(effect.channel, effect.bookie, self._driver.feed, self._suspect)
         self._channels[effect.channel] = self._pool.add_channel(
-            effect.bookie, self._ledger, reports, self._secure, self.incarnations
+            effect.bookie, self._ledger, reports, self._secure, self._incarnations
         )
 
-    def _close(self, effect: CloseChannel) -> None:
+    @performs(CloseChannel)
+    def _close_channel(self, effect: CloseChannel) -> None:
         channel = self._channels.pop(effect.channel, None)
         if channel is None:
             return
@@ -132,7 +132,8 @@ class AddDriver(Driver[I | Reported, E]):
         else:
             channel.close()
 
-    def _send(self, effect: SendAdds) -> None:
+    @performs(SendAdds)
+    def _send_adds(self, effect: SendAdds) -> None:
         batch, entries = effect.batch, effect.entries
         for number in effect.channels:
             channel = self._channels.get(number)
@@ -140,10 +141,12 @@ class AddDriver(Driver[I | Reported, E]):
                 channel.send(batch, entries)
         batch.release()
 
+    @performs(SetAlarm)
     def _set_alarm(self, effect: SetAlarm) -> None:
         self._stop_alarm(StopAlarm(effect.alarm))
         self._alarms[effect.alarm] = self._clock.callLater(effect.wait_ms / 1000, self._alarm_fired, effect.alarm)
 
+    @performs(StopAlarm)
     def _stop_alarm(self, effect: StopAlarm) -> None:
         timer = self._alarms.pop(effect.alarm, None)
         if timer is not None:
@@ -151,4 +154,4 @@ class AddDriver(Driver[I | Reported, E]):
 
     def _alarm_fired(self, alarm: Alarm) -> None:
         del self._alarms[alarm]
-        self.feed(AlarmFired(alarm))
+        self._driver.feed(AlarmFired(alarm))
