@@ -29,9 +29,9 @@ from quire.log.machine.machines import Answer, Machine
 from quire.log.machine.replica import Replica
 from quire.log.owner.appending.appends import Appended, Position
 from quire.log.owner.appending.encoder import Hook, Prepared
-from quire.log.owner.claims import Candidate, check_candidate
+from quire.log.owner.claims import Candidacy, Candidate, check_candidate
 from quire.log.owner.lease import check_lease
-from quire.log.owner.patience import told
+from quire.log.owner.patience import name_log_in_errors
 from quire.log.publish.adopting import Adopting
 from quire.log.publish.forgetting import Tended, Unpublished
 from quire.log.publish.parts import PartWriter
@@ -47,7 +47,6 @@ from quire.log.reader.watching import follow
 from quire.log.store.holds import Hold
 from quire.log.streams.cursor import Backlog, Cursor
 from quire.log.streams.cursors import CursorInfo
-from quire.log.streams.replaying import replayed
 from quire.log.upkeep.keeping import KeptOwner as Owner
 from quire.log.upkeep.known_logs import KnownLogs, LogInfo, info_of
 from quire.log.upkeep.orphans import GRACE_S, Orphan
@@ -121,18 +120,10 @@ class Logs(KnownLogs):
         half of the session's time-out, or `priority` has more than 64 bits.
         """
         check_candidate(address, priority)
-        with told(name):
+        with name_log_in_errors(name):
             kept = await self._kept(name)
-            owner = Owner(
-                kept,
-                name,
-                load=lambda: replayed(kept),
-                priority=priority,
-                address=address,
-                host=f"{socket.gethostname()}",
-                before_append=before_append,
-                on_end=lambda owner: self._owners.pop(owner, None),
-            )
+            candidacy = Candidacy(address, socket.gethostname(), priority)
+            owner = Owner(kept, candidacy, before_append, lambda: self._owners.pop(owner, None))
             self._owners[owner] = None
             try:
                 await owner.start(force, wait_s)

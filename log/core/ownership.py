@@ -2,7 +2,7 @@
 The owner of a log: who may append, which ledger the appends go to, and what becomes of them when that is lost.
 
 Knows: the states of a candidate and an owner (docs/logs.md, "The owner"), what waits to be sent and what is sent.
-Does not know: metadata, ledgers, time, what a record is.  `owner.driver` performs the effects and feeds what comes of
+Does not know: metadata, ledgers, time, what a record is.  `owner.handle` performs the effects and feeds what comes of
 them back in.
 
 Safety: an item is released only when its entry is acknowledged in a segment that the manifest names, or is at or below

@@ -1,6 +1,6 @@
 """
-Owning a log: claims, the machine's driver, and what a user appends.
+Owning a log: claims, what the owner's machine asks for, and what a user appends.
 
-In reading order: `handle` (face), `appending` (face), `driver`, `rolling`, `lease` (face), `ledger_effects`,
-`patience` (face), `claims` (face), `news`, `timers`.
+In reading order: `handle` (face), `appending` (face), `tenure`, `segments`, `lease` (face), `patience` (face), `claims`
+(face), `timers`.
 """

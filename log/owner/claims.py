@@ -14,6 +14,9 @@ from typing import NamedTuple
 
 from twisted.internet.defer import Deferred
 
+from quire.log.core import ownership_messages as m
+from quire.log.owner.patience import Patience
+from quire.log.store.editing import LogRecords
 from quire.metadata.clock import Clock, Timer, pause
 from quire.metadata.formats.json_text import int64, parse_json
 from quire.metadata.records import (
@@ -46,41 +49,44 @@ class Candidate(NamedTuple):
     owns: bool
 
 
+class Candidacy(NamedTuple):
+    """What a handle that wants a log says of itself to others."""
+
+    address: str
+    host: str
+    priority: int
+
+
 class Claims:
     """
-    `free`, `mine`, `gone` and `taken(token)` are called as the claim is seen: nobody's; this handle's; no longer this
-    handle's, and nobody's; another's.  `unanswered(error)`: the store failed, and is asked again.  `about`: what the
-    claim says beside the token.
+    The claim of one handle.  `feed` is given what is seen of it: nobody's; this handle's; no longer this handle's, and
+    nobody's; another's, which `patience` hears, too, and also when the store failed and is asked again.
     """
 
     def __init__(
         self,
-        records: Records,
+        log: LogRecords,
         clock: Clock,
         random: Random,
-        path: str,
-        token: str,
-        priority: int,
-        about: dict[str, object],
         poll_s: float,
-        free: Callable[[], None],
-        mine: Callable[[], None],
-        gone: Callable[[], None],
-        taken: Callable[[str], None],
-        unanswered: Callable[[MetaStore], None],
+        token: str,
+        candidacy: Candidacy,
+        feed: Callable[[m.Input], object],
+        patience: Patience,
     ) -> None:
-        self._records = records
+        self._records = log.records
         self._clock = clock
         self._random = random
-        self._path = path
-        self._owner = f"{path}/owner"
-        self._candidate = f"{path}/candidates/{token}"
+        self._path = log.path
         self._token = token
-        self._priority = priority
-        self._about = about
+        self._owner = f"{log.path}/owner"
+        self._candidate = f"{log.path}/candidates/{token}"
+        self._candidacy = candidacy
+        self._since = log.now_ms()
         self._poll_s = poll_s
-        self._free, self._mine, self._gone, self._taken = free, mine, gone, taken
-        self._failed = unanswered
+        self._feed = feed
+        self._failed = patience.unanswered
+        self._waits = patience.taken
         self._held = False
         self._timer: Timer | None = None
         self._watches: list[Watch] = []
@@ -136,7 +142,8 @@ class Claims:
             raise
 
     def _value(self) -> bytes:
-        said = {"token": self._token, "priority": self._priority, **self._about}
+        address, host, priority = self._candidacy
+        said = {"token": self._token, "priority": priority, "address": address, "host": host, "since": self._since}
         return json.dumps(said, separators=(",", ":")).encode()
 
     def _seen(self, found: Versioned[bytes] | None) -> None:
@@ -145,15 +152,16 @@ class Claims:
         token = token_of(found)
         if token == self._token:
             self._held = True
-            self._mine()
+            self._feed(m.ClaimMine())
         elif token is not None:
             self._held = False
-            self._taken(token)
+            self._feed(m.ClaimTaken(token))
+            self._waits()
         elif self._held:
             self._held = False
-            self._gone()
+            self._feed(m.ClaimGone())
         else:
-            self._free()
+            self._feed(m.ClaimFree())
 
     async def make(self, first_for: str = "", wait_s: float = 0.0) -> None:
         """
@@ -219,7 +227,7 @@ class Claims:
         try:
             async for each in candidates_of(self._records, self._path):
                 if each.token != self._token:
-                    better += each.priority > self._priority
+                    better += each.priority > self._candidacy.priority
                     handed_to |= each.token == first_for
         except MetaStore as error:
             self._failed(error)

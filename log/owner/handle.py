@@ -2,11 +2,12 @@
 An owner as Twisted programs see it: appends, their window, and what becomes of them.
 
 Knows: which calls one item answers, and where each record got its place.
-Does not know: claims, ledgers, edits (`driver`), how much may be under way (`window`), what a record means.
+Does not know: claims and edits (`tenure`), ledgers (`segments`), how much may be under way (`window`), what a record
+means.
 
 Batch first: what arrives while something is under way is gathered until the reactor's next turn and becomes one entry.
 
-Long: what a user does and what the driver says of it meet here, and both change the same few fields.
+Long: what a user does and what the machine says of it meet here, and both change the same few fields.
 """
 
 import sys
@@ -17,27 +18,22 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
 
-from quire.client.api import Client, Writer
-from quire.conf.log import LogOptions
+from quire.client.api import Writer
+from quire.client.core.machine import performs
 from quire.log.core import ownership_messages as m
 from quire.log.core.batch import Headers, Records
-from quire.log.core.edits import Me
 from quire.log.core.streams.producers import check_producer
 from quire.log.core.streams.rates import Together
 from quire.log.core.values import Counts, Segment
 from quire.log.owner.appending.appends import Appended, Batch, Call, Position, check, copied, cut, gather
 from quire.log.owner.appending.encoder import Encoder, Hook
 from quire.log.owner.appending.preparing import timed
-from quire.log.owner.appending.producing import Load, Producing, nobody
+from quire.log.owner.appending.producing import Load, Producing
 from quire.log.owner.appending.sending import Sending
 from quire.log.owner.appending.window import Window
-from quire.log.owner.driver import OwnerDriver
-from quire.log.owner.lease import OwnerLease
-from quire.log.store.editing import LogRecords
-from quire.log.store.leases import Leases
-from quire.log.store.ledgers import LogLedgers
-from quire.metadata.clock import Boottime
-from quire.metadata.uri import boottime
+from quire.log.owner.claims import Candidacy
+from quire.log.owner.tenure import Tenure
+from quire.log.store.kept import Kept
 from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import AppendUnknown, NotOwner
 
@@ -46,69 +42,52 @@ from quire.protocol.log_errors import AppendUnknown, NotOwner
 ENTRIES_UNDER_WAY_MAX = 64
 
 
-class Owner:
+class Owner(Tenure):
     """
     A log that this process owns; it ends for good when the ownership is lost.  `name`, `epoch`.  `on_lost`, if set, is
-    called then.
+    called then.  `on_acknowledged`, if set, is given the batches that were acknowledged, in order, after those were
+    answered who appended them.
     """
 
     def __init__(
         self,
-        client: Client,
-        records: LogRecords,
-        ledgers: LogLedgers,
-        options: LogOptions,
-        name: str,
-        *,
-        priority: int = 0,
-        address: str = "",
-        host: str = "",
-        boottime: Boottime = boottime,
-        before_append: Hook | None = None,
-        together: Together | None = None,
-        load: Load = nobody,
-        reached: Callable[[str], None] = lambda _name: None,
-        on_end: Callable[["Owner"], None] = lambda _owner: None,
+        kept: Kept,
+        candidacy: Candidacy,
+        before_append: Hook | None,
+        load: Load,
+        on_end: Callable[[], object],
     ) -> None:
-        self.name = name
+        """`load` reads what producers have stored; `on_end` is called at the end."""
+        super().__init__(kept, candidacy)
+        client, records, options = kept.client, kept.log, kept.options
+        self.name = records.name
         self.epoch = 0
         self.lost = False
         self.on_lost: Callable[[], None] | None = None
-        self._clock = client.reactor
-        self._options = options
+        self.on_acknowledged: Callable[[Sequence[m.Item]], None] | None = None
         self._append_s = options.append_ms / 1000
-        self.records = records
         self._hook = before_append and timed(before_append, self._clock, records.counters)
         self._on_end = on_end
-        self._sending: Sending | None = None  # into the present segment
         self._begin: tuple[int, int] = (0, 0)  # of the present segment
         self._end: tuple[int, int] = (0, 0)  # index and position after the last that was acknowledged
         self._owned: Deferred[None] = Deferred()
         self._gathered: deque[tuple[Records, Call]] = deque()
         self._flush_due = False
-        self._under_way: dict[m.Item, None] = {}  # what the driver has to answer, in order
+        self._under_way: dict[m.Item, None] = {}  # what the machine has to answer, in order
         self._closed: list[Deferred[None]] = []
         self._over = False
         self._error: LedgerError | None = None
-        self._reached = reached
-        self._driver = OwnerDriver(
-            client,
-            records,
-            ledgers,
-            options,
-            priority=priority,
-            address=address,
-            host=host,
-            leases=Leases(records, client.reactor, boottime, reached),
-            events=self,
-            reached=reached,
-        )
-        frame_max, shared = client.options.frame_bytes_max, together or Together(options.process_bytes)
-        self.window = Window(
-            options, self._clock, client.random, lambda: self._driver.rolling.settings, shared, self._flush
-        )
+        shared = kept.together or Together(options.process_bytes)
+        self.window = Window(options, self._clock, client.random, lambda: self._rolling.settings, shared, self._flush)
         self._producing = Producing(
-            records, self.window, self._take, self._flush_or_later, self.roll, load, self._clock, frame_max
+            records,
+            self.window,
+            self._take,
+            self._flush_or_later,
+            self.roll,
+            load,
+            self._clock,
+            client.options.frame_bytes_max,
         )
 
     # -- what a user does ------------------------------------------------------------------------------------------
@@ -121,23 +100,8 @@ class Owner:
                 self._owned.errback(failure)
             self._leave("")
 
-        Deferred.fromCoroutine(self._driver.start(force, wait_s)).addErrback(failed)
+        Deferred.fromCoroutine(self._compete(force, wait_s)).addErrback(failed)
         return self._owned
-
-    @property
-    def token(self) -> str:
-        """Of this handle, by which others may hand the log over to it."""
-        return self._driver.token
-
-    @property
-    def me(self) -> Me:
-        """As its edits name it."""
-        return self._driver.me
-
-    @property
-    def lease(self) -> OwnerLease:
-        """By which it reads without a message, while it holds it."""
-        return self._driver.lease
 
     @property
     def end(self) -> Position:
@@ -232,7 +196,7 @@ class Owner:
 
     def roll(self) -> None:
         """The segment ends; the next append begins another."""
-        self._driver.rolling.roll("request")
+        self._rolling.roll("request")
 
     def transfer(self, token: str = "") -> Deferred[None]:
         """Hands the log over to the candidate with that token; fires when it is not this handle's any more."""
@@ -253,14 +217,14 @@ class Owner:
             return closed
         self._flush(everything=True)
         if len(self._closed) == 1:
-            self._driver.patience.leave(to)
+            self._patience.leave(to)
         return closed
 
     def _answer_closed(self) -> None:
         """When others can have the claim."""
         closed, self._closed = self._closed, []
         for each in closed:
-            self._driver.left.chainDeferred(each)
+            self._left.chainDeferred(each)
 
     # -- gathering -------------------------------------------------------------------------------------------------
 
@@ -299,11 +263,11 @@ class Owner:
 
     def _submit(self, batches: list[Batch]) -> None:
         self._under_way.update(dict.fromkeys(batches))
-        self._driver.feed(m.Append(batches))
+        self._feed(m.Append(batches))
 
-    # -- what the driver says --------------------------------------------------------------------------------------
+    # -- what the machine says -------------------------------------------------------------------------------------
 
-    def owner(self, epoch: int) -> None:
+    def _owns(self, epoch: int) -> None:
         """The log is this handle's."""
         self.epoch = epoch
         known = self.records.known
@@ -312,7 +276,7 @@ class Owner:
         if not self._owned.called:
             self._owned.callback(None)
 
-    def opened(self, segment: Segment, stamp: int, writer: Writer) -> None:
+    def _open(self, segment: Segment, stamp: int, writer: Writer) -> None:
         """A segment begins, with its ledger's writer."""
         known = self.records.known
         assert known is not None
@@ -322,49 +286,27 @@ class Owner:
             writer,
             self._hook,
             self._producing,
-            self.records.now_ms,
             refused=self._refused,
             make_room=self._make_room,
-            appended=partial(self._driver.appended, segment.n),
-            run=self._driver.run,
+            appended=partial(self._appended, segment.n),
+            run=self._run,
         )
         self._begin = self._end = segment.first, segment.at
         self._producing.opened()
 
-    def learnt(self, counts: Counts) -> None:
+    def _learn(self, counts: Counts) -> None:
         """What the segment holds that another one ended: also what was sent, and whose outcome came too late."""
         index, position = self._begin
         self._end = max(self._end, (index + counts.records, position + counts.bytes))
 
-    async def begin(self) -> None:
-        """What producers have stored is read, before the log is this handle's for others.  The errors of reading."""
-        await self._producing.begin()
-
-    async def settle(self) -> None:
-        """The same of producers whose appends failed as unknown, before the next segment begins."""
-        await self._producing.settle()
-
-    def counts(self) -> Counts:
-        """What the present segment holds once all that its ledger's writer was given is acknowledged."""
-        assert self._sending is not None
-        return self._sending.encoder.counts
-
-    def send(self, items: Sequence[m.Item]) -> None:
-        """They go into the present segment, behind what waits for its ledger's writer."""
-        assert self._sending is not None
-        self._sending.send(items)
-
-    def forget_ledger(self) -> None:
-        """Nothing goes into the present segment any more."""
-        if self._sending is not None:
-            self._sending.stop()
-
     def _refused(self, batch: Batch, error: Exception) -> None:
         """These appends fail, and were not sent."""
-        self._settle(batch.refused_among(self._driver.machine.items), error)
+        self._settle(batch.refused_among(self._machine.items), error)
 
-    def released(self, items: Sequence[m.Item]) -> None:
+    @performs(m.Release)
+    def _release(self, effect: m.Release) -> None:
         """They are acknowledged."""
+        items = effect.items
         begun = self._clock.seconds() + self._append_s  # less the deadline: since it was handed over
         appended = self.records.counters.appended
         for batch in items:
@@ -379,13 +321,16 @@ class Owner:
                 appended(count, records.size, begun - batch.deadline)
             self._settle(batch, None)
         self._flush_more(items)
+        if self.on_acknowledged is not None:
+            self.on_acknowledged(items)
 
-    def failed(self, items: Sequence[m.Item], error: LedgerError) -> None:
+    @performs(m.Fail)
+    def _fail(self, effect: m.Fail) -> None:
         """They are not acknowledged."""
-        for item in items:
+        for item in effect.items:
             assert isinstance(item, Batch)
-            self._settle(item.refused_among(self._driver.machine.items), error)
-        self._flush_more(items)
+            self._settle(item.refused_among(self._machine.items), effect.error)
+        self._flush_more(effect.items)
 
     def _settle(self, batch: Batch, error: BaseException | None) -> None:
         self._make_room(batch.records)  # before who is answered appends again
@@ -406,7 +351,7 @@ class Owner:
             self._flush_or_later()
         self.window.over()
 
-    def over(self, error: LedgerError | None) -> None:
+    def _finish(self, error: LedgerError | None) -> None:
         """The handle has ended; None: as it was asked to."""
         self._over = True
         self._error = error or self._not_owner()
@@ -427,6 +372,6 @@ class Owner:
             self._owned.errback(self._error)
         self.window.end()
         self._answer_closed()
-        self._on_end(self)
+        self._on_end()
         if self.lost and self.on_lost is not None:
             self.on_lost()

@@ -9,14 +9,14 @@ was opened under leases, whose end no reader learns before the manifest says it.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any
 
 from twisted.logger import Logger
 
 from quire.log.core.edits import Edit, Me
 from quire.log.core.machine.lease import AGAIN, FREE, HELD, end_of
 from quire.log.core.ownership import Ownership, State
-from quire.log.store.editing import Edited, LogRecords
+from quire.log.store.editing import Edited
 from quire.log.store.leases import Found, Leases, Perform
 from quire.protocol.errors import LedgerError
 
@@ -24,43 +24,32 @@ from quire.protocol.errors import LedgerError
 
 log = Logger()
 
-Later = Callable[[float, Callable[[], None]], None]
 HOLDING = frozenset({State.IDLE, State.OPENING, State.WRITING, State.ROLLING, State.FENCED})
 FREED_TRIES_MAX = 3  # then it is left to whoever takes over, who waits for its end
 
 
-class Claim(Protocol):
-    """What it needs of the handle's claim."""
-
-    @property
-    def held(self) -> bool: ...
-
-
-class Driver(Protocol):
-    """What the lease needs of the owner's driver."""
-
-    token: str
-    machine: Ownership
-
-    @property
-    def claims(self) -> Claim: ...
-
-    @property
-    def me(self) -> Me: ...
-
-    def run(self, work: Coroutine[Any, Any, None], /) -> object: ...
-
-
 class OwnerLease:
-    """`later(seconds, fn)` calls once.  `ends` is the time of `leases.boottime` at which it ends."""
+    """
+    The lease of one handle.  `has_claim` tells whether the claim is its; `run` performs what waits for an answer;
+    `later(seconds, fn)` calls once.  `ends` is the time of `leases.boottime` at which it ends.
+    """
 
     def __init__(
-        self, leases: Leases, log: LogRecords, driver: Driver, later: Callable[[float, Callable[[], None]], None]
+        self,
+        leases: Leases,
+        machine: Ownership,
+        token: str,
+        has_claim: Callable[[], bool],
+        run: Callable[[Coroutine[Any, Any, None]], object],
+        later: Callable[[float, Callable[[], None]], None],
     ) -> None:
         self.leases = leases
         self.ends = 0.0
-        self._log = log
-        self._driver = driver
+        self._log = leases.log
+        self._machine = machine
+        self._token = token
+        self._has_claim = has_claim
+        self._run = run
         self._later = later
         self._known: Found | None = None
         self._busy = False
@@ -68,7 +57,7 @@ class OwnerLease:
 
     @property
     def _may(self) -> bool:
-        return self._driver.machine.state in HOLDING
+        return self._machine.state in HOLDING
 
     @property
     def _ms(self) -> int:
@@ -79,7 +68,7 @@ class OwnerLease:
     def holds(self) -> bool:
         """Whether nothing is readable now beyond what this owner knows to be acknowledged, or knows to be closed."""
         known = self._log.known
-        if self._over or known is None or not self._may or not self._driver.me.owns(known.value):
+        if self._over or known is None or not self._may or not Me(self._token, self._machine.epoch).owns(known.value):
             return False
         segment = known.value.open_segment
         return (segment is None or segment.leased) and self.leases.boottime() < self.ends
@@ -98,10 +87,10 @@ class OwnerLease:
         if self._ms and not self._busy and not self._over:
             if self._may:
                 self._busy = True
-                self._driver.run(self._look(self._hold))
-            elif self._driver.machine.state is State.WAITING:  # so that the wait is over when the claim is free
+                self._run(self._look(self._hold))
+            elif self._machine.state is State.WAITING:  # so that the wait is over when the claim is free
                 self._busy = True
-                self._driver.run(self._look(self._read))
+                self._run(self._look(self._read))
 
     async def _look(self, does: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -123,8 +112,8 @@ class OwnerLease:
             await self._read()
         assert self._known is not None
         (lease, version), self._known = self._known, None
-        again = self._driver.claims.held and now >= self.leases.since(version) + AGAIN * ms / 1000
-        after = lease.held(self._driver.machine.epoch, self._driver.token, ms, self._log.new_id(), again)
+        again = self._has_claim() and now >= self.leases.since(version) + AGAIN * ms / 1000
+        after = lease.held(self._machine.epoch, self._token, ms, self._log.new_id(), again)
         if after is None:
             return
         if lease.state == FREE:  # somebody may have ended a segment when it was freed, which the manifest says since
@@ -142,7 +131,7 @@ class OwnerLease:
         for _ in range(FREED_TRIES_MAX if held else 0):
             try:
                 lease, version = await self.leases.read()
-                if lease.state != HELD or lease.token != self._driver.token:
+                if lease.state != HELD or lease.token != self._token:
                     break
                 return await perform(edit, beside=self.leases.freed(Found(lease, version)))
             except LedgerError as error:

@@ -102,8 +102,8 @@ class Patience:
 
 
 @contextmanager
-def told(name: str) -> Iterator[None]:
-    """What the store says names the log that was to be owned, and what to do next."""
+def name_log_in_errors(name: str) -> Iterator[None]:
+    """Has errors of the store name the log that was to be owned, and what to do next."""
     try:
         yield
     except MetaStore as error:

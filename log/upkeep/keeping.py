@@ -5,16 +5,19 @@ they publish, for a log may have no owner.
 Knows: how often.  Does not know: what a round does.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from quire.log.owner.appending.appends import Position
+from quire.log.owner.appending.encoder import Hook
+from quire.log.owner.claims import Candidacy
 from quire.log.owner.handle import Owner
 from quire.log.store.kept import Kept
 from quire.log.streams.quota import Quota
+from quire.log.streams.replaying import replayed
 from quire.log.upkeep.ending import terminate
 from quire.log.upkeep.tidying import TidyReport, tidy_log
 from quire.log.upkeep.trims import trim
@@ -73,15 +76,12 @@ async def one_round(kept: Kept, *, brief: bool, compacts: bool = True) -> None:
 
 
 class KeptOwner(Owner):
-    """
-    A log that this process owns, and keeps in order.  It ends for good when the ownership is lost.  `on_acknowledged`,
-    if set, is given what was acknowledged, in order, after those were answered who appended it.
-    """
+    """A log that this process owns, and keeps in order.  It ends for good when the ownership is lost."""
 
-    def __init__(self, kept: Kept, name: str, **options: Any) -> None:
-        found = kept.client, kept.log, kept.ledgers, kept.options, name
-        super().__init__(*found, together=kept.together, reached=kept.reached, boottime=kept.ages.boottime, **options)
-        self.on_acknowledged: Callable[[Sequence[Any]], None] | None = None
+    def __init__(
+        self, kept: Kept, candidacy: Candidacy, before_append: Hook | None, on_end: Callable[[], object]
+    ) -> None:
+        super().__init__(kept, candidacy, before_append, lambda: replayed(kept), on_end)
         self._kept = kept
         self._random = kept.client.random
         self._tidy_no_more: Callable[[], None] = lambda: None
@@ -99,21 +99,16 @@ class KeptOwner(Owner):
         self._error = self.records.ended()
         return end
 
-    def owner(self, epoch: int) -> None:
-        super().owner(epoch)
+    def _owns(self, epoch: int) -> None:
+        super()._owns(epoch)
         self._all_at = self._clock.seconds() + ALL_MS / 1000
         self._tidy_later()
         self._quota.begin()
 
-    def released(self, items: Sequence[Any]) -> None:
-        super().released(items)
-        if self.on_acknowledged is not None:
-            self.on_acknowledged(items)
-
-    def over(self, error: LedgerError | None) -> None:
+    def _finish(self, error: LedgerError | None) -> None:
         self._tidy_no_more()
         self._quota.end()
-        super().over(error)
+        super()._finish(error)
 
     def _tidy_later(self) -> None:
         wait_s = self._options.tidy_ms / 1000 * self._random.uniform(0.9, 1.1)

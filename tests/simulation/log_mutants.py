@@ -10,7 +10,7 @@ that, either.
 
 from tests.simulation.guards import mutant
 
-DRIVER, EFFECTS = "quire.log.owner.driver:OwnerDriver", "quire.log.owner.ledger_effects:LedgerEffects"
+TENURE, SEGMENTS = "quire.log.owner.tenure:Tenure", "quire.log.owner.segments:OwnedSegments"
 MACHINE, EDITS, CLAIMS = (
     "quire.log.core.ownership:Ownership",
     "quire.log.core.edits",
@@ -28,11 +28,11 @@ ANY_EPOCH = ("quire.log.core.machine.lease:Lease.held", "self.epoch != epoch or 
 LOG_MUTANTS = (
     # Owners
     mutant("a segment is written before it is named", "logs.md, a log's life", "log takeover",
-           (f"{EFFECTS}.create", "self._reached(\"open.created\")",
+           (f"{SEGMENTS}._create_ledger", "self._reached(\"open.created\")",
             "await writer.append(b'early')\n        self._reached('open.created')")),
     mutant("a fenced segment is closed with what its owner remembers", "logs.md, safety", "log takeover",
-           (f"{EFFECTS}.recover", "ended.last, ended.counts",
-            "ended.last, ended.counts if self._driver.settling else self._driver.counts()")),
+           (f"{SEGMENTS}._recover", "ended.last, ended.counts",
+            "ended.last, ended.counts if self._settles else self._counts")),
     mutant("a claim does not raise the epoch", "logs.md, the owner", "log takeover",
            (f"{EDITS}:Claim.apply", "epoch = manifest.epoch + 1", "epoch = manifest.epoch or 1")),
     mutant("an owner's open or roll does not check token and epoch", "logs.md, the owner", "log takeover",
@@ -48,21 +48,21 @@ LOG_MUTANTS = (
             "self._release(given.entries - 1 if isinstance(given, SegmentEnded) else given.last)",
             "self._fail(self._take(self.sent), self.error)")),
     mutant("an edit whose answer was lost gets a new id", "logs.md, edits", "log late",
-           (f"{DRIVER}._edit", "self._records.edit(edit, id_,", "self._records.edit(edit, self._records.new_id(),")),
+           (f"{TENURE}._edit", "self.records.edit(edit, id_,", "self.records.edit(edit, self.records.new_id(),")),
     mutant("an owner deletes its ledger while the edit may land", "logs.md, edits", "log late",
-           (f"{DRIVER}._edit", "await pause(self._clock, self._poll_s)",
+           (f"{TENURE}._edit", "await pause(self._clock, self._poll_s)",
             "if edit.name in ('open', 'roll'):\n                await self._ledgers.delete(edit.ledger)\n"
-            "                self.feed(m.NewLedgerVanished())\n                return None\n"
+            "                self._feed(m.NewLedgerVanished())\n                return None\n"
             "            await pause(self._clock, self._poll_s)")),
     mutant("an owner names its ledger without looking it up again", "logs.md, where the design was left", "log trim",
-           (f"{DRIVER}._edit_open", "await self._edit(edit, is_open, writers[effect.ledger].known)",
+           (f"{TENURE}._edit_open", "await self._edit(edit, is_open, writers[effect.ledger].known)",
             "await self._edit(edit)")),
     mutant("orphans are deleted without being doomed", "logs.md, orphans", "log trim",
            ("quire.log.upkeep.removal:Removal.remove", "if named.gone:", "if True:")),
     mutant("claims are compared by process", "metadata-rules.md 10", "log takeover",
            (f"{CLAIMS}._seen", "token = token_of(found)",
             "token = token_of(found)\n    same = found is not None and json.loads(found.value)['host'] == "
-            "self._about['host']\n    token = self._token if same else token")),
+            "self._candidacy.host\n    token = self._token if same else token")),
     mutant("the number of an empty segment comes again", "logs.md, safety", "log takeover",
            (f"{EDITS}:closed", "segments=manifest.segments[:-1],", "segments=manifest.segments[:-1], next=found.n,")),
     mutant("a call denies what is in the log", "logs.md, where the design was left", "log takeover",
@@ -82,8 +82,9 @@ LOG_MUTANTS = (
     # Leases, and reads without an append
     mutant("an owner hears of entries that it sent together when all are acknowledged", "logs.md, linearizable reads",
            "log lease",
-           (f"{DRIVER}._begin_segment", "self.writer.on_acknowledged = lambda last: self._acked(number, last)", "pass"),
-           (f"{DRIVER}.appended", "done.addErrback(self._writer_failed, n)",
+           (f"{TENURE}._begin_segment", "self._writer.on_acknowledged = lambda last: self._acked(number, last)",
+            "pass"),
+           (f"{SEGMENTS}._appended", "done.addErrback(self._writer_failed, n)",
             "done.addCallbacks(lambda ids: self._acked(n, ids[-1]), self._writer_failed, errbackArgs=(n,))")),
     mutant("a takeover does not wait out the lease", "logs.md, linearizable reads", "log lease",
            (f"{LEASES}.ended", "while (left := until - self.boottime()) > 0:", "while (left := 0) > 0:")),

@@ -103,6 +103,7 @@ class Producing:
         clock: Clock,
         frame_bytes_max: int = 1 << 30,
     ) -> None:
+        self.now_ms = records.now_ms
         self._records = records
         self._room = room
         self._take = take

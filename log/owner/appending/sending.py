@@ -41,7 +41,6 @@ class Sending:
         writer: Writer,
         hook: Hook | None,
         producing: Producing,
-        now_ms: Callable[[], int],
         *,
         refused: Callable[[Batch, Exception], None],
         make_room: Callable[[Records], None],
@@ -52,7 +51,7 @@ class Sending:
         self._writer = writer
         self._hook = hook
         self._producing = producing
-        self._now_ms = now_ms
+        self._now_ms = producing.now_ms
         self._refused = refused
         self._make_room = make_room
         self._appended = appended

@@ -7,7 +7,8 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from quire.conf.log import LogOptions
 from quire.log.api import Logs
-from quire.log.owner.ledger_effects import LedgerEffects
+from quire.log.core.ownership_messages import Recover
+from quire.log.upkeep.keeping import KeptOwner
 from quire.metadata.clock import pause
 from quire.metadata.memory.cluster import Fault
 from quire.metadata.memory.store import MemoryStore
@@ -515,7 +516,7 @@ def test_r27_a_repair_confirms_what_the_owner_does_not_know(by):
 def test_what_a_repair_confirms_in_a_log_without_leases_is_in_its_owners_next_read(monkeypatch):
     """Followers read it from the closed ledger at once, whatever the owner and the manifest know."""
     recoveries = []
-    monkeypatch.setattr(LedgerEffects, "recover", lambda *which: recoveries.append(which))
+    monkeypatch.setitem(KeptOwner.performers, Recover, lambda *which: recoveries.append(which))
     story = Repaired(leased=False)
     cluster = story.cluster
     ledger = cluster.succeed(story.other.info("a")).ledger
@@ -527,8 +528,8 @@ def test_what_a_repair_confirms_in_a_log_without_leases_is_in_its_owners_next_re
     assert not story.pending.done
     assert not reading.done or reading.result().value == 2
     monkeypatch.undo()
-    for effects, effect in recoveries:
-        effects.recover(effect)
+    for performer, effect in recoveries:
+        KeptOwner.performers[Recover](performer, effect)
     while not reading.done:
         cluster.spin(0.01)
     assert reading.result().value == 2

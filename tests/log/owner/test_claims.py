@@ -6,7 +6,9 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from quire.log.owner.claims import TURN_S, Claims, candidates_of, token_of
+from quire.log.core.ownership_messages import ClaimFree, ClaimGone, ClaimMine, ClaimTaken
+from quire.log.owner.claims import TURN_S, Candidacy, Claims, candidates_of, token_of
+from quire.log.store.editing import LogRecords
 from quire.metadata.memory.cluster import RECORDS, Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore
 from quire.metadata.records import NoRecord
@@ -28,26 +30,32 @@ class World:
         self.look = MemoryStore(self.clock, self.cluster).records
 
     async def ready(self):
-        await self.look.folder("logs/x/candidates")
+        await self.look.folder("logs/x/x/candidates")
         return self
 
     def handle(self, token, priority=0, store=None):
         store = store or MemoryStore(self.clock, self.cluster)
         heard = []
+        names = {ClaimFree: "free", ClaimMine: "mine", ClaimGone: "gone"}
+
+        class Unhurried:
+            """Waits without end."""
+
+            def taken(self):
+                pass
+
+            def unanswered(self, error):
+                pass
+
         claims = Claims(
-            store.records,
+            LogRecords(store.records, self.clock, Random(1), lambda: 1700.0, "x", "a"),
             self.clock,
             Random(1),
-            "logs/x",
-            token,
-            priority,
-            {},
             0.05,
-            lambda: heard.append("free"),
-            lambda: heard.append("mine"),
-            lambda: heard.append("gone"),
-            heard.append,
-            lambda error: None,
+            token,
+            Candidacy("", "", priority),
+            lambda given: heard.append(given.token if isinstance(given, ClaimTaken) else names[type(given)]),
+            Unhurried(),
         )
         claims.heard, claims.store = heard, store
         return claims
@@ -77,7 +85,7 @@ def test_one_of_two_gets_the_claim():
         await one.release()
         world.clock.advance(0)
         assert two.heard[-1] == "free"
-        assert await world.look.children("logs/x/candidates") == ["two"]
+        assert await world.look.children("logs/x/x/candidates") == ["two"]
 
     run(story)
 
@@ -93,7 +101,7 @@ def test_two_handles_on_one_session_are_two():
         await world.make(two)
         assert two.heard[-1] == "one"
         await two.release()
-        assert (await world.look.read("logs/x/owner")).value.startswith(b'{"token":"one"')
+        assert (await world.look.read("logs/x/x/owner")).value.startswith(b'{"token":"one"')
 
     run(story)
 
@@ -127,7 +135,7 @@ def test_force_takes_it_in_one_step():
         assert two.heard[-1] == "mine"
         assert one.heard[-1] == "two"
         await two.force()
-        assert (await world.look.read("logs/x/owner")).value.startswith(b'{"token":"two"')
+        assert (await world.look.read("logs/x/x/owner")).value.startswith(b'{"token":"two"')
 
     run(story)
 
@@ -139,7 +147,7 @@ def test_force_takes_one_that_went_with_its_session():
         world = await World().ready()
         two = world.handle("two")
         await two.force()
-        assert token_of(await world.look.read("logs/x/owner")) == "two"
+        assert token_of(await world.look.read("logs/x/x/owner")) == "two"
         await two.release()
         looked = []
         two = world.handle("two", store=two.store)
@@ -155,8 +163,8 @@ def test_force_takes_one_that_went_with_its_session():
 
         two.store.records.read = read
         await two.force()
-        assert looked == ["logs/x/owner"]
-        assert token_of(await world.look.read("logs/x/owner")) == "two"
+        assert looked == ["logs/x/x/owner"]
+        assert token_of(await world.look.read("logs/x/x/owner")) == "two"
 
     run(story)
 
@@ -195,7 +203,7 @@ def test_a_candidate_that_can_not_be_understood_is_not_waited_for():
         low = await world.registered("low")
         strange = [b"", b"7", b"[" * 100_000, b'{"priority": [1]}', b'{"priority": 1e999}', b'{"priority": "high"}']
         for number, data in enumerate(strange):
-            await world.look.create(f"logs/x/candidates/strange{number}", data)
+            await world.look.create(f"logs/x/x/candidates/strange{number}", data)
         await world.make(low)
         assert low.heard[-1] == "mine"
 
@@ -251,7 +259,7 @@ def test_a_claim_that_comes_after_its_handle_left():
         await one.release()
         world.clock.advance(0.2)
         await waiting
-        await failing(world.look.read("logs/x/owner"), NoRecord)
+        await failing(world.look.read("logs/x/x/owner"), NoRecord)
 
     run(story)
 
@@ -264,10 +272,10 @@ def test_a_release_takes_only_its_own():
         one, two = await world.registered("one"), await world.registered("two")
         await world.make(one)
         await two.release()
-        assert (await world.look.read("logs/x/owner")).value
-        await world.look.delete("logs/x/owner", ANY)
+        assert (await world.look.read("logs/x/x/owner")).value
+        await world.look.delete("logs/x/x/owner", ANY)
         await one.release()
-        await failing(world.look.read("logs/x/owner"), NoRecord)
+        await failing(world.look.read("logs/x/x/owner"), NoRecord)
 
     run(story)
 
@@ -289,7 +297,7 @@ def test_a_claim_that_lands_after_its_handle_has_left():
         await failing(two.force(), MetaStore)
         leaving = Deferred.fromCoroutine(two.release())
         world.clock.pump([0.05] * 40)
-        await failing(world.look.read("logs/x/owner"), NoRecord)
+        await failing(world.look.read("logs/x/x/owner"), NoRecord)
         world.clock.pump([0.5] * 50)
         await leaving
 
@@ -307,7 +315,7 @@ def test_a_release_while_the_store_is_away():
         leaving = Deferred.fromCoroutine(one.release())
         world.clock.pump([0.05] * 5)
         await leaving
-        await failing(world.look.read("logs/x/owner"), NoRecord)
+        await failing(world.look.read("logs/x/x/owner"), NoRecord)
 
     run(story)
 
@@ -320,7 +328,7 @@ def test_a_look_that_fails_after_the_claim_was_taken():
         one, two = await world.registered("one"), await world.registered("two")
         await world.make(one)
         faults = [Fault(error=MetaStore("away"))]
-        two.store.faults = lambda _, args: faults.pop() if faults and args == (f"{RECORDS}/logs/x/owner",) else None
+        two.store.faults = lambda _, args: faults.pop() if faults and args == (f"{RECORDS}/logs/x/x/owner",) else None
         waiting = world.make(two)
         world.clock.advance(0.1)
         await waiting
@@ -347,7 +355,7 @@ def test_a_handle_that_leaves_while_it_begins():
         world.clock.advance(0)
         assert one.heard[-1] == "mine"
         assert two.heard == []
-        assert await world.look.children("logs/x/candidates") == ["one"]
+        assert await world.look.children("logs/x/x/candidates") == ["one"]
 
     run(story)
 
@@ -369,16 +377,16 @@ def test_a_candidate_whose_session_ended(heard, monkeypatch):
         one = await world.registered("one", 5, store)
         one.store.expire_session()
         world.clock.advance(0.05)
-        listed = await world.look.children("logs/x/candidates")
+        listed = await world.look.children("logs/x/x/candidates")
         assert listed == (["one"] if heard else [])
         if not heard:
             one.look()
         world.clock.advance(0)
-        (found,) = [each async for each in candidates_of(world.look, "logs/x")]
+        (found,) = [each async for each in candidates_of(world.look, "logs/x/x")]
         assert (found.token, found.priority) == ("one", 5)
         await one.release()
         one.store.expire_session()
         world.clock.advance(60)
-        assert await world.look.children("logs/x/candidates") == []
+        assert await world.look.children("logs/x/x/candidates") == []
 
     run(story)

@@ -5,8 +5,9 @@ import json
 import pytest
 from twisted.internet.defer import Deferred
 
-from quire.log.owner.ledger_effects import LedgerEffects
+from quire.log.core.ownership_messages import CloseLedger
 from quire.log.store.paths import log_path
+from quire.log.upkeep.keeping import KeptOwner
 from quire.metadata.clock import pause
 from quire.metadata.memory.cluster import RECORDS, Fault
 from quire.metadata.uri import boottime
@@ -261,7 +262,7 @@ def test_a_lease_does_not_count_for_a_segment_that_was_opened_without(tmp_path, 
             logs, other = await world.logs(), await world.logs()
             await logs.create("a")
             closes = []
-            monkeypatch.setattr(LedgerEffects, "close", lambda *which: closes.append(which))
+            monkeypatch.setitem(KeptOwner.performers, CloseLedger, lambda *which: closes.append(which))
             owner = await logs.own("a")
             await owner.append(b"one")
             await other.update("a", publish=False, lease_ms=10_000)
@@ -269,8 +270,8 @@ def test_a_lease_does_not_count_for_a_segment_that_was_opened_without(tmp_path, 
             assert (await lease_of(logs))["state"] == "held"
             assert (owner.lease.holds, owner.lease.seconds_left) == (False, 0.0)
             monkeypatch.undo()
-            for effects, effect in closes:
-                effects.close(effect)
+            for performer, effect in closes:
+                KeptOwner.performers[CloseLedger](performer, effect)
             await until(lambda: owner.lease.holds)
             assert owner.lease.seconds_left > 5
 

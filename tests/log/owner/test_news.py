@@ -9,7 +9,7 @@ from quire.log.core.ownership import State
 from quire.log.core.ownership_messages import Deposed, SegmentEnded, WriterEnded
 from quire.log.core.upkeep_edits import Delete, Trim
 from quire.log.core.values import Counts, Owner
-from quire.log.owner.news import news
+from quire.log.owner.tenure import news
 from quire.protocol.log_errors import LogFenced, LogTerminated, NoSuchLog
 from tests.log.core.test_edits import with_open
 from tests.log.core.test_ownership import at

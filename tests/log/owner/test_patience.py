@@ -13,7 +13,7 @@ from quire.conf.client import ClientOptions
 from quire.log import aio, blocking
 from quire.log.core import ownership_messages as m
 from quire.log.core.ownership import Ownership, State
-from quire.log.owner.patience import Patience, told
+from quire.log.owner.patience import Patience, name_log_in_errors
 from quire.log.owner.timers import OwnerTimers
 from quire.metadata.memory.cluster import Fault
 from quire.metadata.store import WrongCluster
@@ -170,5 +170,5 @@ def test_only_while_it_is_not_the_owner():
 
 def test_an_error_that_says_what_to_do_stays_as_it_is():
     """That of another cluster names it."""
-    with pytest.raises(WrongCluster, match=r"^another$"), told("a"):
+    with pytest.raises(WrongCluster, match=r"^another$"), name_log_in_errors("a"):
         raise WrongCluster("another")

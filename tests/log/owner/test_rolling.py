@@ -9,8 +9,7 @@ from quire.conf.log import LogOptions
 from quire.log.core.counters import LogCounters
 from quire.log.core.manifest import new_manifest
 from quire.log.core.values import Counts
-from quire.log.owner.rolling import Rolling
-from quire.log.owner.timers import OwnerTimers
+from quire.log.owner.timers import OwnerTimers, Rolling
 from quire.metadata.store import Versioned
 from quire.protocol.digest import DigestType
 from tests.log.fakes.cluster import cluster, values
