@@ -36,7 +36,7 @@ from quire.log.publish.adopting import Adopting
 from quire.log.publish.forgetting import Tended, Unpublished
 from quire.log.publish.parts import PartWriter
 from quire.log.publish.plain_ledgers import PlainLedgers
-from quire.log.publish.settling import Receipt, Settling
+from quire.log.publish.settling import Receipt
 from quire.log.publish.sink import Sink
 from quire.log.reader.batches import LogBatch, Piece, Record
 from quire.log.reader.reader import LogReader
@@ -121,9 +121,9 @@ class Logs(KnownLogs):
         """
         check_candidate(address, priority)
         with name_log_in_errors(name):
-            kept = await self._kept(name)
+            context = await self._context(name)
             candidacy = Candidacy(address, socket.gethostname(), priority)
-            owner = Owner(kept, candidacy, before_append, lambda: self._owners.pop(owner, None))
+            owner = Owner(context, candidacy, before_append, lambda: self._owners.pop(owner, None))
             self._owners[owner] = None
             try:
                 await owner.start(force, wait_s)
@@ -144,20 +144,20 @@ class Logs(KnownLogs):
         check_candidate(address, priority)
         if not callable(make):
             raise TypeError(f"a replica is given what makes its machine, a class or a function, not {make!r}")
-        kept = await self._kept(name)
-        settings = (await kept.log.read()).value.settings
+        context = await self._context(name)
+        settings = (await context.log.read()).value.settings
         if stand:
             check_lease(name, settings.get("lease_ms", 0), self.bk.options.session_timeout_ms)
         if not settings.get("needs_snapshot"):
-            await kept.log.edit(Update({"needs_snapshot": True}))
-        view = self._views.take(kept.log)
+            await context.log.edit(Update({"needs_snapshot": True}))
+        view = self._views.take(context.log)
 
         def closed(replica: Replica) -> None:
             self._replicas.pop(replica, None)
             self._views.give_back(view)
 
         own = partial(self.own, name, address=address, priority=priority)
-        replica = Replica(ReplicaDriver(kept, name, view, make, own if stand else None), closed)
+        replica = Replica(ReplicaDriver(context, name, view, make, own if stand else None), closed)
         self._replicas[replica] = None
         try:
             await replica.begin()
@@ -198,9 +198,8 @@ class Logs(KnownLogs):
 
     async def sink(self, name: str, txn: str, run: str, *, first_batch: int | None = None) -> Sink:
         """A publisher of closed ledgers, exactly once by (txn, batch).  `NoSuchLog`, `ValueError`."""
-        kept = await self._kept(name)
-        tidied = partial(self._rounds.after, kept)
-        return Sink(self.bk, kept.log, self._ledgers, self.options, txn, run, first_batch, self._reached, tidied)
+        context = await self._context(name)
+        return Sink(context, txn, run, first_batch, partial(self._rounds.after, context))
 
     async def adopt(self, name: str, ledgers: Sequence[int]) -> Receipt:
         """
@@ -208,10 +207,9 @@ class Logs(KnownLogs):
         deletion is the log's from then on.  `PublishRefused` names the ledger; `LogTerminated`, `NoSuchLog`,
         `ValueError`; `MetaStore`: unknown, called again it gives the receipt of the first time.
         """
-        kept = await self._kept(name)
-        settling = Settling(self.bk.reactor, kept.log, self._ledgers, self._reached)
+        context = await self._context(name)
         plain = PlainLedgers(self.bk, self._records, ledgers)
-        return await Adopting(kept.log, settling, plain, self._reached, partial(self._rounds.after, kept)).run()
+        return await Adopting(context, plain, partial(self._rounds.after, context)).run()
 
     async def cursor(self, name: str, cursor: str, *, start: Start = "end", create: bool = True) -> Cursor:
         """
@@ -219,11 +217,11 @@ class Logs(KnownLogs):
         at `start`, as a reader begins there, or with `create` False is `NoSuchCursor`.  `LogTrimmed` for a start below
         the first record, `LogFull`, `NoSuchLog`, `ValueError`.
         """
-        return await self._cursors.open(await self._kept(name), cursor, start, create)
+        return await self._cursors.open(await self._context(name), cursor, start, create)
 
     async def cursors(self, name: str) -> AsyncGenerator[CursorInfo, None]:
         """What there is to say about each, by name.  `NoSuchLog`, the errors of reading."""
-        async for info in self._cursors.infos(await self._kept(name)):
+        async for info in self._cursors.infos(await self._context(name)):
             yield info
 
     async def segments(self, name: str, index: int = 0) -> AsyncGenerator[Segment, None]:

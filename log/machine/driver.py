@@ -32,7 +32,7 @@ from quire.log.machine.snapshot_writing import SnapshotWriter
 from quire.log.machine.standing import Own, Standing
 from quire.log.owner.appending.appends import Batch
 from quire.log.reader.view import LogView
-from quire.log.store.kept import Kept
+from quire.log.store.context import LogContext
 from quire.log.upkeep.keeping import KeptOwner
 from quire.protocol.errors import ClientClosed, LedgerError
 from quire.protocol.log_errors import LogError
@@ -48,19 +48,21 @@ CLOSE_S = 2.0  # that the end of a snapshot under way may take
 class ReplicaDriver(Performer, OrderedDriver[m.Input, m.Effect]):
     """One replica's machine, from `live` to `close`.  `changed` fires at its next state or role."""
 
-    def __init__(self, kept: Kept, name: str, view: LogView, make: Callable[[], Machine], own: Own | None) -> None:
-        self.machine = Applying(name, kept.options.snapshot_records)
+    def __init__(
+        self, context: LogContext, name: str, view: LogView, make: Callable[[], Machine], own: Own | None
+    ) -> None:
+        self.machine = Applying(name, context.options.snapshot_records)
         super().__init__(self.machine, self, self._ended_by)
-        self.applier = Applier(name, kept.client.reactor, self.feed)
-        self.standing = own and Standing(kept.client.reactor, own, self._led, self._lost, self._acknowledged)
+        self.applier = Applier(name, context.client.reactor, self.feed)
+        self.standing = own and Standing(context.client.reactor, own, self._led, self._lost, self._acknowledged)
         self.asked: list[Deferred[int]] = []  # for a snapshot, the next one
         self.name = name
-        self.kept = kept
+        self.context = context
         self.view = view
-        self._clock = kept.client.reactor
+        self._clock = context.client.reactor
         self._make = make
         self._told = self.machine.state, self.machine.role
-        self._snapshots = SnapshotWriter(kept)
+        self._snapshots = SnapshotWriter(context)
         self._following = self._new_following()
         self._timer: Any = None
         self._saving: Deferred[None] = succeed(None)
@@ -111,7 +113,7 @@ class ReplicaDriver(Performer, OrderedDriver[m.Input, m.Effect]):
         if self.performing:
             return
         self._tell()
-        self.kept.log.counters.applied_index = self.applier.applied
+        self.context.log.counters.applied_index = self.applier.applied
         if self._room is not None and self.machine.unapplied <= UNAPPLIED_BYTES_MAX:
             room, self._room = self._room, None
             room.callback(None)
@@ -186,7 +188,7 @@ class ReplicaDriver(Performer, OrderedDriver[m.Input, m.Effect]):
                     self._begin(machine, 0)
                 return
             try:
-                data = await read_snapshot(self.kept, snapshot)
+                data = await read_snapshot(self.context, snapshot)
                 machine = self._made()
                 if machine is None:
                     return
@@ -233,7 +235,7 @@ class ReplicaDriver(Performer, OrderedDriver[m.Input, m.Effect]):
     # -- following -------------------------------------------------------------------------------------------------
 
     def _new_following(self) -> Following:
-        return Following(self.kept.client, self.view, self.kept.options.read_ahead_bytes)
+        return Following(self.context.client, self.view, self.context.options.read_ahead_bytes)
 
     def _follow_anew(self) -> Following:
         self._following.stop()
@@ -299,7 +301,7 @@ class ReplicaDriver(Performer, OrderedDriver[m.Input, m.Effect]):
             except Exception as error:
                 self._save_failed(asked, error)
                 return
-            self.kept.log.counters.snapshot_seconds.observe(self._clock.seconds() - began)
+            self.context.log.counters.snapshot_seconds.observe(self._clock.seconds() - began)
             for each in asked:
                 each.callback(found)
             self.feed(m.Saved(found))
@@ -326,7 +328,7 @@ class ReplicaDriver(Performer, OrderedDriver[m.Input, m.Effect]):
     @performs(m.Wait)
     def _wait(self, effect: m.Wait) -> None:
         log.warn("the replica of the log {name} waits: {reason}", name=self.name, reason=effect.reason)
-        seconds = RETRY_S * self.kept.client.random.uniform(0.5, 1.5)
+        seconds = RETRY_S * self.context.client.random.uniform(0.5, 1.5)
         self._timer = self._clock.callLater(seconds, lambda: self.feed(m.Again()))
 
     @performs(m.Complain)

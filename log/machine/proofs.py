@@ -17,7 +17,7 @@ from quire.log.core.manifest import Manifest
 from quire.log.core.values import Segment
 from quire.log.machine.horizon import Horizon, Stored
 from quire.log.machine.machines import Proof
-from quire.log.store.kept import TRIES_MAX, Kept
+from quire.log.store.context import TRIES_MAX, LogContext
 from quire.log.upkeep.keeping import KeptOwner
 from quire.protocol.errors import ClientClosed, LedgerError
 from quire.protocol.log_errors import StaleRead
@@ -31,12 +31,12 @@ Prove = Callable[[], Awaitable[Proof]]
 class Proofs:
     """`owner()` is this process's owner of the log, if it has one."""
 
-    def __init__(self, kept: Kept, owner: Callable[[], KeptOwner | None]) -> None:
-        self._ledgers = kept.ledgers
-        self._log = kept.log
+    def __init__(self, context: LogContext, owner: Callable[[], KeptOwner | None]) -> None:
+        self._ledgers = context.ledgers
+        self._log = context.log
         self._owner = owner
-        self._boottime = kept.ages.boottime
-        self._horizon = Horizon(kept.client, kept.options.read_ms / 1000)
+        self._boottime = context.ages.boottime
+        self._horizon = Horizon(context.client, context.options.read_ms / 1000)
         self._asked: list[Deferred[Proof]] = []  # of the next round
         self._asking = False
         self._last: Proof | None = None

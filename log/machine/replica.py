@@ -36,18 +36,18 @@ class Replica:
     """
 
     def __init__(self, driver: ReplicaDriver, on_close: Callable[["Replica"], None] = lambda _replica: None) -> None:
-        kept = driver.kept
+        context = driver.context
         self.name = driver.name
         self._driver = driver
-        self._records = kept.log
-        self._clock = kept.client.reactor
-        self._reactor = cast(IReactorTime, kept.client.reactor)  # by the name that Deferreds know
+        self._records = context.log
+        self._clock = context.client.reactor
+        self._reactor = cast(IReactorTime, context.client.reactor)  # by the name that Deferreds know
         self._on_close = on_close
-        self._read_s = kept.options.read_ms / 1000
+        self._read_s = context.options.read_ms / 1000
         self._closed = False
         self._ownerless_ms = 0  # when a read found first that nobody has the claim on the log; 0: somebody has
-        self._boottime = kept.ages.boottime
-        self._proofs = Proofs(kept, lambda: self.owner)
+        self._boottime = context.ages.boottime
+        self._proofs = Proofs(context, lambda: self.owner)
         self._prove: dict[str, Prove] = {
             "index": self._proofs.index,
             "lease": self._proofs.lease,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from quire.log.core.machine.snapshot_edit import NameSnapshot, newest
 from quire.log.core.manifest import Manifest
 from quire.log.core.values import Snapshot
-from quire.log.store.kept import Kept
+from quire.log.store.context import LogContext
 from quire.metadata.clock import pause
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.records import RecordError
@@ -22,31 +22,31 @@ from quire.protocol.errors import MetaStore, NoSuchLedger
 # SPDX-License-Identifier: Apache-2.0
 
 
-async def name_snapshot(kept: Kept, snapshot: Snapshot, has_ended: Callable[[], bool]) -> int:
+async def name_snapshot(context: LogContext, snapshot: Snapshot, has_ended: Callable[[], bool]) -> int:
     """
     The index of the newest snapshot that the manifest names then; another one if that is newer.  `NoSuchLog`;
     `MetaStore` when it has ended before that is known.
     """
-    edit, id_ = NameSnapshot(snapshot, kept.log.now_ms()), kept.log.new_id()
+    edit, id_ = NameSnapshot(snapshot, context.log.now_ms()), context.log.new_id()
 
     async def look_up(_manifest: Manifest) -> bool:
-        return await is_there(kept, snapshot)
+        return await is_there(context, snapshot)
 
     while True:
         try:
-            return newest((await kept.log.edit(edit, id_, look_up=look_up)).manifest)
+            return newest((await context.log.edit(edit, id_, look_up=look_up)).manifest)
         except RecordError:
             raise
         except MetaStore:
             if has_ended():
                 raise
-            await pause(kept.client.reactor, kept.options.poll_ms / 1000)
+            await pause(context.client.reactor, context.options.poll_ms / 1000)
 
 
-async def is_there(kept: Kept, snapshot: Snapshot) -> bool:
+async def is_there(context: LogContext, snapshot: Snapshot) -> bool:
     """Whether its ledger is there, and whole."""
     try:
-        return is_whole(await kept.client.metadata(snapshot.ledger), snapshot)
+        return is_whole(await context.client.metadata(snapshot.ledger), snapshot)
     except NoSuchLedger:
         return False
 

@@ -18,7 +18,7 @@ from quire.conf.log import LogSettings
 from quire.log.core.machine.snapshot_ledger import Content, End, Head, slices
 from quire.log.core.values import Snapshot
 from quire.log.machine.snapshot_naming import name_snapshot
-from quire.log.store.kept import Kept
+from quire.log.store.context import LogContext
 from quire.log.store.ledgers import Tags
 from quire.protocol.errors import ClientClosed, LedgerError, MetaStore
 
@@ -30,11 +30,11 @@ UNDER_WAY = 8  # entries that have no acknowledgement yet
 class SnapshotWriter:
     """Of one log.  `close`: what is being written is given up."""
 
-    def __init__(self, kept: Kept) -> None:
-        self._kept = kept
-        self._log = kept.log
-        self._ledgers = kept.ledgers
-        self._reached = kept.reached
+    def __init__(self, context: LogContext) -> None:
+        self._context = context
+        self._log = context.log
+        self._ledgers = context.ledgers
+        self._reached = context.reached
         self._ended = False
 
     def close(self) -> None:
@@ -57,7 +57,7 @@ class SnapshotWriter:
             end = await self._fill(writer, Head(manifest.id, index, epoch, machine), data)
             self._reached("snapshot.closed")
             snapshot = Snapshot(index, writer.id, end.bytes, end.entries, end.crc, machine, epoch)
-            found = await name_snapshot(self._kept, snapshot, lambda: self._ended)
+            found = await name_snapshot(self._context, snapshot, lambda: self._ended)
         except (MetaStore, CancelledError):  # it may come to be named; the orphan finder knows
             writer.shut_down()
             raise

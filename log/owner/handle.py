@@ -33,7 +33,7 @@ from quire.log.owner.appending.sending import Sending
 from quire.log.owner.appending.window import Window
 from quire.log.owner.claims import Candidacy
 from quire.log.owner.tenure import Tenure
-from quire.log.store.kept import Kept
+from quire.log.store.context import LogContext
 from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import AppendUnknown, NotOwner
 
@@ -51,15 +51,15 @@ class Owner(Tenure):
 
     def __init__(
         self,
-        kept: Kept,
+        context: LogContext,
         candidacy: Candidacy,
         before_append: Hook | None,
         load: Load,
         on_end: Callable[[], object],
     ) -> None:
         """`load` reads what producers have stored; `on_end` is called at the end."""
-        super().__init__(kept, candidacy)
-        client, records, options = kept.client, kept.log, kept.options
+        super().__init__(context, candidacy)
+        client, records, options = context.client, context.log, context.options
         self.name = records.name
         self.epoch = 0
         self.lost = False
@@ -77,7 +77,7 @@ class Owner(Tenure):
         self._closed: list[Deferred[None]] = []
         self._over = False
         self._error: LedgerError | None = None
-        shared = kept.together or Together(options.process_bytes)
+        shared = context.together or Together(options.process_bytes)
         self.window = Window(options, self._clock, client.random, lambda: self._rolling.settings, shared, self._flush)
         self._producing = Producing(
             records,

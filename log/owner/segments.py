@@ -27,7 +27,7 @@ from quire.log.core.values import Counts
 from quire.log.owner.appending.sending import Sending
 from quire.log.owner.patience import Patience
 from quire.log.owner.timers import OwnerTimers, Rolling
-from quire.log.store.kept import Kept
+from quire.log.store.context import LogContext
 from quire.log.store.ledgers import Tags
 from quire.metadata.clock import pause
 from quire.metadata.ledger import LedgerMetadata, LedgerState
@@ -52,20 +52,20 @@ class Unnamed(NamedTuple):
 class OwnedSegments(Performer, ABC):
     """The part of an owner that has its machine and the ledgers of its segments."""
 
-    def __init__(self, kept: Kept) -> None:
-        client, records = kept.client, kept.log
+    def __init__(self, context: LogContext) -> None:
+        client, records = context.client, context.log
         self.records = records
         self.token = f"{client.random.getrandbits(128):032x}"  # by which others may hand the log over to this handle
         self._client = client
         self._clock = client.reactor
-        self._ledgers = kept.ledgers
-        self._options = kept.options
-        self._reached = kept.reached
+        self._ledgers = context.ledgers
+        self._options = context.options
+        self._reached = context.reached
         self._machine = Ownership(records.name)
         self._driver: OrderedDriver[m.Input, m.Effect] = OrderedDriver(self._machine, self, self._ended_by)
         self._feed = self._driver.feed
         self._ended = False
-        self._timers = OwnerTimers(self._clock, client.random, kept.options)
+        self._timers = OwnerTimers(self._clock, client.random, context.options)
         self._rolling = Rolling(records, self._timers, lambda: self._feed(m.RollDue()))
         self._patience = Patience(records, self._clock, self._timers, self._machine, self._feed)
         self._writer: Writer | None = None

@@ -30,8 +30,8 @@ from quire.log.owner.appending.producing import Producing
 from quire.log.owner.claims import Candidacy, Claims
 from quire.log.owner.lease import OwnerLease
 from quire.log.owner.segments import OwnedSegments
+from quire.log.store.context import LogContext
 from quire.log.store.editing import Beside, Edited, LookUp, nothing
-from quire.log.store.kept import Kept
 from quire.metadata.clock import pause
 from quire.metadata.records import NoRecord, RecordError
 from quire.metadata.store import Versioned, Watch
@@ -51,13 +51,13 @@ class Tenure(OwnedSegments):
 
     _producing: Producing
 
-    def __init__(self, kept: Kept, candidacy: Candidacy) -> None:
-        super().__init__(kept)
+    def __init__(self, context: LogContext, candidacy: Candidacy) -> None:
+        super().__init__(context)
         self.lease = OwnerLease(
-            kept.leases, self._machine, self.token, lambda: self._claims.held, self._run, self._timers.lease
+            context.leases, self._machine, self.token, lambda: self._claims.held, self._run, self._timers.lease
         )
         self._candidacy = candidacy
-        self._poll_s = kept.options.poll_ms / 1000
+        self._poll_s = context.options.poll_ms / 1000
         self._left: Deferred[None] = succeed(None)  # fires when the claim was given back
         self._claimed_at = 0.0
         self._manifest_watch: Watch | None = None

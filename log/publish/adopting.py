@@ -8,7 +8,7 @@ Safety: each ledger was found CLOSED after the manifest was read whose version i
 adoption come in one step, and a record that is there already fails it, so that no ledger is in two logs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from quire.log.core.edits import Publish, Published, check_open, check_publishable
@@ -16,7 +16,7 @@ from quire.log.core.manifest import Manifest
 from quire.log.publish.plain_ledgers import PlainLedgers
 from quire.log.publish.settling import Receipt, Settling, Tidied
 from quire.log.store import belonging
-from quire.log.store.editing import LogRecords
+from quire.log.store.context import LogContext
 from quire.metadata.records import RecordExists
 from quire.metadata.tree import Step
 from quire.protocol.log_errors import PublishRefused
@@ -29,19 +29,17 @@ class Adopting:
 
     def __init__(
         self,
-        log: LogRecords,
-        settling: Settling,
+        context: LogContext,
         ledgers: PlainLedgers,
-        reached: Callable[[str], None],
         tidied: Tidied,
     ) -> None:
-        self._log = log
-        self._settling = settling
+        self._log = context.log
+        self._settling = Settling(context)
         self._ledgers = ledgers
-        self._reached = reached
+        self._reached = context.reached
         self._tidied = tidied
         self._stamps = (0, 0)  # the log's newest one before what was taken in, and with it
-        self._edit = log.new_id()
+        self._edit = self._log.new_id()
         self._receipt = Receipt(-1, -1, -1, (), False)  # of the newest try
 
     async def run(self) -> Receipt:

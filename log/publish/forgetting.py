@@ -17,8 +17,8 @@ from typing import NamedTuple
 from quire.log.core.publishing import Intent, Txn, given_up, is_single
 from quire.log.publish.sink import Sink
 from quire.log.publish.txns import Txns
+from quire.log.store.context import LogContext
 from quire.log.store.editing import LogRecords
-from quire.log.store.kept import Kept
 from quire.log.store.paths import decoded
 from quire.metadata.records import NoRecord, RecordChanged, RecordHasChildren
 from quire.metadata.store import ANY, at_once
@@ -82,34 +82,34 @@ async def _intent(txns: Txns, name: str) -> Intent | None:
         return None
 
 
-async def tend(kept: Kept, now_ms: int | None, abandon: bool = False) -> Tended:
+async def tend(context: LogContext, now_ms: int | None, abandon: bool = False) -> Tended:
     """
     Deletes what can't be published any more, aborts what a publisher left that was silent for too long, and forgets
     such publishers.  `now_ms`: the time since 1970; None: it is not known, so nothing goes by age.  `abandon`: ledgers
     whose bookies can't be asked go, too.  `LogDamaged`, `NoSuchLog`, `MetaStore`.
     """
-    log, done = kept.log, Tended()
+    log, done = context.log, Tended()
     names = await log.names(f"{log.path}/txn")
     for part in names:
         txns = Txns(log, decoded(part))
         done.publishers += 1
-        await _clean(kept, txns, done, abandon)
+        await _clean(context, txns, done, abandon)
         if now_ms is None:
             continue
         with suppress(NoRecord, RecordChanged, RecordHasChildren):  # it goes on, or another one was faster: see _forget
-            done.forgotten += await _forget(kept, txns, done, now_ms, len(names) > TXNS_MAX, abandon)
+            done.forgotten += await _forget(context, txns, done, now_ms, len(names) > TXNS_MAX, abandon)
     return done
 
 
-async def _clean(kept: Kept, txns: Txns, done: Tended, abandon: bool) -> None:
+async def _clean(context: LogContext, txns: Txns, done: Tended, abandon: bool) -> None:
     if await txns.names():
-        sink = Sink(kept.client, kept.log, kept.ledgers, kept.options, txns.txn, "", 0, kept.reached)
+        sink = Sink(context, txns.txn, "", 0)
         cleaned = await sink.clean(abandon)
         done.parts += cleaned.parts
         done.stayed |= cleaned.stayed
 
 
-async def _forget(kept: Kept, txns: Txns, done: Tended, now_ms: int, many: bool, abandon: bool) -> bool:
+async def _forget(context: LogContext, txns: Txns, done: Tended, now_ms: int, many: bool, abandon: bool) -> bool:
     """
     Whether the txn went.  `RecordHasChildren`: a task named a part between the look at its folder and this step, in
     which the next round finds a young intent, or one that is dead.
@@ -121,16 +121,16 @@ async def _forget(kept: Kept, txns: Txns, done: Tended, now_ms: int, many: bool,
     if await txns.names():
         if (await _unpublished(txns, txn)).since_ms >= old_ms:
             return False
-        marked = given_up(txn, kept.log.new_id())
+        marked = given_up(txn, context.log.new_id())
         if marked is not None and not await txns.write(marked, version):
             return False
-        kept.reached("forget.aborted")
-        await _clean(kept, txns, done, abandon)
+        context.reached("forget.aborted")
+        await _clean(context, txns, done, abandon)
         if await txns.names():  # ledgers that stay, and are told
             return False
         txn, version = await txns.read()
         if txn.at >= old_ms:
             return False
-    await kept.log.records.multi([Delete(txns.path, version), Delete(txns.intents, ANY)])
-    kept.reached("forget.done")
+    await context.log.records.multi([Delete(txns.path, version), Delete(txns.intents, ANY)])
+    context.reached("forget.done")
     return True

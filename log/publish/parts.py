@@ -9,20 +9,21 @@ meanwhile, deletes its ledger and ends.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from crc32c import crc32c
 from twisted.internet.defer import Deferred, DeferredLock
 
-from quire.client.api import Client, Writer
-from quire.conf.log import LogOptions, LogSettings
+from quire.client.api import Writer
+from quire.conf.log import LogSettings
 from quire.log.core.batch import Headers, Records
 from quire.log.core.publishing import IntentName, Part, PartLedger, Txn
 from quire.log.owner.appending.appends import check, copied, cut
 from quire.log.owner.appending.encoder import Encoder
 from quire.log.publish.txns import Txns
-from quire.log.store.ledgers import LogLedgers, Tags
+from quire.log.store.context import LogContext
+from quire.log.store.ledgers import Tags
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -36,26 +37,23 @@ class PartWriter:
 
     def __init__(
         self,
-        client: Client,
-        txns: Txns,
-        ledgers: LogLedgers,
-        options: LogOptions,
+        context: LogContext,
         settings: LogSettings,
+        txns: Txns,
         txn: Txn,
         batch: int,
         part: int,
         attempt: int,
-        reached: Callable[[str], None],
     ) -> None:
-        self._client = client
+        self._client = context.client
         self._txns = txns
-        self._ledgers = ledgers
-        self._options = options
+        self._ledgers = context.ledgers
+        self._options = context.options
         self._settings = settings
         self._txn = txn
-        random = f"{client.random.getrandbits(32):08x}"
+        random = f"{self._client.random.getrandbits(32):08x}"
         self._name = IntentName(batch, part, attempt, random)
-        self._reached = reached
+        self._reached = context.reached
         self._version = -1  # of the intent, once it is there
         self._ids: tuple[int, ...] = ()
         self._writer: Writer | None = None

@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 from quire.log.core.manifest import Manifest
 from quire.log.core.values import Counts
-from quire.log.store.editing import LogRecords
-from quire.log.store.ledgers import LogLedgers
+from quire.log.store.context import LogContext
 from quire.log.store.settling import settled
-from quire.metadata.clock import Clock, pause
+from quire.metadata.clock import pause
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -39,13 +38,13 @@ class Receipt(NamedTuple):
 
 
 class Settling:
-    """Of one publisher to one log."""
+    """The open segments that one publisher to a log meets."""
 
-    def __init__(self, clock: Clock, log: LogRecords, ledgers: LogLedgers, reached: Callable[[str], None]) -> None:
-        self._clock = clock
-        self._log = log
-        self._ledgers = ledgers
-        self._reached = reached
+    def __init__(self, context: LogContext) -> None:
+        self._clock = context.client.reactor
+        self._log = context.log
+        self._ledgers = context.ledgers
+        self._reached = context.reached
         self._seen = (-1, 0.0)  # the newest open segment, and when it was seen first
 
     async def wait(self, manifest: Manifest) -> bool:

@@ -9,15 +9,14 @@ the txn before it deletes anything.  Upkeep reads the txn first and then an inte
 deleted, and their intent goes last.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Literal, NamedTuple
 
 from twisted.logger import Logger
 
-from quire.client.api import Client
-from quire.conf.log import LogOptions, LogSettings
+from quire.conf.log import LogSettings
 from quire.log.core import publishing
 from quire.log.core.edits import Publish, Published, check_open
 from quire.log.core.manifest import Manifest
@@ -26,8 +25,8 @@ from quire.log.core.values import Counts
 from quire.log.publish.parts import PartWriter
 from quire.log.publish.settling import Receipt, Settling, Tidied
 from quire.log.publish.txns import Txns
-from quire.log.store.editing import LogRecords
-from quire.log.store.ledgers import LogLedgers, log_of
+from quire.log.store.context import LogContext
+from quire.log.store.ledgers import log_of
 from quire.metadata.records import NoRecord, RecordChanged, RecordError
 from quire.metadata.store import Versioned, at_once
 from quire.metadata.tree import Check, Delete, Step, Write
@@ -56,25 +55,21 @@ class Sink:
 
     def __init__(
         self,
-        client: Client,
-        log: LogRecords,
-        ledgers: LogLedgers,
-        options: LogOptions,
+        context: LogContext,
         txn: str,
         run: str,
         first_batch: int | None,
-        reached: Callable[[str], None],
         tidied: Tidied | None = None,
     ) -> None:
-        self._client = client
-        self._log = log
-        self._ledgers = ledgers
-        self._options = options
-        self._txns = Txns(log, txn)
+        self._context = context
+        self._client = context.client
+        self._log = context.log
+        self._ledgers = context.ledgers
+        self._reached = context.reached
+        self._txns = Txns(context.log, txn)
         self._run = run
         self._first_batch = first_batch
-        self._reached = reached
-        self._settling = Settling(client.reactor, log, ledgers, reached)
+        self._settling = Settling(context)
         self._tidied = tidied
         self._stamps = (0, 0)  # the log's newest one before what was published last, and with it
 
@@ -83,18 +78,7 @@ class Sink:
         txn = (await self._txns.claim(self._run, self._first_batch)).value
         self._reached("part.claimed")
         settings = LogSettings.of((await self._log.read()).value.settings)
-        return PartWriter(
-            self._client,
-            self._txns,
-            self._ledgers,
-            self._options,
-            settings,
-            txn,
-            batch,
-            part,
-            attempt,
-            self._reached,
-        )
+        return PartWriter(self._context, settings, self._txns, txn, batch, part, attempt)
 
     # -- commit ----------------------------------------------------------------------------------------------------
 

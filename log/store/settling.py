@@ -13,8 +13,8 @@ from collections.abc import Callable
 from quire.log.core.edits import Edit
 from quire.log.core.manifest import Manifest, lost
 from quire.log.core.values import Counts
+from quire.log.store.context import TRIES_MAX, LogContext
 from quire.log.store.editing import LogRecords
-from quire.log.store.kept import TRIES_MAX, Kept
 from quire.log.store.ledgers import LogLedgers
 from quire.metadata.records import RecordChanged
 from quire.protocol.errors import NoSuchLedger
@@ -40,22 +40,22 @@ async def settled(log: LogRecords, ledgers: LogLedgers, manifest: Manifest) -> t
 
 
 async def ended_by(
-    kept: Kept, manifest: Manifest, edit: Callable[[tuple[int, Counts] | None], Edit | None]
+    context: LogContext, manifest: Manifest, edit: Callable[[tuple[int, Counts] | None], Edit | None]
 ) -> Manifest:
     """
     The manifest with the edit that ends the open segment, whose number and counts it is made from.  Until then its
     owner may answer by a lease, so that is ended before the ledger is.
     """
-    leases = kept.leases
+    leases = context.leases
     for _ in range(TRIES_MAX):
         lease = await leases.ended()
-        ended = await settled(kept.log, kept.ledgers, manifest)
-        kept.reached("end.settled")
+        ended = await settled(context.log, context.ledgers, manifest)
+        context.reached("end.settled")
         wanted = edit(ended)
         if wanted is None:
             return manifest
         try:
-            return (await kept.log.edit(wanted, beside=leases.freed(lease))).manifest
+            return (await context.log.edit(wanted, beside=leases.freed(lease))).manifest
         except RecordChanged:  # the lease was, meanwhile
-            manifest = (await kept.log.read()).value
-    raise kept.beaten()
+            manifest = (await context.log.read()).value
+    raise context.too_many_conflicts()

@@ -16,7 +16,7 @@ from twisted.logger import Logger
 
 from quire.log.reader.batches import Record
 from quire.log.reader.views import Views
-from quire.log.store.kept import Kept
+from quire.log.store.context import LogContext
 from quire.log.streams.holding import Holding
 from quire.log.streams.unread import Unread
 from quire.metadata.clock import Timer
@@ -48,7 +48,7 @@ class Cursor:
 
     def __init__(
         self,
-        kept: Kept,
+        context: LogContext,
         views: Views,
         holding: Holding,
         unread: Unread,
@@ -56,8 +56,8 @@ class Cursor:
         on_end: Callable[["Cursor"], object],
     ) -> None:
         self.name = holding.record.name
-        self._kept = kept
-        self._clock = kept.client.reactor
+        self._context = context
+        self._clock = context.client.reactor
         self._views = views
         self._holding = holding
         self._unread = unread
@@ -84,13 +84,13 @@ class Cursor:
     async def backlog(self) -> Backlog:
         """What is not done, up to the end of the log as it is now.  The errors of reading."""
         self._check()
-        rest = await self._views.rest(self._kept.log, self.mark)
+        rest = await self._views.rest(self._context.log, self.mark)
         marks = self._holding.marks
         self._end_known = max(self._end_known, rest.end)
         records = max(0, rest.end - max(rest.first, marks.mark) - marks.count())
-        ms = 0 if rest.stamp_ms is None or not records else max(0, self._kept.log.now_ms() - rest.stamp_ms)
+        ms = 0 if rest.stamp_ms is None or not records else max(0, self._context.log.now_ms() - rest.stamp_ms)
         found = Backlog(records, rest.bytes, ms)
-        self._kept.log.counters.cursor_backlogs[self._holding.record.id] = found[:2]
+        self._context.log.counters.cursor_backlogs[self._holding.record.id] = found[:2]
         return found
 
     async def read(self, max_records: int = 1000, timeout: float = 0.0) -> list[Record]:
@@ -203,11 +203,11 @@ class Cursor:
                 self._unread.go(self.mark)
 
     async def _seek(self, to: int | Literal["begin", "end"]) -> None:
-        index = await self._views.index(self._kept.log, to)
-        end = (await self._views.rest(self._kept.log, index)).end
+        index = await self._views.index(self._context.log, to)
+        end = (await self._views.rest(self._context.log, index)).end
         self._end_known = max(self._end_known, end)
         if index > end:
-            raise ValueError(f"the log {self._kept.log.name!r} ends at index {end}: a cursor can't be at {index}")
+            raise ValueError(f"the log {self._context.log.name!r} ends at index {end}: a cursor can't be at {index}")
         try:
             await self._holding.seek(index)
         except LogTrimmed:
@@ -224,7 +224,7 @@ class Cursor:
 
     def _store_later(self) -> None:
         if self._store_timer is None and self._error is None and not self._holding.is_stored:
-            wait_s = max(self._retry_s, self._kept.options.cursor_ms / 1000)
+            wait_s = max(self._retry_s, self._context.options.cursor_ms / 1000)
             self._store_timer = self._clock.callLater(wait_s, self._store_now)
 
     def _store_now(self) -> None:
@@ -239,7 +239,7 @@ class Cursor:
             self._retry_s = 0.0
         except LedgerError as error:
             if self._error is None:
-                self._retry_s = min(RETRY_S_MAX, max(2 * self._retry_s, self._kept.options.cursor_ms / 1000))
+                self._retry_s = min(RETRY_S_MAX, max(2 * self._retry_s, self._context.options.cursor_ms / 1000))
                 log.warn(
                     "what was acknowledged with the cursor {cursor} can't be stored now: {error}",
                     cursor=self.name,
@@ -248,7 +248,7 @@ class Cursor:
         self._store_later()
 
     def _look_later(self) -> None:
-        wait_s = LOOK_S * self._kept.client.random.uniform(0.5, 1.5)
+        wait_s = LOOK_S * self._context.client.random.uniform(0.5, 1.5)
         self._look_timer = self._clock.callLater(wait_s, lambda: self._begin(self._look()))
 
     async def _look(self) -> None:
@@ -279,7 +279,7 @@ class Cursor:
                 timer.cancel()
         self._watch.cancel()
         self._holding.leave()
-        self._kept.log.counters.cursor_backlogs.pop(self._holding.record.id, None)
+        self._context.log.counters.cursor_backlogs.pop(self._holding.record.id, None)
         self._begin(self._unread.close())
         self._on_end(self)
 

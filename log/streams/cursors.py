@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import Logger
 
 from quire.log.reader.views import Start, Views
-from quire.log.store.kept import Kept
+from quire.log.store.context import LogContext
 from quire.log.streams import naming
 from quire.log.streams.cursor import Backlog, Cursor
 from quire.log.streams.holding import Holding
@@ -49,28 +49,28 @@ class Cursors:
         self._views = views
         self._open: dict[Cursor, None] = {}  # in the order in which they were opened
 
-    async def open(self, kept: Kept, name: str, start: Start, create: bool) -> Cursor:
+    async def open(self, context: LogContext, name: str, start: Start, create: bool) -> Cursor:
         """
         The cursor, held by this handle; a former holder is fenced.  One that is not there is made at `start`, if it is
         to be.  `NoSuchCursor`, `LogTrimmed`, `LogFull`, `NoSuchLog`, `ValueError`; the errors of a recovery.
         """
-        holding = await self._held(kept, name, start, create)
+        holding = await self._held(context, name, start, create)
         await holding.load()
         mark = holding.marks.mark
-        end = (await self._views.rest(kept.log, mark)).end
-        unread = Unread(await self._views.read(kept.log, mark, "skip"))
-        cursor = Cursor(kept, self._views, holding, unread, end, lambda cursor: self._open.pop(cursor, None))
+        end = (await self._views.rest(context.log, mark)).end
+        unread = Unread(await self._views.read(context.log, mark, "skip"))
+        cursor = Cursor(context, self._views, holding, unread, end, lambda cursor: self._open.pop(cursor, None))
         self._open[cursor] = None
         return cursor
 
-    async def _held(self, kept: Kept, name: str, start: Start, create: bool) -> Holding:
+    async def _held(self, context: LogContext, name: str, start: Start, create: bool) -> Holding:
         left = TRIES_MAX
         while True:
             left -= 1
             try:
                 if create:
-                    await self._make(kept, name, start)
-                holding = Holding(kept, await naming.find(kept.log, name))
+                    await self._make(context, name, start)
+                holding = Holding(context, await naming.find(context.log, name))
                 await holding.hold()
             except NoSuchCursor:
                 if not create or not left:
@@ -78,26 +78,26 @@ class Cursors:
             else:
                 return holding
 
-    async def _make(self, kept: Kept, name: str, start: Start) -> None:
+    async def _make(self, context: LogContext, name: str, start: Start) -> None:
         """If it is not there."""
         with suppress(NoSuchCursor):
-            await naming.find(kept.log, name)
+            await naming.find(context.log, name)
             return
         at: int | Literal["begin"] = "begin"
         if start != "begin":
-            at = await self._views.index(kept.log, start)
-            end = (await self._views.rest(kept.log, at)).end
+            at = await self._views.index(context.log, start)
+            end = (await self._views.rest(context.log, at)).end
             if at > end:
-                raise ValueError(f"the log {kept.log.name!r} ends at index {end}: a cursor can't begin at {at}")
-        await naming.make(kept.log, name, at)
-        kept.reached("cursor.made")
+                raise ValueError(f"the log {context.log.name!r} ends at index {end}: a cursor can't begin at {at}")
+        await naming.make(context.log, name, at)
+        context.reached("cursor.made")
 
-    async def infos(self, kept: Kept) -> AsyncGenerator[CursorInfo, None]:
+    async def infos(self, context: LogContext) -> AsyncGenerator[CursorInfo, None]:
         """Of all cursors of a log, by name.  The errors of reading."""
-        async for record in naming.listed(kept.log):
+        async for record in naming.listed(context.log):
             value = (await record.read()).value
-            rest = await self._views.rest(kept.log, value.mark)
-            age = 0 if rest.stamp_ms is None else max(0, kept.log.now_ms() - rest.stamp_ms)
+            rest = await self._views.rest(context.log, value.mark)
+            age = 0 if rest.stamp_ms is None else max(0, context.log.now_ms() - rest.stamp_ms)
             backlog = Backlog(max(0, rest.end - rest.first), rest.bytes, age)
             yield CursorInfo(value.name, record.id, value.mark, backlog, value.touched or 0, value.properties or {})
 

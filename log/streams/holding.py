@@ -20,7 +20,7 @@ from twisted.logger import Logger
 from quire.log.core.streams.cursor_entries import ACKS_BYTES_MAX, acks_of, decode_acks
 from quire.log.core.streams.cursor_value import CursorValue
 from quire.log.core.streams.marks import Marks
-from quire.log.store.kept import Kept
+from quire.log.store.context import LogContext
 from quire.log.streams.ledger import CursorLedger, load
 from quire.log.streams.record import Change, CursorRecord
 from quire.protocol.errors import ClientClosed, DigestMatch, LedgerError, MetaStore, NoSuchEntry, NoSuchLedger
@@ -36,11 +36,11 @@ UNREADABLE = (NoSuchLedger, NoSuchEntry, DigestMatch, LogDamaged)  # for ever: w
 class Holding:
     """Of one handle; `marks` is what is acknowledged, `record` the cursor's value."""
 
-    def __init__(self, kept: Kept, record: CursorRecord) -> None:
-        self.marks = Marks(0, kept.options.cursor_pages_max)
-        self._kept = kept
+    def __init__(self, context: LogContext, record: CursorRecord) -> None:
+        self.marks = Marks(0, context.options.cursor_pages_max)
+        self._context = context
         self.record = record
-        self._token = kept.log.new_id() + kept.log.new_id()
+        self._token = context.log.new_id() + context.log.new_id()
         self._ledger: CursorLedger | None = None  # that the value names, and that goes on
         self._begun: CursorLedger | None = None  # that is to be named
         self._made_under: CursorValue | None = None  # the value when it was made
@@ -57,7 +57,7 @@ class Holding:
         """The cursor is this handle's, and no other one's value is written any more.  `NoSuchCursor`."""
 
         async def hold(value: CursorValue) -> CursorValue:
-            return replace(value, holder=self._token, touched=self._kept.log.now_ms())
+            return replace(value, holder=self._token, touched=self._context.log.now_ms())
 
         await self.record.change(hold)
 
@@ -68,19 +68,19 @@ class Holding:
         """
         value = (await self.record.read()).value
         self._check_mine(value)
-        marks = Marks(value.mark, self._kept.options.cursor_pages_max)
+        marks = Marks(value.mark, self._context.options.cursor_pages_max)
         if value.ledger is None:
             for start, stop in decode_acks(value.acks or ""):
                 marks.add_run(start, stop)
         else:
             try:
-                await load(self._kept.client, value.ledger, value.checkpoint or 0, marks)
+                await load(self._context.client, value.ledger, value.checkpoint or 0, marks)
             except UNREADABLE as error:
                 log.warn(
                     "the cursor {cursor} of the log {log} goes on from index {mark}, its value says {of_value}; what "
                     "was acknowledged behind that may come again, for it can't be read: {why}",
                     cursor=self.record.name,
-                    log=self._kept.log.name,
+                    log=self._context.log.name,
                     mark=marks.mark,
                     of_value=value.mark,
                     why=f"{type(error).__name__}: {error}",
@@ -133,7 +133,7 @@ class Holding:
             self._unsaved = True
             await ledger.write_change(self.marks)
             self._unsaved = False
-            self._kept.reached("cursor.changed")
+            self._context.reached("cursor.changed")
         if ledger.is_full:
             await self._begin()
             ledger.leave()
@@ -143,16 +143,16 @@ class Holding:
             self._unsaved = True
             await ledger.write_checkpoint(self.marks)
             self._unsaved = False
-            self._kept.reached("cursor.checkpoint")
+            self._context.reached("cursor.checkpoint")
             await self.record.change(self._named(ledger))
-            self._kept.reached("cursor.named")
+            self._context.reached("cursor.named")
 
     async def _begin(self) -> None:
         """A ledger with all that is acknowledged."""
         known = self.record.known
         self._made_under = None if known is None else known.value
-        begun = await CursorLedger.made(self._kept, self.record.id)
-        self._kept.reached("cursor.created")
+        begun = await CursorLedger.made(self._context, self.record.id)
+        self._context.reached("cursor.created")
         self._unsaved = True
         try:
             await begun.write_checkpoint(self.marks)
@@ -160,10 +160,10 @@ class Holding:
             begun.leave()
             if isinstance(error, LedgerError):
                 with suppress(LedgerError):
-                    await self._kept.ledgers.delete(begun.id)
+                    await self._context.ledgers.delete(begun.id)
             raise
-        self._kept.reached("cursor.checkpoint")
-        self._begun, self._naming = begun, self._kept.log.new_id()
+        self._context.reached("cursor.checkpoint")
+        self._begun, self._naming = begun, self._context.log.new_id()
 
     async def _name(self) -> None:
         """The value names the ledger that was begun."""
@@ -171,7 +171,7 @@ class Holding:
         assert begun is not None
         await self.record.change(self._named(begun), self._naming)
         self._ledger, self._begun, self._unsaved = begun, None, False
-        self._kept.reached("cursor.named")
+        self._context.reached("cursor.named")
 
     def _named(self, ledger: CursorLedger) -> Change:
         place = ledger.id, ledger.checkpoint
@@ -181,10 +181,10 @@ class Holding:
             if (value.ledger, value.checkpoint) == place:
                 return None
             if value.ledger != ledger.id and value is not self._made_under:
-                await self._kept.client.metadata(ledger.id)
+                await self._context.client.metadata(ledger.id)
                 if ledger.id in value.ledgers:
                     raise NoSuchLedger(f"ledger {ledger.id} of the cursor {value.name!r} is being deleted")
-            return value.named(*place, ledger.mark, self._kept.log.now_ms())
+            return value.named(*place, ledger.mark, self._context.log.now_ms())
 
         return named
 
@@ -200,7 +200,7 @@ class Holding:
         await self.record.change(
             self._mine(
                 lambda value: (
-                    replace(value, mark=self.marks.mark, touched=self._kept.log.now_ms())
+                    replace(value, mark=self.marks.mark, touched=self._context.log.now_ms())
                     if value.mark < self.marks.mark
                     else None
                 )
@@ -212,7 +212,7 @@ class Holding:
         All below `index` is done, and nothing above it: `marks` is another one then.  `LogTrimmed`; as `store`, with
         `MetaStore` the next call of any kind carries it out.
         """
-        self._sought = index, self._kept.log.new_id()
+        self._sought = index, self._context.log.new_id()
         await self._seek()
 
     async def _settle(self) -> None:
@@ -228,7 +228,7 @@ class Holding:
         def sought(value: CursorValue) -> CursorValue | None:
             if (value.mark, value.ledger, value.acks or "") == (index, None, ""):
                 return None
-            return replace(value.left(self._kept.log.now_ms()), mark=index, acks=None)
+            return replace(value.left(self._context.log.now_ms()), mark=index, acks=None)
 
         try:
             await self.record.change_held(self._mine(sought), id_)
@@ -237,7 +237,7 @@ class Holding:
             raise
         self.leave()
         self._unsaved, self._sought = False, None
-        self.marks = Marks(index, self._kept.options.cursor_pages_max)
+        self.marks = Marks(index, self._context.options.cursor_pages_max)
 
     async def fold(self) -> None:
         """All of it in the value, where it is short; else in the ledger, which is closed.  As `store`."""
@@ -253,10 +253,10 @@ class Holding:
             mark = max(value.mark, self.marks.mark)
             if (value.mark, value.ledger, value.acks or "") == (mark, None, acks):
                 return None
-            return replace(value.left(self._kept.log.now_ms()), mark=mark, acks=acks)
+            return replace(value.left(self._context.log.now_ms()), mark=mark, acks=acks)
 
         await self.record.change(self._mine(folded))
-        self._kept.reached("cursor.folded")
+        self._context.reached("cursor.folded")
         self.leave()
 
     def leave(self) -> None:
@@ -280,6 +280,6 @@ class Holding:
         """`LogFenced` when the cursor went to another one."""
         if value.holder != self._token:
             raise LogFenced(
-                f"another one has opened the cursor {value.name!r} of the log {self._kept.log.name!r}: what was "
+                f"another one has opened the cursor {value.name!r} of the log {self._context.log.name!r}: what was "
                 "acknowledged here and not stored comes again there"
             )

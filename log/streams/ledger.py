@@ -25,7 +25,7 @@ from quire.log.core.streams.cursor_entries import (
     unpack_entry,
 )
 from quire.log.core.streams.marks import Marks, Taken
-from quire.log.store.kept import Kept
+from quire.log.store.context import LogContext
 from quire.log.store.ledgers import Tags
 from quire.metadata.clock import pause
 from quire.protocol.log_errors import LogDamaged, LogError
@@ -41,23 +41,23 @@ RUNS_A_TURN = 4096  # that are read before others have as long as it took
 class CursorLedger:
     """Being written.  `checkpoint` is the entry at which the last one begins, `mark` that of the last one."""
 
-    def __init__(self, kept: Kept, writer: Writer) -> None:
+    def __init__(self, context: LogContext, writer: Writer) -> None:
         self.id = writer.id
         self.checkpoint = 0
         self.mark = 0
-        self._clock = kept.client.reactor
-        self._counters = kept.log.counters
+        self._clock = context.client.reactor
+        self._counters = context.log.counters
         self._writer = writer
         self._bytes = 0
         self._changes_bytes = 0
 
     @classmethod
-    async def made(cls, kept: Kept, cursor: str) -> "CursorLedger":
+    async def made(cls, context: LogContext, cursor: str) -> "CursorLedger":
         """A new one of that cursor; nothing is in it.  The errors of `Client.create_ledger`."""
-        records = kept.log
+        records = context.log
         settings = LogSettings.of((await records.read()).value.settings)
         tags = Tags("log-cursor", records.log, records.name, records.new_id(), {"cursor": cursor})
-        return cls(kept, await kept.ledgers.create(settings, tags))
+        return cls(context, await context.ledgers.create(settings, tags))
 
     @property
     def needs_checkpoint(self) -> bool:

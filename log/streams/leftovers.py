@@ -15,8 +15,8 @@ from dataclasses import replace
 
 from quire.log.core.streams.cursor_value import DELETING, CursorValue
 from quire.log.core.values import Doomed
+from quire.log.store.context import LogContext
 from quire.log.store.editing import LogRecords
-from quire.log.store.kept import Kept
 from quire.log.store.ledgers import Deleted, LogLedgers
 from quire.log.streams.record import CursorRecord
 from quire.metadata.records import NoRecord, RecordChanged
@@ -25,24 +25,24 @@ from quire.protocol.log_errors import NoSuchCursor
 # SPDX-License-Identifier: Apache-2.0
 
 
-async def clear(kept: Kept, cursor: str, abandon: bool = False) -> Deleted:
+async def clear(context: LogContext, cursor: str, abandon: bool = False) -> Deleted:
     """Deletes the doomed ledgers of a cursor, or all of one that is being deleted, and then its value."""
-    path = f"{kept.log.path}/cursor/{cursor}"
+    path = f"{context.log.path}/cursor/{cursor}"
     try:
-        data, version = await kept.log.records.read(path)
+        data, version = await context.log.records.read(path)
     except NoRecord:
         return Deleted(set(), {})
     value = CursorValue.decode(data)
     deleting = value.state == DELETING
     ledgers = value.ledgers if deleting else [each.ledger for each in value.doomed]
-    done = await kept.ledgers.delete_all(
-        ledgers, lambda: kept.reached("trim.fenced"), lambda: kept.reached("trim.deleted"), abandon
+    done = await context.ledgers.delete_all(
+        ledgers, lambda: context.reached("trim.fenced"), lambda: context.reached("trim.deleted"), abandon
     )
     with suppress(NoRecord, RecordChanged):  # its holder has changed it: the next round
         if deleting and not done.stayed:
-            await kept.log.records.delete(path, version)
+            await context.log.records.delete(path, version)
         elif not deleting and done.gone:
-            await kept.log.records.write(path, _cleared(value, done.gone, kept.log.new_id()).encode(), version)
+            await context.log.records.write(path, _cleared(value, done.gone, context.log.new_id()).encode(), version)
     return done
 
 

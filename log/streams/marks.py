@@ -17,8 +17,8 @@ from quire.log.core.streams.retention import UNLIMITED, Backlog
 from quire.log.reader.reader import LogReader
 from quire.log.reader.seeking import find, seek
 from quire.log.reader.view import LogView
+from quire.log.store.context import LogContext
 from quire.log.store.holds import move_cursors, open_marks
-from quire.log.store.kept import Kept
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -33,14 +33,14 @@ class Slowest(NamedTuple):
     backlog: Backlog
 
 
-async def slowest_of(kept: Kept, end: tuple[int, int]) -> Slowest | None:
+async def slowest_of(context: LogContext, end: tuple[int, int]) -> Slowest | None:
     """The cursor with the lowest mark, and what is from there to the end; None: there is no cursor."""
-    marks = await open_marks(kept.log)
+    marks = await open_marks(context.log)
     if not marks:
         return None
     name, mark = marks[0]
-    async with viewed(kept) as view:
-        reader = LogReader(kept.client, view, mark, READ_AHEAD_BYTES, "skip", "skip")
+    async with viewed(context) as view:
+        reader = LogReader(context.client, view, mark, READ_AHEAD_BYTES, "skip", "skip")
         async with aclosing(reader.batches()) as batches:
             async for batch in batches:
                 at, stamp = batch.positions[0], batch.stamp_ms
@@ -48,7 +48,7 @@ async def slowest_of(kept: Kept, end: tuple[int, int]) -> Slowest | None:
             else:
                 return Slowest(name, mark, Backlog(0, 0, 0))
         gone = sum(each.bytes or 0 for each in await view.given_up(await view.manifest()) if each.at >= at)
-    now_ms = await kept.ages.now_ms(kept.log.records)
+    now_ms = await context.ages.now_ms(context.log.records)
     return Slowest(
         name,
         mark,
@@ -56,45 +56,45 @@ async def slowest_of(kept: Kept, end: tuple[int, int]) -> Slowest | None:
     )
 
 
-async def drop(kept: Kept, settings: Mapping[str, Any], mark: int, end: tuple[int, int]) -> int:
+async def drop(context: LogContext, settings: Mapping[str, Any], mark: int, end: tuple[int, int]) -> int:
     """
     The marks that are further behind than the quota move, from `mark` on, to where it is kept: to which index.
     """
     most_bytes, most_ms = settings["quota_bytes"], settings["quota_ms"]
     index, at = mark, end[1] - most_bytes
-    async with viewed(kept) as view:
+    async with viewed(context) as view:
         manifest = await view.manifest()
         for each in reversed(await view.given_up(manifest)):
             if each.end_at > at:  # what is gone takes nothing of the quota
                 at -= each.bytes or 0
         if most_bytes != UNLIMITED and at > manifest.begin.at:
-            found = await find(kept.client, view, at)
+            found = await find(context.client, view, at)
             index = max(index, found.index + (found.position < at))
-        now_ms = await kept.ages.now_ms(kept.log.records) if most_ms != UNLIMITED else None
+        now_ms = await context.ages.now_ms(context.log.records) if most_ms != UNLIMITED else None
         if now_ms is not None:
-            index = max(index, (await seek(kept.client, view, now_ms - most_ms)).index)
+            index = max(index, (await seek(context.client, view, now_ms - most_ms)).index)
     index = min(index, end[0])
-    await move_cursors(kept.log, index)
+    await move_cursors(context.log, index)
     return index
 
 
-async def expire(kept: Kept, manifest: Manifest) -> None:
+async def expire(context: LogContext, manifest: Manifest) -> None:
     """
     The marks of cursors move over the records that are older than `ttl_ms`.  The errors of reading; `LogDamaged`.
     """
     ttl_ms = int(manifest.settings.get("ttl_ms", UNLIMITED))
     if ttl_ms == UNLIMITED:
         return
-    marks = await open_marks(kept.log)
-    if not marks or not _may_expire(manifest, marks[0].needs, kept.log.now_ms() - ttl_ms):
+    marks = await open_marks(context.log)
+    if not marks or not _may_expire(manifest, marks[0].needs, context.log.now_ms() - ttl_ms):
         return
-    now_ms = await kept.ages.now_ms(kept.log.records, manifest.last_stamp)
+    now_ms = await context.ages.now_ms(context.log.records, manifest.last_stamp)
     if now_ms is None:
         return
-    async with viewed(kept) as view:
-        index = (await seek(kept.client, view, now_ms - ttl_ms)).index
+    async with viewed(context) as view:
+        index = (await seek(context.client, view, now_ms - ttl_ms)).index
     if marks[0].needs < index:
-        await move_cursors(kept.log, index)
+        await move_cursors(context.log, index)
 
 
 def _may_expire(manifest: Manifest, mark: int, before_ms: int) -> bool:
@@ -104,10 +104,10 @@ def _may_expire(manifest: Manifest, mark: int, before_ms: int) -> bool:
 
 
 @asynccontextmanager
-async def viewed(kept: Kept) -> AsyncGenerator[LogView, None]:
+async def viewed(context: LogContext) -> AsyncGenerator[LogView, None]:
     """A view of the log, for a look."""
-    client, options = kept.client, kept.options
-    view = LogView(kept.log, client.reactor, client.random, options.poll_ms / 1000, options.openers)
+    client, options = context.client, context.options
+    view = LogView(context.log, client.reactor, client.random, options.poll_ms / 1000, options.openers)
     try:
         yield view
     finally:

@@ -14,7 +14,7 @@ from twisted.logger import Logger
 
 from quire.log.core.streams.retention import has_quota, over_quota
 from quire.log.owner.appending.window import Window
-from quire.log.store.kept import Kept
+from quire.log.store.context import LogContext
 from quire.log.streams.marks import Slowest, drop, slowest_of
 from quire.metadata.clock import Timer
 from quire.protocol.errors import LedgerError
@@ -31,12 +31,12 @@ ABOVE_S = 1.0  # the same while appends fail or wait
 class Quota:
     """Of one owner: it looks now and then from `begin` to `end`.  `end_of` is the end of what is acknowledged."""
 
-    def __init__(self, kept: Kept, window: Window, end_of: Callable[[], tuple[int, int]]) -> None:
-        self._kept = kept
+    def __init__(self, context: LogContext, window: Window, end_of: Callable[[], tuple[int, int]]) -> None:
+        self._context = context
         self._window = window
         self._end_of = end_of
-        self._clock = kept.client.reactor
-        self._random: Random = kept.client.random
+        self._clock = context.client.reactor
+        self._random: Random = context.client.random
         self._timer: Timer | None = None
         self._over = False
 
@@ -44,7 +44,7 @@ class Quota:
         """Looks now, and later again."""
 
         def failed(failure: Any) -> None:
-            log.failure("a bug in the quota of the log {name}", failure, name=self._kept.log.name)
+            log.failure("a bug in the quota of the log {name}", failure, name=self._context.log.name)
 
         Deferred.fromCoroutine(self._rounds()).addErrback(failed)
 
@@ -61,7 +61,7 @@ class Quota:
         except LedgerError as error:
             log.warn(
                 "the quota of the log {name} could not be looked at: {error}",
-                name=self._kept.log.name,
+                name=self._context.log.name,
                 error=str(error),
             )
         finally:
@@ -70,20 +70,20 @@ class Quota:
 
     async def look(self) -> Slowest | None:
         """The slowest cursor, if appends fail or wait for it.  The errors of reading; `MetaStore`."""
-        kept, window = self._kept, self._window
-        settings = {} if kept.log.known is None else kept.log.known.value.settings  # a log that is gone has none
-        slowest = await slowest_of(kept, self._end_of()) if has_quota(settings) else None
+        context, window = self._context, self._window
+        settings = {} if context.log.known is None else context.log.known.value.settings  # a log that is gone has none
+        slowest = await slowest_of(context, self._end_of()) if has_quota(settings) else None
         over = "" if slowest is None else over_quota(settings, slowest.backlog)
         if slowest is None or not over:
             self._let_go()
             return None
         if settings["quota"] == "drop":
             self._let_go()
-            index = await drop(kept, settings, slowest.mark, self._end_of())
+            index = await drop(context, settings, slowest.mark, self._end_of())
             log.warn(
                 "cursors of the log {name} lose the records before index {index}: the slowest, {cursor}, is too far "
                 "behind, by {over}",
-                name=kept.log.name,
+                name=context.log.name,
                 index=index,
                 cursor=slowest.cursor,
                 over=over,
@@ -91,8 +91,8 @@ class Quota:
             return None
         refused = settings["quota"] == "refuse"
         window.refusal = BacklogQuota(
-            f"the cursor {slowest.cursor!r} of the log {kept.log.name!r} is too far behind, by {over}: this was not "
-            f"sent; read on with the cursor, delete it, or `quire log set {kept.log.name} quota=drop` moves it"
+            f"the cursor {slowest.cursor!r} of the log {context.log.name!r} is too far behind, by {over}: this was not "
+            f"sent; read on with the cursor, delete it, or `quire log set {context.log.name} quota=drop` moves it"
         )
         if not refused:
             window.refusal = None

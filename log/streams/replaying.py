@@ -12,25 +12,25 @@ from quire.log.core.frame import HEADER_BYTES, Assembler, Compression, Kind, Tab
 from quire.log.core.streams.producers import Producers
 from quire.log.owner.appending.encoder import decompress
 from quire.log.reader.one_segment import SegmentReader
+from quire.log.store.context import LogContext
 from quire.log.store.holds import segment_of
-from quire.log.store.kept import Kept
 
 # SPDX-License-Identifier: Apache-2.0
 
 READ_AHEAD_BYTES = 1 << 20
 
 
-async def replayed(kept: Kept) -> Producers:
+async def replayed(context: LogContext) -> Producers:
     """
     As of the manifest of now, whose owner's segments are closed; nothing is known of producers in a segment that was
     given up.  The errors of reading; `LogDamaged`.
     """
     found = Producers()
-    manifest = (await kept.log.read()).value
-    segment = None if manifest.table is None else await segment_of(kept.log, manifest, manifest.table)
+    manifest = (await context.log.read()).value
+    segment = None if manifest.table is None else await segment_of(context.log, manifest, manifest.table)
     if segment is None or segment.lost:
         return found
-    opened = await SegmentReader.opened(kept.client, segment, READ_AHEAD_BYTES, kept.options.openers)
+    opened = await SegmentReader.opened(context.client, segment, READ_AHEAD_BYTES, context.options.openers)
     async with aclosing(opened) as reader:
         first, header = await reader.newest_table()
         assembler = Assembler(decompress, header.ordinal, header.offset)

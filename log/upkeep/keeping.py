@@ -15,7 +15,7 @@ from quire.log.owner.appending.appends import Position
 from quire.log.owner.appending.encoder import Hook
 from quire.log.owner.claims import Candidacy
 from quire.log.owner.handle import Owner
-from quire.log.store.kept import Kept
+from quire.log.store.context import LogContext
 from quire.log.streams.quota import Quota
 from quire.log.streams.replaying import replayed
 from quire.log.upkeep.ending import terminate
@@ -37,20 +37,20 @@ class PublishersRounds:
     def __init__(self) -> None:
         self._under_way: set[str] = set()
 
-    async def after(self, kept: Kept, before_ms: int, now_ms: int) -> None:
+    async def after(self, context: LogContext, before_ms: int, now_ms: int) -> None:
         """
         A round, where the log's newest stamp has come into another period of `tidy_ms`, from `before_ms` to `now_ms`:
         all publishers of a log together make one in each, whatever processes they are.  With all steps where it has
         come into another hour, but without compaction, which would keep the caller for long.  Returns when the round
         has ended, or after `ROUND_S`; the rest goes on, and is the next one's when the process ends.
         """
-        log_id, period_ms = kept.log.log, kept.options.tidy_ms
+        log_id, period_ms = context.log.log, context.options.tidy_ms
         if now_ms // period_ms <= before_ms // period_ms or log_id in self._under_way:
             return
         self._under_way.add(log_id)
         brief = now_ms // ALL_MS <= before_ms // ALL_MS
         waited: Deferred[None] = Deferred()
-        timer = kept.client.reactor.callLater(ROUND_S, waited.callback, None)
+        timer = context.client.reactor.callLater(ROUND_S, waited.callback, None)
 
         def ended(_result: object) -> None:
             self._under_way.discard(log_id)
@@ -58,44 +58,44 @@ class PublishersRounds:
                 timer.cancel()
                 waited.callback(None)
 
-        Deferred.fromCoroutine(one_round(kept, brief=brief, compacts=False)).addErrback(
-            lambda failure: log.failure("a bug in the upkeep of the log {name}", failure, name=kept.log.name)
+        Deferred.fromCoroutine(one_round(context, brief=brief, compacts=False)).addErrback(
+            lambda failure: log.failure("a bug in the upkeep of the log {name}", failure, name=context.log.name)
         ).addBoth(ended)
         await waited
 
 
-async def one_round(kept: Kept, *, brief: bool, compacts: bool = True) -> None:
+async def one_round(context: LogContext, *, brief: bool, compacts: bool = True) -> None:
     """Tidies the log; what could not be done is logged."""
     report = TidyReport()
     try:
-        await tidy_log(kept, report, brief=brief, compacts=compacts)
+        await tidy_log(context, report, brief=brief, compacts=compacts)
     except LedgerError as error:
-        report.failed[kept.log.log] = str(error)
+        report.failed[context.log.log] = str(error)
     for reason in report.failed.values():
-        log.warn("the log {name} could not be tidied: {reason}", name=kept.log.name, reason=reason)
+        log.warn("the log {name} could not be tidied: {reason}", name=context.log.name, reason=reason)
 
 
 class KeptOwner(Owner):
     """A log that this process owns, and keeps in order.  It ends for good when the ownership is lost."""
 
     def __init__(
-        self, kept: Kept, candidacy: Candidacy, before_append: Hook | None, on_end: Callable[[], object]
+        self, context: LogContext, candidacy: Candidacy, before_append: Hook | None, on_end: Callable[[], object]
     ) -> None:
-        super().__init__(kept, candidacy, before_append, lambda: replayed(kept), on_end)
-        self._kept = kept
-        self._random = kept.client.random
+        super().__init__(context, candidacy, before_append, lambda: replayed(context), on_end)
+        self._context = context
+        self._random = context.client.random
         self._tidy_no_more: Callable[[], None] = lambda: None
         self._all_at = 0.0
-        self._quota = Quota(kept, self.window, lambda: self.end[:2])
+        self._quota = Quota(context, self.window, lambda: self.end[:2])
 
     async def trim(self, before: int) -> int:
         """As `Logs.trim`."""
-        return await trim(self._kept, before)
+        return await trim(self._context, before)
 
     async def terminate(self) -> Position:
         """Stores what was appended, and then the log takes nothing more; where it ends."""
         await self.close()
-        end = await terminate(self._kept)
+        end = await terminate(self._context)
         self._error = self.records.ended()
         return end
 
@@ -126,7 +126,7 @@ class KeptOwner(Owner):
     async def _tidy(self) -> None:
         brief = self._clock.seconds() < self._all_at
         try:
-            await one_round(self._kept, brief=brief)
+            await one_round(self._context, brief=brief)
         finally:
             if not brief:
                 self._all_at = self._clock.seconds() + ALL_MS / 1000

@@ -23,9 +23,9 @@ from quire.log.publish.txns import txns_of
 from quire.log.reader.views import Views
 from quire.log.store import paths
 from quire.log.store.ages import Ages
+from quire.log.store.context import LogContext
 from quire.log.store.editing import LogRecords, LookUp, create_log
 from quire.log.store.holds import Hold, holds
-from quire.log.store.kept import Kept
 from quire.log.store.ledgers import LogLedgers
 from quire.log.store.metrics import LogMetrics
 from quire.log.store.names import log_names
@@ -205,7 +205,7 @@ class KnownLogs:
             raise log.gone() from None
 
     async def snapshots(self, name: str) -> list[Snapshot]:
-        """That are kept, the oldest first.  `NoSuchLog`."""
+        """That are context, the oldest first.  `NoSuchLog`."""
         return list((await (await self._open(name)).read()).value.snapshots)
 
     async def holds(self, name: str) -> list[Hold]:
@@ -228,9 +228,9 @@ class KnownLogs:
         The part of `tidy` that looks after publishers: what can't be published any more goes, what was silent for too
         long is aborted and forgotten.  `abandon`: ledgers whose bookies can't be asked go, too.  `NoSuchLog`.
         """
-        kept = await self._kept(name)
-        manifest = (await kept.log.read()).value
-        return await tend(kept, await self._ages.now_ms(self._records, manifest.last_stamp), abandon)
+        context = await self._context(name)
+        manifest = (await context.log.read()).value
+        return await tend(context, await self._ages.now_ms(self._records, manifest.last_stamp), abandon)
 
     async def candidates(self, name: str) -> AsyncGenerator[Candidate, None]:
         """Who owns the log or waits for it.  `NoSuchLog`."""
@@ -251,7 +251,7 @@ class KnownLogs:
         log = await self._open(name)
         changed = LogSettings.changed((await log.read()).value.settings, **settings)
         edit = upkeep_edits.Update(changed, LogSettings.check)
-        done = await (self._keep(log).leases.edit(edit, log.edit) if "lease_ms" in changed else log.edit(edit))
+        done = await (self._context_of(log).leases.edit(edit, log.edit) if "lease_ms" in changed else log.edit(edit))
         assert done is not None
         return info_of(done.manifest)
 
@@ -281,18 +281,18 @@ class KnownLogs:
         )
         self._reached("delete.unnamed")
 
-    async def _kept(self, name: str) -> Kept:
-        return self._keep(await self._open(name))
+    async def _context(self, name: str) -> LogContext:
+        return self._context_of(await self._open(name))
 
-    def _keep(self, log: LogRecords) -> Kept:
-        return Kept(self.bk, log, self._ledgers, self.options, self._ages, self._reached, self._together)
+    def _context_of(self, log: LogRecords) -> LogContext:
+        return LogContext(self.bk, log, self._ledgers, self.options, self._ages, self._reached, self._together)
 
     async def trim(self, name: str, before: int) -> int:
         """
         The log begins at index `before`, or where its open segment begins: at which.  What is before goes.
         `ValueError` names what needs the log from a lower index on; `LogFull`, `NoSuchLog`.
         """
-        return await trims.trim(await self._kept(name), before)
+        return await trims.trim(await self._context(name), before)
 
     async def compact(self, name: str) -> Compacted | None:
         """
@@ -300,28 +300,28 @@ class KnownLogs:
         since the last time, or another one is at it.  `ValueError` unless `compaction` is on; `NoSuchLog`,
         `SegmentLost`, `MetaStore`, the errors of ledgers.
         """
-        kept = await self._kept(name)
-        if not (await kept.log.read()).value.settings.get("compaction"):
+        context = await self._context(name)
+        if not (await context.log.read()).value.settings.get("compaction"):
             raise ValueError(f"the log {name!r} is not to be compacted: `quire log set {name} compaction=true`")
-        return (await kept.log.read()).value.compacted if await Compaction(kept).run() else None
+        return (await context.log.read()).value.compacted if await Compaction(context).run() else None
 
     async def terminate(self, name: str) -> Position:
         """The log takes nothing more, whoever owns it; where it ends.  `NoSuchLog`, `SegmentLost`."""
-        return await ending.terminate(await self._kept(name))
+        return await ending.terminate(await self._context(name))
 
     async def truncate(self, name: str) -> int:
         """
         The log has no record any more and goes on with the same index: which.  Cursors move there.  `ValueError` names
         what else needs records; `NoSuchLog`, `SegmentLost`.
         """
-        return await ending.truncate(await self._kept(name))
+        return await ending.truncate(await self._context(name))
 
     async def give_up(self, name: str, segment: int, records: int | None = None) -> range:
         """
         Goes on without a segment whose ledger is gone: the indexes that are lost.  `records`: of one that was open, by
         default 2^32.  `ValueError` when the ledger is there, `SegmentLost` when the segment is gone.
         """
-        return await marking.give_up(await self._kept(name), segment, records, socket.gethostname())
+        return await marking.give_up(await self._context(name), segment, records, socket.gethostname())
 
     async def mark(
         self, name: str, segment: int, value: Mapping[str, Any] | None, expected: Mapping[str, Any] | None
@@ -331,7 +331,7 @@ class KnownLogs:
         "deleted"; with that its ledger goes, and readers use `LogOptions.openers`.  `PublishRefused` when the mark is
         not `expected`, `SegmentLost` when the segment is gone, `ValueError`.
         """
-        await marking.mark(await self._kept(name), segment, value, expected)
+        await marking.mark(await self._context(name), segment, value, expected)
 
     async def tidy(self, name: str | None = None, dry_run: bool = False, abandon: bool = False) -> TidyReport:
         """
@@ -340,18 +340,18 @@ class KnownLogs:
         """
         report = TidyReport()
         if name is not None:
-            kept = await self._kept(name)
-            await tidying.tidy_log(kept, report, dry_run=dry_run, abandon=abandon)
+            context = await self._context(name)
+            await tidying.tidy_log(context, report, dry_run=dry_run, abandon=abandon)
             return report
         async for id_ in tidying.log_ids(self._records):
-            kept = self._keep(self._uncounted(id_, id_))
-            await tidying.tidy_log(kept, report, dry_run=dry_run, abandon=abandon)
+            context = self._context_of(self._uncounted(id_, id_))
+            await tidying.tidy_log(context, report, dry_run=dry_run, abandon=abandon)
         return report
 
     async def delete_cursor(self, name: str, cursor: str) -> None:
         """Its name is free when this returns, and who holds it is fenced.  `NoSuchCursor`, `NoSuchLog`."""
-        kept = await self._kept(name)
-        await leftovers.clear(kept, (await naming.unname(kept.log, cursor)).id)
+        context = await self._context(name)
+        await leftovers.clear(context, (await naming.unname(context.log, cursor)).id)
 
     def orphans(
         self, delete: bool = False, *, really: bool = False, grace_s: float = GRACE_S

@@ -13,8 +13,8 @@ from quire.log.core.upkeep_edits import TRIMMED_MAX
 from quire.log.core.values import Begin, Segment
 from quire.log.reader.reader import LogReader
 from quire.log.reader.view import LogView
+from quire.log.store.context import LogContext
 from quire.log.store.holds import check_holds
-from quire.log.store.kept import Kept
 from quire.metadata.records import NoRecord
 
 # SPDX-License-Identifier: Apache-2.0
@@ -22,7 +22,7 @@ from quire.metadata.records import NoRecord
 Choose = Callable[[Manifest], Awaitable[int]]  # upon a manifest: where the log is to begin; it has looked at the holds
 
 
-def up_to(kept: Kept, before: int | None) -> Choose:
+def up_to(context: LogContext, before: int | None) -> Choose:
     """
     At an index, or at the end of what is closed; None: where the log begins.  `ValueError` names a hold that is lower.
     """
@@ -31,13 +31,13 @@ def up_to(kept: Kept, before: int | None) -> Choose:
         begin = manifest.begin.index
         if before is None or before <= begin:
             return begin if before is None else before
-        await check_holds(kept.log, manifest, before)
+        await check_holds(context.log, manifest, before)
         return min(before, manifest.closed_end[0])
 
     return wanted
 
 
-async def place_of(kept: Kept, manifest: Manifest, index: int) -> Begin:
+async def place_of(context: LogContext, manifest: Manifest, index: int) -> Begin:
     """
     Where the log begins with that record, or at the end of what is closed; a lost segment is not looked into.
     `LogTrimmed` when the segment is gone meanwhile; the errors of reading.
@@ -45,8 +45,8 @@ async def place_of(kept: Kept, manifest: Manifest, index: int) -> Begin:
     begin, segments = manifest.begin, manifest.segments
     if index >= manifest.closed_end[0]:
         return Begin(segments[-1].n, segments[-1].end, segments[-1].end_at) if segments else begin
-    client, options = kept.client, kept.options
-    view = LogView(kept.log, client.reactor, client.random, options.poll_ms / 1000, options.openers)
+    client, options = context.client, context.options
+    view = LogView(context.log, client.reactor, client.random, options.poll_ms / 1000, options.openers)
     try:
         segment = await view.segment_at(manifest, index)
         if segment is None or (segment.n, index) == (begin.n, begin.index):
@@ -62,7 +62,7 @@ async def place_of(kept: Kept, manifest: Manifest, index: int) -> Begin:
         view.close()
 
 
-async def chunks_before(kept: Kept, manifest: Manifest, number: int) -> dict[str, tuple[Segment, ...]]:
+async def chunks_before(context: LogContext, manifest: Manifest, number: int) -> dict[str, tuple[Segment, ...]]:
     """The content of the chunks that one edit can take segments from; `LogTrimmed` when one is gone."""
     found: dict[str, tuple[Segment, ...]] = {}
     count = 0
@@ -70,7 +70,7 @@ async def chunks_before(kept: Kept, manifest: Manifest, number: int) -> dict[str
         if line.n[0] >= number or count > TRIMMED_MAX:
             break
         try:
-            segments = found[line.c] = (await kept.log.chunk(line.c)).segments
+            segments = found[line.c] = (await context.log.chunk(line.c)).segments
         except NoRecord:
             raise trimmed(manifest, -1) from None
         count += sum(each.n >= manifest.begin.n for each in segments)

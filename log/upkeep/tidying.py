@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from quire.log.core.manifest import DELETING, Chunk, Manifest
 from quire.log.core.streams.compaction import is_due
 from quire.log.publish.forgetting import Tended, tend
+from quire.log.store.context import LogContext
 from quire.log.store.holds import cursors
-from quire.log.store.kept import Kept
 from quire.log.store.ledgers import Deleted
 from quire.log.store.paths import chunk_path
 from quire.log.streams import leftovers
@@ -71,7 +71,7 @@ class TidyReport:
 
 
 async def tidy_log(
-    kept: Kept,
+    context: LogContext,
     report: TidyReport,
     *,
     dry_run: bool = False,
@@ -86,50 +86,52 @@ async def tidy_log(
     """
     report.logs += 1
     try:
-        manifest = (await kept.log.read()).value
+        manifest = (await context.log.read()).value
         if dry_run:
             report.deleted += [each.ledger for each in manifest.doomed]
             report.removed += [manifest.id] if manifest.state == DELETING else []
             if manifest.state != DELETING:
-                await _retain(kept, report, manifest, dry_run)
+                await _retain(context, report, manifest, dry_run)
             return
         if manifest.state == DELETING:
-            if not report.add(await remove_log(kept, abandon)).stayed:
+            if not report.add(await remove_log(context, abandon)).stayed:
                 report.removed.append(manifest.id)
             return
         if manifest.doomed:
-            report.add(await clear_doomed(kept, abandon))
+            report.add(await clear_doomed(context, abandon))
         if _is_unfinished(manifest):
-            await trim(kept)
-        await expire(kept, manifest)
-        await _retain(kept, report, manifest, dry_run)
+            await trim(context)
+        await expire(context, manifest)
+        await _retain(context, report, manifest, dry_run)
         if not brief:
-            await _tidy_cursors(kept, report, abandon)
-            now_ms = await kept.ages.now_ms(kept.log.records, manifest.last_stamp)
-            await _tidy_chunks(kept, report, now_ms)
-            report.tended(await tend(kept, now_ms, abandon))
+            await _tidy_cursors(context, report, abandon)
+            now_ms = await context.ages.now_ms(context.log.records, manifest.last_stamp)
+            await _tidy_chunks(context, report, now_ms)
+            report.tended(await tend(context, now_ms, abandon))
         if compacts and is_due(manifest):
-            await _compact(kept, report)
+            await _compact(context, report)
     except NoSuchLog:  # it went meanwhile
         return
     except MetaStore:
         raise
     except LedgerError as error:  # the others are tidied nevertheless
-        report.failed[kept.log.log] = f"{type(error).__name__}: {error}"
+        report.failed[context.log.log] = f"{type(error).__name__}: {error}"
 
 
-async def _compact(kept: Kept, report: TidyReport) -> None:
+async def _compact(context: LogContext, report: TidyReport) -> None:
     """Slowly, so that appends go on."""
-    if is_due((await kept.log.read()).value):
-        report.compacted += await Compaction(kept, COMPACTION_RESTS).run()
+    if is_due((await context.log.read()).value):
+        report.compacted += await Compaction(context, COMPACTION_RESTS).run()
 
 
-async def _retain(kept: Kept, report: TidyReport, manifest: Manifest, dry_run: bool) -> None:
+async def _retain(context: LogContext, report: TidyReport, manifest: Manifest, dry_run: bool) -> None:
     """What is too old or too much goes, or would."""
     with suppress(LogTrimmed):  # another process trims it: the next round
-        begin = await begin_of(kept, manifest)
+        begin = await begin_of(context, manifest)
         if begin > manifest.begin.index:
-            report.expired[manifest.id] = begin if dry_run else await trim_to(kept, lambda newer: begin_of(kept, newer))
+            report.expired[manifest.id] = (
+                begin if dry_run else await trim_to(context, lambda newer: begin_of(context, newer))
+            )
 
 
 def _is_unfinished(manifest: Manifest) -> bool:
@@ -154,16 +156,16 @@ async def log_ids(records: Records) -> AsyncGenerator[str, None]:
             after = page[-1]
 
 
-async def _tidy_cursors(kept: Kept, report: TidyReport, abandon: bool) -> None:
+async def _tidy_cursors(context: LogContext, report: TidyReport, abandon: bool) -> None:
     """Their doomed ledgers, and cursors that are being deleted."""
-    for cursor, (value, _version) in await cursors(kept.log):
+    for cursor, (value, _version) in await cursors(context.log):
         if value.doomed or value.state == DELETING:
-            report.add(await leftovers.clear(kept, cursor, abandon))
+            report.add(await leftovers.clear(context, cursor, abandon))
 
 
-async def _tidy_chunks(kept: Kept, report: TidyReport, now_ms: int | None) -> None:
+async def _tidy_chunks(context: LogContext, report: TidyReport, now_ms: int | None) -> None:
     """Those that no line names, once they are an hour old."""
-    log = kept.log
+    log = context.log
     if now_ms is None:
         return
     names = await log.names(f"{log.path}/chunk")

@@ -15,7 +15,7 @@ from contextlib import aclosing, suppress
 
 from quire.log.core.streams.compaction import Compact, Newest, has_news
 from quire.log.owner.claims import token_of
-from quire.log.store.kept import Kept
+from quire.log.store.context import LogContext
 from quire.log.streams.compaction.input import Input
 from quire.log.streams.compaction.ledgers import CompactedLedgers
 from quire.metadata.clock import pause
@@ -30,10 +30,10 @@ TRIES_MAX = 10  # of which each may meet a log that is trimmed
 class Compaction:
     """One compaction of a log.  `rest`: how long it pauses, as a multiple of how long it works."""
 
-    def __init__(self, kept: Kept, rest: float = 0.0) -> None:
-        self._kept = kept
-        self._log = kept.log
-        self._claim = f"{kept.log.path}/compactor"
+    def __init__(self, context: LogContext, rest: float = 0.0) -> None:
+        self._context = context
+        self._log = context.log
+        self._claim = f"{context.log.path}/compactor"
         self._rest = rest
 
     async def run(self) -> bool:
@@ -55,8 +55,8 @@ class Compaction:
             manifest = (await self._log.read()).value
             if not has_news(manifest):
                 return False
-            found = Input(self._kept, manifest, self._rest)
-            ledgers = CompactedLedgers(self._kept, manifest.settings)
+            found = Input(self._context, manifest, self._rest)
+            ledgers = CompactedLedgers(self._context, manifest.settings)
             try:
                 edit = await self._written(found, ledgers)
             except LedgerError:
@@ -67,10 +67,10 @@ class Compaction:
             except BaseException:  # who is cancelled leaves what was written to the search for orphans
                 ledgers.leave()
                 raise
-            self._kept.reached("compact.written")
+            self._context.reached("compact.written")
             if await self._named(edit, ledgers):
                 return True
-        raise self._kept.beaten()
+        raise self._context.too_many_conflicts()
 
     async def _has_moved(self, found: Input) -> bool:
         """Whether what was read need not be there any more."""
@@ -78,7 +78,7 @@ class Compaction:
         return (now.begin, now.chunks, now.compacted) != (manifest.begin, manifest.chunks, manifest.compacted)
 
     async def _written(self, found: Input, ledgers: CompactedLedgers) -> Compact:
-        newest = Newest(self._kept.options.compaction_keys)
+        newest = Newest(self._context.options.compaction_keys)
         is_whole = False
         while not is_whole:
             async with aclosing(found.records()) as batches:
@@ -98,7 +98,7 @@ class Compaction:
 
         async def are_closed(_manifest: object) -> bool:
             try:
-                return all([(await self._kept.client.metadata(each)).is_closed for each in ledgers.made])
+                return all([(await self._context.client.metadata(each)).is_closed for each in ledgers.made])
             except NoSuchLedger:
                 return False
 
@@ -111,13 +111,13 @@ class Compaction:
                 is_known = False
                 if tries == TRIES_MAX - 1:
                     raise
-                await pause(self._kept.client.reactor, self._kept.options.poll_ms / 1000)
+                await pause(self._context.client.reactor, self._context.options.poll_ms / 1000)
             except LedgerError:  # a refusal
                 if is_known:
                     await ledgers.discard()
                 raise
         if done.done or done.manifest.compacted == edit.done:
-            self._kept.reached("compact.named")
+            self._context.reached("compact.named")
             return True
         if is_known:  # else an earlier try may take effect yet, and the search for orphans finds what it does not name
             await ledgers.discard()

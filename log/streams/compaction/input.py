@@ -15,7 +15,7 @@ from quire.log.reader.batches import LogBatch
 from quire.log.reader.compacted import CompactedReader, as_segment
 from quire.log.reader.one_segment import SegmentReader
 from quire.log.reader.view import LogView
-from quire.log.store.kept import Kept
+from quire.log.store.context import LogContext
 from quire.metadata.clock import pause
 
 # SPDX-License-Identifier: Apache-2.0
@@ -29,15 +29,15 @@ class Input:
     took.  `lost`: what is gone up to the horizon, once all was read.
     """
 
-    def __init__(self, kept: Kept, manifest: Manifest, rest: float) -> None:
-        self._kept = kept
+    def __init__(self, context: LogContext, manifest: Manifest, rest: float) -> None:
+        self._context = context
         self.manifest = manifest
         self._rest = rest
         self.lost: tuple[LostRecords, ...] = ()
 
     async def records(self) -> AsyncGenerator[LogBatch, None]:
         """All, in order.  `LogTrimmed` when a chunk is gone; the errors of ledgers, `LogDamaged`."""
-        clock = self._kept.client.reactor
+        clock = self._context.client.reactor
         begun = clock.seconds()
         async with aclosing(self._ledgers()) as ledgers:
             async for opened, index in ledgers:
@@ -52,8 +52,8 @@ class Input:
 
     async def _ledgers(self) -> AsyncGenerator[tuple[SegmentReader, int], None]:
         """Each opened, with the first index that is wanted of it."""
-        kept, manifest = self._kept, self.manifest
-        client, options = kept.client, kept.options
+        context, manifest = self._context, self.manifest
+        client, options = context.client, context.options
         index = manifest.begin.index
         before = manifest.standing
         lost: list[LostRecords] = []
@@ -62,7 +62,7 @@ class Input:
             lost += before.lost
             for ledger in before.ledgers:
                 yield await CompactedReader.opened(client, as_segment(ledger), options.read_ahead_bytes), 0
-        view = LogView(kept.log, client.reactor, client.random, options.poll_ms / 1000, options.openers)
+        view = LogView(context.log, client.reactor, client.random, options.poll_ms / 1000, options.openers)
         segment = await view.segment_at(manifest, index)
         while segment is not None and not segment.is_open:
             if segment.end > index:

@@ -17,7 +17,7 @@ from quire.log.core.batch import Headers, Records
 from quire.log.core.values import Compacted, CompactedLedger, LostRecords
 from quire.log.owner.appending.encoder import Encoder
 from quire.log.reader.batches import LogBatch
-from quire.log.store.kept import Kept
+from quire.log.store.context import LogContext
 from quire.log.store.ledgers import Tags
 
 # SPDX-License-Identifier: Apache-2.0
@@ -30,15 +30,15 @@ UNDER_WAY = 8  # entries that have no acknowledgement yet
 class CompactedLedgers:
     """Those of one compaction.  `add` the records that are left, in order; `close` says what was written."""
 
-    def __init__(self, kept: Kept, settings: Mapping[str, Any]) -> None:
+    def __init__(self, context: LogContext, settings: Mapping[str, Any]) -> None:
         self.made: list[int] = []  # ledgers
-        self._kept = kept
+        self._context = context
         self._settings = LogSettings.of(settings)
         self._rows: list[Row] = []
         self._bytes = 0
         self._stamp = 0
         self._writer: Writer | None = None
-        self._encoder = Encoder.of_ledger(kept.options.part_bytes, self._settings.compression)
+        self._encoder = Encoder.of_ledger(context.options.part_bytes, self._settings.compression)
         self._first = self._last = 0  # indexes in the present ledger
         self._under_way: deque[Deferred[Any]] = deque()
         self._done: list[CompactedLedger] = []
@@ -51,7 +51,7 @@ class CompactedLedgers:
         for number in picked:
             _index, value, key, _time, headers = row = rows[number]
             size = len(value) + len(key or b"") + sum(len(name) + len(text) for name, text in headers)
-            is_full = self._bytes + size > self._kept.options.batch_bytes or len(self._rows) >= RECORDS_PER_ENTRY_MAX
+            is_full = self._bytes + size > self._context.options.batch_bytes or len(self._rows) >= RECORDS_PER_ENTRY_MAX
             if self._rows and is_full:
                 await self._write()
             self._rows.append(row)
@@ -81,10 +81,12 @@ class CompactedLedgers:
         await self._acknowledged(UNDER_WAY - 1)
 
     async def _begun(self) -> Writer:
-        log = self._kept.log
-        writer = await self._kept.ledgers.create(self._settings, Tags("log-compacted", log.log, log.name, log.new_id()))
+        log = self._context.log
+        writer = await self._context.ledgers.create(
+            self._settings, Tags("log-compacted", log.log, log.name, log.new_id())
+        )
         self.made.append(writer.id)
-        self._encoder = Encoder.of_ledger(self._kept.options.part_bytes, self._settings.compression)
+        self._encoder = Encoder.of_ledger(self._context.options.part_bytes, self._settings.compression)
         return writer
 
     async def _acknowledged(self, left: int = 0) -> None:
@@ -112,7 +114,7 @@ class CompactedLedgers:
     async def discard(self) -> None:
         """Deletes what was written, as far as that is possible now; the rest is for the search for orphans."""
         self.leave()
-        await self._kept.ledgers.delete_all(self.made)
+        await self._context.ledgers.delete_all(self.made)
 
     def leave(self) -> None:
         """Ends the writer."""

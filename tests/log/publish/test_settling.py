@@ -8,6 +8,7 @@ from twisted.internet.task import Clock
 
 from quire.log.core.values import Counts
 from quire.log.publish.settling import FRESH_S, Settling
+from quire.log.store.context import LogContext
 from quire.log.store.ledgers import Ended
 from quire.metadata.store import Versioned
 from quire.protocol.errors import NoSuchLedger
@@ -30,7 +31,8 @@ class World:
         self.ends = {7: Ended(2, COUNTS)}
         self.records = SimpleNamespace(sync=lambda: succeed(None))
         self.reached = []
-        self.settling = Settling(self.clock, self, self, self.reached.append)
+        client = SimpleNamespace(reactor=self.clock)
+        self.settling = Settling(LogContext(client, self, self, None, None, self.reached.append))
 
     async def read(self):
         return Versioned(self.now, 1)

@@ -11,8 +11,8 @@ from quire.log.core import edits, upkeep_edits
 from quire.log.core.upkeep_edits import Hold
 from quire.log.owner.appending.appends import Position
 from quire.log.store.ages import Ages
+from quire.log.store.context import LogContext
 from quire.log.store.editing import LogRecords, moved
-from quire.log.store.kept import Kept
 from quire.log.store.ledgers import LogLedgers
 from quire.metadata.tree import Create
 from quire.protocol.errors import NoSuchLedger
@@ -50,7 +50,7 @@ async def records_of(logs, name="a"):
 async def kept_of(logs, reached=lambda _name: None):
     """What upkeep works with."""
     records, ledgers = await records_of(logs), LogLedgers(logs.bk, logs.options.password)
-    return Kept(logs.bk, records, ledgers, logs.options, Ages(lambda: 1700.0, lambda: 0.0), reached)
+    return LogContext(logs.bk, records, ledgers, logs.options, Ages(lambda: 1700.0, lambda: 0.0), reached)
 
 
 def cursor(mark, state="open", **more):

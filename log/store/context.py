@@ -1,5 +1,5 @@
 """
-A log that is kept in order, and what its upkeep works with.
+What all work on one log has at hand: its records, the client, options, clocks.
 
 Knows: these parts.  Does not know: what is done with them.
 """
@@ -21,7 +21,7 @@ from quire.protocol.errors import MetaStore
 TRIES_MAX = 100  # each upon a manifest that changed meanwhile
 
 
-class Kept(NamedTuple):
+class LogContext(NamedTuple):
     """`ages`, `together`: one for all logs of a process.  `reached(name)` is called right after each step."""
 
     client: Client
@@ -37,6 +37,6 @@ class Kept(NamedTuple):
         """Its lease, for who ends it."""
         return Leases(self.log, self.client.reactor, self.ages.boottime, self.reached)
 
-    def beaten(self) -> MetaStore:
+    def too_many_conflicts(self) -> MetaStore:
         """The error of work during which the manifest changed too often."""
         return MetaStore(f"the manifest of the log {self.log.log} changed {TRIES_MAX} times meanwhile: try it again")
