@@ -15,9 +15,7 @@ from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from quire.client.api import connect as connect_client
 from quire.conf.client import ClientOptions
 from quire.conf.log import LogOptions
-from quire.log.checks.checking import Checking, Finding
-from quire.log.checks.held import SegmentLedgers
-from quire.log.checks.segments import segments_of
+from quire.log.checks import Checking, Finding, SegmentLedgers, segments_of
 from quire.log.core.batch import Headers
 from quire.log.core.machine.applying_messages import Role
 from quire.log.core.publishing import Part, Txn
@@ -31,19 +29,17 @@ from quire.log.owner.appending.appends import Appended, Position
 from quire.log.owner.appending.encoder import Hook, Prepared
 from quire.log.owner.claims import Candidacy, Candidate, check_candidate
 from quire.log.owner.lease import check_lease
-from quire.log.owner.patience import name_log_in_errors
-from quire.log.publish.adopting import Adopting
+from quire.log.owner.timers import name_log_in_errors
+from quire.log.publish.adopting import Adopting, PlainLedgers
 from quire.log.publish.forgetting import Tended, Unpublished
 from quire.log.publish.parts import PartWriter
-from quire.log.publish.plain_ledgers import PlainLedgers
 from quire.log.publish.settling import Receipt
 from quire.log.publish.sink import Sink
 from quire.log.reader.batches import LogBatch, Piece, Record
 from quire.log.reader.reader import LogReader
 from quire.log.reader.seeking import Found, Seek
 from quire.log.reader.view import OrSkip
-from quire.log.reader.views import Start
-from quire.log.reader.watching import follow
+from quire.log.reader.views import Start, follow
 from quire.log.store.holds import Hold
 from quire.log.streams.cursor import Backlog, Cursor
 from quire.log.streams.cursors import CursorInfo

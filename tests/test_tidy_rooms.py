@@ -31,21 +31,9 @@ COVERED = {
         "tests/metadata/test_watches.py",
         "ledgers are what is followed there",
     ),
-    "log/machine/horizon.py": (
-        "tests/log/machine/test_proofs.py",
-        "reads elsewhere than at the owner ask for it there, with entries that are confirmed, stored only, and gone",
-    ),
     "log/upkeep/known_logs.py": (
         "tests/log/test_api.py",
         "a log's life is told there; each kind of upkeep has its own test",
-    ),
-    "log/streams/compaction/ledgers.py": (
-        "tests/log/streams/compaction/test_compacting.py",
-        "what is written is read again there, record by record",
-    ),
-    "log/streams/compaction/input.py": (
-        "tests/log/streams/compaction/test_compacting.py",
-        "whole compactions are held against a full replay",
     ),
     "protocol/messages.py": ("tests/protocol/test_wire.py", "values only: both protocols carry them"),
     "tools/daemons/standalone.py": (
@@ -86,11 +74,6 @@ COVERED = {
         "values only: inputs and effects of the machine",
     ),
     "log/machine/driver.py": ("tests/log/machine/test_replica.py", "it is what a replica does"),
-    "log/machine/following.py": ("tests/log/machine/test_replica.py", "what is read is applied there"),
-    **{
-        f"log/machine/snapshot_{part}.py": ("tests/log/machine/test_snapshots.py", "the three are tested as a whole")
-        for part in ("naming", "reading", "writing")
-    },
     "log/machine/standing.py": ("tests/log/machine/test_replica.py", "who leads, and who does next, is seen there"),
     "pipeline/jobs/running.py": ("tests/spark/test_jobs.py", "needs a Spark session"),
     "replication/scrub/point.py": (

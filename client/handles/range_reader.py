@@ -1,8 +1,7 @@
 """
 Performs `core.read.RangeRead`: asks bookies, hands out payloads in order, as fast as they are taken.
 
-Knows: the pool's reads, the one timer that asks another replica when the next delivery is late, and the reads under way
-of one handle.
+Knows: the pool's reads, the timer that asks another replica when a delivery is late, the reads under way of a handle.
 Does not know: which range may be read (`reader`).
 """
 
@@ -74,10 +73,7 @@ class PayloadRun(NamedTuple):
 
 
 class Speculation(NamedTuple):
-    """
-    The next replica is asked too after `ms`, then after `growth` times as long, at most `ms_max`; 0: only after an
-    error.
-    """
+    """Asks the next replica too after `ms`, then after `growth` times as long, at most `ms_max`; 0: after an error."""
 
     ms: int
     ms_max: int
@@ -223,13 +219,13 @@ class RangeReader(Performer):
     def _late(self, effect: Late) -> None:
         self._notes.late(effect.bookie)
 
-    @performs(Finished)
-    def _finished(self, effect: Finished) -> None:
-        """Does nothing: the state of the machine says it."""
-
     @performs(Failed)
     def _failed(self, effect: Failed) -> None:
         self._failure = error_of(effect.code, effect.reason)
+
+    @performs(Finished)
+    def _finished(self, effect: Finished) -> None:  # the state of the machine says it
+        pass
 
     def _tell(self) -> None:
         waiter = self._waiter

@@ -1,7 +1,7 @@
 """
 What a log is and what may happen to it, as values and pure functions.
 
-In reading order: `frame` (face), `batch` (face), `pieces` (face), `manifest` (face), `values` (face), `edits` (face),
+In reading order: `frame` (face), `batch` (face), `manifest` (face), `values` (face), `edits` (face),
 `upkeep_edits` (face), `publishing` (face), `streams` (face), `machine` (face), `ownership` (face),
 `ownership_messages` (face), `counters` (face).
 """

@@ -19,7 +19,7 @@ UNSENT = 1 << 64  # above the id of any entry
 @dataclass(eq=False, slots=True)
 class Item:
     """
-    What is acknowledged together: a batch of records (`owner.appending.appends`).  `deadline`: when it fails, by the
+    A batch of records that is acknowledged as a whole (`owner.appending.appends`).  `deadline`: when it fails, by the
     driver's clock.  `last`: the id of its last entry in the present ledger, which the driver sets when it hands it to
     that ledger's writer.
     """

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from twisted.internet.defer import Deferred
 
 from quire.log.core import ownership_messages as m
-from quire.log.owner.patience import Patience
+from quire.log.owner.timers import Patience
 from quire.log.store.editing import LogRecords
 from quire.metadata.clock import Clock, Timer, pause
 from quire.metadata.formats.json_text import int64, parse_json

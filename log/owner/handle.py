@@ -27,9 +27,8 @@ from quire.log.core.streams.rates import Together
 from quire.log.core.values import Counts, Segment
 from quire.log.owner.appending.appends import Appended, Batch, Call, Position, check, copied, cut, gather
 from quire.log.owner.appending.encoder import Encoder, Hook
-from quire.log.owner.appending.preparing import timed
 from quire.log.owner.appending.producing import Load, Producing
-from quire.log.owner.appending.sending import Sending
+from quire.log.owner.appending.sending import Sending, timed
 from quire.log.owner.appending.window import Window
 from quire.log.owner.claims import Candidacy
 from quire.log.owner.tenure import Tenure

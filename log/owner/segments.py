@@ -25,8 +25,7 @@ from quire.log.core.edits import Me
 from quire.log.core.ownership import Ownership, State
 from quire.log.core.values import Counts
 from quire.log.owner.appending.sending import Sending
-from quire.log.owner.patience import Patience
-from quire.log.owner.timers import OwnerTimers, Rolling
+from quire.log.owner.timers import OwnerTimers, Patience, Rolling
 from quire.log.store.context import LogContext
 from quire.log.store.ledgers import Tags
 from quire.metadata.clock import pause

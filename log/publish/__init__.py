@@ -3,5 +3,5 @@ Publishing closed ledgers: tasks write parts, a driver publishes them in one ste
 ledgers are taken in.
 
 In reading order: `sink` (face), `parts` (face), `txns` (face), `forgetting` (face), `settling` (face),
-`plain_ledgers` (face), `adopting` (face).
+`adopting` (face).
 """

@@ -2,6 +2,5 @@
 Reading a log: one view of it in a process, and readers that cross its segments.
 
 In reading order: `views` (face), `reader` (face), `view` (face), `judging`, `seeking` (face),
-`one_segment` (face), `batches` (face), `finding`, `shared_ledgers`, `entry_cache`, `copies`; `compacted` (face);
-`watching` (face).
+`one_segment` (face), `batches` (face), `shared_ledgers`, `entry_cache`, `compacted` (face).
 """

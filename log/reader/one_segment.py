@@ -10,24 +10,102 @@ segment that is leased ends only when the manifest says so: what its ledger's cl
 before, its owner may not know yet.
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from operator import attrgetter
 
 from quire.client.api import Client, Entry, Reader
-from quire.log.core.batch import Batch
+from quire.conf.log import Copy, Opener
+from quire.log.core.batch import Batch, Cutter, Slice
 from quire.log.core.counters import LogCounters
 from quire.log.core.frame import Assembler, Compression, Header, Kind, part_header, unpack_header
-from quire.log.core.pieces import Cutter, Slice
 from quire.log.core.values import Segment
 from quire.log.owner.appending.encoder import decompress
 from quire.log.reader.batches import LogBatch, Piece, RawBatch
-from quire.log.reader.copies import NO_OPENERS, CopiedLedger, Openers, open_copy
-from quire.log.reader.finding import last_not_above
 from quire.log.reader.shared_ledgers import SharedLedgers, SharedReader
-from quire.protocol.log_errors import LogDamaged, UnknownFormat
+from quire.protocol.log_errors import LogDamaged, LogError, UnknownFormat
 
 # SPDX-License-Identifier: Apache-2.0
+
+Openers = Mapping[str, Opener]
+NO_OPENERS: Openers = {}
+READ_AT_ONCE = 64  # entries
+
+
+class CopiedLedger:
+    """A copy, read as its ledger was."""
+
+    def __init__(self, segment: Segment, copy: Copy) -> None:
+        self._ledger = segment.ledger
+        self._copy = copy
+
+    async def read(self, first: int, last: int) -> list[Entry]:
+        """The entries, both ends included."""
+        found: Sequence[bytes] = await self._copy.read(first, last)
+        if len(found) != last - first + 1:
+            raise LogError(
+                f"the offloaded copy of ledger {self._ledger} gave {len(found)} entries for {first} to {last}"
+            )
+        return [Entry(self._ledger, number, data) for number, data in enumerate(found, first)]
+
+    async def stream(self, first: int, last: int) -> AsyncGenerator[list[Entry], None]:
+        """The same, some at a time."""
+        for start in range(first, last + 1, READ_AT_ONCE):
+            yield await self.read(start, min(last, start + READ_AT_ONCE - 1))
+
+    async def offset_of(self, entry: int) -> int:
+        """The bytes of the entries before, of a plain ledger."""
+        offset = 0
+        async for some in self.stream(0, entry - 1):
+            offset += sum(len(each.data) for each in some)
+        return offset
+
+    async def close(self) -> None:
+        """Ends it."""
+        await self._copy.close()
+
+
+async def open_copy(segment: Segment, openers: Openers) -> CopiedLedger:
+    """`LogError` when nothing opens it; the opener's errors."""
+    mark = segment.offload or {}
+    uri = str(mark.get("uri", ""))
+    scheme = uri.partition(":")[0]
+    opener = openers.get(scheme)
+    if opener is None:
+        raise LogError(
+            f"segment {segment.n} was offloaded to {uri!r}, and this process has no opener for {scheme!r}: "
+            f"LogOptions(openers={{{scheme!r}: ...}}) gives it one"
+        )
+    return CopiedLedger(segment, await opener(mark))
+
+
+GUESSES_MAX = 8  # by proportion; then by halves
+ReadHeader = Callable[[int], Awaitable[Header]]
+
+
+async def last_not_above(
+    read: ReadHeader, entries: int, wanted: int, of: Callable[[Header], int], lowest: int, highest: int
+) -> int:
+    """
+    The last of `entries` whose value is not above `wanted`, or -1.  `of` gives a header's value; `lowest` and `highest`
+    are about those of the first and the last.
+    """
+    low, high = -1, entries - 1  # the answer is among these
+    low_value, high_value = lowest, highest
+    tries = 0
+    while low < high:
+        tries += 1
+        middle = (low + high + 1) // 2
+        if tries <= GUESSES_MAX:
+            guess = low + (wanted - low_value) * (high - low) // max(1, high_value - low_value)
+            middle = min(high, max(low + 1, guess))
+        found = of(await read(middle))
+        if found <= wanted:
+            low, low_value = middle, found
+        else:
+            high, high_value = middle - 1, found
+    return low
+
 
 ORDINAL, OFFSET, STAMP = attrgetter("ordinal"), attrgetter("offset"), attrgetter("stamp")
 Ledger = Reader | SharedReader

@@ -14,7 +14,7 @@ from twisted.logger import Logger
 
 from quire.log.core.manifest import Chunk, Holds, Manifest, above, first_with, to_index, trimmed
 from quire.log.core.values import Line, Segment
-from quire.log.reader.copies import NO_OPENERS, Openers
+from quire.log.reader.one_segment import NO_OPENERS, Openers
 from quire.log.reader.shared_ledgers import SharedLedgers
 from quire.log.store.editing import LogRecords
 from quire.log.store.holds import given_up

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from quire.log.core.manifest import Chunk, Manifest
-from quire.log.core.streams.cursor_value import DELETING, CursorValue
+from quire.log.core.streams.cursors import DELETING, CursorValue
 from quire.log.core.values import Segment
 from quire.log.store.editing import LogRecords
 from quire.metadata.records import NoRecord, RecordChanged

@@ -1,5 +1,5 @@
 """
-Where a log's records are (docs/logs.md, "Where things are").
+Where a log's records are (docs/logs.md, "Where things are"), and the names of all logs.
 
     clock                                   scratch
     names/<hh>/<name>                       points at a log; hh: last two hex digits of the CRC-32 of the encoded name
@@ -17,7 +17,11 @@ Does not know: what the records hold.
 """
 
 from binascii import crc32
+from collections.abc import AsyncGenerator
 from urllib.parse import quote, unquote
+
+from quire.metadata.records import NoRecord, Records
+from quire.protocol.log_errors import LogError
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -70,3 +74,31 @@ def chunk_path(log: str, chunk: str) -> str:
 def adopted_path(ledger: int) -> str:
     """Of the record that says which log took a plain ledger in."""
     return f"adopted/{ledger & 0xFF:02x}/{ledger}"
+
+
+SHARDS = 256
+
+
+async def log_names(records: Records) -> AsyncGenerator[str, None]:
+    """By shard, then by name; a page of them is asked for at a time."""
+    for number in range(SHARDS):
+        after = ""
+        while True:
+            try:
+                page = await records.children(f"names/{number:02x}", after)
+            except NoRecord:
+                break
+            if not page:
+                break
+            for part in page:
+                yield decoded(part)
+            after = page[-1]
+
+
+async def refuse(records: Records) -> None:
+    """`LogError` while a log has a name, for who is about to remove all records."""
+    async for name in log_names(records):
+        raise LogError(
+            f"there are named logs, {name!r} is one; nothing was removed. `quire log list` shows them, --with-logs "
+            "removes them, too"
+        )

@@ -1,27 +1,118 @@
 """
-The cursors of a process's logs: opened, listed, deleted.
+The cursors of a process's logs: found, made, opened, listed, deleted.
 
-Knows: which handles are open, what a cursor's value says to those that do not hold it.
-Does not know: how a cursor is stored, how it is held.
+Knows: which handles are open, what a cursor's value says to those that do not hold it; that a name points at an id,
+which is random and never used again, so that a cursor that was deleted and made again is another one.
+Does not know: how a cursor is held, how far it is.
+
+Safety: a cursor is made in one step with the manifest, whose log still begins at or below the cursor's mark: so a trim
+that has read the holds before is refused.  Its name goes in one step with its state.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import Logger
 
+from quire.log.core.manifest import Manifest, trimmed
+from quire.log.core.streams.cursors import DELETING, CursorValue, decode_pointer
+from quire.log.core.upkeep_edits import Hold
 from quire.log.reader.views import Start, Views
 from quire.log.store.context import LogContext
-from quire.log.streams import naming
+from quire.log.store.editing import LogRecords
+from quire.log.store.paths import encoded
 from quire.log.streams.cursor import Backlog, Cursor
 from quire.log.streams.holding import Holding
+from quire.log.streams.record import CursorRecord, no_cursor
 from quire.log.streams.unread import Unread
+from quire.metadata.records import NoRecord, RecordChanged, RecordExists
+from quire.metadata.tree import Create, Delete, Step, Write
 from quire.protocol.errors import LedgerError
-from quire.protocol.log_errors import NoSuchCursor
+from quire.protocol.log_errors import LogFull, NoSuchCursor
 
 # SPDX-License-Identifier: Apache-2.0
+
+CURSORS_MAX = 10_000  # of a log
+
+At = int | Literal["begin"]
+
+
+def name_path(log: LogRecords, name: str) -> str:
+    """Of the record that points at a cursor.  `ValueError` for what can't be a name."""
+    return f"{log.path}/cursors/{encoded(name, 'cursor')}"
+
+
+async def find(log: LogRecords, name: str) -> CursorRecord:
+    """`NoSuchCursor`."""
+    path = name_path(log, name)
+    for _ in range(2):
+        with suppress(NoRecord):
+            return CursorRecord(log, decode_pointer((await log.records.read(path)).value), name)
+        await log.records.sync()  # a server of the store may be behind
+    raise no_cursor(log.name, name)
+
+
+async def make(log: LogRecords, name: str, at: At) -> CursorRecord:
+    """A new cursor; the one that is there when another one was faster.  `LogTrimmed`, `LogFull`, `NoSuchLog`."""
+    path = name_path(log, name)
+    if len(await log.names(f"{log.path}/cursors")) >= CURSORS_MAX:
+        raise LogFull(
+            f"the log {log.name!r} has {CURSORS_MAX} cursors, the most that it may have: `quire log cursor delete "
+            f"{log.name} CURSOR` removes one"
+        )
+    id_, edit = f"{log.new_id()}{log.new_id()}", log.new_id()
+    record = CursorRecord(log, id_, name)
+
+    def beside(before: Manifest, _after: Manifest) -> Sequence[Step]:
+        begin = before.begin.index
+        if at != "begin" and at < begin:
+            raise trimmed(before, at)
+        value = CursorValue.new(name, edit, begin if at == "begin" else at, log.now_ms())
+        pointer = json.dumps({"cursor": id_}, separators=(",", ":")).encode()
+        return [Create(path, pointer), Create(record.path, value.encode())]
+
+    with suppress(RecordExists):
+        await log.edit(Hold(), edit, beside)
+        return record
+    return await find(log, name)
+
+
+async def listed(log: LogRecords) -> AsyncGenerator[CursorRecord, None]:
+    """Those that are there, by name."""
+    for part in await log.names(f"{log.path}/cursors"):
+        with suppress(NoRecord, NoSuchCursor):  # deleted meanwhile
+            pointer = (await log.records.read(f"{log.path}/cursors/{part}")).value
+            record = CursorRecord(log, decode_pointer(pointer), part)
+            record.name = (await record.read()).value.name
+            yield record
+
+
+async def unname(log: LogRecords, name: str) -> CursorRecord:
+    """Its name is free, and nobody changes it any more; its ledgers and its value are left.  `NoSuchCursor`."""
+    record = await find(log, name)
+    path, edit = name_path(log, name), log.new_id()
+    while True:
+        try:
+            value, version = await record.read()
+            pointer = (await log.records.read(path)).version
+        except NoRecord:
+            raise record.gone() from None
+        except NoSuchCursor:
+            if record.known is not None and record.known.value.edit == edit:  # an earlier try had landed
+                return record
+            raise
+        after = replace(value, state=DELETING, edit=edit)
+        with suppress(RecordChanged):  # by its holder
+            try:
+                await log.records.multi([Write(record.path, after.encode(), version), Delete(path, pointer)])
+            except NoRecord:
+                raise record.gone() from None
+            return record
+
 
 log = Logger()
 
@@ -70,7 +161,7 @@ class Cursors:
             try:
                 if create:
                     await self._make(context, name, start)
-                holding = Holding(context, await naming.find(context.log, name))
+                holding = Holding(context, await find(context.log, name))
                 await holding.hold()
             except NoSuchCursor:
                 if not create or not left:
@@ -81,7 +172,7 @@ class Cursors:
     async def _make(self, context: LogContext, name: str, start: Start) -> None:
         """If it is not there."""
         with suppress(NoSuchCursor):
-            await naming.find(context.log, name)
+            await find(context.log, name)
             return
         at: int | Literal["begin"] = "begin"
         if start != "begin":
@@ -89,12 +180,12 @@ class Cursors:
             end = (await self._views.rest(context.log, at)).end
             if at > end:
                 raise ValueError(f"the log {context.log.name!r} ends at index {end}: a cursor can't begin at {at}")
-        await naming.make(context.log, name, at)
+        await make(context.log, name, at)
         context.reached("cursor.made")
 
     async def infos(self, context: LogContext) -> AsyncGenerator[CursorInfo, None]:
         """Of all cursors of a log, by name.  The errors of reading."""
-        async for record in naming.listed(context.log):
+        async for record in listed(context.log):
             value = (await record.read()).value
             rest = await self._views.rest(context.log, value.mark)
             age = 0 if rest.stamp_ms is None else max(0, context.log.now_ms() - rest.stamp_ms)

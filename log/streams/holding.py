@@ -17,8 +17,7 @@ from dataclasses import replace
 from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
-from quire.log.core.streams.cursor_entries import ACKS_BYTES_MAX, acks_of, decode_acks
-from quire.log.core.streams.cursor_value import CursorValue
+from quire.log.core.streams.cursors import ACKS_BYTES_MAX, CursorValue, acks_of, decode_acks
 from quire.log.core.streams.marks import Marks
 from quire.log.store.context import LogContext
 from quire.log.streams.ledger import CursorLedger, load

@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 
 from quire.client.api import Client, Writer
 from quire.conf.log import LogSettings
-from quire.log.core.streams.cursor_entries import (
+from quire.log.core.streams.cursors import (
     BODY_BYTES,
     CursorEntry,
     Kind,

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import replace
 
-from quire.log.core.streams.cursor_value import DELETING, CursorValue
+from quire.log.core.streams.cursors import DELETING, CursorValue
 from quire.log.core.values import Doomed
 from quire.log.store.context import LogContext
 from quire.log.store.editing import LogRecords

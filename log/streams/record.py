@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from quire.log.core.manifest import Manifest, trimmed
-from quire.log.core.streams.cursor_value import DELETING, CursorValue
+from quire.log.core.streams.cursors import DELETING, CursorValue
 from quire.log.core.upkeep_edits import Hold
 from quire.log.store.editing import CONFLICTS_MAX, SYNC_FROM, LogRecords
 from quire.metadata.records import NoRecord, RecordChanged

@@ -22,17 +22,16 @@ from quire.log.publish.forgetting import Tended, Unpublished, tend, unpublished
 from quire.log.publish.txns import txns_of
 from quire.log.reader.views import Views
 from quire.log.store import paths
-from quire.log.store.ages import Ages
-from quire.log.store.context import LogContext
+from quire.log.store.context import Ages, LogContext
 from quire.log.store.editing import LogRecords, LookUp, create_log
 from quire.log.store.holds import Hold, holds
 from quire.log.store.ledgers import LogLedgers
 from quire.log.store.metrics import LogMetrics
-from quire.log.store.names import log_names
-from quire.log.streams import leftovers, naming
-from quire.log.streams.compaction.compacting import Compaction
+from quire.log.store.paths import log_names
+from quire.log.streams import cursors, leftovers
+from quire.log.streams.compaction import Compaction
 from quire.log.streams.cursors import Cursors
-from quire.log.upkeep import ending, marking, tidying, trims
+from quire.log.upkeep import marking, tidying, trims
 from quire.log.upkeep.keeping import KeptOwner as Owner
 from quire.log.upkeep.keeping import PublishersRounds
 from quire.log.upkeep.orphans import GRACE_S, Orphan, Orphans
@@ -307,14 +306,14 @@ class KnownLogs:
 
     async def terminate(self, name: str) -> Position:
         """The log takes nothing more, whoever owns it; where it ends.  `NoSuchLog`, `SegmentLost`."""
-        return await ending.terminate(await self._context(name))
+        return await trims.terminate(await self._context(name))
 
     async def truncate(self, name: str) -> int:
         """
         The log has no record any more and goes on with the same index: which.  Cursors move there.  `ValueError` names
         what else needs records; `NoSuchLog`, `SegmentLost`.
         """
-        return await ending.truncate(await self._context(name))
+        return await trims.truncate(await self._context(name))
 
     async def give_up(self, name: str, segment: int, records: int | None = None) -> range:
         """
@@ -351,7 +350,7 @@ class KnownLogs:
     async def delete_cursor(self, name: str, cursor: str) -> None:
         """Its name is free when this returns, and who holds it is fenced.  `NoSuchCursor`, `NoSuchLog`."""
         context = await self._context(name)
-        await leftovers.clear(context, (await naming.unname(context.log, cursor)).id)
+        await leftovers.clear(context, (await cursors.unname(context.log, cursor)).id)
 
     def orphans(
         self, delete: bool = False, *, really: bool = False, grace_s: float = GRACE_S

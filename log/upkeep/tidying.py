@@ -19,11 +19,9 @@ from quire.log.store.holds import cursors
 from quire.log.store.ledgers import Deleted
 from quire.log.store.paths import chunk_path
 from quire.log.streams import leftovers
-from quire.log.streams.compaction.compacting import Compaction
-from quire.log.streams.expiring import begin_of
-from quire.log.streams.marks import expire
-from quire.log.upkeep.deleting import remove_log
-from quire.log.upkeep.doomed import clear_doomed
+from quire.log.streams.compaction import Compaction
+from quire.log.streams.retention import begin_of, expire
+from quire.log.upkeep.deleting import clear_doomed, remove_log
 from quire.log.upkeep.trims import trim, trim_to
 from quire.metadata.records import NoRecord, RecordChanged, Records
 from quire.metadata.store import ANY

@@ -19,12 +19,11 @@ from quire.bookie.upkeep.store_notes import bytes_of, note_of
 from quire.client.handles import copies
 from quire.client.placement.place_sources import parse_places
 from quire.log.core import frame, manifest, publishing
-from quire.log.core.batch import Batch
-from quire.log.core.machine import lease, snapshot_ledger
+from quire.log.core.batch import Batch, Cutter
+from quire.log.core.machine import lease, snapshots
 from quire.log.core.machine.lease import Lease
-from quire.log.core.pieces import Cutter
-from quire.log.core.streams import cursor_entries as acks
-from quire.log.core.streams.cursor_value import CursorValue, decode_pointer
+from quire.log.core.streams import cursors as acks
+from quire.log.core.streams.cursors import CursorValue, decode_pointer
 from quire.log.owner import claims
 from quire.log.owner.appending.encoder import decompress
 from quire.log.store import paths
@@ -198,13 +197,13 @@ def registration(data: bytes) -> None:
 
 
 @target("log.core.manifest.Manifest.decode", "log.core.manifest.Chunk.decode", "log.core.manifest.Adopted.decode",
-        "log.core.manifest.decode_name", "log.core.streams.cursor_value.CursorValue.decode",
+        "log.core.manifest.decode_name", "log.core.streams.cursors.CursorValue.decode",
         "log.core.publishing.Txn.decode", "log.core.publishing.Intent.decode", "log.core.values.from_json",
-        "log.core.machine.snapshot_ledger.Head.decode", "log.core.machine.snapshot_ledger.End.decode",
+        "log.core.machine.snapshots.Head.decode", "log.core.machine.snapshots.End.decode",
         "log.core.machine.lease.Lease.decode")  # fmt: skip
 def log_records(data: bytes) -> None:
     kinds = manifest.Manifest, manifest.Chunk, manifest.Adopted, CursorValue, publishing.Txn, publishing.Intent
-    for kind in (*kinds, snapshot_ledger.Head, snapshot_ledger.End, Lease):
+    for kind in (*kinds, snapshots.Head, snapshots.End, Lease):
         found = None
         with refused_as(LogDamaged, UnknownFormat):
             found = kind.decode(data)
@@ -257,8 +256,8 @@ def log_entries(data: bytes) -> None:
                 slices.clear()
 
 
-@target("log.core.streams.cursor_entries.unpack_entry", "log.core.streams.cursor_entries.unpack_runs",
-        "log.core.streams.cursor_entries.decode_acks", "log.core.streams.cursor_value.decode_pointer")  # fmt: skip
+@target("log.core.streams.cursors.unpack_entry", "log.core.streams.cursors.unpack_runs",
+        "log.core.streams.cursors.decode_acks", "log.core.streams.cursors.decode_pointer")  # fmt: skip
 def cursor_entries(data: bytes) -> None:
     found = None
     with refused_as(LogDamaged, UnknownFormat):

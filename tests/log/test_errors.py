@@ -9,7 +9,7 @@ from quire.log.core.frame import HEADER_BYTES
 from quire.log.core.publishing import PARTS_MAX
 from quire.log.core.values import Owner, Segment
 from quire.log.owner.appending.encoder import Encoder
-from quire.log.streams import naming
+from quire.log.streams import cursors
 from quire.metadata.clock import pause
 from quire.metadata.memory.cluster import Fault
 from quire.protocol import log_errors
@@ -39,7 +39,7 @@ from tests.log.fakes.cluster import cluster, values
 from tests.log.fakes.killed import kill
 from tests.log.fakes.machines import Chain
 from tests.log.fakes.provoked import TABLE, changed, changed_entry, lost_ledger, one_part, provokes, records_of
-from tests.log.streams.test_expiring import put_cursor
+from tests.log.streams.test_retention import put_cursor
 from tests.reactor import reactor, run
 
 # SPDX-License-Identifier: Apache-2.0
@@ -446,7 +446,7 @@ async def _(world, logs):
 async def _(world, logs):
     """one cursor more than a log may have"""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(naming, "CURSORS_MAX", 2)
+        patch.setattr(cursors, "CURSORS_MAX", 2)
         for name in ("one", "two", "three"):
             await logs.cursor("a", name)
 

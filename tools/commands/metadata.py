@@ -128,11 +128,11 @@ def destroy(
 
 async def refuse_with_logs(store: MetadataStore) -> None:
     """`LogError` while a log has a name."""
-    from quire.log.store import names
+    from quire.log.store import paths
 
     if isinstance(store, RecordStore):
         with suppress(WrongCluster):  # those of a former cluster are gone already
-            await names.refuse(store.records)
+            await paths.refuse(store.records)
 
 
 @app.command("set-back")

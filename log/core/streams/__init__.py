@@ -1,6 +1,6 @@
 """
 Cursors, producers, retention and compaction, as values and pure functions.
 
-In reading order: `marks` (face), `cursor_entries` (face), `cursor_value` (face), `retention` (face), `rates` (face),
+In reading order: `marks` (face), `cursors` (face), `retention` (face), `rates` (face),
 `compaction` (face), `producers` (face).
 """

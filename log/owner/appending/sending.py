@@ -1,29 +1,105 @@
 """
-An owner's batches on their way into the open segment: encoded in order, and handed to its ledger's writer as that has
-room.
+An owner's batches on their way into the open segment: given to the hook, encoded in order, and handed to its ledger's
+writer as that has room.
 
-Knows: which batches wait for room in the writer's window, what the hook makes of them, and the ids of their entries.
-Does not know: when a batch is acknowledged, and which segment comes next.
+Knows: which batches wait for room in the writer's window, where their records will be, and the ids of their entries.
+Does not know: when a batch is acknowledged, and which segment comes next; what the hook does.
 
 Safety: batches are encoded in the order in which they came, and each gets the ids that its entries are appended under;
-none goes to a writer behind one that it did not take.
+none goes to a writer behind one that it did not take.  What the hook raises fails the append that it was asked about,
+and no other one of the same entry.
 """
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from twisted.internet.defer import Deferred
 
 from quire.client.api import Writer
 from quire.log.core.batch import Records
+from quire.log.core.counters import LogCounters
 from quire.log.core.ownership_messages import UNSENT, Item
-from quire.log.owner.appending.appends import Batch, drop_failed
-from quire.log.owner.appending.encoder import Encoder, Hook, Placed
-from quire.log.owner.appending.preparing import prepare
+from quire.log.owner.appending.appends import Batch, drop_failed, joined, part
+from quire.log.owner.appending.encoder import Encoder, Hook, Placed, Prepared
 from quire.log.owner.appending.producing import Producing
+from quire.metadata.clock import Clock
+from quire.protocol.errors import TooManyRequests
+from quire.protocol.log_errors import LogError
 
 # SPDX-License-Identifier: Apache-2.0
+
+SLOW_S = 0.1  # of a call, in which the process does nothing else
+
+
+class Refused(NamedTuple):
+    """An append that the hook does not want."""
+
+    batch: Batch
+    error: Exception
+
+
+def timed(hook: Hook, clock: Clock, counters: LogCounters) -> Hook:
+    """The same hook, its slow calls counted, those that raise among them."""
+
+    def call(index: int, position: int, stamp_ms: int, values: Sequence[bytes]) -> Sequence[bytes] | Prepared:
+        begun = clock.seconds()
+        try:
+            return hook(index, position, stamp_ms, values)
+        finally:
+            counters.hook_slow += clock.seconds() - begun > SLOW_S
+
+    return call
+
+
+def prepare(hook: Hook, batch: Batch, encoder: Encoder, now_ms: int) -> tuple[Records, list[Refused]]:
+    """
+    The records to be stored.  The hook is asked about the entry as a whole, and when it raises about each append by
+    itself; those that it refuses leave the batch.
+    """
+    stamp = max(encoder.stamp, now_ms)
+    try:
+        return _asked(hook, batch.records, encoder.index, encoder.position, stamp), []
+    except Exception as error:
+        if len(batch.calls) == 1:
+            refused = [Refused(Batch(batch.records, batch.calls), error)]
+            batch.records, batch.calls = Records([]), []
+            return batch.records, refused
+    made: list[Records] = []
+    kept: list[Batch] = []
+    refused = []
+    start, index, at = 0, encoder.index, encoder.position
+    for call, count in batch.calls:
+        own = Batch(part(batch.records, start, start + count), [(call, count)])
+        start += count
+        try:
+            stored = _asked(hook, own.records, index, at, stamp)
+        except Exception as error:
+            refused.append(Refused(own, error))
+            continue
+        made.append(stored)
+        kept.append(own)
+        index += count
+        at += stored.size
+    batch.calls = [own.calls[0] for own in kept]
+    batch.records = joined([own.records for own in kept])
+    return joined(made), refused
+
+
+def _asked(hook: Hook, records: Records, index: int, at: int, stamp: int) -> Records:
+    try:
+        found = hook(index, at, stamp, list(records.values))
+    except TooManyRequests as error:  # taken for a window that is full, it would be appended again for ever
+        raise LogError(f"before_append raised {error!r}") from error
+    values, skips = (found.values, found.skips) if isinstance(found, Prepared) else (found, None)
+    count = len(records.values)
+    if len(values) != count or (skips is not None and len(skips) != count):
+        raise ValueError(f"before_append gave {len(values)} values for {count}")
+    for value in values:
+        if not isinstance(value, bytes):
+            raise TypeError(f"before_append gave a {type(value).__name__}, a value must be bytes")
+    return Records(list(values), records.keys, records.times, records.headers, records.producers, skips)
+
 
 SENT_BYTES = 128 << 10  # with more than that, entries go to the ledger's writer in several calls
 

@@ -19,8 +19,8 @@ from quire.log.core.frame import (
     pack_entries,
     unpack_header,
 )
-from quire.log.core.machine import snapshot_ledger
-from quire.log.core.streams.cursor_value import CursorValue
+from quire.log.core.machine import snapshots
+from quire.log.core.streams.cursors import CursorValue
 from quire.log.core.values import Value, to_json
 from quire.log.owner.appending.encoder import decompress
 from quire.log.owner.claims import token_of
@@ -198,8 +198,8 @@ DECODED = {
     "intent": publishing.Intent,
     "cursor": CursorValue,
     "adopted ledger": manifest.Adopted,
-    "snapshot": snapshot_ledger.Head,
-    "end of a snapshot": snapshot_ledger.End,
+    "snapshot": snapshots.Head,
+    "end of a snapshot": snapshots.End,
 }
 AS_JSON = {"name", "cursor's name", "lease"}
 WITH_FORMAT = {"adopted ledger", "snapshot"}  # whose decoder takes it out

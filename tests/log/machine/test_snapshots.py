@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 
 from quire.conf.log import LogOptions
 from quire.log.api import Logs
-from quire.log.core.machine.snapshot_ledger import SLICE_BYTES_MAX
+from quire.log.core.machine.snapshots import SLICE_BYTES_MAX
 from quire.metadata.clock import pause
 from quire.protocol.digest import Digest, DigestType
 from quire.protocol.log_errors import SnapshotDamaged

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 
 from quire.conf.log import LogOptions
 from quire.log.api import Logs
-from quire.log.core.machine.snapshot_edit import KEPT
+from quire.log.core.machine.snapshots import KEPT
 from quire.log.core.manifest import Manifest
 from quire.log.store.paths import log_path
 from quire.metadata.memory.cluster import Fault

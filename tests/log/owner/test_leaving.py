@@ -11,7 +11,7 @@ from quire.client import loops
 from quire.client.threads import reactor_thread
 from quire.conf.client import ClientOptions
 from quire.log import aio, blocking
-from quire.log.owner import patience
+from quire.log.owner import timers as owner_timers
 from quire.metadata.clock import pause
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import LedgerError, MetaStore
@@ -28,7 +28,7 @@ BOUND_S = LEAVE_S + 5.0  # the longest wait before a recovery is tried again
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
     """Owners leave a store that is away sooner."""
-    monkeypatch.setattr(patience, "LEAVE_S", LEAVE_S)
+    monkeypatch.setattr(owner_timers, "LEAVE_S", LEAVE_S)
 
 
 @contextmanager

@@ -13,8 +13,7 @@ from quire.conf.client import ClientOptions
 from quire.log import aio, blocking
 from quire.log.core import ownership_messages as m
 from quire.log.core.ownership import Ownership, State
-from quire.log.owner.patience import Patience, name_log_in_errors
-from quire.log.owner.timers import OwnerTimers
+from quire.log.owner.timers import OwnerTimers, Patience, name_log_in_errors
 from quire.metadata.memory.cluster import Fault
 from quire.metadata.store import WrongCluster
 from quire.protocol.errors import MetaStore

@@ -3,7 +3,7 @@
 import pytest
 
 from quire.log.core.edits import Published
-from quire.log.publish.plain_ledgers import AT_ONCE, PlainLedgers
+from quire.log.publish.adopting import AT_ONCE, PlainLedgers
 from quire.protocol.log_errors import PublishRefused
 from tests.log.fakes.cluster import cluster
 from tests.log.publish.test_adopting import plain

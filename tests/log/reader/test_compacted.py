@@ -6,7 +6,7 @@ import pytest
 
 from quire.protocol.log_errors import LogTrimmed
 from tests.log.fakes.cluster import cluster
-from tests.log.streams.compaction.test_compacting import appended, as_map, put, records
+from tests.log.streams.test_compaction import appended, as_map, put, records
 from tests.reactor import run
 
 # SPDX-License-Identifier: Apache-2.0

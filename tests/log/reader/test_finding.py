@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.log.core.frame import Header
-from quire.log.reader.finding import last_not_above
+from quire.log.reader.one_segment import last_not_above
 from tests.reactor import run
 
 # SPDX-License-Identifier: Apache-2.0

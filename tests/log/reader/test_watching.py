@@ -1,6 +1,6 @@
 """A log that is watched by its name: changes, another log of that name, and none."""
 
-from quire.log.reader.watching import follow
+from quire.log.reader.views import follow
 from quire.metadata.clock import pause
 from tests.log.fakes.cluster import cluster
 from tests.reactor import reactor, run

@@ -2,7 +2,7 @@
 
 from twisted.internet.defer import succeed
 
-from quire.log.store.ages import Ages
+from quire.log.store.context import Ages
 from tests.reactor import run
 
 # SPDX-License-Identifier: Apache-2.0

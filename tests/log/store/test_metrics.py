@@ -8,7 +8,7 @@ from prometheus_client.registry import CollectorRegistry
 from twisted.internet.defer import gatherResults
 
 from quire.conf.log import LogSettings
-from quire.log.owner.appending import preparing
+from quire.log.owner.appending import sending
 from quire.log.store.ledgers import LogLedgers, Tags
 from quire.log.store.metrics import LogMetrics
 from quire.protocol.log_errors import BatchGap, LogError, LogExists
@@ -132,7 +132,7 @@ def test_edits_are_counted(tmp_path):
 
 def test_a_slow_hook_is_counted(tmp_path, monkeypatch):
     """Of the owner's log, once for each entry."""
-    monkeypatch.setattr(preparing, "SLOW_S", -1.0)  # all calls are slow
+    monkeypatch.setattr(sending, "SLOW_S", -1.0)  # all calls are slow
 
     async def story():
         async with cluster(tmp_path) as world:

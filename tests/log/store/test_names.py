@@ -4,8 +4,7 @@ from time import perf_counter
 
 import pytest
 
-from quire.log.store.names import log_names, refuse
-from quire.log.store.paths import name_path
+from quire.log.store.paths import log_names, name_path, refuse
 from quire.metadata.records import parent_of
 from quire.metadata.tree import Create
 from quire.protocol.log_errors import LogError

@@ -4,8 +4,8 @@ from twisted.internet.defer import Deferred
 
 from quire.log.core.edits import CloseSegment
 from quire.log.core.values import Counts
+from quire.log.publish.settling import settled
 from quire.log.store.ledgers import LogLedgers
-from quire.log.store.settling import settled
 from quire.protocol.log_errors import SegmentLost
 from tests.log.fakes.cluster import cluster
 from tests.log.upkeep.test_trims import records_of

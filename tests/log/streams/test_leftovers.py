@@ -2,7 +2,7 @@
 
 from twisted.internet.defer import Deferred
 
-from quire.log.streams import leftovers, naming
+from quire.log.streams import cursors, leftovers
 from tests.log.fakes.cluster import cluster
 from tests.log.fakes.gate import Gate
 from tests.log.streams.test_cursor import value_of
@@ -41,7 +41,7 @@ def test_a_round_of_upkeep(tmp_path):
             assert set(await logs.bk.ledger_ids()) == before | {value.ledger}
             cursor.ack(2)
             await cursor.persist()
-            await naming.unname((await kept_of(other)).log, "billing")
+            await cursors.unname((await kept_of(other)).log, "billing")
             assert (await other.tidy("a")).deleted == [value.ledger]
             assert set(await logs.bk.ledger_ids()) == before
 
@@ -57,7 +57,7 @@ def test_a_holder_that_changes_its_value_meanwhile(tmp_path):
             await filled(logs)
             cursor = await held(logs)
             kept = await kept_of(other)
-            (record,) = [each async for each in naming.listed(kept.log)]
+            (record,) = [each async for each in cursors.listed(kept.log)]
             gate = Gate(other.bk.store, "delete_ledger")
             clearing = Deferred.fromCoroutine(leftovers.clear(kept, record.id))
             await gate.reached
@@ -84,7 +84,7 @@ def test_ledgers_that_were_never_named(tmp_path):
             await filled(logs)
             await held(logs)
             kept = await kept_of(logs)
-            (record,) = [each async for each in naming.listed(kept.log)]
+            (record,) = [each async for each in cursors.listed(kept.log)]
             value = await value_of(logs, "billing")
             unnamed = (await logs.bk.create_ledger()).id
             gone = await leftovers.remove(kept.log, kept.ledgers, record.id, [unnamed, value.ledger])

@@ -1,9 +1,9 @@
 """How far cursors are behind, and marks that move over what is too old."""
 
-from quire.log.streams.marks import slowest_of
+from quire.log.streams.retention import slowest_of
 from tests.log.fakes.cluster import cluster
-from tests.log.streams.test_expiring import HOUR_MS, mark_of, old_log, put_cursor
 from tests.log.streams.test_quota import move, owned
+from tests.log.streams.test_retention import HOUR_MS, mark_of, old_log, put_cursor
 from tests.log.upkeep.test_trims import kept_of, records_of
 from tests.reactor import run
 

@@ -3,10 +3,10 @@
 import pytest
 from twisted.internet.defer import Deferred
 
-from quire.log.core.streams.cursor_value import decode_pointer
+from quire.log.core.streams.cursors import decode_pointer
 from quire.log.store.editing import LogRecords
-from quire.log.streams import naming
-from quire.log.streams.naming import find, listed, make, unname
+from quire.log.streams import cursors
+from quire.log.streams.cursors import find, listed, make, unname
 from quire.log.upkeep.trims import trim
 from quire.protocol.log_errors import LogDamaged, LogFull, LogTrimmed, NoSuchCursor, NoSuchLog
 from tests.log.fakes.behind import Behind
@@ -74,11 +74,11 @@ def test_a_log_that_is_deleted_or_full(tmp_path, monkeypatch):
         async with cluster(tmp_path) as world:
             logs = await world.logs(batch_bytes=1)
             log = await filled(logs)
-            monkeypatch.setattr(naming, "CURSORS_MAX", 2)
+            monkeypatch.setattr(cursors, "CURSORS_MAX", 2)
             await make(log, "a", 5)
             await make(log, "b", 5)
             await failing(asked(make(log, "c", 5)), LogFull)
-            monkeypatch.setattr(naming, "CURSORS_MAX", 9)
+            monkeypatch.setattr(cursors, "CURSORS_MAX", 9)
             await logs.delete("a")
             await failing(asked(make(log, "c", 5)), NoSuchLog)
 

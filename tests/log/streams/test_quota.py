@@ -7,15 +7,15 @@ from twisted.internet.defer import succeed
 
 from quire.conf.log import LogOptions
 from quire.log.api import Logs
-from quire.log.core.streams.cursor_value import CursorValue
-from quire.log.streams import cursor, quota
+from quire.log.core.streams.cursors import CursorValue
+from quire.log.streams import cursor, retention
 from quire.metadata.clock import pause, time_of_day
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import MetaStore, TooManyRequests
 from quire.protocol.log_errors import BacklogQuota
 from tests.client.fakes.cluster import FakeCluster
 from tests.log.fakes.cluster import cluster, values
-from tests.log.streams.test_expiring import give_up_open, mark_of, put_cursor
+from tests.log.streams.test_retention import give_up_open, mark_of, put_cursor
 from tests.log.upkeep.test_trims import records_of
 from tests.metadata.stories import failing
 from tests.reactor import reactor, run
@@ -23,14 +23,14 @@ from tests.reactor import reactor, run
 # SPDX-License-Identifier: Apache-2.0
 
 
-LOOK_S, ABOVE_S = quota.LOOK_S, quota.ABOVE_S
+LOOK_S, ABOVE_S = retention.LOOK_S, retention.ABOVE_S
 
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch):
     """Looks come close together."""
-    monkeypatch.setattr(quota, "LOOK_S", 0.02)
-    monkeypatch.setattr(quota, "ABOVE_S", 0.01)
+    monkeypatch.setattr(retention, "LOOK_S", 0.02)
+    monkeypatch.setattr(retention, "ABOVE_S", 0.01)
 
 
 async def until(condition):
@@ -220,8 +220,8 @@ LIMITS = [{"quota_bytes": 200}, {"quota_ms": 20_000}]
 @pytest.mark.parametrize("limit", LIMITS)
 def test_refused_until_the_consumer_has_caught_up(monkeypatch, limit):
     """Within a look of the quota's end appends fail, and go on by themselves once the mark is written and looked at."""
-    monkeypatch.setattr(quota, "LOOK_S", LOOK_S)
-    monkeypatch.setattr(quota, "ABOVE_S", ABOVE_S)
+    monkeypatch.setattr(retention, "LOOK_S", LOOK_S)
+    monkeypatch.setattr(retention, "ABOVE_S", ABOVE_S)
     story = Behind(quota="refuse", **limit)
     story.append(60)
     refused = [isinstance(each.error, BacklogQuota) for each in story.answers]
@@ -238,8 +238,8 @@ def test_refused_until_the_consumer_has_caught_up(monkeypatch, limit):
 @pytest.mark.parametrize("how", ["catches up", "seeks", "is deleted"])
 def test_held_until_the_consumer_has_caught_up(monkeypatch, limit, how):
     """Also longer than an append may take; then all that waits is stored by itself, in order."""
-    monkeypatch.setattr(quota, "LOOK_S", LOOK_S)
-    monkeypatch.setattr(quota, "ABOVE_S", ABOVE_S)
+    monkeypatch.setattr(retention, "LOOK_S", LOOK_S)
+    monkeypatch.setattr(retention, "ABOVE_S", ABOVE_S)
     story = Behind(quota="hold", **limit)
     story.append(60)
     held = [not each.done for each in story.answers]
@@ -259,7 +259,7 @@ def test_held_until_the_consumer_has_caught_up(monkeypatch, limit, how):
 @pytest.mark.parametrize("limit", LIMITS)
 def test_dropped_from_the_consumer(monkeypatch, limit):
     """No append waits or fails; the holder follows its mark, and is given what is left, the newest."""
-    monkeypatch.setattr(quota, "LOOK_S", LOOK_S)
+    monkeypatch.setattr(retention, "LOOK_S", LOOK_S)
     story = Behind(quota="drop", **limit)
     story.append(60)
     assert [each.value.index for each in story.answers] == list(range(60))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from twisted.internet.defer import Deferred
 
-from quire.log.streams import naming
+from quire.log.streams import cursors
 from quire.log.streams.record import CursorRecord
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import MetaStore
@@ -37,8 +37,8 @@ def test_conflicts(tmp_path):
         async with cluster(tmp_path) as world:
             logs = await world.logs(batch_bytes=1)
             log = await filled(logs)
-            one = await naming.make(log, "c", 5)
-            two = await naming.find(log, "c")
+            one = await cursors.make(log, "c", 5)
+            two = await cursors.find(log, "c")
             assert (await one.change(to(6))).mark == 6
             assert (await two.change(to(7))).mark == 7
 
@@ -62,7 +62,7 @@ def test_lost_answers(tmp_path):
         async with cluster(tmp_path) as world:
             logs = await world.logs(batch_bytes=1)
             log = await filled(logs)
-            record = await naming.make(log, "c", 5)
+            record = await cursors.make(log, "c", 5)
             for change in (record.change, record.change_held):
                 calls = []
 
@@ -90,7 +90,7 @@ def test_a_mark_that_moves_back_moves_the_manifest(tmp_path):
         async with cluster(tmp_path) as world:
             logs = await world.logs(batch_bytes=1)
             log = await filled(logs)
-            record = await naming.make(log, "c", 9)
+            record = await cursors.make(log, "c", 9)
             before = (await log.records.read(log.path)).version
             assert (await record.change_held(to(7))).mark == 7
             assert (await log.records.read(log.path)).version == before + 1

@@ -5,7 +5,7 @@ import pytest
 from quire.log.core import edits
 from quire.log.owner.appending import producing
 from quire.log.owner.appending.encoder import Encoder
-from quire.log.streams.replaying import replayed
+from quire.log.upkeep.keeping import replayed
 from quire.protocol.log_errors import LogDamaged
 from tests.log.fakes.cluster import cluster
 from tests.log.upkeep.test_trims import kept_of, records_of

@@ -5,7 +5,7 @@ from quire.log.core.manifest import Adopted
 from quire.log.core.upkeep_edits import Doom
 from quire.log.store.ledgers import Tags
 from quire.log.store.paths import adopted_path
-from quire.log.upkeep.doomed import clear_doomed, delete_ledgers, is_adopted
+from quire.log.upkeep.deleting import clear_doomed, delete_ledgers, is_adopted
 from quire.metadata.records import NoRecord
 from quire.protocol.errors import LedgerFenced, NoSuchLedger
 from tests.log.fakes.cluster import cluster

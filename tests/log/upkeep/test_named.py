@@ -5,7 +5,7 @@ import pytest
 from quire.log.core.edits import Publish, Published
 from quire.log.core.publishing import Intent
 from quire.log.store import paths
-from quire.log.upkeep.named import named_by
+from quire.log.upkeep.orphans import named_by
 from quire.protocol.log_errors import LogDamaged
 from tests.log.store.test_editing import LOG, World
 from tests.reactor import run

@@ -2,7 +2,7 @@
 
 from quire.log.core.manifest import to_index
 from quire.log.core.values import Begin
-from quire.log.upkeep.places import chunks_before, place_of
+from quire.log.upkeep.trims import chunks_before, place_of
 from tests.log.fakes.cluster import cluster
 from tests.log.upkeep.test_trims import WANTED, filled, kept_of
 from tests.reactor import run

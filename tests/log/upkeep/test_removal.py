@@ -4,9 +4,7 @@ from twisted.internet.defer import succeed
 
 from quire.log.core.upkeep_edits import Doom
 from quire.log.store.ledgers import Deleted
-from quire.log.upkeep.named import named_by
-from quire.log.upkeep.removal import DOOMED_AT_ONCE, Removal
-from quire.log.upkeep.tagged import Tagged
+from quire.log.upkeep.orphans import DOOMED_AT_ONCE, Removal, Tagged, named_by
 from tests.log.store.test_editing import World
 from tests.log.upkeep.test_named import published
 from tests.reactor import run

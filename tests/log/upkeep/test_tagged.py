@@ -4,7 +4,7 @@ from twisted.internet.task import Clock
 
 from quire.client.api import Client
 from quire.log.store.ledgers import Tags
-from quire.log.upkeep.tagged import Tagged, tagged
+from quire.log.upkeep.orphans import Tagged, tagged
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory.cluster import MemoryCluster
 from quire.metadata.memory.store import MemoryStore

@@ -10,8 +10,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from quire.log.core import edits, upkeep_edits
 from quire.log.core.upkeep_edits import Hold
 from quire.log.owner.appending.appends import Position
-from quire.log.store.ages import Ages
-from quire.log.store.context import LogContext
+from quire.log.store.context import Ages, LogContext
 from quire.log.store.editing import LogRecords, moved
 from quire.log.store.ledgers import LogLedgers
 from quire.metadata.tree import Create

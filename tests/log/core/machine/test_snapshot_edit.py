@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from quire.log.core.machine.snapshot_edit import NameSnapshot, newest
+from quire.log.core.machine.snapshots import NameSnapshot, newest
 from quire.log.core.manifest import DELETING, new_manifest
 from quire.log.core.values import Begin, Snapshot
 from quire.protocol.log_errors import NoSuchLog

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from quire.log.core.streams.cursor_value import CursorValue
+from quire.log.core.streams.cursors import CursorValue
 from quire.log.core.values import Doomed
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
 

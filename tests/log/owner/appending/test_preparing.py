@@ -8,7 +8,7 @@ from quire.log.core.counters import LogCounters
 from quire.log.core.values import Segment
 from quire.log.owner.appending.appends import Batch, Call
 from quire.log.owner.appending.encoder import Encoder, Prepared
-from quire.log.owner.appending.preparing import SLOW_S, prepare, timed
+from quire.log.owner.appending.sending import SLOW_S, prepare, timed
 from quire.protocol.errors import TooManyRequests
 from quire.protocol.log_errors import LogError
 

@@ -1,23 +1,59 @@
 """
-The ledger of a snapshot: what its entries say, written and read.
+The snapshots of a log: the edit that names one, and what the entries of its ledger say.
 
     entry 0         JSON {"quire":"snapshot","format":1,"log","index","epoch","machine"}
     entry 1 to n    data, at most 1 MiB each
     entry n + 1     JSON {"entries","bytes","crc"}: n, their bytes, CRC-32C over them
 
-Knows: this layout, and that a ledger which does not end so was not completed.
-Does not know: what the data mean, how entries are stored.
+Knows: this layout, and that a ledger which does not end so was not completed; which snapshots are kept.
+Does not know: what the data mean, how entries are stored; tries and versions.
+
+Safety: the caller has looked the ledger up, closed and complete, after the version that is replaced was read; only a
+newer snapshot than the newest is named, so the log from the oldest kept one on is there.
 """
 
 from __future__ import annotations  # `Value.parse` goes by the types of fields as they are written
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from quire.log.core.values import FORMAT, Extra, Snapshot, Value, any_json, from_json, to_json
+from quire.log.core.edits import check_exists, is_doomed
+from quire.log.core.manifest import Manifest
+from quire.log.core.values import FORMAT, Doomed, Extra, Snapshot, Value, any_json, from_json, to_json
 from quire.protocol.log_errors import LogDamaged
 
 # SPDX-License-Identifier: Apache-2.0
+
+KEPT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class NameSnapshot:
+    """
+    The newest snapshot; the oldest of more than three goes.  One that is not newer, or that the log no longer
+    continues, goes itself.
+    """
+
+    snapshot: Snapshot
+    now_ms: int
+    name = "snapshot"
+
+    def apply(self, manifest: Manifest) -> Manifest | None:
+        check_exists(manifest)
+        made, kept = self.snapshot, manifest.snapshots
+        if is_doomed(manifest, made.ledger) or any(each.ledger == made.ledger for each in kept):
+            return None
+        if made.index < manifest.begin.index or (kept and made.index <= newest(manifest)):
+            return replace(manifest, doomed=(*manifest.doomed, Doomed(made.ledger, "old snapshot", self.now_ms)))
+        kept = (*kept, made)
+        gone = [Doomed(each.ledger, "old snapshot", self.now_ms) for each in kept[:-KEPT]]
+        return replace(manifest, snapshots=kept[-KEPT:], doomed=(*manifest.doomed, *gone))
+
+
+def newest(manifest: Manifest) -> int:
+    """The index of the newest snapshot; 0 when there is none."""
+    return max((each.index for each in manifest.snapshots), default=0)
+
 
 SLICE_BYTES_MAX = 1 << 20
 Data = bytes  # by another name, for a class that has a member `bytes`

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from twisted.internet.defer import fail
 
-from quire.log.checks.held import SegmentLedgers
+from quire.log.checks import SegmentLedgers
 from quire.log.store.ledgers import LogLedgers
 from quire.protocol.errors import MetaStore, NotEnoughBookies
 from tests.log.fakes.cluster import cluster

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from twisted.internet.defer import Deferred
 
-from quire.log.streams.compaction.compacting import Compaction
+from quire.log.streams.compaction import Compaction
 from quire.metadata.store import ANY
 from quire.protocol.errors import MetaStore
 from quire.protocol.log_errors import SegmentLost

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from crc32c import crc32c
 
-from quire.log.core.machine.snapshot_ledger import Content, End, Head, check_end, check_head, slices
+from quire.log.core.machine.snapshots import Content, End, Head, check_end, check_head, slices
 from quire.log.core.values import Snapshot
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
 

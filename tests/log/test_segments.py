@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.log.checks.segments import segments_of
+from quire.log.checks import segments_of
 from quire.log.core.upkeep_edits import Clear, Trim
 from quire.log.store import paths
 from quire.protocol.log_errors import LogDamaged

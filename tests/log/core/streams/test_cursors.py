@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from quire.log.core.streams.cursor_entries import (
+from quire.log.core.streams.cursors import (
     ACKS_BYTES_MAX,
     HEADER,
     INDEX_MAX,
