@@ -19,6 +19,20 @@ EXCEPTIONS: dict[str, str] = {}
 INNER_IMPORTS = {}
 # Files and classes above the limit that do not say why in their docstring.
 TOO_LONG: dict[str, str] = {}
+# Classes whose constructor takes more than eight arguments.
+CROWDED_CONSTRUCTORS = frozenset(
+    {
+        "bookie/lifecycle/bookie.py Bookie",
+        "bookie/storage/checkpoint.py Checkpoints",
+        "bookie/storage/lookup.py Lookup",
+        "bookie/storage/opening.py Opening",
+        "bookie/storage/writes.py Writes",
+        "client/core/append/sending.py Sending",
+        "client/core/read.py RangeRead",
+        "client/handles/writer.py Writer",
+        "replication/copier.py FragmentCopier",
+    }
+)
 # Modules without the test file of their path: the test that covers each, and why it is there.
 COVERED = {
     "log/handles/loops.py": ("tests/log/test_aio.py", "logs are watched there, up to the close"),
@@ -246,6 +260,29 @@ def test_a_file_or_class_that_is_too_long_is_found() -> None:
         sources({"client/a.py": '"""\nA.\n\nLong: table and steps belong together.\n"""\n' + lines})
     )
     assert tidy_rooms.too_long(sources({"client/a.py": '"""\nA.\n\nLong: yes.\n"""\n' + lines}))
+
+
+def test_no_constructor_takes_many_arguments() -> None:
+    """At most eight; the table of the others only shrinks."""
+    breaches = tidy_rooms.beyond(tidy_rooms.crowded_constructors(PACKAGES), CROWDED_CONSTRUCTORS)
+    assert not breaches, report(breaches)
+
+
+def test_a_constructor_with_many_arguments_is_found() -> None:
+    """By position, by name or as a rest; `self` does not count, nor do the fields of a dataclass."""
+    many = "a, b, c, d, /, e, f, *, g, h"
+    text = "class A:\n    def __init__(self, {}): ...\n"
+    found = tidy_rooms.crowded_constructors(
+        sources(
+            {
+                "client/a.py": text.format(many),
+                "client/b.py": text.format(f"{many}, i"),
+                "client/c.py": text.format(f"{many}, **rest"),
+                "client/d.py": "@dataclass\nclass A:\n" + "".join(f"    m{number}: int\n" for number in range(9)),
+            }
+        )
+    )
+    assert set(found) == {"client/b.py A", "client/c.py A"}
 
 
 # ---- tests ----------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from tests.tidy import ROOMS, Source
 
 # A module that says in its docstring why it is long may be: a line that begins with this word and gives the reason.
 REASON = re.compile(r"^Long: \S.{20,}", re.MULTILINE)
+CONSTRUCTOR_ARGUMENTS_MAX = 8  # an object that needs more of them is cut in the wrong place
 READING_ORDER = re.compile(r"In reading order: (.*?)\.(?:\s|$)", re.DOTALL)
 NAMED = re.compile(r"`(\w+)`(\s\(face\))?")
 
@@ -138,6 +139,25 @@ def too_long(files: Iterable[Source]) -> dict[str, str]:
         for one in counts.classes:
             if one.lines > sizes.CLASS_LINES:
                 found[f"{file.path} {one.name}"] = f"{one.lines} lines, {sizes.CLASS_LINES} are allowed: {hint}"
+    return found
+
+
+def crowded_constructors(files: Iterable[Source]) -> dict[str, str]:
+    """Classes whose constructor takes too many arguments: `path Class`.  Classes of plain options have none written."""
+    found = {}
+    for file in files:
+        for node in file.nodes:
+            if not isinstance(node, ast.ClassDef):
+                continue
+            for method in node.body:
+                if isinstance(method, ast.FunctionDef) and method.name == "__init__":
+                    given = method.args
+                    one_by_one = [*given.posonlyargs, *given.args, *given.kwonlyargs]
+                    count = len(one_by_one) - 1 + sum(some is not None for some in (given.vararg, given.kwarg))
+                    if count > CONSTRUCTOR_ARGUMENTS_MAX:
+                        found[f"{file.path} {node.name}"] = (
+                            f"its constructor takes {count} arguments, {CONSTRUCTOR_ARGUMENTS_MAX} are allowed"
+                        )
     return found
 
 
