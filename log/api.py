@@ -216,7 +216,7 @@ class Logs(KnownLogs):
         return await self._cursors.open(await self._context(name), cursor, start, create)
 
     async def cursors(self, name: str) -> AsyncGenerator[CursorInfo, None]:
-        """What there is to say about each, by name.  `NoSuchLog`, the errors of reading."""
+        """Describes each cursor, by name.  `NoSuchLog`, the errors of reading."""
         async for info in self._cursors.infos(await self._context(name)):
             yield info
 
@@ -227,7 +227,9 @@ class Logs(KnownLogs):
                 yield segment
 
     async def check(self, name: str) -> AsyncGenerator[Finding, None]:
-        """What does not hold of the log: its segments, and of each that its ledger is there and holds what it says."""
+        """
+        Finds what is wrong with the log: its segments, and of each that its ledger is there and holds what it says.
+        """
         log = await self._open(name)
         ledgers = SegmentLedgers(self.bk, self._records, self._ledgers, log.log)
         async for finding in Checking(log, ledgers).run():

@@ -60,7 +60,7 @@ async def segments_of(log: LogRecords, index: int = 0) -> AsyncGenerator[list[Se
 
 
 class SegmentLedgers:
-    """Those of the log with that id."""
+    """The ledgers of the log with that id."""
 
     def __init__(self, client: Client, records: Records, ledgers: LogLedgers, log: str) -> None:
         self._client = client
@@ -69,7 +69,7 @@ class SegmentLedgers:
         self._log = log
 
     async def wrong(self, segment: Segment) -> str | None:
-        """What does not hold of the ledger of a segment; None: nothing.  `MetaStore`."""
+        """Says what is wrong with the ledger of a segment; None: nothing.  `MetaStore`."""
         if segment.lost or segment.is_moved:
             return None
         try:
@@ -101,7 +101,7 @@ AT_ONCE = 20
 
 
 class Finding(NamedTuple):
-    """What does not hold; of a segment and its ledger, or of the log (None)."""
+    """A rule that does not hold; of a segment and its ledger, or of the log (None)."""
 
     segment: int | None
     ledger: int | None
@@ -109,7 +109,7 @@ class Finding(NamedTuple):
 
 
 class Checking:
-    """Of one log."""
+    """The check of one log."""
 
     def __init__(self, log: LogRecords, ledgers: SegmentLedgers) -> None:
         self._log = log
@@ -144,7 +144,7 @@ class Checking:
         return None
 
     async def _is_there(self, segment: Segment) -> bool:
-        """Whether the log still has it, and it did not change since it was read."""
+        """True if the log still has the segment, which did not change since it was read."""
         await self._log.records.sync()
         try:
             manifest = (await self._log.read()).value

@@ -1,5 +1,5 @@
 """
-What a log is and what may happen to it, as values and pure functions.
+A log and what may happen to it, as values and pure functions.
 
 In reading order: `frame` (face), `batch` (face), `manifest` (face), `values` (face), `edits` (face),
 `upkeep_edits` (face), `publishing` (face), `streams` (face), `machine` (face), `ownership` (face),

@@ -91,7 +91,7 @@ class Records:
         return self._weight
 
     def beside(self) -> list[int]:
-        """Of each record the bytes of its key and headers."""
+        """The bytes of each record's key and headers."""
         count = len(self.lengths)
         keys = [len(key) if key else 0 for key in self.keys or ()] or [0] * count
         if self.headers is None:
@@ -241,12 +241,12 @@ class Batch:
 
     @property
     def keys(self) -> list[bytes | None] | None:
-        """Of each record its key, or None; None when no record has one."""
+        """Each record's key, or None; None when no record has one."""
         return self._pieces(KEYS) if KEYS in self._columns else None
 
     @property
     def times(self) -> list[int | None] | None:
-        """Of each record its event time in ms since 1970, or None."""
+        """Each record's event time in ms since 1970, or None."""
         if TIMES not in self._columns:
             return None
         return [None if time == NO_TIME else time for time in self._numbers(TIMES, "q", 8)]
@@ -269,14 +269,14 @@ class Batch:
 
     @property
     def headers(self) -> list[tuple[tuple[str, bytes], ...]] | None:
-        """Of each record its headers."""
+        """Each record's headers."""
         if HEADERS not in self._columns:
             return None
         return [_unpack_headers(piece or b"") for piece in self._pieces(HEADERS)]
 
     @property
     def producers(self) -> list[ProducerRun]:
-        """Which records came from which producers."""
+        """The producers that the records came from, as runs."""
         if PRODUCERS not in self._columns:
             return []
         begin, end = self._columns[PRODUCERS]
@@ -337,7 +337,7 @@ class Slice(NamedTuple):
 
 
 class Cutter:
-    """Of the body of a batch of `records`, with `size` bytes; `feed` is given it part by part."""
+    """Cuts the body of a batch of `records`, with `size` bytes; `feed` is given it part by part."""
 
     __slots__ = ("_at", "_bounds", "_heads", "_lengths", "_part_bytes", "_record", "_records", "_size", "_values")
 
@@ -356,11 +356,11 @@ class Cutter:
 
     @property
     def is_done(self) -> bool:
-        """Whether the last part was fed."""
+        """True once the last part was fed."""
         return self._at >= self._size
 
     def feed(self, data: bytes) -> list[Slice]:
-        """What of the values is in the next part.  `LogDamaged`, `UnknownFormat`."""
+        """Gives the pieces of values that are in the next part.  `LogDamaged`, `UnknownFormat`."""
         begin, self._at = self._at, self._at + len(data)
         self._part_bytes = self._part_bytes or len(data)
         if self._at > self._size or (self._at < self._size and len(data) != self._part_bytes) or not data:

@@ -1,5 +1,6 @@
 """
-What a process counts of one log, as plain numbers: of a batch, an edit or a segment at a time, never of each record.
+The numbers that a process counts of one log, as plain numbers: of a batch, an edit or a segment at a time, never of
+each record.
 
 Knows: names.  Does not know: who counts, who shows it (`log.store.metrics`).
 """
@@ -31,7 +32,7 @@ class Histogram:
         self.sum += value
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Of each bound its text and the observations up to it; the last has all."""
+        """The text of each bound and the observations up to it; the last has all."""
         found, total = [], 0
         for bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
             total += count
@@ -40,7 +41,7 @@ class Histogram:
 
 
 class LogCounters:
-    """Of one log in one process, plain numbers; or of all logs that have no label."""
+    """The plain numbers of one log in one process; or of all logs that have no label."""
 
     def __init__(self) -> None:
         self.appends = 0  # records that were acknowledged
@@ -76,7 +77,7 @@ class LogCounters:
 
     @property
     def lease_seconds_left(self) -> float:
-        """Of now."""
+        """How long this owner's lease counts still."""
         return self.lease()
 
     def appended(self, records: int, size: int, seconds: float) -> None:
@@ -107,12 +108,12 @@ class LogCounters:
 
     @property
     def cursor_backlog_records(self) -> int:
-        """Of the slowest cursor that is held here."""
+        """How far the slowest cursor that is held here is behind, in records."""
         return max((records for records, _bytes in self.cursor_backlogs.copy().values()), default=0)
 
     @property
     def backlog_bytes(self) -> int:
-        """Of the slowest cursor that is held here."""
+        """How far the slowest cursor that is held here is behind, in bytes."""
         return max((size for _records, size in self.cursor_backlogs.copy().values()), default=0)
 
     def read(self, mode: str, outcome: str) -> None:

@@ -88,7 +88,7 @@ class Me:
     epoch: int
 
     def owns(self, manifest: Manifest) -> bool:
-        """Whether the log is its."""
+        """True if the log is this handle's."""
         owner = manifest.owner
         return owner is not None and owner.token == self.token and manifest.epoch == self.epoch
 
@@ -202,7 +202,7 @@ class Announce:
 
 
 def is_doomed(manifest: Manifest, ledger: int) -> bool:
-    """Whether the ledger is being deleted: upkeep may have fenced it already."""
+    """True if the ledger is being deleted: upkeep may have fenced it already."""
     return any(each.ledger == ledger for each in manifest.doomed)
 
 
@@ -337,7 +337,7 @@ def made(manifest: Manifest, edit: str, now_ms: int, unique: Callable[[], str]) 
 
 
 def encoded(manifest: Manifest) -> bytes:
-    """Its bytes; `LogFull` when they are more than a value may have."""
+    """Encodes a manifest; `LogFull` when it has more bytes than a value may have."""
     data = manifest.encode()
     if len(data) > VALUE_BYTES_MAX:
         raise LogFull(

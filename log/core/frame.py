@@ -82,7 +82,7 @@ class Header(NamedTuple):
 
 
 class TableRow(NamedTuple):
-    """What the producers' table says about one producer."""
+    """A row of the producers' table: one producer."""
 
     sequence: int  # the highest
     record: int  # the index of its record
@@ -185,7 +185,7 @@ def unpack_header(entry: bytes) -> Header:
 
 
 class PartHeader(NamedTuple):
-    """Which part of a large batch it is, of how many, and the bytes of the whole stored body."""
+    """The head of a part of a large batch: its number, how many there are, and the bytes of the whole stored body."""
 
     part: int
     parts: int
@@ -193,7 +193,7 @@ class PartHeader(NamedTuple):
 
 
 def part_header(entry: bytes) -> PartHeader:
-    """Of an entry of the kind PART; `LogDamaged`."""
+    """Reads the head of an entry of the kind PART; `LogDamaged`."""
     try:
         return PartHeader(*PART.unpack_from(entry, HEADER_BYTES))
     except struct.error:

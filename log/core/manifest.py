@@ -16,7 +16,7 @@ from __future__ import annotations  # `Value.parse` goes by the types of fields 
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from quire.log.core.values import (
@@ -24,7 +24,6 @@ from quire.log.core.values import (
     Begin,
     Compacted,
     Doomed,
-    Extra,
     Line,
     LostRecords,
     Owner,
@@ -82,7 +81,6 @@ class Manifest(Value):
     snapshots: tuple[Snapshot, ...]
     compacted: Compacted | None
     end: int | None = None
-    extra: Extra = field(default_factory=dict, hash=False)
 
     # -- what it says ----------------------------------------------------------------------------------------------
 
@@ -119,7 +117,9 @@ class Manifest(Value):
 
     @property
     def lost_bytes(self) -> int:
-        """Of the positions that it counts, those of segments that were given up; trimmed ones of a chunk, too."""
+        """
+        How many of the positions that it counts were of segments that were given up; trimmed ones of a chunk, too.
+        """
         lost = sum(segment.bytes or 0 for segment in self.segments if segment.lost)
         return lost + sum(line.lost for line in self.chunks)
 
@@ -252,22 +252,22 @@ Holds = Callable[[Any], bool]  # of a segment or the line of a chunk
 
 
 def to_index(index: int) -> Holds:
-    """It ends behind the record, or is still written."""
+    """Finds parts that end behind the record, or are still written."""
     return lambda part: part.is_open or part.end > index
 
 
 def to_position(position: int) -> Holds:
-    """It ends behind the byte, or is still written."""
+    """Finds parts that end behind the byte, or are still written."""
     return lambda part: part.is_open or part.end_at > position
 
 
 def to_time(stamp: int) -> Holds:
-    """Its last stamp is not below, or it is still written."""
+    """Finds parts whose last stamp is not below, or that are still written."""
     return lambda part: part.t is None or part.t[1] >= stamp
 
 
 def above(number: int) -> Holds:
-    """It has a segment with a higher number."""
+    """Finds parts that have a segment with a higher number."""
     return lambda part: part.last > number
 
 
@@ -323,21 +323,13 @@ def uncompacted(manifest: Manifest, part: LostRecords) -> SegmentLost:
 class Chunk(Value):
     """An immutable record of segments that moved out of the manifest of the log with that id."""
 
-    what = "chunk"
+    what = tag = "chunk"
     inner: ClassVar[Mapping[str, type[Value]]] = {"segments": Segment}
     format: int
     log: str
     edit: str
     at: int
     segments: tuple[Segment, ...]
-    extra: Extra = field(default_factory=dict, hash=False)
-
-    @classmethod
-    def decode(cls, data: bytes) -> Chunk:
-        """`LogDamaged`, `UnknownFormat`."""
-        found = from_json(data, "chunk")
-        del found["quire"]
-        return cls.parse(found)
 
     def encode(self) -> bytes:
         """Each segment on a line of its own."""
@@ -347,7 +339,7 @@ class Chunk(Value):
         return f'{head[:-1]},"segments":[{lines}]{rest}}}'.encode()
 
     def line(self, name: str) -> Line:
-        """Its line in the manifest, under that name."""
+        """Makes the chunk's line in the manifest, under that name."""
         first, last = self.segments[0], self.segments[-1]
         stamps = [segment.t for segment in self.segments if segment.t is not None]
         return Line(
@@ -367,23 +359,12 @@ class Adopted(Value):
     """The record of a plain ledger that a log took in: as segment `n`, with the records from `first` to `end` - 1."""
 
     what = "adopted ledger"
+    tag = "adopted"
     log: str
     n: int
     first: int
     end: int
     edit: str
-    extra: Extra = field(default_factory=dict, hash=False)
-
-    @classmethod
-    def decode(cls, data: bytes) -> Adopted:
-        """`LogDamaged`, `UnknownFormat`."""
-        found = from_json(data, "adopted")
-        del found["quire"], found["format"]
-        return cls.parse(found)
-
-    def encode(self) -> bytes:
-        """Its record."""
-        return to_json({"quire": "adopted", "format": FORMAT, **self.members()}).encode()
 
 
 def encode_name(log: str) -> bytes:

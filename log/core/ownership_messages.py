@@ -1,5 +1,5 @@
 """
-What goes into an owner's machine and what comes out of it.
+The inputs of an owner's machine, and its effects.
 
 Knows: inputs from the metadata store, the ledger's writer and the user, effects for the owner's driver.
 Does not know: what the machine decides.

@@ -19,10 +19,10 @@ from __future__ import annotations  # `Value.parse` goes by the types of fields 
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
 
-from quire.log.core.values import Extra, Value, any_json, to_json
+from quire.log.core.values import Value, any_json
 from quire.protocol.log_errors import BatchGap, LogDamaged, LogFenced, LogFull, PublishRefused
 
 # SPDX-License-Identifier: Apache-2.0
@@ -35,23 +35,21 @@ PARTS_MAX = 4_000
 
 @dataclass(frozen=True, slots=True)
 class Published(Value):
-    """What the last batch became: the indexes from `first` to `end`, and the first and last segment, if any."""
+    """The result of the last batch: the indexes from `first` to `end`, and the first and last segment, if any."""
 
     what = "receipt"
     first: int
     end: int
     n: tuple[int, int] | None = None
-    extra: Extra = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Aborted(Value):
-    """This batch, and those above it, are aborted in that claim."""
+    """A mark: this batch, and those above it, are aborted in that claim."""
 
     what = "abort"
     batch: int
     claim: int
-    extra: Extra = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +67,6 @@ class Txn(Value):
     aborted: Aborted | None
     at: int
     edit: str
-    extra: Extra = field(default_factory=dict, hash=False)
-
-    @classmethod
-    def decode(cls, data: bytes) -> Txn:
-        """`LogDamaged`."""
-        return cls.parse(_object(data, "txn"))
-
-    def encode(self) -> bytes:
-        """Its record."""
-        return to_json(self).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,32 +78,20 @@ class Intent(Value):
     claim: int
     ledgers: tuple[int, ...]
     at: int
-    extra: Extra = field(default_factory=dict, hash=False)
 
     @classmethod
     def decode(cls, data: bytes) -> Intent:
         """`LogDamaged`."""
-        found = _object(data, "intent")
-        ledgers = found.get("ledgers")
+        found = any_json(data, "an intent")
+        ledgers = found.get("ledgers") if isinstance(found, dict) else None
         if not isinstance(ledgers, list) or not all(type(each) is int for each in ledgers):
             raise LogDamaged(f"an intent has the ledgers {str(ledgers)[:80]}")
         made = cls.parse({**found, "ledgers": [0, 0]})
         return replace(made, ledgers=tuple(ledgers))
 
-    def encode(self) -> bytes:
-        """Its record."""
-        return to_json(self).encode()
-
-
-def _object(data: bytes, what: str) -> dict[str, Any]:
-    found = any_json(data, f"a record of a {what}")
-    if not isinstance(found, dict):
-        raise LogDamaged(f"a record of a {what} is {data[:40]!r}")
-    return found
-
 
 class IntentName(NamedTuple):
-    """What the name of an intent says: `batch-part-attempt-random`."""
+    """The name of an intent: `batch-part-attempt-random`."""
 
     batch: int
     part: int
@@ -146,7 +122,7 @@ class PartLedger(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What a task attempt wrote, for its driver to publish.  `intent`: its name, `version`: of its record."""
+    """The work of one task attempt, for its driver to publish.  `intent`: its name, `version`: of its record."""
 
     txn: str
     run: str
@@ -212,7 +188,7 @@ def committing(txn: Txn, run: str, batch: int, gaps: bool = False) -> Again | No
 
 
 def is_aborted(txn: Txn, batch: int) -> bool:
-    """Whether the batch was aborted in the present claim, itself or with a lower one."""
+    """True if the batch was aborted in the present claim, itself or with a lower one."""
     return txn.aborted is not None and txn.aborted.claim == txn.claim and batch >= txn.aborted.batch
 
 
@@ -247,20 +223,20 @@ def given_up(txn: Txn, edit: str) -> Txn | None:
 
 
 def is_single(txn: Txn) -> bool:
-    """Whether it has a single run, whose name it bears: nobody comes back for it, as for that of a batch query."""
+    """True if it has a single run, whose name it bears: nobody comes back for it, as for that of a batch query."""
     return txn.run == txn.txn
 
 
 def is_dead(txn: Txn, batch: int, claim: int) -> bool:
     """
-    Whether an intent is not published and never will be.  The txn was read before it; of a later claim, whose run may
+    True if an intent is not published and never will be.  The txn was read before it; of a later claim, whose run may
     have said that the txn begins at a lower batch, it can't tell.
     """
     return (claim == txn.claim and batch <= txn.last) or is_over(txn, batch, claim)
 
 
 def is_over(txn: Txn, batch: int, claim: int) -> bool:
-    """Whether a part of that claim can't be published by anyone: a later run took over, or the batch was aborted."""
+    """True if nobody can publish a part of that claim: a later run took over, or the batch was aborted."""
     return claim < txn.claim or (claim == txn.claim and is_aborted(txn, batch))
 
 

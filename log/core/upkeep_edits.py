@@ -232,7 +232,7 @@ def present(manifest: Manifest, number: int, found: Segment | None) -> Segment:
 
 
 def _moved(before: Segment, after: Segment, now_ms: int) -> tuple[Doomed, ...]:
-    """Its ledger, once the bookies' copies may go."""
+    """The segment's ledger, once the bookies' copies may go."""
     return (Doomed(before.ledger, "offloaded", now_ms, before.raw),) if after.is_moved and not before.is_moved else ()
 
 

@@ -26,16 +26,33 @@ Extra = Mapping[str, Any]
 NOTHING: Extra = {}
 
 
+@dataclass(frozen=True, slots=True)
 class Value:
     """
     A JSON object as a frozen dataclass: each field is a member, `extra` holds those that are not known.  A field with a
     default is left out of the JSON where it has that.
     """
 
-    __slots__ = ()
     what: ClassVar[str] = "value"
+    tag: ClassVar[str] = ""  # what its record says that it is, beside the format; without one it says neither
     inner: ClassVar[Mapping[str, type[Value]]] = {}  # members that are objects, or lists of them
-    extra: Extra
+    extra: Extra = field(default_factory=dict, hash=False, kw_only=True)
+
+    @classmethod
+    def decode(cls: type[T], data: bytes) -> T:
+        """Reads one from its record.  `LogDamaged`, `UnknownFormat`."""
+        if not cls.tag:
+            return cls.parse(any_json(data, f"a {cls.what}"))
+        found = from_json(data, cls.tag)
+        del found["quire"]
+        if "format" not in _kinds(cls):
+            del found["format"]
+        return cls.parse(found)
+
+    def encode(self) -> bytes:
+        """Encodes it as its record."""
+        head = {"quire": self.tag, "format": FORMAT} if self.tag else {}
+        return to_json({**head, **self.members()}).encode()
 
     @classmethod
     def parse(cls: type[T], data: object) -> T:
@@ -58,7 +75,7 @@ class Value:
             raise LogDamaged(f"a {cls.what} can't be understood: {error}") from None
 
     def members(self) -> dict[str, Any]:
-        """What its JSON holds; inner objects as they are."""
+        """Gives the members of its JSON; inner objects as they are."""
         found = {}
         for name, default in defaults_of(type(self)):
             value = getattr(self, name)
@@ -70,7 +87,7 @@ class Value:
 
 
 class Kind:
-    """What a member may be: `plain` types as they are in JSON, or what `parse` makes of it."""
+    """The types that a member may have: `plain` ones as they are in JSON, or what `parse` makes of it."""
 
     __slots__ = ("inner", "plain", "text")
 
@@ -122,7 +139,7 @@ def to_json(value: object) -> str:
 
 
 def any_json(data: bytes, what: str) -> Any:
-    """What JSON `data` is; `LogDamaged` when it is none."""
+    """Parses JSON `data`; `LogDamaged` when it is none."""
     try:
         return parse_json(data)
     except ValueError as error:
@@ -146,7 +163,7 @@ def from_json(data: bytes, what: str) -> dict[str, Any]:
 
 
 class Counts(NamedTuple):
-    """What a closed segment holds: records, bytes of values and skips, entries, and the last record's stamp."""
+    """The content of a closed segment: records, bytes of values and skips, entries, and the last record's stamp."""
 
     records: int
     bytes: int
@@ -179,16 +196,15 @@ class Segment(Value):
     leased: bool = False
     lost: bool = False
     offload: Mapping[str, Any] | None = None
-    extra: Extra = field(default_factory=dict, hash=False)
 
     @property
     def is_open(self) -> bool:
-        """Whether its counts are not known yet."""
+        """True while its counts are not known."""
         return self.records is None
 
     @property
     def last(self) -> int:
-        """Its number, as the last of a chunk's line is."""
+        """The number of the segment, as a chunk's line has the last one."""
         return self.n
 
     @property
@@ -208,7 +224,7 @@ class Segment(Value):
 
     @property
     def is_moved(self) -> bool:
-        """Whether only its offloaded copy is left, for the bookies' copies are deleted, or are to be."""
+        """True if only its offloaded copy is left, for the bookies' copies are deleted, or are to be."""
         return self.offload is not None and self.offload.get("bookies") == "deleted"
 
     def closed(self, counts: Counts, floor: int) -> Segment:
@@ -239,7 +255,6 @@ class Line(Value):
     bytes: int
     t: tuple[int, int]
     lost: int = 0
-    extra: Extra = field(default_factory=dict, hash=False)
 
     @property
     def last(self) -> int:
@@ -259,7 +274,7 @@ class Line(Value):
 
 @dataclass(frozen=True, slots=True)
 class Owner(Value):
-    """Who may append: the random token of one handle, its epoch, and where it is."""
+    """The handle that may append: its random token, its epoch, and where it is."""
 
     what = "owner"
     token: str
@@ -267,7 +282,6 @@ class Owner(Value):
     address: str = ""
     host: str = ""
     since: int = 0
-    extra: Extra = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +291,6 @@ class Transfer(Value):
     what = "transfer"
     to: str
     wait_ms: int
-    extra: Extra = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +305,6 @@ class Begin(Value):
     index: int
     at: int
     stamp: int = 0
-    extra: Extra = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +316,6 @@ class Doomed(Value):
     why: str
     since: int
     raw: bool = False
-    extra: Extra = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +330,6 @@ class Snapshot(Value):
     crc: int
     machine: str
     epoch: int
-    extra: Extra = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +343,6 @@ class CompactedLedger(Value):
     records: int
     bytes: int
     entries: int
-    extra: Extra = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,13 +353,12 @@ class LostRecords(Value):
     n: int
     first: int
     end: int
-    extra: Extra = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Compacted(Value):
     """
-    What is left of the records up to index `horizon`, behind which is byte position `at`, by key.  `lost`: those among
+    The records that are left up to index `horizon`, behind which is byte position `at`, by key.  `lost`: those among
     them that were gone, so that newer values of keys may be missing.
     """
 
@@ -360,4 +368,3 @@ class Compacted(Value):
     at: int
     ledgers: tuple[CompactedLedger, ...]
     lost: tuple[LostRecords, ...] = ()
-    extra: Extra = field(default_factory=dict, hash=False)

@@ -1,6 +1,6 @@
 """
-What the blocking and the asyncio face give for a log: an owner, a reader, a cursor, a publisher and its parts, a
-replica.
+The handles that the blocking and the asyncio face give for a log: an owner, a reader, a cursor, a publisher and its
+parts, a replica.
 
 `blocking` is made from `aio` by `make manual`; `loops` and `threads` are where they differ.
 

@@ -47,7 +47,7 @@ def item_of(
 
 
 def size_of(item: Item) -> int:
-    """What it takes of a window."""
+    """Says how much of a window a value takes."""
     return item[-1]
 
 
@@ -59,7 +59,7 @@ def records_of(
     producer: str | None,
     first_sequence: int | None,
 ) -> tuple[Records, int]:
-    """Those of one call, looked at likewise, and what they take of a window."""
+    """Checks the records of one call, and says how much of a window they take."""
     records = Records(list(values), copied(keys), copied(times_ms), copied(headers))
     size = check(records)
     check_producer(producer, first_sequence)
@@ -79,7 +79,7 @@ class WaitingAppends:
         return succeed(None)
 
     async def append_many(self, items: Sequence[Item], /) -> list[Position]:
-        """Those of one entry."""
+        """Appends the records of one entry."""
         values, keys, times, headers, producers, sequences, sizes = zip(*items, strict=True)
         records = Records(
             values,
@@ -95,7 +95,7 @@ class WaitingAppends:
         return list(map(Position, done.indexes, done.positions))
 
     async def append_records(self, records: Records, size: int, atomic: bool) -> Appended:
-        """Those of one call, which take so much of the window, however many entries they become."""
+        """Appends the records of one call, which take so much of the window, however many entries they become."""
         while True:
             await self._owner.ready(len(records.values), size)
             with suppress(TooManyRequests):  # others were quicker; nothing was appended
@@ -115,7 +115,7 @@ class WaitingAppends:
         return await self._owner.barrier()
 
     async def terminate(self) -> Position:
-        """Likewise."""
+        """Ends the log after pending appends."""
         await self._owner.ready()
         return await self._owner.terminate()
 

@@ -1,5 +1,5 @@
 """
-What is asyncio's own of the asyncio face of logs, by the names of `threads`.
+The part of the asyncio face of logs that is asyncio's own, by the names of `threads`.
 
 Knows: how a loop follows a log.
 Does not know: what there is to say about it.

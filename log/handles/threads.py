@@ -1,5 +1,5 @@
 """
-What the blocking face of logs has for ordinary threads, by the names of `loops`.
+The part of the blocking face of logs that is for ordinary threads, by the names of `loops`.
 
 Knows: how a function is called with the news of a log.
 Does not know: what there is to say about it.

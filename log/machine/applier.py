@@ -34,7 +34,7 @@ Content = Callable[[], list[Record]]
 
 
 def records_of(batch: Batch) -> list[Record]:
-    """What an owner was acknowledged, as a reader gets it."""
+    """Gives what an owner was acknowledged as a reader gets it."""
     records, placed = batch.records, batch.placed
     count = len(records.lengths)
     columns = zip(
@@ -94,7 +94,7 @@ class Applier:
                 each.errback(error)
 
     def apply(self, given: Given, skip: int) -> None:
-        """These too, behind what waits."""
+        """Applies these records behind what waits."""
         content: Any = given.content
         self._queue.append((content(), skip))
         if not self._is_due:
@@ -176,8 +176,8 @@ class Applier:
 
     async def answer(self, appended: "Deferred[int]") -> object:
         """
-        What the machine gave for the record that has this index once it is acknowledged, in the order of the indexes.
-        Errors of both.
+        Gives what the machine gave for the record that has this index once it is acknowledged, in the order of the
+        indexes.  Errors of both.
         """
         self._unplaced += 1
         try:

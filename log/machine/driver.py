@@ -108,7 +108,7 @@ class Following:
 
 
 def given_of(batch: LogBatch) -> Given:
-    """What a reader was given, as the replica's machine takes it."""
+    """Makes what a reader was given what the replica's machine takes."""
     return Given(batch.index, batch.count, sum(map(len, batch.values)), batch.records)
 
 
@@ -192,7 +192,7 @@ class ReplicaDriver(Performer, OrderedDriver[m.Input, m.Effect]):
             room.callback(None)
 
     def _tell(self) -> None:
-        """Whoever waits for another state or role hears of it."""
+        """Answers those who wait for another state or role."""
         now = self.machine.state, self.machine.role
         if now == self._told:
             return
@@ -213,7 +213,7 @@ class ReplicaDriver(Performer, OrderedDriver[m.Input, m.Effect]):
             self.poison(failure.value)
 
     def _ended_by(self, bug: BaseException) -> None:
-        """Whoever waits is told."""
+        """Ends the replica after a bug, and answers those who wait."""
         failure = Failure(bug)  # type: ignore[no-untyped-call]  # Twisted's has no annotations
         log.failure("a replica of the log {name} failed", failure, name=self.name)
         if self.machine.state is State.OUT:

@@ -1,5 +1,5 @@
 """
-What a replica runs, and what its readers are given.
+The machine that a replica runs, and the answers that its readers are given.
 
 Knows: what is asked of a user's machine.  Does not know: logs, snapshots, who asks.
 """
@@ -34,8 +34,8 @@ class Machine(Protocol):
 
 class Answer(NamedTuple):
     """
-    What a function of the machine gave; the first index that was not applied then; how old the state may have been, in
-    ms: the answer knows all that was acknowledged so long before.  -1: nobody looked.
+    The answer to a read: what a function of the machine gave; the first index that was not applied then; how old the
+    state may have been, in ms: the answer knows all that was acknowledged so long before.  -1: nobody looked.
     """
 
     value: Any
@@ -44,19 +44,19 @@ class Answer(NamedTuple):
 
 
 def is_awaited(answer: type) -> bool:
-    """Whether what gives such an answer has done nothing, or not all, until somebody awaits it."""
+    """True if a call with such an answer has done nothing, or not all, until somebody awaits it."""
     return hasattr(answer, "__await__") or hasattr(answer, "__aiter__")
 
 
 def always() -> bool:
-    """What is proved once stays so."""
+    """Says that the proof stays true."""
     return True
 
 
 class Proof(NamedTuple):
     """
-    Whoever has applied all below `index` knows all that was acknowledged before `since`, in seconds of a clock that is
-    never set; if `holds()` when the read is over.
+    Proves that a replica which has applied all below `index` knows all that was acknowledged before `since`, in seconds
+    of a clock that is never set; if `holds()` when the read is over.
     """
 
     index: int  # type: ignore[assignment]  # tuple has a method of that name, which nobody needs here

@@ -1,5 +1,5 @@
 """
-What proves that a replica is new enough: up to which index all must be applied (docs/logs.md, "Linearizable reads").
+Proofs that a replica is new enough: up to which index all must be applied (docs/logs.md, "Linearizable reads").
 
 Knows: the procedures of each mode, that one round of questions serves all reads that were asked before it began, and
 how far the open segment may be acknowledged: its ledger is read without disturbing its writer.
@@ -97,7 +97,7 @@ class Horizon:
             reader.close()
 
     def close(self) -> None:
-        """What is under way fails with `ClientClosed`."""
+        """Fails what is under way with `ClientClosed`."""
         self.closed = True
         self._forget()
 
@@ -229,7 +229,7 @@ class Proofs:
         return manifest, await beside
 
     async def _is_open(self, segment: Segment | None) -> bool | None:
-        """Whether nobody has ended the owner's ledger; None: there is none."""
+        """True if nobody has ended the owner's ledger; None: there is none."""
         if segment is None:
             return None
         return await self._ledgers.is_open(segment.ledger)

@@ -71,12 +71,12 @@ class Replica:
 
     @property
     def role(self) -> Role:
-        """Whether it owns the log and has applied what was there before."""
+        """`Role.LEADING` once this replica owns the log and has applied what was there before."""
         return self._driver.machine.role
 
     @property
     def owner(self) -> KeptOwner | None:
-        """Of the log, while it is this replica."""
+        """The owner of the log, while it is this replica."""
         return None if self._driver.standing is None else self._driver.standing.owner
 
     @property
@@ -85,7 +85,7 @@ class Replica:
         return self._driver.machine.error
 
     async def leads(self, wait_s: float = 0.0) -> bool:
-        """Whether it leads, once it does or so many seconds are over."""
+        """True once it leads; False when so many seconds are over."""
         until = self._clock.seconds() + wait_s
         while self.role is not Role.LEADING and self._driver.machine.error is None and not self._closed:
             left = until - self._clock.seconds()
@@ -123,9 +123,9 @@ class Replica:
 
     async def read(self, fn: Callable[[Any], Any], mode: str = "index", bound_ms: float | None = None) -> Answer:
         """
-        What a function of the machine gives, called between two applies on the reactor's thread, perhaps more than
-        once.  What was acknowledged before is in it, with "index" by asking the store and, elsewhere than at the owner,
-        bookies; with "lease" at the owner without a message; with "barrier", at the owner only, by an append.
+        Gives what a function of the machine gives, called between two applies on the reactor's thread, perhaps more
+        than once.  What was acknowledged before is in it, with "index" by asking the store and, elsewhere than at the
+        owner, bookies; with "lease" at the owner without a message; with "barrier", at the owner only, by an append.
         "bounded": what was acknowledged `bound_ms` before.  "unsafe": whatever is applied.  `StaleRead` when there is
         no proof in `read_ms`; the errors of the store and of bookies; `NotOwner`, `ValueError`.
         """

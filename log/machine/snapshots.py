@@ -54,7 +54,7 @@ async def name_snapshot(context: LogContext, snapshot: Snapshot, has_ended: Call
 
 
 async def is_there(context: LogContext, snapshot: Snapshot) -> bool:
-    """Whether its ledger is there, and whole."""
+    """True if its ledger is there, and whole."""
     try:
         return is_whole(await context.client.metadata(snapshot.ledger), snapshot)
     except NoSuchLedger:
@@ -62,7 +62,7 @@ async def is_there(context: LogContext, snapshot: Snapshot) -> bool:
 
 
 def is_whole(metadata: LedgerMetadata, snapshot: Snapshot) -> bool:
-    """Whether a ledger is closed behind as many entries as the snapshot has, its first and last one beside."""
+    """True if a ledger is closed behind as many entries as the snapshot has, its first and last one beside."""
     return metadata.is_closed and metadata.last_entry == snapshot.entries + 1
 
 
@@ -97,7 +97,7 @@ UNDER_WAY = 8  # entries that have no acknowledgement yet
 
 
 class SnapshotWriter:
-    """Of one log.  `close`: what is being written is given up."""
+    """Writes the snapshots of one log.  `close`: what is being written is given up."""
 
     def __init__(self, context: LogContext) -> None:
         self._context = context

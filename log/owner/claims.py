@@ -50,7 +50,7 @@ class Candidate(NamedTuple):
 
 
 class Candidacy(NamedTuple):
-    """What a handle that wants a log says of itself to others."""
+    """The address, host and priority that a handle which wants a log shows to others."""
 
     address: str
     host: str
@@ -96,7 +96,7 @@ class Claims:
 
     @property
     def held(self) -> bool:
-        """Whether the claim was this handle's when it was seen last."""
+        """True if the claim was this handle's when it was seen last."""
         return self._held
 
     async def register(self) -> None:
@@ -112,7 +112,7 @@ class Claims:
             self._look_later()
 
     def _listed(self, found: Versioned[bytes] | None) -> None:
-        """Its record among the candidates was seen; it goes with its session."""
+        """Makes its record among the candidates again; that goes with its session."""
         if found is None and not self._ended:
             Deferred.fromCoroutine(self._list_again())
 
@@ -282,7 +282,7 @@ class Claims:
         tried()
 
     async def _has_left(self) -> bool:
-        """Whether nothing of this handle's is there, and nothing may come."""
+        """True if nothing of this handle's is there, and nothing may come."""
         try:
             await self._remove(self._owner)
             await self._remove(self._candidate)
@@ -311,7 +311,7 @@ def token_of(found: Versioned[bytes] | None) -> str | None:
 
 
 async def candidates_of(records: Records, path: str) -> AsyncGenerator[Candidate, None]:
-    """Those of the log whose records are at `path`, its owner among them."""
+    """Gives the candidates of the log whose records are at `path`, its owner among them."""
     try:
         holder = token_of(await records.read(f"{path}/owner"))
     except NoRecord:

@@ -294,17 +294,17 @@ class Owner(Tenure):
         self._producing.opened()
 
     def _learn(self, counts: Counts) -> None:
-        """What the segment holds that another one ended: also what was sent, and whose outcome came too late."""
+        """Notes what the segment holds that another one ended: also what was sent, and whose outcome came too late."""
         index, position = self._begin
         self._end = max(self._end, (index + counts.records, position + counts.bytes))
 
     def _refused(self, batch: Batch, error: Exception) -> None:
-        """These appends fail, and were not sent."""
+        """Fails these appends, which were not sent."""
         self._settle(batch.refused_among(self._machine.items), error)
 
     @performs(m.Release)
     def _release(self, effect: m.Release) -> None:
-        """They are acknowledged."""
+        """Answers appends that are acknowledged."""
         items = effect.items
         begun = self._clock.seconds() + self._append_s  # less the deadline: since it was handed over
         appended = self.records.counters.appended
@@ -325,7 +325,7 @@ class Owner(Tenure):
 
     @performs(m.Fail)
     def _fail(self, effect: m.Fail) -> None:
-        """They are not acknowledged."""
+        """Answers appends that are not acknowledged."""
         for item in effect.items:
             assert isinstance(item, Batch)
             self._settle(item.refused_among(self._machine.items), effect.error)
@@ -343,7 +343,7 @@ class Owner(Tenure):
         self.window.take(-len(records.values), -records.weight)
 
     def _flush_more(self, over: Sequence[m.Item]) -> None:
-        """These are over; what those who were answered have appended since is gathered."""
+        """Gathers what was appended in the answers to these, which are over."""
         for item in over:
             self._under_way.pop(item, None)
         if self._gathered and not self._over:

@@ -66,7 +66,7 @@ class OwnerLease:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing is readable now beyond what this owner knows to be acknowledged, or knows to be closed."""
+        """True if nothing is readable now beyond what this owner knows to be acknowledged, or knows to be closed."""
         known = self._log.known
         if self._over or known is None or not self._may or not Me(self._token, self._machine.epoch).owns(known.value):
             return False
@@ -139,7 +139,7 @@ class OwnerLease:
         return await perform(edit)
 
     def end(self) -> None:
-        """It counts no more."""
+        """Ends the lease: it counts no more."""
         self._over = True
 
 

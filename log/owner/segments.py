@@ -89,7 +89,7 @@ class OwnedSegments(Performer, ABC):
 
     @property
     def _counts(self) -> Counts:
-        """What the present segment holds once all that its ledger's writer was given is acknowledged."""
+        """The content of the present segment once all that its ledger's writer was given is acknowledged."""
         assert self._sending is not None
         return self._sending.encoder.counts
 
@@ -265,7 +265,7 @@ class OwnedSegments(Performer, ABC):
         self._feed(m.WriterEnded(n))
 
     def _acked(self, n: int, last: int) -> None:
-        """What a reader may be given from now on is acknowledged here first."""
+        """Acknowledges here first what a reader may be given from now on."""
         if n == self._machine.segment:
             self._feed(m.Acked(n, last))
             if self._machine.sent == 0:
@@ -276,7 +276,7 @@ class OwnedSegments(Performer, ABC):
             self._sending.stop()
 
     def _forget_ledger(self) -> None:
-        """Its state is no news any more, and nothing goes there."""
+        """Ends the watch of the ledger: its state is no news any more, and nothing goes there."""
         self._stop_sending()
         if self._ledger_watch is not None:
             self._ledger_watch.cancel()

@@ -107,7 +107,7 @@ class Tenure(OwnedSegments):
             self._tick()
 
     def _ended_by(self, bug: BaseException) -> None:
-        """Whoever waits is told, and another one can own the log."""
+        """Ends the handle after a bug: callers are answered, and another one can own the log."""
         failure = Failure(bug)  # type: ignore[no-untyped-call]  # Twisted's has no annotations
         log.failure("the owner of the log {name} failed", failure, name=self.records.name)
         if not self._ended:

@@ -52,7 +52,7 @@ class OwnerTimers:
         self._timers[name] = self._clock.callLater(seconds, fn)
 
     def cancel(self, name: str) -> None:
-        """That one, if it runs."""
+        """Cancels that timer, if it runs."""
         timer = self._timers.pop(name, None)
         if timer is not None and timer.active():
             timer.cancel()
@@ -132,8 +132,8 @@ class Rolling:
     @property
     def settings(self) -> LogSettings:
         """
-        Those of the newest manifest that is known: checked once for each, not for each entry.  Of a log that is gone
-        the last ones, until its owner has heard of that.
+        The settings of the newest manifest that is known: checked once for each, not for each entry.  Of a log that is
+        gone the last ones, until its owner has heard of that.
         """
         known = self._records.known
         if known is not None and (self._settings is None or self._settings[0] is not known.value):
@@ -141,7 +141,7 @@ class Rolling:
         return LogSettings() if self._settings is None else self._settings[1]
 
     def making(self) -> LogSettings:
-        """Those of the ledger that is made now."""
+        """Gives the settings of the ledger that is made now."""
         self._made_with = self.settings
         return self._made_with
 
@@ -163,7 +163,7 @@ class Rolling:
             self._timers.roll(now, lambda: self.roll("age"))
 
     def filled(self, counts: Counts) -> None:
-        """So much was sent."""
+        """Ends the segment if so much is enough."""
         settings = self.settings
         if counts.records >= settings.roll_records:
             self.roll("records")
@@ -177,7 +177,7 @@ class Rolling:
             self._end()
 
     def ended(self) -> None:
-        """It is no longer written, for whatever reason."""
+        """Notes that the segment is no longer written, for whatever reason."""
         if self._is_open and self._why:
             self._records.counters.rolled(self._why)
         self._is_open = False
@@ -192,9 +192,9 @@ BEGINNING = frozenset({State.WAITING, State.CLAIMING, State.SETTLING})
 
 class Patience:
     """
-    Of one handle.  Another one's claim is waited for `wait_s`; so long an answer of the store may fail, too, and the
-    first that fails later ends the handle.  `look` asks the store for the claim, should nothing else be asked then.
-    A handle that leaves has `LEAVE_S` for that likewise.
+    The time that one handle has.  Another one's claim is waited for `wait_s`; so long an answer of the store may fail,
+    too, and the first that fails later ends the handle.  `look` asks the store for the claim, should nothing else be
+    asked then.  A handle that leaves has `LEAVE_S`.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ AT_ONCE = 50
 
 
 class PlainLedgers:
-    """Those of one call, in the order `ids`."""
+    """The ledgers of one call, in the order `ids`."""
 
     def __init__(self, client: Client, records: Records, ids: Sequence[int]) -> None:
         """`ValueError` for ledgers that can't be taken in by one call."""
@@ -44,7 +44,7 @@ class PlainLedgers:
         self._records = records
 
     async def look_up(self) -> list[Published]:
-        """What each holds; `PublishRefused` names one that can't be taken in."""
+        """Looks up what each holds; `PublishRefused` names one that can't be taken in."""
         found: list[Published] = []
         for start in range(0, len(self.ids), AT_ONCE):
             found += await at_once([self._looked_up(ledger) for ledger in self.ids[start : start + AT_ONCE]])

@@ -111,8 +111,8 @@ async def _clean(context: LogContext, txns: Txns, done: Tended, abandon: bool) -
 
 async def _forget(context: LogContext, txns: Txns, done: Tended, now_ms: int, many: bool, abandon: bool) -> bool:
     """
-    Whether the txn went.  `RecordHasChildren`: a task named a part between the look at its folder and this step, in
-    which the next round finds a young intent, or one that is dead.
+    Removes the txn; True if it went.  `RecordHasChildren`: a task named a part between the look at its folder and this
+    step, in which the next round finds a young intent, or one that is dead.
     """
     txn, version = await txns.read()
     old_ms = now_ms - (DAY_MS if many or is_single(txn) else TXN_DAYS * DAY_MS)

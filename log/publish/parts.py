@@ -166,8 +166,8 @@ class PartWriter:
 
     async def close(self) -> Part:
         """
-        What the driver publishes, once appends that were called before are over; without a record it has no ledger.
-        `LogFenced`; `MetaStore`: call it again.  `ValueError` once an append has failed.
+        Gives what the driver publishes, once appends that were called before are over; without a record it has no
+        ledger.  `LogFenced`; `MetaStore`: call it again.  `ValueError` once an append has failed.
         """
         return await self._turns.run(lambda: Deferred.fromCoroutine(self._close()))
 

@@ -73,8 +73,8 @@ Tidied = Callable[[int, int], Awaitable[None]]  # waited for after a publication
 
 class Receipt(NamedTuple):
     """
-    What was published: indexes from `first` to `end` - 1, in those segments.  `batch`: of a txn, -1 for ledgers that
-    were adopted.  `again`: it was published before.
+    The result of a publication: indexes from `first` to `end` - 1, in those segments.  `batch`: of a txn, -1 for
+    ledgers that were adopted.  `again`: it was published before.
     """
 
     batch: int

@@ -21,7 +21,7 @@ from quire.protocol.log_errors import LogFenced
 
 
 class Txns:
-    """Those of one txn of one log."""
+    """The records of one txn of one log."""
 
     def __init__(self, log: LogRecords, txn: str) -> None:
         self.log = log
@@ -58,7 +58,10 @@ class Txns:
                 await records.write(self.path, changed.encode(), found.version)
 
     async def write(self, txn: Txn, version: int) -> bool:
-        """Whether the txn was replaced; an answer that is lost is looked for.  `MetaStore` when that can't be known."""
+        """
+        Replaces the txn; True if it was replaced; an answer that is lost is looked for.  `MetaStore` when that can't be
+        known.
+        """
         try:
             await self.log.records.write(self.path, txn.encode(), version)
         except RecordChanged:
@@ -80,7 +83,7 @@ class Txns:
         return Versioned(Intent.decode(data), version)
 
     async def names(self) -> list[str]:
-        """Of all intents."""
+        """Lists the names of all intents."""
         return await self.log.names(self.intents)
 
     async def intend(self, name: str, txn: Txn, ledgers: tuple[int, ...], version: int) -> int:
@@ -117,7 +120,7 @@ class Txns:
             raise self.over(name, txn) from None
 
     async def is_intended(self, name: str) -> bool:
-        """Whether the intent is there."""
+        """True if the intent is there."""
         try:
             await self.intent(name)
         except NoRecord:
@@ -125,7 +128,7 @@ class Txns:
         return True
 
     async def is_wanted(self, name: str, txn: Txn, batch: int) -> bool:
-        """Whether a part may go on: its run is not over, its batch was not aborted, its intent is there."""
+        """True if a part may go on: its run is not over, its batch was not aborted, its intent is there."""
         try:
             found = await self.read()  # before the intent, as everyone who judges one reads them
         except NoRecord:
@@ -139,7 +142,7 @@ class Txns:
 
 
 async def txns_of(log: LogRecords) -> AsyncGenerator[Txn, None]:
-    """Of a log.  `LogDamaged`."""
+    """Lists the txns of a log.  `LogDamaged`."""
     for part in await log.names(f"{log.path}/txn"):
         with suppress(NoRecord):  # forgotten meanwhile
             yield (await Txns(log, decoded(part)).read()).value

@@ -1,5 +1,5 @@
 """
-What a reader is given: the records of one entry, as columns or as objects.
+The batches that a reader is given: the records of one entry, as columns or as objects.
 
 Knows: how places in a ledger become places in the log.  Does not know: how entries are read.
 """
@@ -86,7 +86,7 @@ class LogBatch:
 
     @property
     def indexes(self) -> Sequence[int]:
-        """Of each record."""
+        """The index of each record."""
         return range(self.index, self.end)
 
     @property
@@ -102,12 +102,12 @@ class LogBatch:
 
     @property
     def values(self) -> list[bytes]:
-        """Of each record."""
+        """The value of each record."""
         return self._batch.values[self._from :] if self._from else self._batch.values
 
     @property
     def keys(self) -> list[bytes | None]:
-        """Of each record, or None."""
+        """The key of each record, or None."""
         keys = self._batch.keys
         return [None] * self.count if keys is None else keys[self._from :]
 
@@ -119,7 +119,7 @@ class LogBatch:
 
     @property
     def headers(self) -> list[Headers]:
-        """Of each record."""
+        """The headers of each record."""
         headers = self._batch.headers
         return [()] * self.count if headers is None else list(headers[self._from :])
 
@@ -148,7 +148,7 @@ class LogBatch:
 
 class CompactedBatch(LogBatch):
     """
-    The same of a compacted ledger.  Its indexes rise and leave some out; `stamp_ms` is that of the last record of its
+    A batch of a compacted ledger.  Its indexes rise and leave some out; `stamp_ms` is that of the last record of its
     entry, and byte positions are not known: -1.
     """
 
@@ -176,7 +176,7 @@ class CompactedBatch(LogBatch):
 
     @property
     def indexes(self) -> Sequence[int]:
-        """Of each record."""
+        """The index of each record."""
         return self._indexes
 
     @property

@@ -17,16 +17,16 @@ from quire.log.core.batch import Batch
 from quire.log.core.manifest import Manifest, trimmed, uncompacted
 from quire.log.core.values import Compacted, CompactedLedger, Segment
 from quire.log.reader.batches import CompactedBatch, LogBatch, Piece
-from quire.log.reader.judging import check_there
 from quire.log.reader.one_segment import SegmentReader
 from quire.log.reader.reader import LogReader
+from quire.log.reader.view import check_there
 from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
 
 
 def as_segment(ledger: CompactedLedger) -> Segment:
-    """What its reader goes by: the records of a compacted ledger are counted from 0."""
+    """Makes the segment that its reader goes by: the records of a compacted ledger are counted from 0."""
     return Segment(-1, ledger.ledger, 0, 0, 0, ledger.records, ledger.bytes, ledger.entries, (0, 0))
 
 
@@ -76,7 +76,7 @@ class CompactedLogReader(LogReader):
         self.compacted = replace(done, lost=())
 
     async def _left(self) -> AsyncGenerator[LogBatch | Piece, None]:
-        """What is left from here to the horizon."""
+        """Gives what is left from here to the horizon."""
         while self.compacted is not None and self.index <= self.compacted.horizon and not self._has_ended():
             ledger = next((each for each in self.compacted.ledgers if each.last >= self.index), None)
             if ledger is None:

@@ -29,7 +29,7 @@ NEAR_ENTRIES = 10_000
 
 
 class Readers(Protocol):
-    """Those of one ledger."""
+    """The readers of one ledger."""
 
     counters: LogCounters
 
@@ -56,13 +56,13 @@ class Run:
         return self.first + len(self.entries)
 
     def is_wanted(self, positions: Sequence[int]) -> bool:
-        """Whether one of these readers is in it or a little before it."""
+        """True if one of these readers is in it or a little before it."""
         place = bisect_right(positions, self.end - 1)
         return place > 0 and self.first - positions[place - 1] <= NEAR_ENTRIES
 
 
 def _parts(entries: list[Entry], bytes_max: float) -> Iterator[tuple[list[Entry], int]]:
-    """The same in lists of so many bytes at most, or of one entry; and the bytes of each."""
+    """Cuts entries to lists of so many bytes at most, or of one entry; and gives the bytes of each."""
     whole = sum(len(entry.data) for entry in entries) + ENTRY_BYTES * len(entries)
     if whole <= bytes_max:
         yield entries, whole
@@ -78,7 +78,7 @@ def _parts(entries: list[Entry], bytes_max: float) -> Iterator[tuple[list[Entry]
 
 
 class LedgerRuns:
-    """What is cached of one ledger, in runs that do not overlap."""
+    """The cached entries of one ledger, in runs that do not overlap."""
 
     __slots__ = ("_firsts", "_runs")
 
@@ -97,7 +97,7 @@ class LedgerRuns:
         return run if run is not None and entry < run.end else None
 
     def new_of(self, entries: list[Entry]) -> Iterator[list[Entry]]:
-        """Those of adjacent entries that are not cached yet, as runs."""
+        """Gives those of adjacent entries that are not cached yet, as runs."""
         at, end = entries[0].entry_id, entries[-1].entry_id + 1
         base = at
         while at < end:
@@ -134,7 +134,7 @@ class Queue:
 
 
 class EntryCache:
-    """Of at most `bytes_max` bytes, an estimate of what each entry takes beside its payload included."""
+    """A cache of at most `bytes_max` bytes, an estimate of what each entry takes beside its payload included."""
 
     def __init__(self, clock: Clock, bytes_max: int) -> None:
         self._clock = clock
@@ -145,7 +145,7 @@ class EntryCache:
 
     @property
     def bytes(self) -> int:
-        """Of all that is cached."""
+        """The bytes of all that is cached."""
         return self._scans.bytes + self._tails.bytes
 
     def at(self, readers: Readers, entry: int) -> list[Entry]:

@@ -49,7 +49,7 @@ class CopiedLedger:
         return [Entry(self._ledger, number, data) for number, data in enumerate(found, first)]
 
     async def stream(self, first: int, last: int) -> AsyncGenerator[list[Entry], None]:
-        """The same, some at a time."""
+        """Reads entries, some at a time."""
         for start in range(first, last + 1, READ_AT_ONCE):
             yield await self.read(start, min(last, start + READ_AT_ONCE - 1))
 
@@ -137,7 +137,7 @@ class SegmentReader:
 
     @classmethod
     async def shared(cls, ledgers: SharedLedgers, segment: Segment, counters: LogCounters) -> "SegmentReader":
-        """The same of one that is with the bookies; what others read, too, is fetched once."""
+        """Opens a segment that is with the bookies; what others read, too, is fetched once."""
         return await cls._checked(segment, await ledgers.open(segment, counters))
 
     @classmethod
@@ -152,7 +152,7 @@ class SegmentReader:
         return cls(segment, ledger, entries if segment.entries is None else segment.entries)
 
     async def aclose(self) -> None:
-        """What is under way fails with `ClientClosed`."""
+        """Fails what is under way with `ClientClosed`."""
         await self._ledger.close()
 
     # -- in order --------------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ class SegmentReader:
         follow_s: float | None,
         pieces: bool,
     ) -> AsyncGenerator[LogBatch | Piece, None]:
-        """What is in entries with our frame."""
+        """Gives the batches in entries with our frame."""
         segment = self.segment
         cutter: Cutter | None = None  # of the group that is being given out
         async for some in lists:
@@ -225,7 +225,7 @@ class SegmentReader:
                     yield given
 
     def _given(self, batch: Batch, index: int) -> LogBatch | None:
-        """Its records from an index on, if there are any."""
+        """Gives a batch's records from an index on, if there are any."""
         before = index - self.segment.first - batch.first
         return LogBatch(self.segment, batch, max(0, before)) if before < batch.count else None
 
@@ -244,13 +244,13 @@ class SegmentReader:
     # -- in pieces -------------------------------------------------------------------------------------------------
 
     def _is_cut(self, entry: Entry) -> bool:
-        """Whether it is the first part of an uncompressed batch."""
+        """True if it is the first part of an uncompressed batch."""
         return self._unpacked(entry)[:2] == (Kind.PART, Compression.NONE)
 
     async def _cutter(self, first: Entry, timeout: float | None) -> Cutter | None:
         """
-        Of the group that begins with an entry, once its last part may be read, for a group without one completes no
-        record; None when that is not so in time, or never.
+        Makes the cutter of the group that begins with an entry, once its last part may be read, for a group without one
+        completes no record; None when that is not so in time, or never.
         """
         _part, parts, size = part_header(first.data)
         last = first.entry_id + parts - 1

@@ -19,9 +19,8 @@ from quire.log.core.manifest import TERMINATED, Manifest, lost, trimmed
 from quire.log.core.streams.rates import ReadRates
 from quire.log.core.values import Segment
 from quire.log.reader.batches import LogBatch, Piece
-from quire.log.reader.judging import check_there, judged
 from quire.log.reader.one_segment import SegmentReader
-from quire.log.reader.view import LogView, OrSkip
+from quire.log.reader.view import LogView, OrSkip, check_there, judged
 from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
@@ -70,7 +69,7 @@ class LogReader:
 
     @property
     def index(self) -> int:
-        """Of the next record."""
+        """The index of the next record."""
         return self._index
 
     @index.setter
@@ -92,19 +91,24 @@ class LogReader:
 
     @property
     def terminated(self) -> bool:
-        """Whether the log has its end, as far as is known here."""
+        """True if the log has its end, as far as is known here."""
         known = self._view.records.known
         return known is not None and known.value.state == TERMINATED
 
     async def batches(self) -> AsyncGenerator[LogBatch, None]:
-        """What is there now, in order.  `LogTrimmed`, `SegmentLost`, `LogDamaged`, `NoSuchLog`, errors of a ledger."""
+        """
+        Gives what is there now, in order.  `LogTrimmed`, `SegmentLost`, `LogDamaged`, `NoSuchLog`, errors of a ledger.
+        """
         async with aclosing(self._run(await self._view.fresh(), None)) as found:
             async for batch in found:
                 assert isinstance(batch, LogBatch)
                 yield batch
 
     async def tail(self, timeout: float) -> AsyncGenerator[LogBatch, None]:
-        """The same, then what comes; ends when nothing came for `timeout` seconds, or at the end of the log."""
+        """
+        Gives what is there now, then what comes; ends when nothing came for `timeout` seconds, or at the end of the
+        log.
+        """
         async with aclosing(self._run(await self._view.manifest(), timeout)) as found:
             async for batch in found:
                 assert isinstance(batch, LogBatch)

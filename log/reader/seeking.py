@@ -13,9 +13,8 @@ from typing import NamedTuple, TypeVar
 from quire.client.api import Client
 from quire.log.core.manifest import Holds, Manifest, lost, to_index, to_position, to_time
 from quire.log.core.values import Segment
-from quire.log.reader.judging import check_there, judged
 from quire.log.reader.one_segment import SegmentReader
-from quire.log.reader.view import LogView
+from quire.log.reader.view import LogView, check_there, judged
 from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import LogTrimmed
 
@@ -113,7 +112,7 @@ async def end(client: Client, view: LogView) -> Found:
 
 
 async def rest(client: Client, view: LogView, index: int) -> Rest:
-    """What can be read from that index on, or from the first record that is left."""
+    """Says how much can be read from that index on, or from the first record that is left."""
     behind = await end(client, view)
 
     async def within(manifest: Manifest, segment: Segment | None) -> Rest:
@@ -133,7 +132,7 @@ async def rest(client: Client, view: LogView, index: int) -> Rest:
 async def _looked(
     client: Client, view: LogView, holds: Holds, within: Callable[[Manifest, Segment | None], Awaitable[T]]
 ) -> T:
-    """What `within` says of the first segment for which it holds, of a manifest in which it can be read."""
+    """Gives what `within` says of the first segment for which it holds, of a manifest in which it can be read."""
     manifest = await view.fresh()
     while True:
         check_there(manifest)

@@ -80,7 +80,7 @@ class Fetching:
             self.end()
 
     async def _brought(self) -> Some | None:
-        """What comes next, however long nothing came; None at the end, or once nobody waits any more."""
+        """Brings what comes next, however long nothing came; None at the end, or once nobody waits any more."""
         while True:
             async for some in self._lists:
                 return some
@@ -111,21 +111,21 @@ class SharedLedger:
         return sorted(place.at for user in self.users for place in user.places)
 
     def fetching(self, at: int, last: int | None, past_close: bool) -> Fetching:
-        """What fetches the entries from `at` on."""
+        """Gives the fetching of the entries from `at` on."""
         found = self._fetching.get((at, last))
         if found is None:
             found = self._fetching[at, last] = Fetching(self, at, last, past_close)
         return found
 
     def lists(self, fetching: Fetching) -> AsyncGenerator[Some, None]:
-        """What the ledger has from where that is, in lists."""
+        """Gives what the ledger has from there on, in lists."""
         reader, at, last = self.reader, fetching.at, fetching.last
         if last is None:
             return reader.tail(FOLLOW_S, at, past_close=fetching.past_close)
         return reader.stream(at, last) if at < last else _one(reader, at)
 
     def fetched(self, fetching: Fetching, some: Some | None) -> None:
-        """It brought these, or there is no more."""
+        """Notes that it brought these, or that there is no more."""
         self._forget(fetching)
         if not some:
             return
@@ -168,7 +168,7 @@ class Place:
         self._waiting: Deferred[Some | None] | None = None
 
     def cached(self) -> Some:
-        """What the cache has of the next ones."""
+        """Gives what the cache has of the next ones."""
         some = self._ledger.cache.at(self._ledger, self.at)
         self._ledger.counters.cache_hits += len(some)
         return some
@@ -282,7 +282,7 @@ class SharedReader:
                 silent_since = self._ledgers.clock.seconds()
 
     async def close(self) -> None:
-        """What is under way fails with `ClientClosed`; the ledger is closed with its last reader."""
+        """Fails what is under way with `ClientClosed`; the ledger is closed with its last reader."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -307,7 +307,7 @@ class SharedReader:
 
 
 class SharedLedgers:
-    """Those of one process, with its cache."""
+    """The shared ledgers of one process, with its cache."""
 
     def __init__(self, client: Client, options: LogOptions) -> None:
         self.clock = client.reactor

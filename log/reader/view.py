@@ -1,8 +1,12 @@
 """
-One process's view of a log: its newest manifest, and who waits for a newer one.
+One process's view of a log: its newest manifest, who waits for a newer one, and what a failed read of a segment means:
+the manifest says it, which is looked at before anything is judged.
 
-Knows: the manifest's watch, that nothing may rest on it, so that who waits looks by itself, too.
-Does not know: readers, owners.
+Knows: the manifest's watch, that nothing may rest on it, so that who waits looks by itself, too; that a segment may
+have been trimmed, closed, moved elsewhere or given up since, and that a ledger may be missing.
+Does not know: readers and what they do about it, owners.
+
+Safety: absence is judged after a `sync` only.
 """
 
 from collections.abc import Callable
@@ -12,7 +16,8 @@ from typing import Literal
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from quire.log.core.manifest import Chunk, Holds, Manifest, above, first_with, to_index, trimmed
+from quire.client.api import Client
+from quire.log.core.manifest import DELETING, Chunk, Holds, Manifest, above, first_with, lost, to_index, trimmed
 from quire.log.core.values import Line, Segment
 from quire.log.reader.one_segment import NO_OPENERS, Openers
 from quire.log.reader.shared_ledgers import SharedLedgers
@@ -21,7 +26,8 @@ from quire.log.store.holds import given_up
 from quire.metadata.clock import Clock
 from quire.metadata.records import NoRecord
 from quire.metadata.store import Versioned, Watch
-from quire.protocol.errors import LedgerError, MetaStore
+from quire.protocol.errors import LedgerError, MetaStore, NoSuchLedger, NoSuchLedgerExistsOnMetadataServer
+from quire.protocol.log_errors import LogDamaged, NoSuchLog, UnknownFormat
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -33,9 +39,9 @@ IDLE_LOOK_S = 30.0  # plus or minus half, while nothing is known to come
 
 class LogView:
     """
-    Of the log behind `records`; `users` is how many share it.  The manifest is watched from the first wait on, until
-    `close`.  `openers`: of offloaded segments, by the scheme of their URI.  `ledgers`: those that all readers of the
-    process share; None: each opens its own.
+    A view of the log behind `records`; `users` is how many share it.  The manifest is watched from the first wait on,
+    until `close`.  `openers`: of offloaded segments, by the scheme of their URI.  `ledgers`: those that all readers of
+    the process share; None: each opens its own.
     """
 
     def __init__(
@@ -69,7 +75,7 @@ class LogView:
         self.wake()
 
     def wake(self) -> None:
-        """Whoever waits looks whether it still wants to."""
+        """Has waiting readers look whether they still want to."""
         waiting, self._waiting = self._waiting, {}
         for each in waiting:
             if not each.called:
@@ -113,7 +119,7 @@ class LogView:
                 log.debug("a log's manifest can't be read: {error}", error=str(error))
 
     async def woken(self, seconds: float) -> bool:
-        """Whether there is news, or a reader was closed, before so many seconds are over."""
+        """True if there is news, or a reader was closed, before so many seconds are over."""
         waiting: Deferred[bool] = Deferred()
         self._waiting[waiting] = None
         timer = self._clock.callLater(seconds, waiting.callback, False)
@@ -166,3 +172,60 @@ class LogView:
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
+
+
+async def judged(
+    client: Client,
+    view: LogView,
+    known: Manifest,
+    segment: Segment | None,
+    error: LedgerError,
+    on_loss: OrSkip = "raise",
+) -> tuple[Manifest, Segment | None]:
+    """
+    The manifest of now, when with it reading can go on: the segment (None: it was not found, by the manifest that was
+    known) was trimmed, closed, moved, taken out or given up meanwhile.  With it the segment, if its records are gone
+    and `on_loss` says to pass over them.  Else what the read fails with: `SegmentLost`, `NoSuchLog`, or the error
+    itself.
+    """
+    manifest = await view.fresh()
+    check_there(manifest)
+    if segment is None:
+        if manifest is known:
+            raise error
+        return manifest, None
+    now = await view.segment_numbered(manifest, segment.n)
+    if now is None or _kind(now) != _kind(segment):
+        return manifest, None
+    if not segment.lost and (
+        not isinstance(error, NoSuchLedgerExistsOnMetadataServer) or await _is_there(client, segment)
+    ):
+        raise named(manifest, error)
+    if on_loss == "raise" or segment.is_open:
+        raise lost(manifest, now) from None
+    return manifest, now
+
+
+def _kind(segment: Segment) -> tuple[bool, bool, bool]:
+    return segment.is_open, segment.lost, segment.is_moved
+
+
+async def _is_there(client: Client, segment: Segment) -> bool:
+    try:
+        await client.metadata(segment.ledger)
+    except NoSuchLedger:
+        return False
+    return True
+
+
+def check_there(manifest: Manifest) -> None:
+    """`NoSuchLog` when the log is being deleted."""
+    if manifest.state == DELETING:
+        raise NoSuchLog(f"the log {manifest.name!r} is being deleted: `quire log list` shows those that there are")
+
+
+def named(manifest: Manifest, error: LedgerError) -> LedgerError:
+    """An error of an entry with the name of its log."""
+    if isinstance(error, LogDamaged):
+        return LogDamaged(f"the log {manifest.name!r}: {error}; `quire log check {manifest.name}` looks further")
+    return UnknownFormat(f"the log {manifest.name!r}: {error}") if isinstance(error, UnknownFormat) else error

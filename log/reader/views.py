@@ -1,6 +1,6 @@
 """
-What of a process's logs is being read: one view for each log, shared by its readers and gone with the last of them; and
-a log followed by its name, also when that comes to point at another log.
+The views of a process's logs that are being read: one view for each log, shared by its readers and gone with the last
+of them; and a log followed by its name, also when that comes to point at another log.
 
 Knows: who uses which view, where a reader begins, that a name points at a log.
 Does not know: how something is read, what is done with a manifest.
@@ -99,7 +99,7 @@ class Views:
             return await self._index(view, start)
 
     async def rest(self, log: LogRecords, index: int) -> Rest:
-        """What can be read from an index on.  `NoSuchLog`, the errors of reading."""
+        """Says how much can be read from an index on.  `NoSuchLog`, the errors of reading."""
         async with self._using(log) as view:
             return await seeking.rest(self._client, view, index)
 

@@ -20,7 +20,7 @@ from quire.protocol.log_errors import LogDamaged, LogError, UnknownFormat
 
 
 async def make_folders(records: Records, ledgers: Iterable[int]) -> None:
-    """Those that the records of adoption lie in."""
+    """Makes the folders that the records of adoption lie in."""
     for folder in sorted({parent_of(adopted_path(ledger)) for ledger in ledgers}):
         await records.folder(folder)
 
@@ -59,7 +59,7 @@ async def made_for(records: Records, metadata: LedgerMetadata) -> str | None:
 
 
 async def log_name(records: Records, log: str) -> str:
-    """What a log of that id is called in an error."""
+    """Gives the name that a log of that id has in an error."""
     try:
         return repr(Manifest.decode((await records.read(log_path(log))).value).name)
     except NoRecord:

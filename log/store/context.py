@@ -1,6 +1,6 @@
 """
-What all work on one log has at hand: its records, the client, options, and how old something is, as far as clocks can
-be believed.
+The context of all work on one log: its records, the client, options, and how old something is, as far as clocks can be
+believed.
 
 Knows: these parts; the store's clock, this machine's time of day, and one that is never set; that nothing is old when
 they differ.
@@ -86,7 +86,7 @@ class LogContext(NamedTuple):
 
     @property
     def leases(self) -> Leases:
-        """Its lease, for who ends it."""
+        """The log's lease, for work that ends it."""
         return Leases(self.log, self.client.reactor, self.ages.boottime, self.reached)
 
     def too_many_conflicts(self) -> MetaStore:

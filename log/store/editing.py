@@ -94,7 +94,7 @@ class LogRecords:
 
     @property
     def path(self) -> str:
-        """Of the manifest."""
+        """The path of the manifest."""
         return log_path(self.log)
 
     def new_id(self) -> str:
@@ -120,7 +120,7 @@ class LogRecords:
         return self.learn(data, version)
 
     def learn(self, data: bytes, version: int) -> Versioned[Manifest]:
-        """What was read or heard; the one that is known stays when it is newer."""
+        """Takes over a manifest that was read or heard; the one that is known stays when it is newer."""
         known = self.known
         if known is not None and known.version >= version:
             return known
@@ -151,7 +151,7 @@ class LogRecords:
         return found
 
     async def names(self, folder: str) -> list[str]:
-        """Of all records in a folder, ascending; none where there is no such folder."""
+        """Lists the names of all records in a folder, ascending; none where there is no such folder."""
         found: list[str] = []
         while True:
             try:
@@ -163,7 +163,7 @@ class LogRecords:
             found += page
 
     async def is_claimed(self) -> bool:
-        """Whether a process whose session lives has the claim on the log.  `MetaStore`."""
+        """True if a process whose session lives has the claim on the log.  `MetaStore`."""
         try:
             await self.records.read(f"{self.path}/owner")
         except NoRecord:
@@ -250,13 +250,13 @@ class LogRecords:
                 await self._drop(made)
 
     def learn_own(self, manifest: Manifest, version: int) -> Manifest:
-        """What was just written."""
+        """Takes over a manifest that was just written."""
         if self.known is None or self.known.version < version:
             self.known = Versioned(manifest, version)
         return manifest
 
     def _step_of(self, made: Made) -> int:
-        """Which step of the multi writes the manifest."""
+        """Finds the step of the multi that writes the manifest."""
         return len(made.chunks)
 
     async def _write(self, made: Made, current: Versioned[Manifest], beside: Sequence[Step]) -> int:
@@ -285,7 +285,7 @@ class LogRecords:
         return versions[len(made.chunks)]
 
     def _full(self, error: MetadataTooLarge) -> LogFull:
-        """What an edit fails with that the metadata store finds too large."""
+        """Makes the error of an edit that the metadata store finds too large."""
         return LogFull(
             f"the manifest of the log {self.name!r} can't be changed so, it would be too large: {error}; "
             f"`quire log tidy {self.name}` makes room, and so does a trim"

@@ -1,5 +1,5 @@
 """
-What keeps a log from being trimmed: durable cursors, kept snapshots, compaction, the table of producers.
+The holds that keep a log from being trimmed: durable cursors, kept snapshots, compaction, the table of producers.
 
 Knows: from which index on each needs the log.  Does not know: what is trimmed.
 
@@ -40,8 +40,8 @@ async def holds(log: LogRecords, manifest: Manifest) -> list[Hold]:
 
 async def own_holds(log: LogRecords, manifest: Manifest) -> list[Hold]:
     """
-    Those without cursors: what an owner, a replica or a round of upkeep reads, wherever that runs.  `NoRecord` for a
-    chunk that has gone.
+    Gives the holds without cursors: what an owner, a replica or a round of upkeep reads, wherever that runs.
+    `NoRecord` for a chunk that has gone.
     """
     found: list[Hold] = []
     settings = manifest.settings
@@ -58,7 +58,7 @@ async def own_holds(log: LogRecords, manifest: Manifest) -> list[Hold]:
 
 
 async def open_marks(log: LogRecords) -> list[Hold]:
-    """Of all cursors that are not being deleted, by name; the lowest mark first."""
+    """Gives the marks of all cursors that are not being deleted, by name; the lowest mark first."""
     found = [value for _id, (value, _version) in await cursors(log) if value.state != DELETING]
     return sorted((Hold(value.name, value.mark) for value in found), key=lambda each: each.needs)
 

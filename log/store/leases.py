@@ -38,7 +38,7 @@ class Found(NamedTuple):
 
 
 class Leases:
-    """Of one log, as one handle sees it.  `boottime`: seconds of a clock that is never set."""
+    """The lease of one log, as one handle sees it.  `boottime`: seconds of a clock that is never set."""
 
     def __init__(self, log: LogRecords, clock: Clock, boottime: Boottime, reached: Callable[[str], None]) -> None:
         self.log = log
@@ -58,7 +58,7 @@ class Leases:
         return Found(Lease.decode(data), version)
 
     async def write(self, lease: Lease, version: int) -> int:
-        """Its version then.  `RecordChanged`; `MetaStore`: it may be there, or come yet."""
+        """Writes a lease and gives its version.  `RecordChanged`; `MetaStore`: it may be there, or come yet."""
         return await self.log.records.write(self._path, lease.encode(), version)
 
     def since(self, version: int) -> float:
@@ -90,7 +90,10 @@ class Leases:
             return Found(lease, version)
 
     def freed(self, ended: Found) -> Beside:
-        """What changes beside an edit: it is nobody's from then on, as the settings of the new manifest have it."""
+        """
+        Gives what changes beside an edit: the lease is nobody's from then on, as the settings of the new manifest have
+        it.
+        """
         return lambda _, after: [self._freed(ended, after.epoch, bool(after.settings.get("lease_ms")), after.edit)]
 
     def _freed(self, ended: Found, epoch: int, on: bool, edit: str) -> Step:

@@ -32,7 +32,7 @@ DELETED_AT_ONCE = 20
 
 
 class Tags(NamedTuple):
-    """Whose a ledger is and what it is for."""
+    """The log that a ledger is of, and what it is for."""
 
     component: str  # log-segment, log-part, log-cursor, log-snapshot, log-compacted
     log: str
@@ -69,7 +69,7 @@ class Ended(NamedTuple):
 
 
 class Deleted(NamedTuple):
-    """Which ledgers are gone, and why others stay: they can't be brought to their end now."""
+    """The ledgers that are gone, and why others stay: they can't be brought to their end now."""
 
     gone: set[int]
     stayed: dict[int, str]
@@ -109,7 +109,7 @@ class LogLedgers:
         return await self.count(ledger, await self._client.recover_ledger(ledger), raw)
 
     async def count(self, ledger: int, metadata: LedgerMetadata, raw: bool = False) -> Ended:
-        """What a CLOSED ledger holds."""
+        """Reads what a CLOSED ledger holds."""
         last = metadata.last_entry
         if raw:
             return Ended(last, Counts(last + 1, metadata.length, last + 1, 0))
@@ -129,7 +129,7 @@ class LogLedgers:
         )
 
     async def is_open(self, ledger: int) -> bool:
-        """Whether nobody has ended it, nor deleted it.  `MetaStore`."""
+        """True if nobody has ended it, nor deleted it.  `MetaStore`."""
         try:
             return (await self._client.metadata(ledger)).state is LedgerState.OPEN
         except NoSuchLedger:
@@ -161,7 +161,7 @@ class LogLedgers:
         deleted: Callable[[], object] = lambda: None,
         abandon: bool = False,
     ) -> Deleted:
-        """The same of several, a few at a time; `deleted` is called after each.  `MetaStore`."""
+        """Deletes several ledgers, a few at a time; `deleted` is called after each.  `MetaStore`."""
         done = Deleted(set(), {})
 
         async def delete(ledger: int) -> None:

@@ -1,5 +1,5 @@
 """
-What a process shows to Prometheus about its logs (docs/logs.md, "Metrics").
+The metrics that a process shows to Prometheus about its logs (docs/logs.md, "Metrics").
 
     quire_log_appends_total{log="orders"} …     one family for each number of `LogCounters`, with its name
 
@@ -83,7 +83,7 @@ class LogMetrics:
         self._orphans: Mapping[str, int] = {}  # of the last search, by the name of their log
 
     def of(self, name: str) -> LogCounters:
-        """Those of the log with that name; a handle keeps them when its log is renamed."""
+        """Gives the counters of the log with that name; a handle keeps them when its log is renamed."""
         found = self._logs.get(name)
         if found is None:
             if len(self._logs) >= self._labelled_max:
@@ -96,7 +96,7 @@ class LogMetrics:
         self._orphans = left
 
     def collect(self) -> Iterator["Metric"]:
-        """What a registry asks for."""
+        """Gives the families that a registry asks for."""
         from prometheus_client.metrics_core import (
             CounterMetricFamily,
             GaugeMetricFamily,

@@ -56,23 +56,23 @@ def shard(part: str) -> str:
 
 
 def name_path(name: str) -> str:
-    """Of the record that points at the log."""
+    """The path of the record that points at the log."""
     part = encoded(name)
     return f"names/{shard(part)}/{part}"
 
 
 def log_path(log: str) -> str:
-    """Of the manifest of the log with that id."""
+    """The path of the manifest of the log with that id."""
     return f"logs/{log[:2]}/{log}"
 
 
 def chunk_path(log: str, chunk: str) -> str:
-    """Of a chunk."""
+    """The path of a chunk."""
     return f"{log_path(log)}/chunk/{chunk}"
 
 
 def adopted_path(ledger: int) -> str:
-    """Of the record that says which log took a plain ledger in."""
+    """The path of the record that says which log took a plain ledger in."""
     return f"adopted/{ledger & 0xFF:02x}/{ledger}"
 
 

@@ -98,7 +98,7 @@ UNDER_WAY = 8  # entries that have no acknowledgement yet
 
 
 class CompactedLedgers:
-    """Those of one compaction.  `add` the records that are left, in order; `close` says what was written."""
+    """The ledgers of one compaction.  `add` the records that are left, in order; `close` says what was written."""
 
     def __init__(self, context: LogContext, settings: Mapping[str, Any]) -> None:
         self.made: list[int] = []  # ledgers
@@ -129,7 +129,7 @@ class CompactedLedgers:
             self._stamp = batch.stamp_ms
 
     async def _write(self) -> None:
-        """What was gathered becomes an entry."""
+        """Makes an entry of what was gathered."""
         rows, self._rows, self._bytes = self._rows, [], 0
         indexes, values, keys, times, headers = (list(column) for column in zip(*rows, strict=True))
         if self._writer is not None and self._encoder.offset >= self._settings.roll_bytes:
@@ -208,8 +208,8 @@ class Compaction:
 
     async def run(self) -> bool:
         """
-        Whether the manifest names what is left now; False: nothing was closed since the last time, or another one is at
-        it.  `NoSuchLog`, `MetaStore`, the errors of ledgers, `LogDamaged`.
+        Compacts the log; True if the manifest names what is left now; False: nothing was closed since the last time, or
+        another one is at it.  `NoSuchLog`, `MetaStore`, the errors of ledgers, `LogDamaged`.
         """
         if not await self._claimed():
             return False
@@ -243,7 +243,7 @@ class Compaction:
         raise self._context.too_many_conflicts()
 
     async def _has_moved(self, found: Input) -> bool:
-        """Whether what was read need not be there any more."""
+        """True if what was read need not be there any more."""
         manifest, now = found.manifest, (await self._log.read()).value
         return (now.begin, now.chunks, now.compacted) != (manifest.begin, manifest.chunks, manifest.compacted)
 
@@ -264,7 +264,7 @@ class Compaction:
         return Compact(await ledgers.close(end - 1, at, found.lost), self._log.now_ms())
 
     async def _named(self, edit: Compact, ledgers: CompactedLedgers) -> bool:
-        """Whether the manifest names them; else another compaction was faster, or one of them is gone."""
+        """True if the manifest names these ledgers; else another compaction was faster, or one of them is gone."""
 
         async def are_closed(_manifest: object) -> bool:
             try:

@@ -1,29 +1,131 @@
 """
-A durable cursor, held: gives out what is not acknowledged, and stores what is.
+A durable cursor, held: gives out what is not acknowledged, in order, and stores what is.
 
-Knows: when what is acknowledged is stored, that the value is watched and looked at, when the handle ends.
-Does not know: how it is stored (`holding`), how a log is read (`unread`).
+Knows: where in the log it is, what of a batch is acknowledged and when that is stored, that the value is watched and
+looked at, when the handle ends.
+Does not know: how acknowledgements are stored (`holding`), how a log is read.
 
 Safety: a record that was not acknowledged is given out again after any failure, unless a policy moved the mark over it.
 One handle holds a cursor, the newest one; the others end with `LogFenced`.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import aclosing
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
-from quire.log.reader.batches import Record
+from quire.log.core.streams.marks import Marks
+from quire.log.core.streams.rates import ReadRates
+from quire.log.reader.batches import LogBatch, Record
+from quire.log.reader.reader import LogReader
 from quire.log.reader.views import Views
 from quire.log.store.context import LogContext
 from quire.log.streams.holding import Holding
-from quire.log.streams.unread import Unread
 from quire.metadata.clock import Timer
 from quire.protocol.errors import ClientClosed, LedgerError
 from quire.protocol.log_errors import LogFenced, LogTrimmed, NoSuchCursor, NoSuchLog
 
 # SPDX-License-Identifier: Apache-2.0
+
+
+class Unread:
+    """From `index` on, which moves with what was given out."""
+
+    def __init__(self, reader: LogReader) -> None:
+        self.index = reader.index
+        self._reader = reader
+        self._batches: AsyncGenerator[LogBatch, None] | None = None
+        self._records: list[Record] = []  # of the batch that was read last
+        self._moved = False
+
+    @property
+    def end_known(self) -> int:
+        """The index after the last record that is known here to be readable."""
+        return self._reader.end_known
+
+    @property
+    def rates(self) -> ReadRates:
+        """How fast it gives out."""
+        return self._reader.rates
+
+    async def close(self) -> None:
+        """Ends what is under way."""
+        await self._reader.close()
+
+    def go(self, index: int) -> None:
+        """The next one given out is at `index` or behind it."""
+        self.index = index
+        self._moved = True
+
+    async def read(self, marks_of: Callable[[], Marks], count: int, timeout: float) -> list[Record]:
+        """
+        At most `count`; those that are there now, else the first that come within `timeout` seconds.  The errors of a
+        reader, which the next call meets where some were found before; what a cancelled call found comes again.
+        """
+        found: list[Record] = []
+        try:
+            while len(found) < count:
+                mark = marks_of().mark
+                if self._moved or self.index < mark:
+                    await self._restart(max(self.index, mark))
+                if not self._records:
+                    if found and self.rates.wait_s > 0:
+                        break
+                    self._records = await self._next(0.0 if found else timeout)
+                    if self._moved:
+                        continue
+                    if not self._records:
+                        break
+                self._take(marks_of(), count, found)
+        except LedgerError:
+            if not found:
+                raise
+        except BaseException:
+            if found and not self._moved:
+                self.go(found[0].index)
+            raise
+        return found
+
+    def _take(self, marks: Marks, count: int, found: list[Record]) -> None:
+        """Takes what of the batch is not done, as far as there is room."""
+        records = self._records
+        base = records[0].index
+        for start, stop in marks.missing(max(self.index, base), base + len(records)):
+            some = records[start - base : min(stop, start + count - len(found)) - base]
+            found += some
+            if len(found) == count:
+                self.index = some[-1].index + 1
+                break
+        else:
+            self.index = base + len(records)
+        if self.index == base + len(records):
+            self._records = []
+
+    async def _next(self, timeout: float) -> list[Record]:
+        """The records of the next batch; none: there is none."""
+        batches, self._batches = self._batches or self._reader.batches(), None
+        async for batch in batches:
+            self._batches = batches
+            return batch.records()
+        if timeout > 0:
+            async with aclosing(self._reader.tail(timeout)) as batches:
+                async for batch in batches:
+                    return batch.records()
+        return []
+
+    async def _restart(self, index: int) -> None:
+        self._moved = False
+        batches, self._batches = self._batches, None
+        if self._records and self._records[0].index <= index <= self._records[-1].index:
+            self.index, self._batches = index, batches
+            return
+        self._records = []
+        if batches is not None:
+            await batches.aclose()
+        self._reader.index = self.index = index
+
 
 log = Logger()
 
@@ -34,8 +136,8 @@ T = TypeVar("T")
 
 class Backlog(NamedTuple):
     """
-    What a cursor is not done with: records, bytes of values from its mark on, and how long ago in ms the log took the
-    first of them.
+    The part of a log that a cursor is not done with: records, bytes of values from its mark on, and how long ago in ms
+    the log took the first of them.
     """
 
     records: int
@@ -82,7 +184,7 @@ class Cursor:
         return self._holding.marks.mark
 
     async def backlog(self) -> Backlog:
-        """What is not done, up to the end of the log as it is now.  The errors of reading."""
+        """Says how much is not done, up to the end of the log as it is now.  The errors of reading."""
         self._check()
         rest = await self._views.rest(self._context.log, self.mark)
         marks = self._holding.marks
@@ -112,13 +214,13 @@ class Cursor:
         self._unread.go(self.mark)
 
     def ack(self, index: int) -> None:
-        """This record is done; it is stored within `cursor_ms`.  As `ack_many`."""
+        """Marks this record as done; it is stored within `cursor_ms`.  As `ack_many`."""
         self.ack_many((index,))
 
     def ack_many(self, indexes: Iterable[int | range]) -> None:
         """
-        These records are done.  `ValueError` for what is not known here to be in the log; `TooManyRequests` when too
-        much is acknowledged out of order: then those before are taken.
+        Marks these records as done.  `ValueError` for what is not known here to be in the log; `TooManyRequests` when
+        too much is acknowledged out of order: then those before are taken.
         """
         self._check()
         given = list(indexes)
@@ -142,8 +244,8 @@ class Cursor:
 
     async def persist(self) -> None:
         """
-        What was acknowledged is stored.  `LogFenced`, `NoSuchCursor`; `MetaStore`, or the errors of a writer: it is
-        tried again.
+        Stores what was acknowledged.  `LogFenced`, `NoSuchCursor`; `MetaStore`, or the errors of a writer: it is tried
+        again.
         """
         async with _Locked(self._storing):
             self._check()
@@ -183,7 +285,7 @@ class Cursor:
                 raise ValueError(f"{each!r} is no record that is known here: those from index 0 to {end - 1} are")
 
     async def _ending(self, work: Awaitable[T], is_told: bool = True) -> T:
-        """What ends the handle does so; reading goes on where a seek led.  `is_told`: to a caller."""
+        """Ends the handle by the errors that do so; reading goes on where a seek led.  `is_told`: to a caller."""
         marks = self._holding.marks
         try:
             return await work

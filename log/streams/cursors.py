@@ -25,10 +25,9 @@ from quire.log.reader.views import Start, Views
 from quire.log.store.context import LogContext
 from quire.log.store.editing import LogRecords
 from quire.log.store.paths import encoded
-from quire.log.streams.cursor import Backlog, Cursor
+from quire.log.streams.cursor import Backlog, Cursor, Unread
 from quire.log.streams.holding import Holding
 from quire.log.streams.record import CursorRecord, no_cursor
-from quire.log.streams.unread import Unread
 from quire.metadata.records import NoRecord, RecordChanged, RecordExists
 from quire.metadata.tree import Create, Delete, Step, Write
 from quire.protocol.errors import LedgerError
@@ -42,7 +41,7 @@ At = int | Literal["begin"]
 
 
 def name_path(log: LogRecords, name: str) -> str:
-    """Of the record that points at a cursor.  `ValueError` for what can't be a name."""
+    """The path of the record that points at a cursor.  `ValueError` for what can't be a name."""
     return f"{log.path}/cursors/{encoded(name, 'cursor')}"
 
 
@@ -82,7 +81,7 @@ async def make(log: LogRecords, name: str, at: At) -> CursorRecord:
 
 
 async def listed(log: LogRecords) -> AsyncGenerator[CursorRecord, None]:
-    """Those that are there, by name."""
+    """Lists the cursors that are there, by name."""
     for part in await log.names(f"{log.path}/cursors"):
         with suppress(NoRecord, NoSuchCursor):  # deleted meanwhile
             pointer = (await log.records.read(f"{log.path}/cursors/{part}")).value
@@ -92,7 +91,9 @@ async def listed(log: LogRecords) -> AsyncGenerator[CursorRecord, None]:
 
 
 async def unname(log: LogRecords, name: str) -> CursorRecord:
-    """Its name is free, and nobody changes it any more; its ledgers and its value are left.  `NoSuchCursor`."""
+    """
+    Frees the name of a cursor, which nobody changes any more; its ledgers and its value are left.  `NoSuchCursor`.
+    """
     record = await find(log, name)
     path, edit = name_path(log, name), log.new_id()
     while True:
@@ -121,8 +122,8 @@ TRIES_MAX = 5  # each upon a cursor that was deleted meanwhile
 
 class CursorInfo(NamedTuple):
     """
-    What a cursor is like for others than its holder.  `mark` is at most half a minute old, and the backlog counts from
-    it, so the holder may be further.  `touched_ms`: when its holder wrote it last, ms since 1970.
+    The state of a cursor as others than its holder see it.  `mark` is at most half a minute old, and the backlog counts
+    from it, so the holder may be further.  `touched_ms`: when its holder wrote it last, ms since 1970.
     """
 
     name: str
@@ -184,7 +185,7 @@ class Cursors:
         context.reached("cursor.made")
 
     async def infos(self, context: LogContext) -> AsyncGenerator[CursorInfo, None]:
-        """Of all cursors of a log, by name.  The errors of reading."""
+        """Describes all cursors of a log, by name.  The errors of reading."""
         async for record in listed(context.log):
             value = (await record.read()).value
             rest = await self._views.rest(context.log, value.mark)

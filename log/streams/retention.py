@@ -1,6 +1,6 @@
 """
-What goes by the limits of a log: where it begins by its retention, marks of cursors that move on, and what happens when
-the slowest cursor is too far behind.
+The limits of a log: where it begins by its retention, marks of cursors that move on, and what happens when the slowest
+cursor is too far behind.
 
 Knows: in which order manifest, clocks and holds are asked, and that nobody is asked while nothing would go; how a
 backlog is measured; the three answers of a quota: appends fail, appends wait, the marks move.
@@ -64,7 +64,7 @@ async def begin_of(context: LogContext, manifest: Manifest) -> int:
 async def _verdict(
     context: LogContext, manifest: Manifest, limits: Limits, now_ms: int | None, hold: int | None = None
 ) -> Verdict | None:
-    """Of as many segments as one edit takes out; chunks are read only where all before them goes."""
+    """Judges as many segments as one edit takes out; chunks are read only where all before them goes."""
     found: Verdict | None = None
     segments: list[Segment] = []
     last, end_at = manifest.segments[-1].n, manifest.closed_end[1]
@@ -168,7 +168,7 @@ async def expire(context: LogContext, manifest: Manifest) -> None:
 
 
 def _may_expire(manifest: Manifest, mark: int, before_ms: int) -> bool:
-    """Whether a record from the mark on may have a lower stamp, by what the manifest says."""
+    """True if a record from the mark on may have a lower stamp, by what the manifest says."""
     part = manifest.first(to_index(mark))
     return part is not None and (part.t is None or part.t[0] < before_ms)
 
@@ -191,7 +191,9 @@ ABOVE_S = 1.0  # the same while appends fail or wait
 
 
 class Quota:
-    """Of one owner: it looks now and then from `begin` to `end`.  `end_of` is the end of what is acknowledged."""
+    """
+    The quota of one owner: it looks now and then from `begin` to `end`.  `end_of` is the end of what is acknowledged.
+    """
 
     def __init__(self, context: LogContext, window: Window, end_of: Callable[[], tuple[int, int]]) -> None:
         self._context = context

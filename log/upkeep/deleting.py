@@ -1,5 +1,5 @@
 """
-What goes for good: doomed ledgers, and all that is left of a log whose name is gone.
+Deletes for good: doomed ledgers, and all that is left of a log whose name is gone.
 
 Knows: all that a log may name, and the order: its ledgers go, then its records, the manifest last; that a ledger whose
 bookies can't be asked stays, and the record of one that a log had taken in.
@@ -55,7 +55,7 @@ async def clear_doomed(context: LogContext, abandon: bool = False) -> Deleted:
 
 
 async def is_adopted(context: LogContext, ledger: int) -> bool:
-    """Whether there is a record that this log has taken the ledger in."""
+    """True if there is a record that this log has taken the ledger in."""
     found = await adoption(context.log.records, ledger)
     return found is not None and found.log == context.log.log
 
@@ -118,7 +118,7 @@ async def _named(context: LogContext, manifest: Manifest) -> dict[int, bool]:
 
 
 async def _delete(context: LogContext, ledgers: Iterable[int], found: Deleted, abandon: bool) -> bool:
-    """Whether all of them are gone."""
+    """Deletes these ledgers; True if all of them are gone."""
     done = await delete_ledgers(context, ledgers, "delete.fenced", "delete.ledger", abandon)
     found.gone.update(done.gone)
     found.stayed.update(done.stayed)
@@ -147,7 +147,7 @@ async def _remove_naming(context: LogContext, found: Deleted, abandon: bool) -> 
 
 
 async def _remove_children(context: LogContext) -> None:
-    """What names no ledger any more; a folder of what might is removed only when it is empty."""
+    """Removes what names no ledger any more; a folder of what might is removed only when it is empty."""
     path = context.log.path
     for part in await context.log.names(path):
         if part not in NAMING:

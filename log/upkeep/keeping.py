@@ -57,7 +57,7 @@ async def replayed(context: LogContext) -> Producers:
 
 
 def _table(entry: bytes) -> Mapping[str, TableRow]:
-    """What it says, if it is one."""
+    """Reads a table of producers; nothing for another entry."""
     header, stored = unpack_header(entry), entry[HEADER_BYTES:]
     if header.kind != Kind.TABLE:
         return {}

@@ -28,7 +28,7 @@ from quire.log.store.holds import Hold, holds
 from quire.log.store.ledgers import LogLedgers
 from quire.log.store.metrics import LogMetrics
 from quire.log.store.paths import log_names
-from quire.log.streams import cursors, leftovers
+from quire.log.streams import cursors, record
 from quire.log.streams.compaction import Compaction
 from quire.log.streams.cursors import Cursors
 from quire.log.upkeep import marking, tidying, trims
@@ -50,7 +50,7 @@ ENTRY_ROOM = 1 << 10  # more than a frame has beside a part's slice
 
 
 class LogInfo(NamedTuple):
-    """What a log is like now.  `end`: None while a segment is open."""
+    """The state of a log.  `end`: None while a segment is open."""
 
     name: str
     id: str
@@ -67,7 +67,7 @@ class LogInfo(NamedTuple):
 
 
 def info_of(manifest: Manifest) -> LogInfo:
-    """Of a manifest."""
+    """Makes the state that a manifest tells."""
     owner = manifest.owner
     return LogInfo(
         manifest.name,
@@ -91,7 +91,7 @@ def exists(name: str) -> LogExists:
 
 
 def fitting(options: LogOptions, frame_bytes_max: int) -> LogOptions:
-    """The same, with parts that fit into a frame."""
+    """Gives the options with parts that fit into a frame."""
     most = frame_bytes_max - ENTRY_ROOM
     return options if options.part_bytes <= most else options.model_copy(update={"part_bytes": most})
 
@@ -204,21 +204,21 @@ class KnownLogs:
             raise log.gone() from None
 
     async def snapshots(self, name: str) -> list[Snapshot]:
-        """That are context, the oldest first.  `NoSuchLog`."""
+        """Lists the stored replica snapshots, oldest first.  `NoSuchLog`."""
         return list((await (await self._open(name)).read()).value.snapshots)
 
     async def holds(self, name: str) -> list[Hold]:
-        """What keeps the log from being trimmed.  `NoSuchLog`, `LogDamaged`."""
+        """Lists what keeps the log from being trimmed.  `NoSuchLog`, `LogDamaged`."""
         log = await self._open(name)
         return await holds(log, (await log.read()).value)
 
     async def txns(self, name: str) -> AsyncGenerator[Txn, None]:
-        """What is known of each publisher.  `NoSuchLog`."""
+        """Lists what is known of each publisher.  `NoSuchLog`."""
         async for txn in txns_of(await self._open(name)):
             yield txn
 
     async def unpublished(self, name: str) -> AsyncGenerator[Unpublished, None]:
-        """What publishers have written and not published, by publisher.  `NoSuchLog`, `LogDamaged`."""
+        """Lists what publishers have written and not published, by publisher.  `NoSuchLog`, `LogDamaged`."""
         async for each in unpublished(await self._open(name)):
             yield each
 
@@ -232,13 +232,13 @@ class KnownLogs:
         return await tend(context, await self._ages.now_ms(self._records, manifest.last_stamp), abandon)
 
     async def candidates(self, name: str) -> AsyncGenerator[Candidate, None]:
-        """Who owns the log or waits for it.  `NoSuchLog`."""
+        """Lists the handles that own the log or wait for it.  `NoSuchLog`."""
         log = await self._open(name)
         async for candidate in candidates_of(self._records, log.path):
             yield candidate
 
     def names(self) -> AsyncGenerator[str, None]:
-        """Of all logs, by shard, then by name."""
+        """Lists the names of all logs, by shard, then by name."""
         return log_names(self._records)
 
     async def update(self, name: str, **settings: Any) -> LogInfo:
@@ -348,9 +348,11 @@ class KnownLogs:
         return report
 
     async def delete_cursor(self, name: str, cursor: str) -> None:
-        """Its name is free when this returns, and who holds it is fenced.  `NoSuchCursor`, `NoSuchLog`."""
+        """
+        Deletes a cursor: its name is free when this returns, and its holder is fenced.  `NoSuchCursor`, `NoSuchLog`.
+        """
         context = await self._context(name)
-        await leftovers.clear(context, (await cursors.unname(context.log, cursor)).id)
+        await record.clear(context, (await cursors.unname(context.log, cursor)).id)
 
     def orphans(
         self, delete: bool = False, *, really: bool = False, grace_s: float = GRACE_S

@@ -28,7 +28,7 @@ from quire.log.core.upkeep_edits import Clear, Doom
 from quire.log.store.editing import LogRecords
 from quire.log.store.holds import cursors
 from quire.log.store.ledgers import LogLedgers, log_of
-from quire.log.streams import leftovers
+from quire.log.streams import record
 from quire.metadata.records import NoRecord
 from quire.metadata.store import at_once
 from quire.protocol.errors import MetadataSerialization, NoSuchLedger
@@ -80,7 +80,8 @@ async def _looked_up(client: Client, ledger: int) -> Tagged | None:
 
 class NamedLedgers:
     """
-    Of one log: `ledgers`, the ids of its `cursors`, and whether it is `gone`: there is no manifest, nor will there be.
+    The ledgers that one log names: `ledgers`, the ids of its `cursors`, and whether it is `gone`: there is no manifest,
+    nor will there be.
     """
 
     def __init__(self, log: LogRecords) -> None:
@@ -131,7 +132,7 @@ class NamedLedgers:
 
 
 async def named_by(log: LogRecords) -> NamedLedgers:
-    """What a log names now.  `LogDamaged`, `UnknownFormat`: then nothing is known to be an orphan of this log."""
+    """Reads what a log names now.  `LogDamaged`, `UnknownFormat`: then nothing is known to be an orphan of this log."""
     found = NamedLedgers(log)
     await found.read()
     return found
@@ -141,7 +142,7 @@ DOOMED_AT_ONCE = 100
 
 
 class Removal:
-    """Of the ledgers of the log behind `records`."""
+    """Removes ledgers of the log behind `records`."""
 
     def __init__(self, records: LogRecords, ledgers: LogLedgers, reached: Callable[[str], None]) -> None:
         self._records = records
@@ -149,7 +150,10 @@ class Removal:
         self._reached = reached
 
     async def remove(self, orphans: Iterable[Tagged]) -> set[int]:
-        """Which are gone now.  What a living cursor made goes through the cursor's value: no manifest guards that."""
+        """
+        Removes ledgers; says which are gone now.  What a living cursor made goes through the cursor's value: no
+        manifest guards that.
+        """
         named = await named_by(self._records)
         of_cursors: dict[str, list[int]] = {}
         ledgers: list[int] = []
@@ -162,13 +166,13 @@ class Removal:
             return (await self._ledgers.delete_all(ledgers)).gone
         gone: set[int] = set()
         for cursor, made in of_cursors.items():
-            gone |= await leftovers.remove(self._records, self._ledgers, cursor, made)
+            gone |= await record.remove(self._records, self._ledgers, cursor, made)
         for start in range(0, len(ledgers), DOOMED_AT_ONCE):
             gone |= await self.through_doomed(named, ledgers[start : start + DOOMED_AT_ONCE])
         return gone
 
     async def through_doomed(self, named: NamedLedgers, ledgers: list[int]) -> set[int]:
-        """Of a log that is there."""
+        """Removes ledgers of a log that is there."""
         records = self._records
 
         async def are_unnamed(manifest: Manifest) -> bool:
@@ -260,7 +264,7 @@ class Orphans:
         return self._records_of(of[0].log, of[0].name)
 
     async def _unnamed(self, records: LogRecords, ledgers: Iterable[Tagged]) -> list[Tagged]:
-        """Those that their log does not name; none where it can't be read."""
+        """Gives the ledgers that their log does not name; none where it can't be read."""
         try:
             named = await named_by(records)
         except (LogDamaged, UnknownFormat) as error:

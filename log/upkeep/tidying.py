@@ -18,7 +18,7 @@ from quire.log.store.context import LogContext
 from quire.log.store.holds import cursors
 from quire.log.store.ledgers import Deleted
 from quire.log.store.paths import chunk_path
-from quire.log.streams import leftovers
+from quire.log.streams import record
 from quire.log.streams.compaction import Compaction
 from quire.log.streams.retention import begin_of, expire
 from quire.log.upkeep.deleting import clear_doomed, remove_log
@@ -38,10 +38,10 @@ COMPACTION_RESTS = 6.0  # as long as it works
 @dataclass
 class TidyReport:
     """
-    What was done, or would be: logs looked at, ledgers deleted, ledgers that stay and why, chunks without a line, parts
-    that can't be published, publishers that were forgotten, the index at which each log begins now of which something
-    went by age or size, the ids of logs whose rest is gone, and those of logs that could not be tidied and why; how
-    many were compacted.
+    The work that was done, or would be: logs looked at, ledgers deleted, ledgers that stay and why, chunks without a
+    line, parts that can't be published, publishers that were forgotten, the index at which each log begins now of which
+    something went by age or size, the ids of logs whose rest is gone, and those of logs that could not be tidied and
+    why; how many were compacted.
     """
 
     logs: int = 0
@@ -62,7 +62,7 @@ class TidyReport:
         return done
 
     def tended(self, done: Tended) -> None:
-        """What became of publishers."""
+        """Adds what became of publishers."""
         self.parts += done.parts
         self.txns += done.forgotten
         self.stayed |= done.stayed
@@ -123,7 +123,7 @@ async def _compact(context: LogContext, report: TidyReport) -> None:
 
 
 async def _retain(context: LogContext, report: TidyReport, manifest: Manifest, dry_run: bool) -> None:
-    """What is too old or too much goes, or would."""
+    """Trims what is too old or too much, or says what would go."""
     with suppress(LogTrimmed):  # another process trims it: the next round
         begin = await begin_of(context, manifest)
         if begin > manifest.begin.index:
@@ -133,13 +133,13 @@ async def _retain(context: LogContext, report: TidyReport, manifest: Manifest, d
 
 
 def _is_unfinished(manifest: Manifest) -> bool:
-    """Whether the log begins behind a segment that was the last one then, and now can go."""
+    """True if the log begins behind a segment that was the last one then, and now can go."""
     first = manifest.segment(manifest.begin.n)
     return first is not None and first is not manifest.segments[-1] and first.end <= manifest.begin.index
 
 
 async def log_ids(records: Records) -> AsyncGenerator[str, None]:
-    """Of all logs, those that are being deleted too."""
+    """Lists the ids of all logs, those that are being deleted too."""
     for number in range(256):
         after = ""
         while True:
@@ -155,14 +155,14 @@ async def log_ids(records: Records) -> AsyncGenerator[str, None]:
 
 
 async def _tidy_cursors(context: LogContext, report: TidyReport, abandon: bool) -> None:
-    """Their doomed ledgers, and cursors that are being deleted."""
+    """Deletes the doomed ledgers of cursors, and cursors that are being deleted."""
     for cursor, (value, _version) in await cursors(context.log):
         if value.doomed or value.state == DELETING:
-            report.add(await leftovers.clear(context, cursor, abandon))
+            report.add(await record.clear(context, cursor, abandon))
 
 
 async def _tidy_chunks(context: LogContext, report: TidyReport, now_ms: int | None) -> None:
-    """Those that no line names, once they are an hour old."""
+    """Deletes chunks that no line names, once they are an hour old."""
     log = context.log
     if now_ms is None:
         return

@@ -42,10 +42,10 @@ LOG_MUTANTS = (
     mutant("a fenced owner acknowledges what is not in its ledger", "logs.md, safety", "log takeover",
            (f"{MACHINE}._known", "self._release(last)", "self._release(1 << 60)")),
     mutant("a fenced owner takes what it sent as not sent", "logs.md, safety", "log takeover",
-           (f"{MACHINE}._end_sending", "self.items[self.sent - 1].last == UNSENT", "True")),
+           (f"{MACHINE}._end_sending", "self.items[self.sent - 1].last == m.UNSENT", "True")),
     mutant("a deposed owner fails what is in its ledger", "logs.md, safety", "log takeover",
            (f"{MACHINE}._lost_settled",
-            "self._release(given.entries - 1 if isinstance(given, SegmentEnded) else given.last)",
+            "self._release(given.entries - 1 if isinstance(given, m.SegmentEnded) else given.last)",
             "self._fail(self._take(self.sent), self.error)")),
     mutant("an edit whose answer was lost gets a new id", "logs.md, edits", "log late",
            (f"{TENURE}._edit", "self.records.edit(edit, id_,", "self.records.edit(edit, self.records.new_id(),")),
@@ -109,7 +109,7 @@ LOG_MUTANTS = (
            ("quire.log.upkeep.keeping:replayed", "found.load(_table(entry.data))", "pass")),
     # Readers
     mutant("a reader judges before it looks at the manifest", "logs.md, safety", "log trim",
-           ("quire.log.reader.judging:judged", "await view.fresh()", "await view.manifest()")),
+           ("quire.log.reader.view:judged", "await view.fresh()", "await view.manifest()")),
     mutant("half a large batch at the end of a ledger is damage", "logs.md, entries", "log takeover",
            ("quire.log.reader.one_segment:SegmentReader.batches", "end = assembler.progress.ordinal,",
             "end = assembler.progress.ordinal + bool(assembler._group),")),
@@ -172,9 +172,9 @@ LOG_MUTANTS = (
             "known = (await log.read()).value\n        await log.records.multi(list(beside(known, known)))")),
     mutant("a trim reads the holds before the manifest", "logs.md, trimming, ending, deleting", "log cursors",
            ("quire.log.upkeep.trims:trim_to", "wanted = await choose(manifest)", "pass"),
-           ("quire.log.upkeep.trims:trim_to", "manifest, version = await kept.log.read()",
-            "wanted = await choose((await kept.log.read()).value)\n"
-            "        manifest, version = await kept.log.read()")),
+           ("quire.log.upkeep.trims:trim_to", "manifest, version = await context.log.read()",
+            "wanted = await choose((await context.log.read()).value)\n"
+            "        manifest, version = await context.log.read()")),
     mutant("a cursor's ledger is named before its checkpoint is stored", "logs.md, cursors", "log cursors",
            (f"{HOLDING}._begin", "await begun.write_checkpoint(self.marks)",
             "await self.record.change(self._named(begun))\n        await begun.write_checkpoint(self.marks)")),
@@ -184,5 +184,5 @@ LOG_MUTANTS = (
     mutant("a holder does not look whether the cursor is still its", "logs.md, cursors", "log cursors",
            (f"{HOLDING}._check_mine", "if value.holder != self._token:", "if False:")),
     mutant("what a cursor's ledger says counts from the value's mark", "logs.md, cursors", "log cursors",
-           ("quire.log.streams.ledger:_entries", "yield entry", "yield entry._replace(mark=entry.mark + 1)")),
+           ("quire.log.streams.holding:_entries", "yield entry", "yield entry._replace(mark=entry.mark + 1)")),
 )  # fmt: skip

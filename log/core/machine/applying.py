@@ -18,41 +18,7 @@ from collections import deque
 from enum import auto
 
 from quire.client.core.machine import Machine, MachineState, Table
-from quire.log.core.machine.applying_messages import (
-    Again,
-    Applied,
-    Apply,
-    ApplyRaised,
-    Begin,
-    Close,
-    Complain,
-    Effect,
-    Ends,
-    Follows,
-    Given,
-    Grown,
-    Input,
-    Leads,
-    Listed,
-    Load,
-    Loaded,
-    LoadFailed,
-    Look,
-    Own,
-    Play,
-    Read,
-    ReadFailed,
-    ReadFrom,
-    Rest,
-    Role,
-    Save,
-    SaveAsked,
-    Saved,
-    SaveFailed,
-    Stop,
-    Trimmed,
-    Wait,
-)
+from quire.log.core.machine import applying_messages as m
 from quire.log.core.values import Snapshot
 from quire.protocol.errors import LedgerError
 from quire.protocol.log_errors import SnapshotDamaged
@@ -73,10 +39,10 @@ class State(MachineState):
     OUT = auto()  # closed
 
 
-TABLE = Table(State, Input)
+TABLE = Table(State, m.Input)
 
 
-class Applying(Machine[State, Input, Effect]):
+class Applying(Machine[State, m.Input, m.Effect]):
     """One replica from its beginning to its end."""
 
     table = TABLE
@@ -86,7 +52,7 @@ class Applying(Machine[State, Input, Effect]):
         super().__init__(State.LOADING)
         self._log = log  # its name, for errors
         self._snapshot_records = snapshot_records
-        self.role = Role.FOLLOWING
+        self.role = m.Role.FOLLOWING
         self.error: LedgerError | None = None
         self.applied = 0  # the first index that is not applied
         self.given = 0  # the first that was not given to be applied
@@ -94,7 +60,7 @@ class Applying(Machine[State, Input, Effect]):
         self.resting = False  # the owner gives what comes, nothing is read
         self.saving = False
         self._applying: deque[tuple[int, int]] = deque()  # ends and bytes of what was given
-        self._early: deque[Given] = deque()  # of the owner, above `given`
+        self._early: deque[m.Given] = deque()  # of the owner, above `given`
         self._early_bytes = 0
         self._leads: tuple[int, int] | None = None  # epoch, and the index at which it begins
         self._end: int | None = None  # of the log, when reading began; None until that is known
@@ -111,20 +77,20 @@ class Applying(Machine[State, Input, Effect]):
         if self.state is not State.OUT:
             self.state = self.ruined
 
-    def stopped_by(self, error: LedgerError) -> list[Effect]:
-        """What is left to be done after a bug."""
+    def stopped_by(self, error: LedgerError) -> list[m.Effect]:
+        """Gives what is left to be done after a bug."""
         self.effects = []
         if self._leads is not None:
-            self._play(Role.FOLLOWING)
+            self._play(m.Role.FOLLOWING)
         self.error = error
-        return [*self.effects, Stop(error)]
+        return [*self.effects, m.Stop(error)]
 
     # -- loading ---------------------------------------------------------------------------------------------------
 
-    def _begin(self, given: Begin) -> None:
-        self.effects.append(Look())
+    def _begin(self, given: m.Begin) -> None:
+        self.effects.append(m.Look())
 
-    def _listed(self, given: Listed) -> None:
+    def _listed(self, given: m.Listed) -> None:
         kept = [each for each in given.snapshots if each.index >= given.begin]
         gone = self._unloadable.keys() - {each.ledger for each in kept}
         for ledger in gone:
@@ -132,16 +98,16 @@ class Applying(Machine[State, Input, Effect]):
         self._dropped += len(gone)
         if gone and self._dropped == DROPPED_MAX:
             self.effects.append(
-                Complain(
+                m.Complain(
                     f"{DROPPED_MAX} snapshots of the log {self._log!r} were replaced while they were loaded here: with "
                     "a larger snapshot_records at its owner they stay longer"
                 )
             )
         left = [each for each in kept if each.ledger not in self._unloadable]
         if left:
-            self.effects.append(Load(max(left, key=lambda each: each.index)))
+            self.effects.append(m.Load(max(left, key=lambda each: each.index)))
         elif given.begin == 0:
-            self.effects.append(Load(None))
+            self.effects.append(m.Load(None))
         elif any(not damaged for _reason, damaged in self._unloadable.values()):
             self._wait("the bookies of its snapshots can't be asked")
         else:
@@ -154,33 +120,33 @@ class Applying(Machine[State, Input, Effect]):
             f"({'; '.join(each) or 'there is none'}): `quire log snapshots {self._log}` lists them"
         )
 
-    def _loaded(self, given: Loaded) -> None:
+    def _loaded(self, given: m.Loaded) -> None:
         self._unloadable, self._dropped = {}, 0
         self.applied = self.given = given.index
         self._saved = max(self._saved, given.index)
         self.state = State.REPLAYING
         self._read_on()
 
-    def _load_failed(self, given: LoadFailed) -> None:
+    def _load_failed(self, given: m.LoadFailed) -> None:
         self._unloadable[given.ledger] = given.reason, given.damaged
-        self.effects.append(Look())
+        self.effects.append(m.Look())
 
-    def _load_again(self, given: Again) -> None:
+    def _load_again(self, given: m.Again) -> None:
         if self._again:
             self._again = False
             self._unloadable = {ledger: why for ledger, why in self._unloadable.items() if why[1]}
-            self.effects.append(Look())
+            self.effects.append(m.Look())
 
     # -- applying --------------------------------------------------------------------------------------------------
 
-    def _read(self, given: Read) -> None:
+    def _read(self, given: m.Read) -> None:
         self._give(given.given)
         while self._early and self._early[0].first <= self.given:
             early = self._early.popleft()
             self._early_bytes -= early.bytes
             self._own_next(early)
 
-    def _own(self, given: Own) -> None:
+    def _own(self, given: m.Own) -> None:
         if given.given.first <= self.given:
             self._own_next(given.given)
             return
@@ -191,7 +157,7 @@ class Applying(Machine[State, Input, Effect]):
         if self.resting:
             self._read_on()
 
-    def _own_next(self, given: Given) -> None:
+    def _own_next(self, given: m.Given) -> None:
         """The reader is behind the owner no more, unless there is too much to be applied."""
         if self.unapplied > UNAPPLIED_BYTES_MAX:
             if self.resting:
@@ -200,103 +166,103 @@ class Applying(Machine[State, Input, Effect]):
         self._give(given)
         if not self.resting and given.end == self.given and self._leads is not None:
             self.resting = True
-            self.effects.append(Rest())
+            self.effects.append(m.Rest())
 
-    def _give(self, given: Given) -> None:
+    def _give(self, given: m.Given) -> None:
         assert given.first <= self.given, f"{given.first} comes behind {self.given}"
         if given.end > self.given:
-            self.effects.append(Apply(given, self.given - given.first))
+            self.effects.append(m.Apply(given, self.given - given.first))
             self.given = given.end
             self.unapplied += given.bytes
             self._applying.append((given.end, given.bytes))
 
-    def _applied(self, given: Applied) -> None:
+    def _applied(self, given: m.Applied) -> None:
         self.applied = given.index
         while self._applying and self._applying[0][0] <= given.index:
             self.unapplied -= self._applying.popleft()[1]
         self._go_on()
 
-    def _ends_at(self, given: Ends) -> None:
+    def _ends_at(self, given: m.Ends) -> None:
         self._end = self.end = given.end
         self._go_on()
 
     def _go_on(self) -> None:
-        """What the index up to which all is applied allows."""
+        """Does what the index up to which all is applied allows."""
         if self.state is State.REPLAYING and self._end is not None and self.applied + NEAR >= self._end:
             self.state = State.LIVE
         if self.state is State.LIVE and self._leads is not None and self.applied >= self._leads[1]:
-            self._play(Role.LEADING)
-        is_due = self.role is Role.LEADING and self.applied >= max(
+            self._play(m.Role.LEADING)
+        is_due = self.role is m.Role.LEADING and self.applied >= max(
             self._save_from, self._saved + self._snapshot_records
         )
         if (is_due or self._asked) and not self.saving:
             self.saving, self._asked = True, False
-            self.effects.append(Save())
+            self.effects.append(m.Save())
 
-    def _grown(self, given: Grown) -> None:
+    def _grown(self, given: m.Grown) -> None:
         if self.resting and given.end > self.given:
             self._read_on()
 
     def _read_on(self) -> None:
         self.resting = False
-        self.effects.append(ReadFrom(self.given))
+        self.effects.append(m.ReadFrom(self.given))
 
-    def _read_failed(self, given: ReadFailed) -> None:
+    def _read_failed(self, given: m.ReadFailed) -> None:
         if given.final:
             self._stop(given.error)
         else:
             self._wait(str(given.error))
 
-    def _read_again(self, given: Again) -> None:
+    def _read_again(self, given: m.Again) -> None:
         if self._again:
             self._again = False
             self._read_on()
 
-    def _trimmed(self, given: Trimmed) -> None:
+    def _trimmed(self, given: m.Trimmed) -> None:
         """The newest snapshot covers what is gone."""
-        self._play(Role.FOLLOWING)
+        self._play(m.Role.FOLLOWING)
         self._forget()
         self.state = State.LOADING
-        self.effects.append(Look())
+        self.effects.append(m.Look())
 
-    def _raised(self, given: ApplyRaised) -> None:
+    def _raised(self, given: m.ApplyRaised) -> None:
         self.applied = given.index
         self._stop(given.error)
 
     # -- roles -----------------------------------------------------------------------------------------------------
 
-    def _lead(self, given: Leads) -> None:
+    def _lead(self, given: m.Leads) -> None:
         self._leads = given.epoch, given.first
         self._saved = max(self._saved, given.newest)
         if self.state is not State.LOADING:
             self._go_on()
 
-    def _follow(self, given: Follows) -> None:
-        self._play(Role.FOLLOWING)
+    def _follow(self, given: m.Follows) -> None:
+        self._play(m.Role.FOLLOWING)
         self._leads = None
         self._early.clear()
         self._early_bytes = 0
         if self.resting:
             self._read_on()
 
-    def _play(self, role: Role) -> None:
+    def _play(self, role: m.Role) -> None:
         if role is not self.role:
             assert self._leads is not None
             self.role = role
-            self.effects.append(Play(role, self._leads[0]))
+            self.effects.append(m.Play(role, self._leads[0]))
 
     # -- snapshots -------------------------------------------------------------------------------------------------
 
-    def _ask(self, given: SaveAsked) -> None:
+    def _ask(self, given: m.SaveAsked) -> None:
         self._asked = True
         if self.state is not State.LOADING:
             self._go_on()
 
-    def _save_done(self, given: Saved) -> None:
+    def _save_done(self, given: m.Saved) -> None:
         self._saved = max(self._saved, given.index)
         self._save_over()
 
-    def _save_failed(self, given: SaveFailed) -> None:
+    def _save_failed(self, given: m.SaveFailed) -> None:
         self._save_from = self.applied + max(1, self._snapshot_records // RETRY_PARTS)
         self._save_over()
 
@@ -309,18 +275,18 @@ class Applying(Machine[State, Input, Effect]):
 
     def _stop(self, error: LedgerError | None) -> None:
         self.state, self.error = State.STOPPED, error
-        self._play(Role.FOLLOWING)
+        self._play(m.Role.FOLLOWING)
         self._forget()
-        self.effects.append(Stop(error))
+        self.effects.append(m.Stop(error))
 
-    def _close(self, given: Close) -> None:
+    def _close(self, given: m.Close) -> None:
         was_stopped = self.state is State.STOPPED
         if not was_stopped:
             self._stop(None)
         self.state = State.OUT
 
     def _forget(self) -> None:
-        """What was given and is not applied."""
+        """Drops what was given and is not applied."""
         self._applying.clear()
         self._early.clear()
         self.unapplied = self._early_bytes = 0
@@ -330,7 +296,7 @@ class Applying(Machine[State, Input, Effect]):
 
     def _wait(self, reason: str) -> None:
         self._again = True
-        self.effects.append(Wait(reason))
+        self.effects.append(m.Wait(reason))
 
 
 S, M = State, Applying
@@ -338,44 +304,57 @@ _RUNNING = (S.REPLAYING, S.LIVE)
 _ENDED = (S.STOPPED, S.OUT)
 on = TABLE.on
 
-on(S.LOADING, Begin, M._begin)
-on(S.LOADING, Listed, M._listed, S.LOADING, S.STOPPED)
-on(S.LOADING, Loaded, M._loaded, S.REPLAYING)
-on(S.LOADING, LoadFailed, M._load_failed)
-on(S.LOADING, ReadFailed, M._read_failed, S.LOADING, S.STOPPED)
-on(S.LOADING, Leads, M._lead)
-on(S.LOADING, SaveAsked, M._ask)
-on(S.LOADING, Saved, M._save_done)
-on(S.LOADING, SaveFailed, M._save_failed)
-on(S.LOADING, Again, M._load_again)
+on(S.LOADING, m.Begin, M._begin)
+on(S.LOADING, m.Listed, M._listed, S.LOADING, S.STOPPED)
+on(S.LOADING, m.Loaded, M._loaded, S.REPLAYING)
+on(S.LOADING, m.LoadFailed, M._load_failed)
+on(S.LOADING, m.ReadFailed, M._read_failed, S.LOADING, S.STOPPED)
+on(S.LOADING, m.Leads, M._lead)
+on(S.LOADING, m.SaveAsked, M._ask)
+on(S.LOADING, m.Saved, M._save_done)
+on(S.LOADING, m.SaveFailed, M._save_failed)
+on(S.LOADING, m.Again, M._load_again)
 for _state in _RUNNING:
     # What brings it nearer to the end may make it live.
-    on(_state, Ends, M._ends_at, _state, S.LIVE)
-    on(_state, Applied, M._applied, _state, S.LIVE)
-    on(_state, Leads, M._lead, _state, S.LIVE)
-    on(_state, SaveAsked, M._ask, _state, S.LIVE)
-    on(_state, Saved, M._save_done, _state, S.LIVE)
-    on(_state, SaveFailed, M._save_failed, _state, S.LIVE)
-    on(_state, Read, M._read)
-    on(_state, Own, M._own)
-    on(_state, Grown, M._grown)
-    on(_state, Again, M._read_again)
-    on(_state, ApplyRaised, M._raised, S.STOPPED)
-    on(_state, Trimmed, M._trimmed, S.LOADING)
-    on(_state, ReadFailed, M._read_failed, _state, S.STOPPED)
+    on(_state, m.Ends, M._ends_at, _state, S.LIVE)
+    on(_state, m.Applied, M._applied, _state, S.LIVE)
+    on(_state, m.Leads, M._lead, _state, S.LIVE)
+    on(_state, m.SaveAsked, M._ask, _state, S.LIVE)
+    on(_state, m.Saved, M._save_done, _state, S.LIVE)
+    on(_state, m.SaveFailed, M._save_failed, _state, S.LIVE)
+    on(_state, m.Read, M._read)
+    on(_state, m.Own, M._own)
+    on(_state, m.Grown, M._grown)
+    on(_state, m.Again, M._read_again)
+    on(_state, m.ApplyRaised, M._raised, S.STOPPED)
+    on(_state, m.Trimmed, M._trimmed, S.LOADING)
+    on(_state, m.ReadFailed, M._read_failed, _state, S.STOPPED)
 for _state in (S.LOADING, *_RUNNING):
-    on(_state, Follows, M._follow)
+    on(_state, m.Follows, M._follow)
 for _state in (S.LOADING, *_RUNNING, S.STOPPED):
-    on(_state, Close, M._close, S.OUT)
+    on(_state, m.Close, M._close, S.OUT)
 
 # What was asked for before is answered yet (the rest of a slice in which the user has closed it), or what comes is read
 # later.
-TABLE.ignore(_ENDED, Begin, Listed, Loaded, LoadFailed, Read, Applied, ApplyRaised, Trimmed, ReadFailed, Ends, Grown)
-TABLE.ignore(_ENDED, Leads, Follows, SaveAsked, Saved, SaveFailed, Again)
-TABLE.ignore((S.LOADING, *_ENDED), Own)
-TABLE.ignore((S.OUT,), Close)
+TABLE.ignore(
+    _ENDED,
+    m.Begin,
+    m.Listed,
+    m.Loaded,
+    m.LoadFailed,
+    m.Read,
+    m.Applied,
+    m.ApplyRaised,
+    m.Trimmed,
+    m.ReadFailed,
+    m.Ends,
+    m.Grown,
+)
+TABLE.ignore(_ENDED, m.Leads, m.Follows, m.SaveAsked, m.Saved, m.SaveFailed, m.Again)
+TABLE.ignore((S.LOADING, *_ENDED), m.Own)
+TABLE.ignore((S.OUT,), m.Close)
 
 # An answer to an effect that was not asked for in this state, nor before it: the shell stops its reader and what it
 # applies before it looks for a snapshot, and when the replica ends.
-TABLE.rule_out(_RUNNING, Begin, Listed, Loaded, LoadFailed)
-TABLE.rule_out((S.LOADING,), Trimmed, Ends, ApplyRaised, Read, Applied, Grown)
+TABLE.rule_out(_RUNNING, m.Begin, m.Listed, m.Loaded, m.LoadFailed)
+TABLE.rule_out((S.LOADING,), m.Trimmed, m.Ends, m.ApplyRaised, m.Read, m.Applied, m.Grown)

@@ -1,5 +1,5 @@
 """
-What goes into a replica's machine and what comes out of it.
+The inputs of a replica's machine, and its effects.
 
 Knows: inputs from the log, its snapshots and the user, effects for the replica's shell.
 Does not know: what the machine decides, what a record is.
@@ -48,7 +48,7 @@ class Begin:
 
 @dataclass(slots=True)
 class Listed:
-    """What the manifest says now: its snapshots, and the index at which the log begins."""
+    """The manifest of now: its snapshots, and the index at which the log begins."""
 
     snapshots: tuple[Snapshot, ...]
     begin: int
@@ -128,7 +128,7 @@ class Grown:
 
 @dataclass(slots=True)
 class Leads:
-    """This process owns the log; `first` is the index at which its epoch begins, `newest` that of a snapshot."""
+    """The log is this process's; `first` is the index at which its epoch begins, `newest` that of a snapshot."""
 
     epoch: int
     first: int
@@ -137,7 +137,7 @@ class Leads:
 
 @dataclass(slots=True)
 class Follows:
-    """It does not own it any more."""
+    """The log is not this process's any more."""
 
 
 @dataclass(slots=True)
@@ -159,7 +159,7 @@ class SaveFailed:
 
 @dataclass(slots=True)
 class Again:
-    """What was waited for is over."""
+    """The time that was waited for is over."""
 
 
 @dataclass(slots=True)
@@ -253,7 +253,7 @@ class Complain:
 
 @dataclass(slots=True)
 class Stop:
-    """It applies no more, and does not own the log any more: with that error, or None, as it was asked to."""
+    """Ends applying, and owning the log: with that error, or None, as it was asked to."""
 
     error: LedgerError | None
 

@@ -16,9 +16,9 @@ the value that it replaced was first seen, a little longer.  So a lease is over 
 
 from __future__ import annotations  # `Value.parse` goes by the types of fields as they are written
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from quire.log.core.values import Extra, Value, any_json, to_json
+from quire.log.core.values import Value, any_json
 from quire.protocol.log_errors import LogDamaged
 
 # SPDX-License-Identifier: Apache-2.0
@@ -38,7 +38,6 @@ class Lease(Value):
     state: str
     ms: int
     edit: str
-    extra: Extra = field(default_factory=dict, hash=False)
 
     @classmethod
     def decode(cls, data: bytes) -> Lease:
@@ -48,13 +47,9 @@ class Lease(Value):
             raise LogDamaged(f"a lease has the state {made.state!r} for {made.ms} ms")
         return made
 
-    def encode(self) -> bytes:
-        """Its record."""
-        return to_json(self).encode()
-
     @property
     def lasts(self) -> bool:
-        """Whether somebody may answer by it."""
+        """True if somebody may answer by it."""
         return self.state in (HELD, REVOKED)
 
     def held(self, epoch: int, token: str, ms: int, edit: str, again: bool = False) -> Lease | None:
@@ -75,7 +70,7 @@ class Lease(Value):
 
 
 def new_lease(on: bool, edit: str) -> Lease:
-    """Of a log that is made."""
+    """Makes the lease of a new log."""
     return Lease(0, "", FREE if on else OFF, 0, edit)
 
 
@@ -97,7 +92,7 @@ class FirstSight:
         self._at = 0.0
 
     def of(self, version: int, now: float) -> float:
-        """Of that version, which is there now."""
+        """Notes that this version is there now, and says when it was seen first."""
         if version != self._version:
             self._version, self._at = version, now
         return self._at

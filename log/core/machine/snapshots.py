@@ -15,11 +15,11 @@ newer snapshot than the newest is named, so the log from the oldest kept one on 
 from __future__ import annotations  # `Value.parse` goes by the types of fields as they are written
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from quire.log.core.edits import check_exists, is_doomed
 from quire.log.core.manifest import Manifest
-from quire.log.core.values import FORMAT, Doomed, Extra, Snapshot, Value, any_json, from_json, to_json
+from quire.log.core.values import Doomed, Snapshot, Value
 from quire.protocol.log_errors import LogDamaged
 
 # SPDX-License-Identifier: Apache-2.0
@@ -64,47 +64,25 @@ Sum = Callable[[bytes, int], int]  # CRC-32C of bytes behind those of which a su
 class Head(Value):
     """The first entry: of which log, the first index that is not in it, by whom."""
 
-    what = "snapshot"
+    what = tag = "snapshot"
     log: str
     index: int
     epoch: int
     machine: str
-    extra: Extra = field(default_factory=dict, hash=False)
-
-    @classmethod
-    def decode(cls, data: bytes) -> Head:
-        """`LogDamaged`, `UnknownFormat`."""
-        found = from_json(data, "snapshot")
-        del found["quire"], found["format"]
-        return cls.parse(found)
-
-    def encode(self) -> bytes:
-        """Its entry."""
-        return to_json({"quire": "snapshot", "format": FORMAT, **self.members()}).encode()
 
 
 @dataclass(frozen=True, slots=True)
 class End(Value):
     """The last entry: how much data is before it."""
 
-    what = "end of a snapshot"
+    what = "snapshot's end"
     entries: int
     bytes: int
     crc: int
-    extra: Extra = field(default_factory=dict, hash=False)
-
-    @classmethod
-    def decode(cls, data: Data) -> End:
-        """`LogDamaged`."""
-        return cls.parse(any_json(data, "the end of a snapshot"))
-
-    def encode(self) -> Data:
-        """Its entry."""
-        return to_json(self.members()).encode()
 
 
 def slices(data: Iterable[bytes], size: int = SLICE_BYTES_MAX) -> Iterator[bytes]:
-    """The same bytes in pieces of that size, the last one smaller; one piece of the data at a time is asked for."""
+    """Cuts bytes to pieces of that size, the last one smaller; one piece of the data at a time is asked for."""
     waiting = bytearray()
     for piece in data:
         waiting += piece
@@ -116,7 +94,7 @@ def slices(data: Iterable[bytes], size: int = SLICE_BYTES_MAX) -> Iterator[bytes
 
 
 class Content:
-    """What the entries of one snapshot add up to, as they are written or read."""
+    """The sums over the entries of one snapshot, as they are written or read."""
 
     def __init__(self, sum_of: Sum) -> None:
         self._sum_of = sum_of

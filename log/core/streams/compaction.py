@@ -81,7 +81,7 @@ class Left:
         return len(self._indexes)
 
     def picked(self, indexes: Sequence[int], keys: Sequence[bytes | None], keyless: bool) -> list[int]:
-        """Which of a batch's records are left, as numbers in the batch; of those without a key all or none."""
+        """Picks a batch's records that are left, as numbers in the batch; of those without a key all or none."""
         low, high = bisect_left(self._indexes, indexes[0]), bisect_left(self._indexes, indexes[-1] + 1)
         left = set(self._indexes[low:high])
         return [
@@ -104,13 +104,13 @@ def _doomed(done: Compacted, now_ms: int) -> list[Doomed]:
 
 
 def has_news(manifest: Manifest) -> bool:
-    """Whether records were closed since the last compaction."""
+    """True if records were closed since the last compaction."""
     done = manifest.standing
     return manifest.closed_end[0] > (manifest.begin.index if done is None else done.horizon + 1)
 
 
 def is_due(manifest: Manifest) -> bool:
-    """Whether a log that is to be compacted has as many new bytes as the last compaction left."""
+    """True if a log that is to be compacted has as many new bytes as the last compaction left."""
     done = manifest.standing
     if not manifest.settings.get("compaction") or not has_news(manifest):
         return False

@@ -28,12 +28,12 @@ from __future__ import annotations  # `Value.parse` goes by the types of fields 
 import struct
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple
 
 from quire.log.core.streams.marks import Run
-from quire.log.core.values import FORMAT, Doomed, Extra, Value, any_json, from_json, to_json
+from quire.log.core.values import FORMAT, Doomed, Value, any_json
 from quire.protocol import varint
 from quire.protocol.log_errors import LogDamaged, UnknownFormat
 
@@ -53,7 +53,7 @@ class Kind(IntEnum):
 
 
 class CursorEntry(NamedTuple):
-    """What an entry says."""
+    """The content of one entry."""
 
     kind: int
     part: int
@@ -103,7 +103,7 @@ def unpack_entry(data: bytes) -> CursorEntry:
 
 
 def unpack_runs(data: bytes, mark: int, at: int = 0) -> list[Run]:
-    """Those in the bytes from `at` on.  `LogDamaged`."""
+    """Reads the runs in the bytes from `at` on.  `LogDamaged`."""
     decode, size = varint.decode, len(data)
     runs: list[Run] = []
     stop = mark
@@ -149,7 +149,7 @@ class CursorValue(Value):
     without a ledger they are in `acks`, base64.
     """
 
-    what = "cursor"
+    what = tag = "cursor"
     inner: ClassVar[Mapping[str, type[Value]]] = {"doomed": Doomed}
     format: int
     name: str
@@ -163,11 +163,10 @@ class CursorValue(Value):
     state: str
     properties: Mapping[str, Any] | None = None
     touched: int | None = None
-    extra: Extra = field(default_factory=dict, hash=False)
 
     @classmethod
     def new(cls, name: str, edit: str, mark: int, now_ms: int) -> CursorValue:
-        """Of a cursor that nobody holds yet."""
+        """Makes the value of a cursor that nobody holds yet."""
         return cls(
             format=FORMAT,
             name=name,
@@ -182,7 +181,7 @@ class CursorValue(Value):
 
     @property
     def ledgers(self) -> list[int]:
-        """All that it names."""
+        """All ledgers that the value names."""
         return [*([] if self.ledger is None else [self.ledger]), *(each.ledger for each in self.doomed)]
 
     def named(self, ledger: int, checkpoint: int, mark: int, now_ms: int) -> CursorValue:
@@ -196,17 +195,6 @@ class CursorValue(Value):
         """Without its ledger, which is doomed."""
         doomed = self.doomed if self.ledger is None else (*self.doomed, Doomed(self.ledger, "cursor", now_ms))
         return replace(self, ledger=None, checkpoint=None, doomed=doomed, touched=now_ms)
-
-    @classmethod
-    def decode(cls, data: bytes) -> CursorValue:
-        """`LogDamaged`, `UnknownFormat`."""
-        found = from_json(data, "cursor")
-        del found["quire"]
-        return cls.parse(found)
-
-    def encode(self) -> bytes:
-        """Its record."""
-        return to_json({"quire": "cursor", **self.members()}).encode()
 
 
 def decode_pointer(data: bytes) -> str:

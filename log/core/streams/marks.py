@@ -1,5 +1,5 @@
 """
-What a consumer is done with: all records below a mark, and any of those above it.
+The records that a consumer is done with: all records below a mark, and any of those above it.
 
 Above the mark there is a bit for each record, in pages of 256 that are one integer each; a page in which nothing is
 acknowledged takes nothing.  Besides, the bits that are new since they were taken to be stored.
@@ -25,7 +25,7 @@ Run = tuple[int, int]  # the first index, and the one after the last
 
 
 class Taken(NamedTuple):
-    """What is to be stored: the mark, and pages above it."""
+    """The acknowledgements to be stored: the mark, and pages above it."""
 
     mark: int
     pages: Mapping[int, int]
@@ -49,7 +49,7 @@ class Marks:
 
     @property
     def changed(self) -> bool:
-        """Whether anything is new since it was taken."""
+        """True if anything is new since it was taken."""
         return self.mark != self._stored or bool(self._new)
 
     @property
@@ -61,11 +61,11 @@ class Marks:
         return index < self.mark or bool(self._pages.get(index >> PAGE_BITS, 0) >> (index & LAST) & 1)
 
     def runs(self) -> Iterator[Run]:
-        """What is acknowledged above the mark, ascending."""
+        """Gives the runs that are acknowledged above the mark, ascending."""
         return runs_of(self._pages, self.mark)
 
     def missing(self, start: int, stop: int) -> Iterator[Run]:
-        """What is not done from `start` to before `stop`, ascending."""
+        """Gives the runs that are not done from `start` to before `stop`, ascending."""
         at = max(start, self.mark)
         if at >= stop:
             return
@@ -89,7 +89,7 @@ class Marks:
     # -- changes ---------------------------------------------------------------------------------------------------
 
     def add(self, index: int) -> None:
-        """This record is done.  `TooManyRequests` when too many pages are touched."""
+        """Marks this record as done.  `TooManyRequests` when too many pages are touched."""
         if index <= self.mark:
             if index == self.mark:
                 self._advance(index + 1)
@@ -104,7 +104,7 @@ class Marks:
         self._set(number, before, bit)
 
     def add_run(self, start: int, stop: int) -> None:
-        """These are done, from `start` to before `stop`; all of them or, with `TooManyRequests`, none."""
+        """Marks records as done, from `start` to before `stop`; all of them or, with `TooManyRequests`, none."""
         start = max(start, self.mark)
         if start >= stop:
             return
@@ -140,7 +140,7 @@ class Marks:
             self._advance(mark)
 
     def take(self) -> Taken:
-        """What is new since the last time, to be stored."""
+        """Takes what is new since the last time, to be stored."""
         taken = Taken(self.mark, self._new)
         self._new, self._stored = {}, self.mark
         return taken
@@ -191,7 +191,7 @@ class Marks:
 
 
 def runs_of(pages: Mapping[int, int], mark: int) -> Iterator[Run]:
-    """Those of pages, ascending, without what is below the mark."""
+    """Gives the runs of pages, ascending, without what is below the mark."""
     low = mark >> PAGE_BITS
     start = stop = -1
     for number in sorted(pages):

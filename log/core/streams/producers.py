@@ -1,5 +1,5 @@
 """
-What is known of a log's producers: which sequences are in the log, and where the newest of them are.
+The producers of a log: which sequences are in the log, and where the newest of them are.
 
 Knows: of each producer the highest sequence that is stored, the places of the last ones, the highest that was taken,
 and what was written to the present segment; how a table and the columns behind it are replayed.
@@ -58,14 +58,14 @@ class Producer:
         self._recent: array[int] | None = None  # sequence, index, sequence, ...; where more than one is known
 
     def push(self, first: int, last: int) -> None:
-        """These are taken, which are above all that were."""
+        """Takes these sequences, which are above all that were."""
         low, high = max(self.failed.start, self.pushed + 1), min(self.failed.stop, first)
         if low < high:
             self.passed = range(low, high)
         self.pushed = last
 
     def fail(self, first: int, last: int, pushed: int) -> None:
-        """These were refused, or failed, which leaves those up to `pushed` as taken."""
+        """Notes that these were refused, or failed, which leaves those up to `pushed` as taken."""
         self.pushed = min(self.pushed, pushed)
         if self.passed.stop > self.pushed + 1:  # they can come again
             self.passed = NONE
@@ -74,7 +74,7 @@ class Producer:
         self.failed = range(min(low, first), end) if low < self.failed.stop else range(first, last + 1)
 
     def has_passed(self, first: int, end: int) -> bool:
-        """Whether one of them failed, and can't come to be in the log any more."""
+        """True if one of these failed, and can't come to be in the log any more."""
         return max(first, self.passed.start) < min(end, self.passed.stop)
 
     def store(self, run: ProducerRun, index: int, stamp: int) -> None:
@@ -103,7 +103,7 @@ class Producer:
 
 
 class Producers:
-    """Of one log in one owner."""
+    """The producers of one log, as one owner knows them."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, Producer] = {}
@@ -120,7 +120,7 @@ class Producers:
         return found
 
     def has_room(self, name: str, now_ms: int, bytes_max: int = TABLE_BYTES_MAX) -> bool:
-        """Whether a table of that size holds that one, too, once who is idle is forgotten."""
+        """True if a table of that size holds this producer, too, once idle ones are forgotten."""
         if name in self.by_name:
             return True
         more = row_bytes(name)
@@ -130,7 +130,7 @@ class Producers:
         return self._bytes + more <= bytes_max
 
     def _forget(self, name: str) -> None:
-        """Who has nothing under way."""
+        """Forgets producers that have nothing under way."""
         known = self.by_name.get(name)
         if known is not None and known.pushed == known.stored:
             del self.by_name[name]
@@ -149,8 +149,8 @@ class Producers:
 
     def begin_segment(self) -> None:
         """
-        What was written to the one before is in the log, or is written again.  Of who wrote nothing to it only the last
-        place stays known.
+        Begins a segment: what was written to the one before is in the log, or is written again.  Of producers that
+        wrote nothing to it only the last place stays known.
         """
         for name, each in self.by_name.items():
             if name not in self._written:
@@ -159,7 +159,8 @@ class Producers:
 
     def table(self, now_ms: int, kept: int = PRODUCERS_KEPT) -> dict[str, TableRow]:
         """
-        What a table says now; of more than `kept` those that were idle longest are forgotten, and who stored nothing.
+        Makes the table of now; of more than `kept` those that were idle longest are forgotten, and those that stored
+        nothing.
         """
         for name in [name for name, each in self.by_name.items() if each.pushed < 0]:
             self._forget(name)
@@ -178,13 +179,13 @@ class Producers:
         return rows
 
     def load(self, rows: Mapping[str, TableRow]) -> None:
-        """What a table says."""
+        """Takes over a table."""
         for name, row in rows.items():
             self.of(name)
             self.by_name[name] = Producer(row.sequence, row.record, row.stamp)
 
     def learn(self, read: "Producers", names: Iterable[str]) -> None:
-        """What was read from closed ledgers of these producers, of which nothing is under way."""
+        """Takes over what was read from closed ledgers of these producers, of which nothing is under way."""
         for name in names:
             before, each = self.of(name), read.of(name)
             if each.stored >= before.stored:
@@ -194,5 +195,5 @@ class Producers:
 
 
 def row_bytes(name: str) -> int:
-    """What a producer takes of a table."""
+    """Says how many bytes a producer takes of a table."""
     return ROW_BYTES + len(name.encode())

@@ -37,7 +37,7 @@ class Bucket:
         return max(0.0, -self._level / rate)
 
     def take(self, amount: int) -> None:
-        """So much, whatever there is."""
+        """Takes so much, whatever there is."""
         if self._at is not None:
             self._level -= amount
 
@@ -61,7 +61,7 @@ class Rate:
 
 
 class Together:
-    """What all owners of a process share: a rate, and how many bytes they may have under way."""
+    """The rate that all owners of a process share, and how many bytes they may have under way."""
 
     __slots__ = ("_bytes_max", "bytes", "rate", "waiting")
 
@@ -72,7 +72,7 @@ class Together:
         self.waiting: dict[Callable[[], object], None] = {}  # who waits for it, the longest first
 
     def fits(self, size: int) -> bool:
-        """Whether there is room for so many bytes."""
+        """True if there is room for so many bytes."""
         return self.bytes + size <= self._bytes_max
 
     def wake(self) -> None:
@@ -85,8 +85,8 @@ class Together:
 
 class ReadRates:
     """
-    Of one reader: most records and bytes of values that it gives out a second; -1: any, 0: none until that changes.
-    Both may be set at any time.
+    The rates of one reader: most records and bytes of values that it gives out a second; -1: any, 0: none until that
+    changes.  Both may be set at any time.
     """
 
     __slots__ = ("_rate", "_seconds", "bytes", "records")
@@ -99,7 +99,7 @@ class ReadRates:
 
     @property
     def are_set(self) -> bool:
-        """Whether there is a limit."""
+        """True if there is a limit."""
         return self.records != UNLIMITED or self.bytes != UNLIMITED
 
     @property
@@ -108,5 +108,5 @@ class ReadRates:
         return self._rate.wait_s(self._seconds(), self.records, self.bytes)
 
     def take(self, records: int, size: int) -> None:
-        """So many were given out."""
+        """Notes that so many were given out."""
         self._rate.take(records, size)

@@ -1,5 +1,5 @@
 """
-What of a log may go by age and size, and what a backlog above its quota means.
+The part of a log that may go by age and size, and what a backlog above its quota means.
 
 Knows: the limits, that the oldest segments go first and the last one stays, that nothing goes that a hold needs.
 Does not know: clocks, where holds and backlogs come from, how something is deleted.
@@ -30,17 +30,17 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> "Limits":
-        """Those of a manifest's settings."""
+        """Reads the limits from a manifest's settings."""
         return cls(int(settings.get("retention_ms", UNLIMITED)), int(settings.get("retention_bytes", UNLIMITED)))
 
     @property
     def any(self) -> bool:
-        """Whether anything can go by them."""
+        """True if anything can go by these limits."""
         return self.ms != UNLIMITED or self.bytes != UNLIMITED
 
     def may_take(self, part: Segment | Line, size: int, now_ms: int) -> bool:
         """
-        Whether the first segment of a part may go, by what is known of the part as a whole.  `size`: of the closed
+        True if the first segment of a part may go, by what is known of the part as a whole.  `size`: of the closed
         bytes from it on, or more.
         """
         return (
@@ -71,9 +71,9 @@ def verdict(
     segments: Iterable[Segment], last: int, size: int, limits: Limits, now_ms: int | None, hold: int | None = None
 ) -> Verdict | None:
     """
-    Of the segments in order from the first on; None: nothing goes.  `last`: the number of the log's last segment, which
-    stays.  `size`: the closed bytes from the first on, without those of segments that were given up.  `now_ms` None: no
-    age is known.  `hold`: the lowest index that something needs, inside a segment, too.
+    Judges the segments in order from the first on; None: nothing goes.  `last`: the number of the log's last segment,
+    which stays.  `size`: the closed bytes from the first on, without those of segments that were given up.  `now_ms`
+    None: no age is known.  `hold`: the lowest index that something needs, inside a segment, too.
     """
     found: Verdict | None = None
     for segment in segments:
@@ -88,7 +88,9 @@ def verdict(
 
 
 class Backlog(NamedTuple):
-    """What a cursor has before it: records, bytes of their values and skips, age of the oldest in ms."""
+    """
+    The part of a log that a cursor has before it: records, bytes of their values and skips, age of the oldest in ms.
+    """
 
     records: int
     bytes: int
@@ -106,5 +108,5 @@ def over_quota(settings: Mapping[str, Any], backlog: Backlog) -> str:
 
 
 def has_quota(settings: Mapping[str, Any]) -> bool:
-    """Whether a log has one."""
+    """True if a log has a quota."""
     return any(settings.get(name, UNLIMITED) != UNLIMITED for name in ("quota_bytes", "quota_ms"))

@@ -1,5 +1,5 @@
 """
-What a user appends, before it has a place: checked, cut to entries, gathered; and what the user is answered.
+The appends of a user before they have a place: checked, cut to entries, gathered; and what the user is answered.
 
 Knows: the limits of one append, and which appends may share an entry.
 Does not know: when something is sent, what becomes of it.
@@ -67,7 +67,7 @@ class Call:
         self._entries: tuple[tuple[range, list[int]], ...] = ()  # of each its indexes and positions
 
     def stored(self, indexes: range, positions: list[int]) -> None:
-        """So many more of its records are acknowledged; a barrier's index is that of the next record."""
+        """Notes that so many more of its records are acknowledged; a barrier's index is that of the next record."""
         self._entries += ((indexes, positions),)
         self.left -= len(indexes)
 
@@ -97,7 +97,7 @@ class Call:
 
 
 class Batch(Item):
-    """What is acknowledged together: records, and how many of them are whose.  `placed` once it is encoded."""
+    """Records that are acknowledged as a whole, and how many of them are whose.  `placed` once it is encoded."""
 
     __slots__ = ("barrier", "calls", "placed", "records")
 
@@ -109,7 +109,7 @@ class Batch(Item):
         self.barrier = barrier
 
     def refused_among(self, items: Iterable[Item]) -> "Batch":
-        """It fails; its calls learn whether other entries of theirs are sent already."""
+        """Notes that the batch fails; its calls learn whether other entries of theirs are sent already."""
         cut = [call for call, count in self.calls if count < call.count and not call.done.called]
         if cut:
             sent = {call for item in items if isinstance(item, Batch) and item.last != UNSENT for call, _ in item.calls}
@@ -137,7 +137,8 @@ def copied(column: Iterable[T] | None) -> list[T] | None:
 
 def check(records: Records) -> int:
     """
-    What it takes of a window; `TypeError`, `ValueError` for what can't be appended.  Headers become tuples of its own.
+    Says how much of a window the records take; `TypeError`, `ValueError` for what can't be appended.  Headers become
+    tuples of its own.
     """
     longest = max(records.lengths, default=0)
     if longest > VALUE_BYTES_MAX:
@@ -202,7 +203,7 @@ def cut_places(lengths: Sequence[int], batch_bytes: int) -> list[tuple[int, int]
 
 
 def part(records: Records, start: int, end: int) -> Records:
-    """Those records."""
+    """Cuts out these records."""
     return Records(
         records.values[start:end],
         None if records.keys is None else records.keys[start:end],
@@ -213,7 +214,7 @@ def part(records: Records, start: int, end: int) -> Records:
 
 
 def _runs(runs: Sequence[ProducerRun], start: int, end: int) -> Iterator[ProducerRun]:
-    """Those of some records of a batch, as they are in a batch of their own."""
+    """Gives the runs of some records of a batch, as they are in a batch of their own."""
     for name, first, records, sequence in runs:
         low, high = max(first, start), min(first + records, end)
         if low < high:
@@ -221,7 +222,7 @@ def _runs(runs: Sequence[ProducerRun], start: int, end: int) -> Iterator[Produce
 
 
 def alike(one: Records, other: Records) -> bool:
-    """Whether both have the same columns, so that they can be one batch."""
+    """True if both have the same columns, so that they can be one batch."""
     return (one.keys is None, one.times is None, one.headers is None) == (
         other.keys is None,
         other.times is None,

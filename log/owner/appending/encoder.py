@@ -1,5 +1,5 @@
 """
-What an owner's appends become in the present segment: entries, with their place in the ledger and in the log.
+Encodes an owner's appends for the present segment: entries, with their place in the ledger and in the log.
 
 Knows: the ordinal, offset and stamp of the next entry, and the index of its first record.
 Does not know: when entries are sent, what becomes of them.
@@ -24,7 +24,7 @@ from quire.protocol.log_errors import LogDamaged, UnknownFormat
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a hook lets an append store: the values, and by how many bytes the position advances before each."""
+    """The values that a hook lets an append store, and by how many bytes the position advances before each."""
 
     values: Sequence[bytes]
     skips: Sequence[int] | None = None
@@ -118,7 +118,7 @@ class Encoder:
 
     @classmethod
     def of_ledger(cls, part_bytes: int, compression: str) -> "Encoder":
-        """Of a ledger whose place in a log is not known yet."""
+        """Makes the encoder of a ledger whose place in a log is not known yet."""
         return cls(Segment(0, 0, 0, 0, 0), 0, part_bytes, compression)
 
     @property
@@ -133,7 +133,7 @@ class Encoder:
 
     @property
     def counts(self) -> Counts:
-        """What the ledger holds when all entries so far are in it."""
+        """The content of the ledger when all entries so far are in it."""
         return Counts(self.ordinal, self.offset, self.entries, self.stamp)
 
     def encode(self, records: Records, now_ms: int) -> tuple[list[bytes], Placed]:

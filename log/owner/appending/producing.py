@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Room(Protocol):
-    """What an owner may have under way (`window.Window` is one)."""
+    """The window of an owner (`window.Window` is one)."""
 
     def admit(self, log: str, count: int, size: int) -> None: ...
 
@@ -47,7 +47,7 @@ class Room(Protocol):
 
 
 async def nobody() -> Producers:
-    """What is known of producers where none can have stored anything."""
+    """Gives what is known of producers where none can have stored anything."""
     return Producers()
 
 
@@ -62,7 +62,7 @@ class Asked(NamedTuple):
 
     @property
     def last(self) -> int:
-        """Its highest sequence."""
+        """The highest sequence of the append."""
         return self.first + len(self.records.values) - 1
 
 
@@ -88,8 +88,8 @@ class Pushed:
 
 class Producing:
     """
-    Of one owner.  `take` puts records into its window (`room`), also those that have their room there already, or
-    raises, and `flush` lets them go; `roll` ends the segment; `load` reads what closed segments say.
+    The producers of one owner.  `take` puts records into its window (`room`), also those that have their room there
+    already, or raises, and `flush` lets them go; `roll` ends the segment; `load` reads what closed segments say.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Producing:
 
     @property
     def is_on(self) -> bool:
-        """Whether the log recognises resends."""
+        """True if the log recognises resends."""
         known = self._records.known
         return known is not None and bool(known.value.settings.get("dedup"))
 
@@ -133,7 +133,7 @@ class Producing:
             self._known = await self._load()
 
     async def settle(self) -> None:
-        """What became of appends that nobody knew about is read, now that their segment is closed."""
+        """Reads what became of appends that nobody knew about, now that their segment is closed."""
         asked = [each for each in self._unknown.items() if each[0] not in self._pushed]
         if asked:
             read = await self._load()
@@ -198,8 +198,8 @@ class Producing:
 
     def _after_settling(self, name: str, first: int, records: Records, one: bool, atomic: bool) -> Deferred[Any]:
         """
-        What became of an earlier append is read first, once its segment is closed; all that come meanwhile wait for it,
-        in order, and have their room.
+        Appends once it was read what became of an earlier append, whose segment is closed then; all that come meanwhile
+        wait for it, in order, and have their room.
         """
         asked = Asked(first, records, one, atomic, Deferred())
         known = self._records.known
@@ -223,7 +223,7 @@ class Producing:
         return asked.answer
 
     def _go_on(self, name: str, error: BaseException | None) -> None:
-        """Those that waited are appended, until one fails, with which those behind it do."""
+        """Appends what waited, until one fails, with which those behind it do."""
         waiting, failed = self._waiting[name], list[Asked]()
         while waiting:
             asked = waiting.popleft()
@@ -267,8 +267,8 @@ class Producing:
 
     def _next(self, name: str, first: int, last: int, take: Callable[[], T]) -> T:
         """
-        What `take` gives.  Those behind one that was refused are, too, until it was sent again; each once, for then its
-        sender knows.
+        Gives what `take` gives.  Appends behind one that was refused are, too, until it was sent again; each once, for
+        then its sender knows.
         """
         refused = self._refused.get(name)
         try:
@@ -295,7 +295,7 @@ class Producing:
             producer.fail(first, last, producer.pushed)
 
     def _may_go_on(self, name: str) -> None:
-        """Who sends nothing again is not kept from going on once it has all its answers."""
+        """Clears the refusal once nothing is in flight, for a sender that sends nothing again."""
         if name not in self._pushed and name not in self._waiting:
             self._refused.pop(name, None)
 
@@ -328,7 +328,7 @@ class Producing:
                 waiting.callback(answer)
 
     def _failed(self, name: str, pushed: Pushed, failure: Any) -> None:
-        """Those behind it fail before anybody is answered: what is appended in an answer comes behind all of them."""
+        """Fails those behind it before anybody is answered: what is appended in an answer comes behind all of them."""
         if pushed.has_failed:
             return
         error, waiting = failure.value, self._pushed[name]
@@ -391,7 +391,7 @@ class Producing:
             self._known.wrote(runs, first, stamp)
 
     def stored(self, runs: Sequence[ProducerRun], first: int, stamp: int) -> None:
-        """It is acknowledged."""
+        """Notes that an append is acknowledged."""
         self._known.stored(runs, first, stamp)
 
 
@@ -404,7 +404,7 @@ def _together(parts: list[Appended]) -> Appended:
 
 
 def _first(failure: Any) -> Any:
-    """Of several failures, as it was raised."""
+    """Gives the first of several failures, as it was raised."""
     return failure.value.subFailure
 
 

@@ -40,7 +40,7 @@ class Refused(NamedTuple):
 
 
 def timed(hook: Hook, clock: Clock, counters: LogCounters) -> Hook:
-    """The same hook, its slow calls counted, those that raise among them."""
+    """Wraps a hook so that its slow calls are counted, those that raise among them."""
 
     def call(index: int, position: int, stamp_ms: int, values: Sequence[bytes]) -> Sequence[bytes] | Prepared:
         begun = clock.seconds()
@@ -106,9 +106,9 @@ SENT_BYTES = 128 << 10  # with more than that, entries go to the ledger's writer
 
 class Sending:
     """
-    Of one segment, from its beginning until `stop`.  `refused(batch, error)`: these appends fail, and were not sent;
-    `make_room(records)`: these are under way no more; `appended(done)`: entries were handed to the writer, and `done`
-    fails when it has ended before they were acknowledged; `run` performs what waits for the writer.
+    The way into one segment, from its beginning until `stop`.  `refused(batch, error)`: these appends fail, and were
+    not sent; `make_room(records)`: these are under way no more; `appended(done)`: entries were handed to the writer,
+    and `done` fails when it has ended before they were acknowledged; `run` performs what waits for the writer.
     """
 
     def __init__(
@@ -139,12 +139,12 @@ class Sending:
         self._has_stopped = False
 
     def send(self, items: Sequence[Item]) -> None:
-        """These too, behind what waits."""
+        """Sends these too, behind what waits."""
         self._waiting += items
         self._go_on()
 
     def stop(self) -> None:
-        """What waits is not sent here any more, nor what is being encoded, or is encoded and not handed over."""
+        """Stops sending what waits, what is being encoded, and what is encoded and not handed over."""
         self._has_stopped = True
         self._waiting.clear()
         for batch in self._encoded:
@@ -213,7 +213,7 @@ class Sending:
         sent += entries
 
     def _drop_failed(self, batch: Batch) -> bool:
-        """Whether a call of the batch had failed."""
+        """True if a call of the batch had failed."""
         dropped = drop_failed(batch)
         for records in dropped:
             self._make_room(records)

@@ -28,8 +28,8 @@ ENTRY_S = 0.02  # of a rate: how much an entry has at most, so that it is kept o
 
 class Window:
     """
-    Of one owner.  `settings` are those of now; `together` is shared by all owners; `go_on` is called when an entry may
-    go that might not.  `refusal`: what appends fail with; `held`: they wait.
+    The window of one owner.  `settings` are those of now; `together` is shared by all owners; `go_on` is called when an
+    entry may go that might not.  `refusal`: what appends fail with; `held`: they wait.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Window:
 
     def fits(self, count: int, size: int) -> bool:
         """
-        Whether it takes so many records and bytes, and all owners together do; when nothing is under way here it takes
+        True if it takes so many records and bytes, and all owners together do; when nothing is under way here it takes
         any append, whatever others have: they may be held.
         """
         return not self.records or (self._has_room(count, size) and self.together.fits(size))
@@ -71,7 +71,9 @@ class Window:
         return self.records + count <= records and self.bytes + size <= most
 
     def admit(self, log: str, count: int, size: int, has_room: bool = False) -> None:
-        """So much is taken, or not: what a quota refuses with, `TooManyRequests`.  `has_room`: it was before."""
+        """
+        Takes so much, or raises what a quota refuses with, or `TooManyRequests`.  `has_room`: it was taken before.
+        """
         if self.refusal is not None and not has_room:
             raise self.refusal.with_traceback(None)  # else each append that is refused makes it longer
         if not has_room and not self.fits(count, size):
@@ -81,7 +83,7 @@ class Window:
         self.take(count, size)
 
     def take(self, count: int, size: int) -> None:
-        """So much was taken; below 0: is over."""
+        """Notes that so much was taken; below 0: is over."""
         self.records += count
         self.bytes += size
         if not self._ended:
@@ -98,7 +100,7 @@ class Window:
         return ready
 
     def wake(self) -> None:
-        """Those for whom there is room now, or all where nothing more is taken."""
+        """Answers waiting calls for which there is room now, or all where nothing more is taken."""
         while self._ready and (self._ended or self.fits(*self._ready[0][:2])):
             self.together.waiting.pop(self.wake, None)  # the next one waits behind those of others
             self._ready.popleft()[2].callback(None)
@@ -132,7 +134,7 @@ class Window:
         )
 
     def may_go(self) -> bool:
-        """Whether the next entry may go now; if not, `go_on` is called when to ask again."""
+        """True if the next entry may go now; if not, `go_on` is called when to ask again."""
         if self._held:
             self.waited = True
             return False
@@ -171,5 +173,5 @@ class Window:
 
 
 def _lower(one: int, other: int) -> int:
-    """Of two rates, of which -1 is none."""
+    """Gives the lower of two rates, of which -1 is none."""
     return max(one, other) if -1 in (one, other) else min(one, other)

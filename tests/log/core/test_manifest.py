@@ -162,7 +162,7 @@ def test_an_empty_log():
 def test_a_chunk_round_trips():
     """With each segment on a line of its own, and its line in the manifest."""
     segments = tuple(Segment(n, 100 + n, 1, 10 * n, 50 * n, 10, 50, 2, (n, n + 1)) for n in range(5, 9))
-    chunk = Chunk(1, "id", "edit", 17, segments, {"later": 1})
+    chunk = Chunk(1, "id", "edit", 17, segments, extra={"later": 1})
     assert Chunk.decode(chunk.encode()) == chunk
     assert chunk.encode().count(b"\n") == 4
     assert chunk.line("c") == Line("c", (5, 8), 50, 250, 40, 200, (5, 9))

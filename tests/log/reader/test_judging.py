@@ -7,8 +7,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 
 from quire.log.core import upkeep_edits
 from quire.log.core.values import Segment
-from quire.log.reader.judging import judged
-from quire.log.reader.view import LogView
+from quire.log.reader.view import LogView, judged
 from quire.protocol.errors import NoSuchLedgerExists, NoSuchLedgerExistsOnMetadataServer, Timeout
 from quire.protocol.log_errors import NoSuchLog, SegmentLost
 from tests.log.store.test_editing import World

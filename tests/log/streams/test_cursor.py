@@ -13,7 +13,7 @@ from quire.log.core.streams.marks import Marks
 from quire.log.store.holds import cursors
 from quire.log.store.ledgers import LogLedgers
 from quire.log.streams import holding
-from quire.log.streams.ledger import load
+from quire.log.streams.holding import load
 from quire.metadata.clock import pause
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import ClientClosed, MetaStore, TooManyRequests

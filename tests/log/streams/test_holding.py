@@ -6,7 +6,7 @@ from twisted.logger import formatEvent, globalLogPublisher
 
 from quire.conf.log import LogOptions
 from quire.log.api import Logs
-from quire.log.streams import ledger
+from quire.log.streams import holding as holdings
 from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import MetaStore
 from quire.protocol.log_errors import LogFenced
@@ -40,7 +40,7 @@ async def nothing_leaks(logs, expected):
 @pytest.mark.parametrize(("point", "nth"), [*((point, 1) for point in POINTS), *((point, 2) for point in POINTS[1:5])])
 def test_a_holder_that_is_killed_at_each_step(tmp_path, monkeypatch, point, nth):
     """What `persist` had stored stays so; nothing that was not acknowledged is passed over; nothing leaks."""
-    monkeypatch.setattr(ledger, "LEDGER_BYTES_MAX", 60)
+    monkeypatch.setattr(holdings, "LEDGER_BYTES_MAX", 60)
 
     async def story():
         async with cluster(tmp_path) as world:
@@ -116,7 +116,7 @@ def test_orphans_are_deleted_beside_a_holder(tmp_path, monkeypatch):
             await filled(logs)
             ledgers = await logs.bk.ledger_ids()
             cursor = await logs.cursor("a", "billing", start="begin")
-            begin = ledger.CursorLedger.write_checkpoint
+            begin = holdings.CursorLedger.write_checkpoint
 
             async def paused(self, marks):
                 await begin(self, marks)
@@ -124,7 +124,7 @@ def test_orphans_are_deleted_beside_a_holder(tmp_path, monkeypatch):
                     at.callback(None)
                     await go
 
-            monkeypatch.setattr(ledger.CursorLedger, "write_checkpoint", paused)
+            monkeypatch.setattr(holdings.CursorLedger, "write_checkpoint", paused)
             cursor.ack(4)
             storing = asked(cursor.persist())
             await at

@@ -3,9 +3,8 @@
 import pytest
 
 from quire.log.core.streams.marks import Marks
-from quire.log.streams import ledger as ledgers
-from quire.log.streams.holding import UNREADABLE
-from quire.log.streams.ledger import CursorLedger, load
+from quire.log.streams import holding as ledgers
+from quire.log.streams.holding import UNREADABLE, CursorLedger, load
 from quire.protocol.log_errors import UnknownFormat
 from tests.log.fakes.cluster import cluster
 from tests.log.upkeep.test_trims import filled, kept_of

@@ -2,7 +2,8 @@
 
 from twisted.internet.defer import Deferred
 
-from quire.log.streams import cursors, leftovers
+from quire.log.streams import cursors
+from quire.log.streams.record import clear, remove
 from tests.log.fakes.cluster import cluster
 from tests.log.fakes.gate import Gate
 from tests.log.streams.test_cursor import value_of
@@ -59,7 +60,7 @@ def test_a_holder_that_changes_its_value_meanwhile(tmp_path):
             kept = await kept_of(other)
             (record,) = [each async for each in cursors.listed(kept.log)]
             gate = Gate(other.bk.store, "delete_ledger")
-            clearing = Deferred.fromCoroutine(leftovers.clear(kept, record.id))
+            clearing = Deferred.fromCoroutine(clear(kept, record.id))
             await gate.reached
             await cursor.seek(1)
             gate.open()
@@ -67,10 +68,10 @@ def test_a_holder_that_changes_its_value_meanwhile(tmp_path):
             value = await value_of(logs, "billing")
             assert len(done.gone) == 1
             assert len(value.doomed) == 2
-            again = await leftovers.clear(kept, record.id)
+            again = await clear(kept, record.id)
             assert again.gone == {each.ledger for each in value.doomed}
             assert (await value_of(logs, "billing")).doomed == ()
-            assert (await leftovers.clear(kept, "c0ffee")).gone == set()
+            assert (await clear(kept, "c0ffee")).gone == set()
 
     run(story)
 
@@ -87,11 +88,11 @@ def test_ledgers_that_were_never_named(tmp_path):
             (record,) = [each async for each in cursors.listed(kept.log)]
             value = await value_of(logs, "billing")
             unnamed = (await logs.bk.create_ledger()).id
-            gone = await leftovers.remove(kept.log, kept.ledgers, record.id, [unnamed, value.ledger])
+            gone = await remove(kept.log, kept.ledgers, record.id, [unnamed, value.ledger])
             assert gone == {unnamed}
             now = await value_of(logs, "billing")
             assert (now.ledger, now.doomed) == (value.ledger, value.doomed)
             of_gone = (await logs.bk.create_ledger()).id
-            assert await leftovers.remove(kept.log, kept.ledgers, "c0ffee", [of_gone]) == {of_gone}
+            assert await remove(kept.log, kept.ledgers, "c0ffee", [of_gone]) == {of_gone}
 
     run(story)

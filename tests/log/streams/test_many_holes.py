@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from quire.log.core.streams.marks import Marks
-from quire.log.streams import ledger
-from quire.log.streams.ledger import CursorLedger, load
+from quire.log.streams import holding
+from quire.log.streams.holding import CursorLedger, load
 from tests.log.fakes.cluster import cluster
 from tests.log.fakes.killed import kill
 from tests.log.upkeep.test_trims import filled, kept_of
@@ -46,7 +46,7 @@ def test_holes_over_a_hundred_ledgers(tmp_path, monkeypatch, holes, ledger_bytes
     Of the log, and in the small case of the cursor, too: after a close and after a kill just what was not acknowledged
     is given out.
     """
-    monkeypatch.setattr(ledger, "LEDGER_BYTES_MAX", ledger_bytes)
+    monkeypatch.setattr(holding, "LEDGER_BYTES_MAX", ledger_bytes)
 
     async def story():
         async with cluster(tmp_path) as world:
@@ -114,7 +114,7 @@ def test_others_have_their_turn(tmp_path, monkeypatch):
             marks = Marks(0, 1 << 20)
             made = await CursorLedger.made(kept, "c0ffee")
             await made.write_checkpoint(marks)
-            real = ledger.bodies
+            real = holding.bodies
             for write in (made.write_change, made.write_checkpoint):
                 marks.add_many(range(1, 200_000, 2))
                 turns = Turns()
@@ -124,7 +124,7 @@ def test_others_have_their_turn(tmp_path, monkeypatch):
                         turns.note()
                         yield body
 
-                monkeypatch.setattr(ledger, "bodies", noted)
+                monkeypatch.setattr(holding, "bodies", noted)
                 await write(marks)
                 seen = turns.end()
                 assert len(set(seen)) == len(seen) > 10
@@ -134,7 +134,7 @@ def test_others_have_their_turn(tmp_path, monkeypatch):
             seen = turns.end()
             assert list(read.runs()) == list(marks.runs())
             assert len(seen) == 200_000
-            most = 3 * ledger.RUNS_A_TURN  # an entry is read whole
+            most = 3 * holding.RUNS_A_TURN  # an entry is read whole
             assert max(map(seen.count, set(seen))) <= most
 
     run(story)

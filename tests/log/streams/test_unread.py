@@ -7,7 +7,7 @@ from quire.log.core.streams.marks import Marks
 from quire.log.core.streams.rates import ReadRates
 from quire.log.core.values import Segment
 from quire.log.reader.batches import LogBatch, RawBatch
-from quire.log.streams.unread import Unread
+from quire.log.streams.cursor import Unread
 from quire.protocol.log_errors import SegmentLost
 
 # SPDX-License-Identifier: Apache-2.0

@@ -31,9 +31,9 @@ def test_data_are_cut_anew():
 
 def test_head_and_end_round_trip():
     """With members that are not known."""
-    head = Head("6f1c", 17, 3, "kv/1", {"later": [1]})
+    head = Head("6f1c", 17, 3, "kv/1", extra={"later": [1]})
     assert Head.decode(head.encode()) == head
-    end = End(3, 90, 7, {"later": 1})
+    end = End(3, 90, 7, extra={"later": 1})
     assert End.decode(end.encode()) == end
     with pytest.raises(UnknownFormat):
         Head.decode(head.encode().replace(b'"format":1', b'"format":2'))
