@@ -7,7 +7,7 @@ Does not know: what any of them does.
 
 import socket
 from collections.abc import AsyncGenerator, Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
@@ -98,6 +98,11 @@ __all__ = [
 
 class Logs(KnownLogs):
     """The named logs of a cluster."""
+
+    @cached_property
+    def _replicas(self) -> dict[Replica, None]:
+        """The open replicas, in the order in which they were asked for."""
+        return {}
 
     async def own(
         self,

@@ -37,6 +37,7 @@ from quire.log.reader.reader import LogReader
 from quire.log.reader.view import LogView
 from quire.log.store.context import LogContext
 from quire.log.upkeep.keeping import KeptOwner
+from quire.metadata.clock import Timer
 from quire.protocol.errors import ClientClosed, LedgerError
 from quire.protocol.log_errors import LogDamaged, LogError, LogTrimmed, NoSuchLog, SegmentLost, UnknownFormat
 
@@ -137,7 +138,7 @@ class ReplicaDriver(Performer, OrderedDriver[m.Input, m.Effect]):
         self._told = self.machine.state, self.machine.role
         self._snapshots = SnapshotWriter(context)
         self._following = self._new_following()
-        self._timer: Any = None
+        self._timer: Timer | None = None
         self._saving: Deferred[None] = succeed(None)
         self._awaited: list[Deferred[None]] = []  # another state or role
         self._room: Deferred[None] | None = None  # fires when the reader may go on

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
+from twisted.python.failure import Failure
 
 from quire.client.api import Writer
 from quire.client.core.machine import performs
@@ -94,7 +95,7 @@ class Owner(Tenure):
     def start(self, force: bool = False, wait_s: float | None = None) -> Deferred[None]:
         """Fires when the log is this handle's; the error when it can't be."""
 
-        def failed(failure: Any) -> None:
+        def failed(failure: Failure) -> None:
             if not self._owned.called:
                 self._owned.errback(failure)
             self._leave("")

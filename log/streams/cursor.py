@@ -9,12 +9,13 @@ Safety: a record that was not acknowledged is given out again after any failure,
 One handle holds a cursor, the newest one; the others end with `LogFenced`.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import aclosing
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from quire.log.core.streams.marks import Marks
 from quire.log.core.streams.rates import ReadRates
@@ -365,8 +366,8 @@ class Cursor:
         if self._error is None:
             self._look_later()
 
-    def _begin(self, work: Any) -> None:
-        def failed(failure: Any) -> None:
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        def failed(failure: Failure) -> None:
             log.failure("a bug in the cursor {cursor}", failure, cursor=self.name)
 
         Deferred.fromCoroutine(work).addErrback(failed)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from quire.log.core.manifest import Chunk, Manifest, to_index, trimmed
 from quire.log.core.streams.retention import UNLIMITED, Backlog, Limits, Verdict, has_quota, over_quota, verdict
@@ -207,7 +208,7 @@ class Quota:
     def begin(self) -> None:
         """Looks now, and later again."""
 
-        def failed(failure: Any) -> None:
+        def failed(failure: Failure) -> None:
             log.failure("a bug in the quota of the log {name}", failure, name=self._context.log.name)
 
         Deferred.fromCoroutine(self._rounds()).addErrback(failed)

@@ -8,10 +8,10 @@ Does not know: what a round does, what producers are for.
 
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from quire.log.core.frame import HEADER_BYTES, Assembler, Compression, Kind, TableRow, decode_table, unpack_header
 from quire.log.core.streams.producers import Producers
@@ -158,7 +158,7 @@ class KeptOwner(Owner):
     def tidy(self) -> None:
         """A round now, and others later."""
 
-        def failed(failure: Any) -> None:
+        def failed(failure: Failure) -> None:
             log.failure("a bug in the upkeep of the log {name}", failure, name=self.name)
 
         Deferred.fromCoroutine(self._tidy()).addErrback(failed)

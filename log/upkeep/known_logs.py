@@ -122,7 +122,6 @@ class KnownLogs:
         self._together = Together(self.options.process_bytes)
         self._rounds = PublishersRounds()
         self._owners: dict[Owner, None] = {}  # in the order in which they were asked for
-        self._replicas: dict[Any, None] = {}  # likewise
         self._views = Views(client, self.options)
         self._cursors = Cursors(self._views)
         self.metrics = LogMetrics(lambda: [(owner.name, *owner.under_way) for owner in self._owners.copy()])

@@ -327,11 +327,12 @@ class Producing:
             if not waiting.called:
                 waiting.callback(answer)
 
-    def _failed(self, name: str, pushed: Pushed, failure: Any) -> None:
+    def _failed(self, name: str, pushed: Pushed, failure: Failure) -> None:
         """Fails those behind it before anybody is answered: what is appended in an answer comes behind all of them."""
         if pushed.has_failed:
             return
         error, waiting = failure.value, self._pushed[name]
+        assert error is not None
         failed = [waiting.pop()]
         while failed[-1] is not pushed:
             failed.append(waiting.pop())
