@@ -1,18 +1,20 @@
 """
-The repair queue beside the ledgers: which of them are short of copies, and who repairs which.
+Repairs: who repairs which ledger, and how one comes from the queue and leaves it (metadata-rules.md 11.3 to 11.5).
 
-Knows: the operations, their results and errors; how a shortage that is there takes in another one; that one holder at
-a time repairs a ledger, also within one handle (metadata-rules.md 11).
-Does not know: how the queue is kept, how a shortage is found or ended.
+    U/locks/urL…    a claim: who repairs the ledger
 
-Every operation returns a Deferred that fires on the reactor's thread, and fails as one of `MetadataStore` does.
+Knows: that one holder at a time repairs a ledger, also within one handle; whether a change was our own retried one or
+another's; U is `underreplication` below the cluster's root.
+Does not know: how a shortage is found or ended, how a tree is kept.
 
 Safety: a shortage leaves the queue only in the version that was read under the ledger's lock, so what was found
-meanwhile stays; a lock goes with its session, and is removed in that session or not at all.
+meanwhile stays; a lock goes with its session, and is removed in that session or not at all.  Lock and shortage go in
+one transaction that is bound to the lock's session, so a finish that is tried again finds no lock, and never removes
+what was noted meanwhile.  So is what is written under a lock.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Iterable, Sequence
+import socket
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from random import Random
@@ -20,43 +22,33 @@ from typing import NamedTuple
 
 from twisted.internet.defer import Deferred
 
+from quire.metadata.clock import Clock
+from quire.metadata.formats import repair_text
 from quire.metadata.ledger import LedgerMetadata, check_ledger_id
-from quire.metadata.store import Versioned, Watch
-from quire.protocol.errors import IncorrectParameter, MetaStore
+from quire.metadata.repair_queue import RepairQueue, Shortage, check_missing, directory_of, name_of
+from quire.metadata.store import ANY, Versioned
+from quire.metadata.tree import (
+    BadVersion,
+    Check,
+    Delete,
+    NodeError,
+    NodeExists,
+    NoNode,
+    SessionId,
+    SessionOver,
+    Step,
+    Tree,
+)
+from quire.protocol.errors import IncorrectParameter, MetadataVersion, MetaStore
 
 # SPDX-License-Identifier: Apache-2.0
 
-PAGE = 1000
 CANDIDATES_MAX = 10_000  # ids that one look at the queue keeps to try
 MISSES_MAX = 8  # tries of an earlier look that others were faster at, before the next look
 
 
 class LockLost(MetaStore):
     """The repair lock is not this holder's any more: it was given back, or went with its session."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shortage:
-    """
-    What the queue says of a ledger: bookies whose copies may be missing (none: the copies are in the wrong places), and
-    when one of them was named last, in ms since 1970 (None: nobody has noted it).
-    """
-
-    ledger: int
-    missing: tuple[str, ...]
-    since_ms: int | None
-    version: int
-
-    def with_more(self, missing: Iterable[str], since_ms: int | None, afresh: bool = False) -> "Shortage | None":
-        """This and further bookies; None when it names them all already, unless it is to be noted `afresh`."""
-        more = [bookie for bookie in dict.fromkeys(missing) if bookie not in self.missing]
-        if not more and not afresh:
-            return None
-        return replace(self, missing=(*self.missing, *more), since_ms=self.since_ms if since_ms is None else since_ms)
-
-    def fits(self, missing: str | None, excluding: str | None) -> bool:
-        """Whether it names the one bookie, where one is given, and does not name the other."""
-        return (not missing or missing in self.missing) and (not excluding or excluding not in self.missing)
 
 
 @dataclass(slots=True, eq=False)
@@ -76,36 +68,23 @@ class Rewritten(NamedTuple):
     ended: bool
 
 
-def check_missing(ledger: int, missing: Sequence[str]) -> None:
-    """`IncorrectParameter` for a shortage that can't be noted."""
-    check_ledger_id(ledger)
-    if not all(missing):
-        raise IncorrectParameter(f"ledger {ledger}: a bookie without an id can't be short of it")
+WriteUnder = Callable[[int, LedgerMetadata, int, Sequence[Step], SessionId], Deferred[Versioned[LedgerMetadata]]]
 
 
-class Repairs(ABC):
+class Repairs(RepairQueue):
     """
-    The queue and the locks of one handle; they share its session.  A driver gives what is abstract, and what it is to
-    take, to keep and to give back a lock is here.
+    The queue and the locks of one handle; they share its session.  `write(ledger, metadata, version, steps, session)`
+    is the store's compare-and-set with further steps of the tree in one transaction, bound to a session: it fails with
+    the error of a step, with `.step`, which is -1 where the ledger's version has moved and an earlier try, whose answer
+    was lost, may have moved it; otherwise as `write_ledger` does.
     """
 
-    def __init__(self, random: Random) -> None:
-        self._random = random
+    def __init__(self, clock: Clock, tree: Tree, root: str, random: Random, write: WriteUnder) -> None:
+        super().__init__(clock, tree, root, random)
+        self._write = write
         self._held: dict[int, RepairLock] = {}  # also those that are being asked for
         self._left: set[RepairLock] = set()  # may be there still: their end, or their beginning, has failed
         self._candidates: list[int] = []  # ids that a look at the queue has left to be tried
-
-    # -- the queue -------------------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def mark(
-        self, ledger: int, missing: Sequence[str], since_ms: int | None, *, afresh: bool = False
-    ) -> Deferred[None]:
-        """
-        Puts a ledger into the queue, or adds to what it is short of; done without a change when all of it is known,
-        unless it is to be noted `afresh`: then who repairs the ledger now does not take it off the queue.
-        `since_ms` None notes no time.  `NoCluster`.
-        """
 
     def mark_under(self, lock: RepairLock, missing: Sequence[str]) -> Deferred[None]:
         """
@@ -129,37 +108,21 @@ class Repairs(ABC):
         else:
             lock.shortage = replace(more, version=version)
 
-    @abstractmethod
-    def shortage(self, ledger: int) -> Deferred[Shortage | None]:
-        """What the queue says of a ledger; None when it is not in it."""
-
-    @abstractmethod
-    def shortages(self, after: int = -1, limit: int = PAGE) -> Deferred[list[Shortage]]:
-        """
-        The next at most `limit` above ledger `after`, ascending; [] at the end and only there.  `NoCluster`,
-        `IncorrectParameter` for a limit below 1.
-        """
-
-    @abstractmethod
-    def watch(self, fn: Callable[[], None]) -> Watch:
-        """
-        Calls `fn` now, and again when there may be something to take that was not there before: a shortage, a lock that
-        was given back, the switch.  It may be called without a reason, and is never missed.
-        """
-
-    @abstractmethod
-    def enabled(self) -> Deferred[bool]:
-        """Whether ledgers may be taken from the queue, which they may at first."""
-
-    @abstractmethod
-    def set_enabled(self, enabled: bool) -> Deferred[None]:
-        """The switch.  Once it is off none is taken; what was taken before may be repaired to its end."""
-
     # -- locks -----------------------------------------------------------------------------------------------------
 
-    @abstractmethod
+    def _lock_of(self, ledger: int) -> str:
+        return f"{self._locks}/{name_of(ledger)}"
+
     def worker(self, ledger: int) -> Deferred[str | None]:
         """The host of who has a ledger's lock; None when it is free."""
+        return Deferred.fromCoroutine(self._worker(ledger))
+
+    async def _worker(self, ledger: int) -> str | None:
+        await self._prepare()
+        try:
+            return repair_text.decode_owner((await self._tree.get(self._lock_of(ledger)))[0])
+        except NoNode:
+            return None
 
     def lock(self, ledger: int) -> Deferred[RepairLock | None]:
         """The lock under which one holder at a time repairs a ledger, in the queue or not; None: another one has it."""
@@ -168,7 +131,7 @@ class Repairs(ABC):
     async def _lock(self, ledger: int) -> RepairLock | None:
         check_ledger_id(ledger)
         await self._give_back_left()
-        session = await self._session_now()
+        session = await self._tree.session_now()
         held = self._held.get(ledger)
         if held is not None and held.session == session:
             return None
@@ -218,6 +181,8 @@ class Repairs(ABC):
             if shortage is None:
                 with suppress(MetaStore):  # then it goes with the session, or at the next call
                     await self._release(lock)
+        if shortage is None:
+            await self._prune_above(ledger)
         if shortage is None or self._held.get(ledger) is not lock:
             return None
         taken = self._held[ledger] = replace(lock, shortage=shortage)
@@ -228,7 +193,7 @@ class Repairs(ABC):
         return Deferred.fromCoroutine(self._holds(lock))
 
     async def _holds(self, lock: RepairLock) -> bool:
-        return self._held.get(lock.ledger) is lock and await self._session_now() == lock.session
+        return self._held.get(lock.ledger) is lock and await self._tree.session_now() == lock.session
 
     def release(self, lock: RepairLock) -> Deferred[None]:
         """Gives a lock back; does nothing when it was given back or is gone."""
@@ -309,33 +274,83 @@ class Repairs(ABC):
             if left:
                 self._left.add(lock)
 
-    # -- what a driver gives for them --------------------------------------------------------------------------------
+    # -- the nodes of locks ----------------------------------------------------------------------------------------
 
-    @abstractmethod
-    async def _session_now(self) -> int | str:
-        """The session in which the next lock is taken."""
-
-    @abstractmethod
     async def _look(self, skip: Container[int]) -> list[int]:
         """Some ledgers of the queue, at most `CANDIDATES_MAX` of those that are in no lock; [] when there are none."""
+        locked = set(await self._locked())
+        found: list[int] = []
+        async for ledger in self._ids(taking=True):
+            if name_of(ledger) not in locked and ledger not in skip:
+                found.append(ledger)
+                if len(found) >= CANDIDATES_MAX:
+                    break
+        return found
 
-    @abstractmethod
-    async def _take_lock(self, ledger: int, session: int | str) -> bool:
+    async def _take_lock(self, ledger: int, session: SessionId) -> bool:
         """Takes a lock in that session, also one that a lost answer left there; False: another session has it."""
+        await self._prepare()
+        path, data = self._lock_of(ledger), repair_text.encode_owner(socket.gethostname())
+        try:
+            await self._tree.create(path, data, claim=True, session=session)
+        except NodeExists:
+            # a create whose answer was lost finds what it made itself
+            found = await self._tree.exists(path)
+            return found is not None and found.owner == session
+        except NoNode:
+            await self._prepare_again()
+            return await self._take_lock(ledger, session)
+        return self._tree.session == session  # unless the session has ended since
 
-    @abstractmethod
-    async def _drop_lock(self, ledger: int, session: int | str) -> None:
+    async def _drop_lock(self, ledger: int, session: SessionId) -> None:
         """Removes a lock if it is that session's."""
+        with suppress(NoNode):
+            await self._tree.delete_own(self._lock_of(ledger), session)
 
-    @abstractmethod
     async def _extend(self, shortage: Shortage) -> int | None:
         """Puts a shortage in the place of the one of its version; the new version, None when another one is there."""
+        data = repair_text.encode_shortage(shortage.missing, shortage.since_ms)
+        try:
+            return await self._tree.set(self._path(shortage.ledger), data, shortage.version)
+        except (NoNode, BadVersion):  # or an earlier try of ours, whose answer was lost
+            return None
 
-    @abstractmethod
-    async def _settle(self, shortage: Shortage, session: int | str) -> bool:
+    def _leaving(self, shortage: Shortage) -> tuple[Step, Step]:
+        """
+        The steps that take a ledger off the queue, with its directory, where no other ledger is; those above go when
+        somebody looks for the next one.
+        """
+        path = self._path(shortage.ledger)
+        return Delete(path, shortage.version), Delete(path.rpartition("/")[0], ANY)
+
+    async def _settle(self, shortage: Shortage, session: SessionId) -> bool:
         """Removes the lock of that session, else `LockLost`, and the shortage if it has that version, else False."""
+        ledger = shortage.ledger
+        steps: list[Step] = [Delete(self._lock_of(ledger), ANY), *self._leaving(shortage)]
+        try:
+            try:
+                await self._tree.transact(steps, session=session)
+            except NodeError as error:
+                if error.step < 2:
+                    raise
+                await self._tree.transact(steps[:2], session=session)  # something is beside it
+        except SessionOver:
+            raise self._lost(shortage) from None
+        except NodeError as error:
+            if error.step:  # the queue says something else by now, or nothing
+                await self._drop_lock(ledger, session)
+            elif not error.retried:
+                raise self._lost(shortage) from None
+            return await self._read(ledger) is None
+        return True
 
-    @abstractmethod
+    async def _prune_above(self, ledger: int) -> None:
+        """Removes the directories of a ledger that has left the queue, if nothing is in them."""
+        above = directory_of(ledger)
+        found = await self._tree.exists(f"{self._ledgers}/{above}")
+        if found is not None and found.children == 0:
+            await self._prune(above.split("/"))
+
     async def _write_under(
         self, lock: RepairLock, metadata: LedgerMetadata, version: int, last: bool
     ) -> Versioned[LedgerMetadata] | None:
@@ -344,3 +359,17 @@ class Repairs(ABC):
         removes the lock as well, and the shortage that was read under it.  None: the shortage has another version, and
         nothing is changed.
         """
+        held = self._lock_of(lock.ledger)
+        steps: list[Step] = [Delete(held, ANY) if last else Check(held)]
+        if last and lock.shortage is not None:
+            steps += self._leaving(lock.shortage)
+        try:
+            return await self._write(lock.ledger, metadata, version, steps, lock.session)
+        except SessionOver:
+            raise self._lost(lock) from None
+        except NodeError as error:
+            if error.step > 0:
+                return None
+            if error.step == 0 or last:  # an earlier try may have been done, and with it the lock went
+                raise self._lost(lock) from None
+            raise MetadataVersion(f"ledger {lock.ledger} is no longer at version {version}") from None

@@ -140,6 +140,7 @@ class Tree(ABC):
     """One handle on the tree, with one session.  `uri` names the store."""
 
     uri: str
+    has_strangers = False  # programs of others write in it, too, and by steps of their own
 
     @property
     @abstractmethod

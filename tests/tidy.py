@@ -63,8 +63,8 @@ ROOMS: dict[str, dict[str, str]] = {
         "authentication opening",
     ),
     "metadata": rows(
-        *["address clock ledger worker", "store", "formats tree", "watches", "auditing repairs", "records"],
-        *["bookies memory", "sqlite zk", "uri"],
+        *["address clock ledger worker", "store", "formats tree", "watches", "auditing cookies repair_queue"],
+        *["repairs", "records", "bookies tree_store", "memory sqlite zk", "uri"],
     ),
     "bookie": {
         "files": "",

@@ -26,7 +26,7 @@ from quire.bookie.admin.gate import Routes
 from quire.bookie.admin.http import Answer, Asked, document, given
 from quire.metadata.ledger import check_bookie_id
 from quire.metadata.records import RecordStore
-from quire.metadata.repairs import Shortage
+from quire.metadata.repair_queue import Shortage
 from quire.protocol.errors import IncorrectParameter, LedgerError
 
 # SPDX-License-Identifier: Apache-2.0

@@ -1,5 +1,5 @@
 """
 The metadata store in memory, for tests and the simulator: faults and time are decided by the caller.
 
-In reading order: `store` (face), `cluster`, `tree`, `repairs`.
+In reading order: `store` (face), `cluster`, `tree`.
 """

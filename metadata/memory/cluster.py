@@ -13,19 +13,13 @@ from random import Random
 
 from quire.metadata.clock import time_of_day
 from quire.metadata.ledger import LedgerMetadata, check_ledger_id, check_page, no_ledger
-from quire.metadata.memory.repairs import RepairQueue
 from quire.metadata.memory.tree import Nodes
 from quire.metadata.store import (
-    ANY,
     CTOKEN_MAX,
     LEDGER_ID_MAX,
-    NEW,
     BookieList,
     Cluster,
     ClusterExists,
-    CookieChanged,
-    CookieExists,
-    CookieNotFound,
     Progress,
     ServiceInfo,
     Versioned,
@@ -81,14 +75,12 @@ class MemoryCluster:
     seed: int = 0
     instance_id: str | None = None
     ledgers: dict[int, Versioned[LedgerMetadata]] = field(default_factory=dict)
-    cookie_of: dict[str, Versioned[bytes]] = field(default_factory=dict)
     writable: dict[str, Registration] = field(default_factory=dict)
     read_only: dict[str, Registration] = field(default_factory=dict)
     next_ledger: int = 0
     deletions: int = 0
     registrations: int = 0  # how often a bookie has joined or left a list
     changes: int = 0
-    set_back: bytes = b""  # what is noted about that
     next_session: int = 0
     listeners: list[Callable[[], None]] = field(default_factory=list)  # one per open handle: "something changed"
     # Called for each registration and lock that is removed by a call: what, of which bookie or ledger, whose session
@@ -97,12 +89,10 @@ class MemoryCluster:
     time_of_day: Callable[[], float] = time_of_day
     random: Random = field(init=False)
     nodes: Nodes = field(init=False)
-    repairs: RepairQueue = field(init=False)
 
     def __post_init__(self) -> None:
         self.random = Random(f"{self.name}/{self.seed}")
         self.nodes = Nodes(self.uri, self.changed)
-        self.repairs = RepairQueue(self.changed, lambda *which: self.went("repair lock", *which))
 
     @property
     def uri(self) -> str:
@@ -140,9 +130,8 @@ class MemoryCluster:
         return gone
 
     def end_session(self, session: int) -> None:
-        """Removes the registrations, repair locks, claims and votes of a session, and calls the listeners."""
+        """Removes the registrations and claims of a session, and calls the listeners."""
         self.nodes.end_session(session)
-        self.repairs.end_session(session)
         for read_only in (False, True):
             for bookie, held in list(self.lists(read_only).items()):
                 if held.session == session:
@@ -179,10 +168,7 @@ class MemoryCluster:
             raise WrongCluster(f"{self.uri}: stop its bookies first: {', '.join(alive)}")
         self.instance_id = None
         self.ledgers.clear()
-        self.cookie_of.clear()
-        self.set_back = b""
         self.nodes.clear()
-        self.repairs.clear()
 
     def new_ledger_id(self) -> int:
         """An id that no ledger has and none was given before; `NoCluster`, `LedgerIdOverflow`."""
@@ -204,13 +190,6 @@ class MemoryCluster:
         """No id below `first` is given from now on; `NoCluster`."""
         self.describe()
         self.next_ledger = max(self.next_ledger, first)
-
-    def swap_set_back(self, old: bytes, new: bytes) -> bool:
-        """Replaces the note when it is `old`; whether it was."""
-        if self.set_back != old:
-            return False
-        self.set_back = new
-        return True
 
     def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> Versioned[LedgerMetadata]:
         """Stores a new ledger, with a creation token, and returns it; `LedgerExist`, `NoCluster`."""
@@ -260,41 +239,6 @@ class MemoryCluster:
         check_page(after, limit)
         self.describe()
         return sorted(ledger for ledger in self.ledgers if ledger > after)[:limit]
-
-    def read_cookie(self, bookie: str) -> Versioned[bytes]:
-        """The cookie and its version; `CookieNotFound`."""
-        found = self.cookie_of.get(bookie)
-        if found is None:
-            raise CookieNotFound(f"{self.uri}: {bookie} has no cookie")
-        return found
-
-    def _check_cookie(self, bookie: str, version: int) -> Versioned[bytes]:
-        found = self.read_cookie(bookie)
-        if version not in {ANY, found.version}:
-            raise CookieChanged(f"{self.uri}: the cookie of {bookie} is at version {found.version}, not {version}")
-        return found
-
-    def write_cookie(self, bookie: str, data: bytes, version: int) -> int:
-        """Stores a cookie and returns its version; `CookieExists`, `CookieChanged`, `CookieNotFound`, `NoCluster`."""
-        self.describe()
-        if version == NEW:
-            if bookie in self.cookie_of:
-                raise CookieExists(f"{self.uri}: {bookie} has a cookie already")
-            written = Versioned(data, 0)
-        else:
-            written = Versioned(data, self._check_cookie(bookie, version).version + 1)
-        self.cookie_of[bookie] = written
-        return written.version
-
-    def remove_cookie(self, bookie: str, version: int) -> None:
-        """Removes the cookie of that version; `CookieChanged`, `CookieNotFound`."""
-        self._check_cookie(bookie, version)
-        del self.cookie_of[bookie]
-
-    def cookies(self) -> list[str]:
-        """The bookies that have a cookie, sorted; `NoCluster`."""
-        self.describe()
-        return sorted(self.cookie_of)
 
 
 CLUSTERS: dict[str, MemoryCluster] = {}  # by the name in memory://name

@@ -9,22 +9,18 @@ Faults come from outside: `faults(operation, arguments)` may answer with a `Faul
 late, is answered late, fails before it did anything, or succeeds and loses its answer.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import ParamSpec, TypeVar
 
 from twisted.internet.defer import Deferred, fail, succeed
 
-from quire.metadata.auditing import Auditing
 from quire.metadata.clock import Clock
 from quire.metadata.ledger import LedgerMetadata, check_bookie_id
-from quire.metadata.memory.cluster import CLUSTERS, RECORDS, ROOT, Fault, Faults, MemoryCluster, Registration
-from quire.metadata.memory.repairs import MemoryRepairs
+from quire.metadata.memory.cluster import CLUSTERS, ROOT, Fault, Faults, MemoryCluster, Registration
 from quire.metadata.memory.tree import MemoryTree
-from quire.metadata.records import Records, RecordStore
 from quire.metadata.store import (
-    ANY,
     SESSION_TIMEOUT_MS,
     BookieList,
     BookieRegistered,
@@ -39,6 +35,8 @@ from quire.metadata.store import (
     Watch,
     notify,
 )
+from quire.metadata.tree import SessionId, SessionOver, Step
+from quire.metadata.tree_store import TreeStore
 from quire.protocol.errors import (
     IncorrectParameter,
     LedgerError,
@@ -60,7 +58,7 @@ def open_memory(
     return MemoryStore(reactor, cluster, session_timeout_ms=session_timeout_ms, faults=faults)
 
 
-class MemoryStore(RecordStore):
+class MemoryStore(TreeStore):
     """One handle: a session, and the watches made through it.  `faults` may be set at any time."""
 
     tree: MemoryTree
@@ -90,20 +88,7 @@ class MemoryStore(RecordStore):
         self.tree = MemoryTree(
             reactor, cluster.nodes, self._run, lambda: self._session, lambda: int(cluster.time_of_day() * 1000)
         )
-        self.records = Records(reactor, self.tree, RECORDS, self._instance_id)
-        self.repairs = MemoryRepairs(
-            cluster.repairs,
-            self._run,
-            self._watch,
-            cluster.describe,
-            lambda: self._session,
-            cluster.write_ledger,
-            cluster.random,
-        )
-        self.auditing = Auditing(reactor, self.tree, ROOT)
-
-    async def _instance_id(self) -> str:
-        return (await self.cluster()).instance_id
+        super().__init__(reactor, self.tree, ROOT, cluster.random)
 
     def _new_session(self) -> int:
         self.shared.next_session += 1
@@ -182,8 +167,7 @@ class MemoryStore(RecordStore):
             for look in list(self._looks):  # waiting registrations fail; watches say nothing
                 look()
             self._looks.clear()
-            self.records.end()
-            self.auditing.end()
+            self._end_watches()
             self.tree.end()
             self.shared.end_session(self._session)
         return succeed(None)
@@ -230,12 +214,6 @@ class MemoryStore(RecordStore):
     def raise_ledger_ids(self, first: int) -> Deferred[None]:
         return self._run("raise_ledger_ids", self.shared.raise_ledger_ids, first)
 
-    def read_set_back(self) -> Deferred[bytes]:
-        return self._run("read_set_back", lambda: self.shared.set_back)
-
-    def swap_set_back(self, old: bytes, new: bytes) -> Deferred[bool]:
-        return self._run("swap_set_back", self.shared.swap_set_back, old, new)
-
     def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> Deferred[Versioned[LedgerMetadata]]:
         return self._run("create_ledger", self.shared.create_ledger, ledger, metadata)
 
@@ -247,6 +225,17 @@ class MemoryStore(RecordStore):
 
     def write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> Deferred[Versioned[LedgerMetadata]]:
         return self._run("write_ledger", self.shared.write_ledger, ledger, metadata, version)
+
+    def _write_with(
+        self, ledger: int, metadata: LedgerMetadata, version: int, steps: Sequence[Step], session: SessionId
+    ) -> Deferred[Versioned[LedgerMetadata]]:
+        def write(ledger: int, metadata: LedgerMetadata, version: int) -> Versioned[LedgerMetadata]:
+            if self._session != session:
+                raise SessionOver(f"{self.uri}: the session ended before ledger {ledger} was written")
+            self.tree.nodes.transact(steps, session, lambda: self.shared.write_ledger(ledger, metadata, version))
+            return self.shared.read_ledger(ledger)
+
+        return self._run("write_ledger", write, ledger, metadata, version)
 
     def delete_ledger(self, ledger: int) -> Deferred[None]:
         return self._run("delete_ledger", self.shared.delete_ledger, ledger)
@@ -387,17 +376,3 @@ class MemoryStore(RecordStore):
 
     def _service_info(self, bookie: str) -> ServiceInfo | None:
         return self.shared.bookie_list().find(bookie)
-
-    # -- cookies ---------------------------------------------------------------------------------------------------
-
-    def read_cookie(self, bookie: str) -> Deferred[Versioned[bytes]]:
-        return self._run("read_cookie", self.shared.read_cookie, bookie)
-
-    def write_cookie(self, bookie: str, data: bytes, version: int) -> Deferred[int]:
-        return self._run("write_cookie", self.shared.write_cookie, bookie, data, version)
-
-    def remove_cookie(self, bookie: str, version: int = ANY) -> Deferred[None]:
-        return self._run("remove_cookie", self.shared.remove_cookie, bookie, version)
-
-    def cookies(self) -> Deferred[list[str]]:
-        return self._run("cookies", self.shared.cookies)

@@ -29,6 +29,7 @@ from quire.metadata.tree import (
     Wake,
     Write,
 )
+from quire.protocol.errors import LedgerError
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -54,14 +55,20 @@ class Nodes:
     changes: int = 0
     listeners: list[Callable[[Iterable[Watched]], None]] = field(default_factory=list)  # one per open handle
 
-    def transact(self, steps: Sequence[Step], session: SessionId) -> list[Done]:
-        """All of the steps or none, and what each leaves; the error of the first that can't be done."""
-        done, gone = self._transact(steps, session)
+    def transact(
+        self, steps: Sequence[Step], session: SessionId, also: Callable[[], object] = lambda: None
+    ) -> list[Done]:
+        """
+        All of the steps and `also`, or none, and what each step leaves; the error of the first that can't be done.
+        """
+        done, gone = self._transact(steps, session, also)
         for path, owner in gone:
             self.went(path, owner, session)
         return done
 
-    def _transact(self, steps: Sequence[Step], session: SessionId) -> tuple[list[Done], list[tuple[str, SessionId]]]:
+    def _transact(
+        self, steps: Sequence[Step], session: SessionId, also: Callable[[], object] = lambda: None
+    ) -> tuple[list[Done], list[tuple[str, SessionId]]]:
         """The same, and the claims that are gone."""
         before: dict[str, Node | None] = {}
         gone: list[tuple[str, SessionId]] = []
@@ -71,7 +78,8 @@ class Nodes:
         try:
             for number, step in enumerate(steps):
                 done.append(self._apply(step, number, session, before, gone))
-        except NodeError:
+            also()
+        except LedgerError:
             for path, node in reversed(before.items()):
                 self._put(path, node)
             raise

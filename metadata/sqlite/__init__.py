@@ -1,6 +1,6 @@
 """
 The metadata store in one SQLite file, for clusters on one machine.
 
-In reading order: `store` (face), `session`, `session_file`, `watches`, `tree`, `nodes`, `repairs`,
-`repair_watches`, `file`, `schema`, `tables`.
+In reading order: `store` (face), `session`, `session_file`, `watches`, `tree`, `nodes`, `file`,
+`schema`, `tables`.
 """

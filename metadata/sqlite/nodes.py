@@ -13,6 +13,7 @@ from quire.metadata.sqlite.tables import VALUES_MAX, Connection
 from quire.metadata.store import ANY
 from quire.metadata.tree import (
     BadVersion,
+    Check,
     Create,
     Delete,
     Done,
@@ -122,6 +123,10 @@ def apply(
     done = []
     for number, step in enumerate(steps):
         try:
+            version = _usual(connection, step, session, changes)
+            if version is not None:
+                done.append(Done(step.path, version))
+                continue
             found = stat(connection, step.path)
             if found is not None and found.owner not in {None, session} and ended(str(found.owner)):
                 found = None
@@ -130,6 +135,30 @@ def apply(
             error.step = number
             raise
     return done
+
+
+def _usual(connection: Connection, step: Step, session: str, changes: int) -> int | None:
+    """
+    Carries out a step without a look before, as it mostly goes; the version that it leaves.  None: nothing was done,
+    for that depends on what is there.
+    """
+    if isinstance(step, Create):
+        return 0 if not step.numbered and _insert(connection, step.path, step, session, changes) else None
+    if isinstance(step, Check) or step.version == ANY:
+        return None
+    # no claim of a session that may be over
+    known = "path = ? AND version = ? AND (session IS NULL OR session = ?)"
+    if isinstance(step, Write):
+        written = connection.execute(
+            f"UPDATE nodes SET data = ?, version = version + 1, changed = ? WHERE {known}",
+            (step.data, changes, step.path, step.version, session),
+        )
+        return step.version + 1 if written.rowcount == 1 else None
+    gone = connection.execute(f"DELETE FROM nodes WHERE {known} AND children = 0", (step.path, step.version, session))
+    if gone.rowcount != 1:
+        return None
+    _count_child(connection, step.path, -1, changes)
+    return ANY
 
 
 def _apply(connection: Connection, uri: str, step: Step, found: Stat | None, session: str, changes: int) -> Done:
@@ -153,21 +182,30 @@ def _apply(connection: Connection, uri: str, step: Step, found: Stat | None, ses
     return Done(step.path, ANY)
 
 
-def _create(connection: Connection, uri: str, step: Create, found: Stat | None, session: str, changes: int) -> Done:
-    path, parent = step.path, parent_of(step.path)
-    if found is not None and not step.numbered:
-        raise NodeExists(f"{uri}: there is a node {path} already")
-    if parent:
-        above = stat(connection, parent)
-        if above is None or above.owner is not None:
-            raise NoNode(f"{uri}: there is no node {parent} that can have children")
-        if step.numbered:
-            path += f"{(above.family + above.children) // 2:010d}"
-    connection.execute(
-        "INSERT INTO nodes VALUES (?, ?, 0, ?, ?, ?, 0, 0, ?, ?)",
-        (path, parent, session if step.claim else None, changes, changes, changes, step.data),
+def _insert(connection: Connection, path: str, step: Create, session: str, changes: int) -> bool:
+    """Makes a node; False: it is there, or its parent can't have it."""
+    parent = parent_of(path)
+    claimed = session if step.claim else None
+    made = connection.execute(
+        "INSERT OR IGNORE INTO nodes SELECT ?, ?, 0, ?, ?, ?, 0, 0, ?, ? "
+        "WHERE ? = '' OR EXISTS (SELECT 1 FROM nodes WHERE path = ? AND session IS NULL)",
+        (path, parent, claimed, changes, changes, changes, step.data, parent, parent),
     )
+    if made.rowcount != 1:
+        return False
     _count_child(connection, path, 1, changes)
+    return True
+
+
+def _create(connection: Connection, uri: str, step: Create, found: Stat | None, session: str, changes: int) -> Done:
+    path = step.path
+    if step.numbered:
+        above = stat(connection, parent_of(path))
+        path += f"{(above.family + above.children) // 2:010d}" if above is not None else ""
+    elif found is not None:
+        raise NodeExists(f"{uri}: there is a node {path} already")
+    if not _insert(connection, path, step, session, changes):
+        raise NoNode(f"{uri}: there is no node {parent_of(path)} that can have children")
     return Done(path, 0)
 
 

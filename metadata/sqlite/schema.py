@@ -2,7 +2,7 @@
 The tables of the SQLite file.
 
 Knows: the schema and its number, as `user_version`.
-Does not know: what a table is for (`tables`, `nodes`, `repairs`, `auditing`).
+Does not know: what a table is for (`tables`, `nodes`).
 
 Safety: a file gets its tables and its number in one transaction; another schema is refused, never read.
 """
@@ -15,19 +15,16 @@ from quire.protocol.errors import MetaStore
 # SPDX-License-Identifier: Apache-2.0
 
 APPLICATION_ID = 0x71756972  # "quir": what file(1) and we recognise the file by
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 5
 TABLES = (
     "CREATE TABLE cluster (one INTEGER PRIMARY KEY CHECK (one = 1), instance TEXT NOT NULL)",
     "CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE ledgers (id INTEGER PRIMARY KEY, version INTEGER NOT NULL, data BLOB NOT NULL)",
-    "CREATE TABLE cookies (bookie TEXT PRIMARY KEY, version INTEGER NOT NULL, data BLOB NOT NULL) WITHOUT ROWID",
     "CREATE TABLE sessions (name TEXT PRIMARY KEY, timeout_ms INTEGER NOT NULL) WITHOUT ROWID",
     (
         "CREATE TABLE bookies (bookie TEXT, read_only INTEGER, session TEXT NOT NULL, info BLOB NOT NULL, PRIMARY KEY "
         "(bookie, read_only)) WITHOUT ROWID"
     ),
-    "CREATE TABLE shortages (ledger INTEGER PRIMARY KEY, version INTEGER NOT NULL, data BLOB NOT NULL)",
-    "CREATE TABLE repair_locks (ledger INTEGER PRIMARY KEY, session TEXT NOT NULL, data BLOB NOT NULL)",
     *nodes.MADE,
     # It outlives deletes, and also the cluster: no id is ever given twice by one file.
     "INSERT INTO counters VALUES ('ledger', 0)",

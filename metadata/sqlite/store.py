@@ -13,7 +13,6 @@ Safety: nothing is answered before it is committed; a commit that fails fails ev
 """
 
 import os
-import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -25,21 +24,16 @@ from uuid import UUID
 from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
 
-from quire.metadata.auditing import Auditing
 from quire.metadata.clock import Boottime, Reactor, pause
 from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerMetadata, check_bookie_id, check_ledger_id, check_page
-from quire.metadata.records import Records, RecordStore
 from quire.metadata.sqlite import nodes, tables
 from quire.metadata.sqlite.file import Job, SQLiteFile
-from quire.metadata.sqlite.repair_watches import RepairWatches
-from quire.metadata.sqlite.repairs import SQLiteRepairs
 from quire.metadata.sqlite.session import Session, living
 from quire.metadata.sqlite.tables import Connection
 from quire.metadata.sqlite.tree import SQLiteTree
 from quire.metadata.sqlite.watches import BOOKIES, EVERYTHING, Watches
 from quire.metadata.store import (
-    ANY,
     CTOKEN_MAX,
     SESSION_TIMEOUT_MS,
     BookieList,
@@ -53,7 +47,8 @@ from quire.metadata.store import (
     Versioned,
     Watch,
 )
-from quire.metadata.tree import Create
+from quire.metadata.tree import Create, Done, SessionId, SessionOver, Step
+from quire.metadata.tree_store import TreeStore
 from quire.metadata.worker import Worker
 from quire.protocol.errors import IncorrectParameter, LedgerError, MetaStore
 
@@ -65,11 +60,10 @@ log = Logger()
 POLL_S = 0.05  # how late a change made by another process may be seen
 GRACE_S = 1.0  # beyond the session timeout: then a waiting registration, or an operation on a stuck disk, gives up
 ROOT = "/ledgers"  # of the cluster's nodes
-RECORDS = f"{ROOT}-quire"
 RETIRE_S = 5.0  # how long close() waits for the thread's last job
 
 
-class SQLiteStore(RecordStore):
+class SQLiteStore(TreeStore):
     """
     One handle: a connection on a thread of its own, a session once something is registered, and the watches made
     through it.
@@ -97,14 +91,7 @@ class SQLiteStore(RecordStore):
         self._session = Session(reactor, self.uri, f"{path}-sessions", session_timeout_ms, boottime, self.run)
         self._watches = Watches(reactor, self.uri, POLL_S, self.run, self._session.dead, self.bury)
         self.tree = SQLiteTree(reactor, self.uri, POLL_S, self.run, self._session, self.bury)
-        self.records = Records(reactor, self.tree, RECORDS, self._instance_id)
-        watches = self._repair_watches = RepairWatches(
-            reactor, self.uri, POLL_S, self.run, self._session.dead, self.bury
-        )
-        self.repairs = SQLiteRepairs(
-            self.uri, socket.gethostname(), random, self.run, self._session, watches, self.bury
-        )
-        self.auditing = Auditing(reactor, self.tree, ROOT)
+        super().__init__(reactor, self.tree, ROOT, random)
 
     # -- how an operation runs ------------------------------------------------------------------------------------
 
@@ -160,10 +147,8 @@ class SQLiteStore(RecordStore):
             return answered
         self._closed = True
         self._watches.end()
-        self.records.end()
-        self.auditing.end()
+        self._end_watches()
         self.tree.end()
-        self._repair_watches.end()
         closing: Deferred[None] = Deferred()
         self._closing = closing
         session = self._session.close()
@@ -209,9 +194,6 @@ class SQLiteStore(RecordStore):
     def cluster(self) -> Deferred[Cluster]:
         return self.run(lambda connection: tables.cluster(connection, self.uri))
 
-    async def _instance_id(self) -> str:
-        return (await self.cluster()).instance_id
-
     def destroy_cluster(self, instance_id: str) -> Deferred[None]:
         def destroy(connection: Connection) -> None:
             self._session.bury(self._session.dead(connection), connection)
@@ -229,12 +211,6 @@ class SQLiteStore(RecordStore):
 
     def raise_ledger_ids(self, first: int) -> Deferred[None]:
         return self.run(lambda connection: tables.raise_ledger_ids(connection, self.uri, first), writes=True)
-
-    def read_set_back(self) -> Deferred[bytes]:
-        return self.run(tables.read_set_back)
-
-    def swap_set_back(self, old: bytes, new: bytes) -> Deferred[bool]:
-        return self.run(lambda connection: tables.swap_set_back(connection, old, new), writes=True)
 
     def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> Deferred[Versioned[LedgerMetadata]]:
         if metadata.ctoken == 0 and metadata.format_version >= 3:
@@ -291,6 +267,27 @@ class SQLiteStore(RecordStore):
             writes=True,
             changes=(ledger,),
         )
+
+    def _write_with(
+        self, ledger: int, metadata: LedgerMetadata, version: int, steps: Sequence[Step], session: SessionId
+    ) -> Deferred[Versioned[LedgerMetadata]]:
+        return Deferred.fromCoroutine(self._do_write_with(ledger, metadata, version, steps, str(session)))
+
+    async def _do_write_with(
+        self, ledger: int, metadata: LedgerMetadata, version: int, steps: Sequence[Step], session: str
+    ) -> Versioned[LedgerMetadata]:
+        def write(connection: Connection) -> tuple[list[Done], Versioned[LedgerMetadata]] | None:
+            done = self.tree.apply(steps, session, connection)
+            if done is None:
+                return None
+            return done, tables.change_ledger(connection, self.uri, ledger, metadata, version)
+
+        written = await self.run(write, writes=True, changes=(ledger,))
+        if written is None:
+            await self._session.lost(session)
+            raise SessionOver(f"{self.uri}: the session ended before ledger {ledger} was written")
+        self.tree.changed(steps, written[0])
+        return written[1]
 
     def delete_ledger(self, ledger: int) -> Deferred[None]:
         try:
@@ -384,19 +381,3 @@ class SQLiteStore(RecordStore):
 
     def service_info(self, bookie: str) -> Deferred[ServiceInfo | None]:
         return self.bookies().addCallback(lambda found: found.find(bookie))
-
-    # -- cookies ---------------------------------------------------------------------------------------------------
-
-    def read_cookie(self, bookie: str) -> Deferred[Versioned[bytes]]:
-        return self.run(lambda connection: tables.read_cookie(connection, self.uri, bookie))
-
-    def write_cookie(self, bookie: str, data: bytes, version: int) -> Deferred[int]:
-        return self.run(
-            lambda connection: tables.write_cookie(connection, self.uri, bookie, data, version), writes=True
-        )
-
-    def remove_cookie(self, bookie: str, version: int = ANY) -> Deferred[None]:
-        return self.run(lambda connection: tables.remove_cookie(connection, self.uri, bookie, version), writes=True)
-
-    def cookies(self) -> Deferred[list[str]]:
-        return self.run(lambda connection: tables.cookies(connection, self.uri))

@@ -12,15 +12,10 @@ from typing import Any, Protocol
 from quire.metadata.formats import ledger_codec, service_info
 from quire.metadata.ledger import LedgerMetadata, no_ledger
 from quire.metadata.store import (
-    ANY,
     LEDGER_ID_MAX,
-    NEW,
     BookieList,
     Cluster,
     ClusterExists,
-    CookieChanged,
-    CookieExists,
-    CookieNotFound,
     NotRegistered,
     Progress,
     ServiceInfo,
@@ -38,12 +33,8 @@ from quire.protocol.errors import (
 
 LAYOUT = "2\nquire.SQLiteLedgers:1"
 VALUES_MAX = 500  # in one statement; SQLite took 999 once
-OWNED = ("repair_locks",)  # tables whose rows go with their session, as registrations do
-DISABLED = "repairs disabled"
 REGISTRATIONS = "registrations"  # a counter: how often a bookie has joined or left a list
 COUNT = -1  # in place of "whether read-only": the row has that counter
-# counters that go with their cluster; the others outlive it, so that no id or version comes twice
-FORGOTTEN = ("set back", DISABLED)
 
 
 class Cursor(Protocol):
@@ -88,8 +79,8 @@ def cluster(connection: Connection, uri: str) -> Cluster:
 
 def destroy_cluster(connection: Connection, uri: str, instance_id: str) -> None:
     """
-    Removes the cluster, its ledgers and its cookies; `NoCluster`, or `WrongCluster` when the id is another's or bookies
-    are registered.
+    Removes the cluster, its ledgers and its nodes, but no counter, so that no id comes twice; `NoCluster`, or
+    `WrongCluster` when the id is another's or bookies are registered.
     """
     found = cluster(connection, uri).instance_id
     if found != instance_id:
@@ -99,9 +90,8 @@ def destroy_cluster(connection: Connection, uri: str, instance_id: str) -> None:
     ]
     if alive:
         raise WrongCluster(f"{uri}: stop its bookies first: {', '.join(alive)}")
-    for table in ("cluster", "ledgers", "cookies", "nodes", "shortages"):
+    for table in ("cluster", "ledgers", "nodes"):
         connection.execute(f"DELETE FROM {table}")
-    connection.execute(f"DELETE FROM counters WHERE name IN ({', '.join('?' * len(FORGOTTEN))})", FORGOTTEN)
 
 
 # -- ledgers -------------------------------------------------------------------------------------------------------
@@ -121,11 +111,12 @@ def new_ledger_id(connection: Connection, uri: str) -> int:
 
 def count(connection: Connection, name: str, more: int = 1) -> int:
     """So many more of a counter, and how many these are."""
-    connection.execute(
-        "INSERT INTO counters VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
+    counted = connection.execute(
+        "INSERT INTO counters VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value "
+        "RETURNING value",
         (name, more),
     )
-    return int(scalar(connection, "SELECT value FROM counters WHERE name = ?", name))
+    return int(counted.fetchall()[0][0])
 
 
 def count_change(connection: Connection) -> None:
@@ -148,19 +139,6 @@ def raise_ledger_ids(connection: Connection, uri: str, first: int) -> None:
     """No id below `first` is given from now on; `NoCluster`."""
     cluster(connection, uri)
     connection.execute("UPDATE counters SET value = ? WHERE name = 'ledger' AND value < ?", (first, first))
-
-
-def read_set_back(connection: Connection) -> bytes:
-    """A text in the column of numbers: the tables stay as earlier versions know them."""
-    return str(scalar(connection, "SELECT value FROM counters WHERE name = 'set back'") or "").encode()
-
-
-def swap_set_back(connection: Connection, old: bytes, new: bytes) -> bool:
-    """Replaces the note when it is `old`; whether it was."""
-    if read_set_back(connection) != old:
-        return False
-    connection.execute("INSERT OR REPLACE INTO counters VALUES ('set back', ?)", (new.decode(),))
-    return True
 
 
 def create_ledger(connection: Connection, uri: str, ledger: int, data: bytes) -> None:
@@ -272,11 +250,9 @@ def sessions(connection: Connection) -> list[tuple[str, int]]:
 
 
 def end_sessions(connection: Connection, names: Iterable[str]) -> None:
-    """Removes sessions and what they have made: registrations, claims, repair locks, votes."""
+    """Removes sessions and their registrations."""
     for name in names:
         _delist(connection, "session = ?", name)
-        for table in OWNED:
-            connection.execute(f"DELETE FROM {table} WHERE session = ?", (name,))
         connection.execute("DELETE FROM sessions WHERE name = ?", (name,))
 
 
@@ -349,45 +325,3 @@ def listed(rows: Iterable[tuple[str, int, Any, str]]) -> BookieList:
 def bookies(connection: Connection) -> BookieList:
     """The bookies that are registered."""
     return listed(bookie_rows(connection))
-
-
-# -- cookies -------------------------------------------------------------------------------------------------------
-
-
-def read_cookie(connection: Connection, uri: str, bookie: str) -> Versioned[bytes]:
-    """The cookie and its version; `CookieNotFound`."""
-    row = connection.execute("SELECT data, version FROM cookies WHERE bookie = ?", (bookie,)).fetchone()
-    if row is None:
-        raise CookieNotFound(f"{uri}: {bookie} has no cookie")
-    return Versioned(row[0], row[1])
-
-
-def _check_cookie(connection: Connection, uri: str, bookie: str, version: int) -> int:
-    found = read_cookie(connection, uri, bookie).version
-    if version not in {ANY, found}:
-        raise CookieChanged(f"{uri}: the cookie of {bookie} is at version {found}, not {version}")
-    return found
-
-
-def write_cookie(connection: Connection, uri: str, bookie: str, data: bytes, version: int) -> int:
-    """Stores a cookie and returns its version; `NoCluster`, `CookieExists`, `CookieNotFound`, `CookieChanged`."""
-    cluster(connection, uri)
-    if version == NEW:
-        if connection.execute("INSERT OR IGNORE INTO cookies VALUES (?, 0, ?)", (bookie, data)).rowcount != 1:
-            raise CookieExists(f"{uri}: {bookie} has a cookie already")
-        return 0
-    written = _check_cookie(connection, uri, bookie, version) + 1
-    connection.execute("UPDATE cookies SET data = ?, version = ? WHERE bookie = ?", (data, written, bookie))
-    return written
-
-
-def remove_cookie(connection: Connection, uri: str, bookie: str, version: int) -> None:
-    """Removes the cookie of that version; `CookieNotFound`, `CookieChanged`."""
-    _check_cookie(connection, uri, bookie, version)
-    connection.execute("DELETE FROM cookies WHERE bookie = ?", (bookie,))
-
-
-def cookies(connection: Connection, uri: str) -> list[str]:
-    """The bookies that have a cookie, sorted; `NoCluster`."""
-    cluster(connection, uri)
-    return [row[0] for row in connection.execute("SELECT bookie FROM cookies ORDER BY bookie").fetchall()]

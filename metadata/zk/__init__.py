@@ -1,6 +1,6 @@
 """
 The metadata store in ZooKeeper, with Apache BookKeeper's layout.
 
-In reading order: `store` (face), `cluster`, `cookies`, `registry`, `watches`, `repairs`, `ids`,
-`scan`, `layout`, `calls`.
+In reading order: `store` (face), `cluster`, `registry`, `watches`, `ids`, `scan`, `layout`,
+`calls`.
 """

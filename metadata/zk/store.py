@@ -19,11 +19,10 @@ from twisted.logger import Logger
 
 from quire.conf.parts.zookeeper import ZooKeeperOptions
 from quire.metadata.address import ZooKeeperAddress
-from quire.metadata.auditing import Auditing
 from quire.metadata.clock import Reactor
 from quire.metadata.formats import ledger_codec
 from quire.metadata.ledger import LedgerMetadata, check_bookie_id, check_ledger_id, check_page, no_ledger
-from quire.metadata.records import Records, RecordStore
+from quire.metadata.records import RecordStore
 from quire.metadata.store import (
     ANY,
     CTOKEN_MAX,
@@ -39,13 +38,24 @@ from quire.metadata.store import (
     no_cluster,
     notify,
 )
-from quire.metadata.tree import BadVersion, Check, Create, Delete, NodeExists, NoNode, Step, Write
+from quire.metadata.tree import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    NodeError,
+    NodeExists,
+    NoNode,
+    SessionId,
+    SessionOver,
+    Step,
+    Write,
+)
+from quire.metadata.tree_store import TreeStore
 from quire.metadata.zk.calls.session import OPEN, ZooKeeperSession
 from quire.metadata.zk.cluster import ZooKeeperCluster
-from quire.metadata.zk.cookies import BookieCookies
-from quire.metadata.zk.layout import Layout, LedgerPaths, records_root
+from quire.metadata.zk.layout import Layout, LedgerPaths
 from quire.metadata.zk.registry import BookieRegistry
-from quire.metadata.zk.repairs import ZooKeeperRepairs
 from quire.metadata.zk.scan import LedgerScan, Pruning, read_many
 from quire.metadata.zk.watches import LedgerWatches
 from quire.protocol.errors import (
@@ -87,7 +97,7 @@ def open_zookeeper(
     return Deferred.fromCoroutine(start())
 
 
-class ZooKeeperStore(RecordStore):
+class ZooKeeperStore(TreeStore):
     """One handle: one ZooKeeper session."""
 
     def __init__(
@@ -99,8 +109,8 @@ class ZooKeeperStore(RecordStore):
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
         security: ZooKeeperOptions = OPEN,
     ) -> None:
-        self.uri = address.uri
-        self.session = ZooKeeperSession(reactor, address.hosts, self.uri, session_timeout_ms / 1000, security)
+        self.session = ZooKeeperSession(reactor, address.hosts, address.uri, session_timeout_ms / 1000, security)
+        super().__init__(reactor, self.session, address.root, random)
         self.session.on_expired = self._expired
         self.tree = self.session
         self._reactor = reactor
@@ -110,13 +120,8 @@ class ZooKeeperStore(RecordStore):
         self.session.on_connected = self._registry.reconnected
         wanted = Layout(address.layout) if address.layout else None
         self._cluster = ZooKeeperCluster(self.session, self.uri, self._root, wanted, self._registry, random)
-        self._cookies = BookieCookies(self.session, self.uri, self._root, self._cluster)
         self._pruning = Pruning(reactor, self.session)
         self._watches = LedgerWatches(reactor, self.session, self._cluster.path_of)
-        self.records = Records(reactor, self.session, records_root(self._root), self._cluster.instance_id)
-        self._repairs = ZooKeeperRepairs(reactor, self.session, self._root, self._cluster, random)
-        self.repairs = self._repairs
-        self.auditing = Auditing(reactor, self.session, self._root)
         self._lost: list[Callable[[], None]] = []
         self._closed = False
 
@@ -124,9 +129,7 @@ class ZooKeeperStore(RecordStore):
         self._closed = True
         self._registry.end()
         self._watches.end()
-        self.records.end()
-        self._repairs.end()
-        self.auditing.end()
+        self._end_watches()
         self._pruning.end()
         return self.session.close()
 
@@ -152,6 +155,9 @@ class ZooKeeperStore(RecordStore):
             notify(fn)
 
     # -- the cluster -----------------------------------------------------------------------------------------------
+
+    async def _instance_id(self) -> str:
+        return await self._cluster.instance_id()
 
     def init_cluster(self) -> "Deferred[str]":
         return _run(self._cluster.init())
@@ -191,43 +197,6 @@ class ZooKeeperStore(RecordStore):
     async def _raise_ledger_ids(self, first: int) -> None:
         _, ids = await self._cluster.layout()
         await ids.raise_to(first)
-
-    def read_set_back(self) -> "Deferred[bytes]":
-        return _run(self._read_set_back())
-
-    async def _read_set_back(self) -> bytes:
-        return (await self._set_back())[0]
-
-    async def _set_back(self) -> tuple[bytes, int | None]:
-        """
-        The note, and the version of the znode that has it, if there is one: what lists the cookies has no data of
-        Apache's.
-        """
-        try:
-            await self.session.sync(f"{self._root}/cookies")
-            data, stat = await self.session.get(f"{self._root}/cookies")
-        except NoNode:
-            return b"", None
-        return data, stat.version
-
-    def swap_set_back(self, old: bytes, new: bytes) -> "Deferred[bool]":
-        return _run(self._swap_set_back(old, new))
-
-    async def _swap_set_back(self, old: bytes, new: bytes) -> bool:
-        path = f"{self._root}/cookies"
-        found, version = await self._set_back()
-        if found != old:
-            return False
-        try:
-            if version is None:
-                await self.session.create(path, new)
-            else:
-                await self.session.set(path, new, version)
-        except NoNode:
-            raise no_cluster(self.uri) from None
-        except (NodeExists, BadVersion):
-            return (await self._set_back())[0] == new
-        return True
 
     def create_ledger(self, ledger: int, metadata: LedgerMetadata) -> "Deferred[Versioned[LedgerMetadata]]":
         return _run(self._create_ledger(ledger, metadata))
@@ -344,18 +313,40 @@ class ZooKeeperStore(RecordStore):
             raise IncorrectParameter(
                 f"ledger {ledger}: metadata is written with the version that was read, not {version}"
             )
+        try:
+            return await self._write_with(ledger, metadata, version)
+        except BadVersion:
+            raise MetadataVersion(f"ledger {ledger} is no longer at version {version}") from None
+
+    def _write_with(
+        self,
+        ledger: int,
+        metadata: LedgerMetadata,
+        version: int,
+        steps: Sequence[Step] = (),
+        session: SessionId | None = None,
+    ) -> "Deferred[Versioned[LedgerMetadata]]":
+        return _run(self._do_write_with(ledger, metadata, version, steps, session))
+
+    async def _do_write_with(
+        self, ledger: int, metadata: LedgerMetadata, version: int, steps: Sequence[Step], session: SessionId | None
+    ) -> Versioned[LedgerMetadata]:
         data = ledger_codec.encode(metadata)
         paths, _ = await self._cluster.layout()
         path = paths.path_of(ledger)
         try:
-            await self.session.transact([Write(path, data, version)])
-            return Versioned(metadata, version + 1)
-        except NoNode:
-            raise no_ledger(self.uri, ledger) from None
-        except BadVersion as error:
-            if not (error.retried and await self.session.holds(path, data, version + 1)):
+            await self.session.transact([Write(path, data, version), *steps], session=session)
+        except NodeError as error:
+            error.step -= 1
+            if error.step >= 0 or isinstance(error, SessionOver):
+                raise
+            if isinstance(error, NoNode):
+                raise no_ledger(self.uri, ledger) from None
+            if not error.retried:
                 raise MetadataVersion(f"ledger {ledger} is no longer at version {version}") from None
-            return Versioned(metadata, version + 1)
+            if not await self.session.holds(path, data, version + 1):
+                raise
+        return Versioned(metadata, version + 1)
 
     def delete_ledger(self, ledger: int) -> "Deferred[None]":
         return _run(self._delete_ledger(ledger))
@@ -404,20 +395,6 @@ class ZooKeeperStore(RecordStore):
 
     def service_info(self, bookie: str) -> "Deferred[ServiceInfo | None]":
         return _run(self._registry.service_info(bookie))
-
-    # -- cookies ---------------------------------------------------------------------------------------------------
-
-    def read_cookie(self, bookie: str) -> "Deferred[Versioned[bytes]]":
-        return _run(self._cookies.read(bookie))
-
-    def write_cookie(self, bookie: str, data: bytes, version: int) -> "Deferred[int]":
-        return _run(self._cookies.write(bookie, data, version))
-
-    def remove_cookie(self, bookie: str, version: int = ANY) -> "Deferred[None]":
-        return _run(self._cookies.remove(bookie, version))
-
-    def cookies(self) -> "Deferred[list[str]]":
-        return _run(self._cookies.bookies())
 
 
 def _run(story: Coroutine[Any, Any, T]) -> "Deferred[T]":

@@ -32,7 +32,8 @@ from quire.client.core.quorum import Domains
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.metadata.clock import pause
 from quire.metadata.ledger import LedgerMetadata
-from quire.metadata.repairs import RepairLock, Shortage
+from quire.metadata.repair_queue import Shortage
+from quire.metadata.repairs import RepairLock
 from quire.metadata.store import BookieList, BookieWatcher, Watch
 from quire.protocol.errors import (
     LedgerError,

@@ -20,7 +20,7 @@ from heapq import heappop, heappush
 from twisted.logger import Logger
 
 from quire.client.api import Client
-from quire.metadata.repairs import Shortage
+from quire.metadata.repair_queue import Shortage
 from quire.protocol.errors import MetaStore
 from quire.replication.autorecovery.ledger import Outcome
 from quire.replication.autorecovery.notes import FOUND, Note, Notes

@@ -18,7 +18,8 @@ from twisted.python.failure import Failure
 
 from quire.client.api import Client
 from quire.conf.autorecovery import AutoRecoveryOptions
-from quire.metadata.repairs import LockLost, RepairLock, Shortage
+from quire.metadata.repair_queue import Shortage
+from quire.metadata.repairs import LockLost, RepairLock
 from quire.metadata.store import BookieList, Watch
 from quire.protocol.errors import LedgerError, MetadataTooLarge, MetaStore
 from quire.replication.autorecovery.ledger import Outcome, Repairer

@@ -3,8 +3,10 @@
 import pytest
 from twisted.internet.defer import Deferred, gatherResults
 
-from quire.metadata.repairs import CANDIDATES_MAX, LockLost, Shortage
+from quire.metadata.repair_queue import Shortage, directory_of, name_of
+from quire.metadata.repairs import CANDIDATES_MAX, LockLost
 from quire.metadata.store import NoCluster
+from quire.metadata.tree import Create
 from quire.protocol.errors import IncorrectParameter, MetadataVersion, MetaStore, NoSuchLedgerExistsOnMetadataServer
 from tests.metadata.made import ledger as new_ledger
 from tests.metadata.stories import Heard, failing
@@ -503,14 +505,11 @@ def test_a_long_queue_is_taken_to_its_end(sqlite_place):
     async def story():
         store = await sqlite_place.ready()
         many = CANDIDATES_MAX + 5
-        await store.run(
-            lambda connection: connection.execute(
-                "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?) "
-                "INSERT INTO shortages SELECT i, 0, x'' FROM n",
-                (many,),
-            ),
-            writes=True,
-        )
+        await store.repairs.mark(0, [], None)
+        root = "/ledgers/underreplication/ledgers"
+        paths = [f"{root}/{directory_of(ledger)}" for ledger in range(1, many)]
+        names = [f"{path}/{name_of(ledger)}" for ledger, path in enumerate(paths, 1)]
+        await store.tree.transact([Create(path) for path in [*paths, *names]])
         found = {(await store.repairs.take(skip=range(many - 5))).ledger for _ in range(5)}
         assert found == set(range(many - 5, many))
         assert await store.repairs.take(skip=range(many - 5)) is None

@@ -20,6 +20,7 @@ from quire.replication.checker import check_ledger
 from quire.replication.freeing.run import OPERATIONS_MAX, FreeingProgress
 from quire.replication.lost_bookies import check_known, recover_bookies
 from tests.client.fakes.cluster import FakeCluster
+from tests.metadata import stored
 from tests.replication.stories import bodies, closed, damage, is_whole, left_open, payload
 
 THREE = ["b0", "b1", "b2"]
@@ -365,7 +366,7 @@ def test_two_repairers_at_once_end_with_one_good_ledger():
     outcomes = [cluster.outcome(recover_bookies(client, ["b1"])) for client in clients]
     cluster.spin(60)
     assert all(outcome.result().complete for outcome in outcomes)
-    assert cluster.shared.repairs.locks == {}
+    assert stored.locks(cluster.shared) == {}
     assert naming(cluster, "b1") == []
     for ledger in ledgers:
         assert is_whole(cluster, clients[0], ledger)
@@ -462,7 +463,7 @@ def test_a_ledger_whose_repair_lock_is_taken_is_left_to_the_next_run():
     cluster = FakeCluster(5)
     ledger, other = (closed(cluster, {0: THREE}, 10) for _ in range(2))
     lose(cluster, "b1")
-    cluster.shared.repairs.locks[ledger] = -1
+    stored.lock(cluster.shared, ledger)
     client = cluster.client()
     began, seen = cluster.clock.seconds(), []
     recovered = cluster.succeed(recover_bookies(client, ["b1"], progress=seen.append))
@@ -473,9 +474,9 @@ def test_a_ledger_whose_repair_lock_is_taken_is_left_to_the_next_run():
     assert naming(cluster, "b1") == [ledger]
     assert seen[-2].ledgers_done == 1, "what waits is not done"
     assert is_whole(cluster, client, other)
-    del cluster.shared.repairs.locks[ledger]
+    stored.unlock(cluster.shared, ledger)
     assert cluster.succeed(recover_bookies(cluster.client(), ["b1"])).complete
-    assert cluster.shared.repairs.locks == {}
+    assert stored.locks(cluster.shared) == {}
 
 
 def test_the_lock_of_a_process_that_was_killed_is_waited_for():
@@ -484,8 +485,8 @@ def test_the_lock_of_a_process_that_was_killed_is_waited_for():
     ledgers = [closed(cluster, {0: THREE}, 10) for _ in range(20)]
     lose(cluster, "b1")
     for ledger in ledgers[:8]:
-        cluster.shared.repairs.locks[ledger] = -1
-    cluster.clock.callLater(9.0, cluster.shared.repairs.locks.clear)
+        stored.lock(cluster.shared, ledger)
+    cluster.clock.callLater(9.0, stored.unlock, cluster.shared)
     client = cluster.client()
     running = cluster.outcome(recover_bookies(client, ["b1"]))
     cluster.spin(8.0)

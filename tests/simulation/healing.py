@@ -18,7 +18,7 @@ The code is the product's (`replication/autorecovery`).  Beside the promises abo
 Long: the steps of one kind of history and the judgement of it, which share what they remember.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -27,15 +27,27 @@ from twisted.internet.defer import Deferred
 from quire.client.core.quorum import Quorums
 from quire.client.handles.ledger_record import LedgerRecord
 from quire.conf.autorecovery import AutoRecoveryOptions
+from quire.metadata.formats import repair_text
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory.cluster import Fault
-from quire.metadata.memory.repairs import RepairQueue
-from quire.metadata.repairs import Shortage
+from quire.metadata.repair_queue import Shortage, directory_of, name_of
 from quire.metadata.store import Versioned
+from quire.metadata.tree import BadVersion, Create, Delete, SessionId, Step, Write
 from quire.replication.autorecovery.running import AutoRecovery
 from quire.replication.copier import FragmentCopier, Sources
 from quire.replication.core.fragments import HeldFragment
-from tests.metadata.stored import set_delay
+from tests.metadata.stored import (
+    LOCKS,
+    QUEUE,
+    SHORT,
+    ledger_of,
+    locks,
+    meaning,
+    put,
+    remove,
+    set_delay,
+    shortages,
+)
 from tests.simulation.nodes import SimBookie
 from tests.simulation.outcome import Outcome
 from tests.simulation.truth import REPAIRER, Violation
@@ -66,7 +78,7 @@ class Process:
         self.node.fault_rate = history.plan.fault_rate
         faults, healing = self.node.store.faults, history.healing
         self.node.store.faults = lambda *asked: (
-            healing.slow_finish(*asked) or healing.lose_target(*asked) or faults(*asked)
+            healing.slow_finish(*meaning(*asked)) or healing.lose_target(*asked) or faults(*asked)
         )
         self.running = AutoRecovery(self.node.client, name, options)
         self.running.worker.working = Working(history.healing, self)
@@ -96,29 +108,6 @@ class Working(set[int]):
         self._healing.done_with(self._process, ledger)
 
 
-class Watched(RepairQueue):
-    """The queue; what happens to it is judged as it takes effect."""
-
-    healing: "Healing"
-
-    def mark(self, ledger: int, missing: Sequence[str], since_ms: int | None, afresh: bool = False) -> None:
-        super().mark(ledger, missing, since_ms, afresh)
-        self.healing.marked(ledger, missing, of_a_repair=since_ms is None)
-
-    def lock(self, ledger: int, session: int) -> bool:
-        if ledger not in self.locks:
-            self.healing.locked_at[ledger] = self.healing.world.timeline.now
-        return super().lock(ledger, session)
-
-    def settle(self, shortage: Shortage, session: int) -> bool | None:
-        found = self.shortages.get(shortage.ledger)
-        done = super().settle(shortage, session)
-        self.healing.truth.seen["healing: it stays, for it was marked again"] += done is False
-        if done and found is not None:
-            self.healing.unmarked(found, session)
-        return done
-
-
 class Healing:
     """One history's."""
 
@@ -141,9 +130,7 @@ class Healing:
     def begin(self) -> None:
         """Once the cluster is there."""
         shared = self.world.shared
-        queue = Watched(shared.repairs.changed, shared.repairs.went)
-        queue.healing = self
-        shared.repairs = queue
+        self.world.queue.judge = self
         shared.listeners.append(self._look)
         self.truth.healing = self
         self._look()
@@ -255,15 +242,19 @@ class Healing:
     def do_heal_restart(self, rng: Random) -> None:
         """A bookie restarts that is marked from before, as after a check: within the delay nobody replaces it."""
         self.do_heal_begin(rng)
-        bookie, queue = self.history.some_bookie(rng), self.world.shared.repairs
+        bookie = self.history.some_bookie(rng)
         if bookie is None:
             return
         bookie.die()
         self._look()
+        marked = shortages(self.world.shared)
         for ledger in self.truth.ledgers:
             metadata = self.world.metadata(ledger)
-            if metadata is not None and bookie.id in metadata.bookies() and ledger not in queue.shortages:
-                RepairQueue.mark(queue, ledger, (bookie.id,), 1)
+            if metadata is not None and bookie.id in metadata.bookies() and ledger not in marked:
+                path = f"{SHORT}{directory_of(ledger)}/{name_of(ledger)}"
+                self.world.queue.judge = None
+                put(self.world.shared, path, repair_text.encode_shortage((bookie.id,), 1))
+                self.world.queue.judge = self
         self.history.let_pass(rng.choice((0.2, 0.8)))
         self.truth.seen["healing: a bookie restarted that is marked from before"] += self._names(bookie.id)
         bookie.start()
@@ -337,9 +328,15 @@ class Healing:
         """What the store does about the first ledger that leaves the queue with the bookie that is waited for."""
         if self._awaited is None or operation != "finish_repair":
             return None
-        (shortage,) = arguments
-        metadata = self.world.metadata(shortage.ledger)
-        if self._awaited not in shortage.missing or metadata is None or self._awaited not in metadata.bookies():
+        (ledger,) = arguments
+        shortage = shortages(self.world.shared).get(ledger) if isinstance(ledger, int) else None
+        metadata = self.world.metadata(shortage.ledger) if shortage is not None else None
+        if (
+            shortage is None
+            or self._awaited not in shortage.missing
+            or metadata is None
+            or self._awaited not in metadata.bookies()
+        ):
             return None
         self._awaited = None
         return Fault(before=1.0)
@@ -363,7 +360,14 @@ class Healing:
 
     def do_heal_switch(self, rng: Random) -> None:
         """The switch is turned."""
-        self.world.shared.repairs.switch(rng.random() < 0.5)
+        self._switch(rng.random() < 0.5)
+
+    def _switch(self, enabled: bool) -> None:
+        path, shared = f"{QUEUE}/disable", self.world.shared
+        if enabled and path in shared.nodes.nodes:
+            remove(shared, path)
+        elif not enabled and path not in shared.nodes.nodes:
+            put(shared, path)
 
     def _expire(self, process: Process) -> None:
         self.truth.seen["healing: a session was lost"] += 1
@@ -387,17 +391,43 @@ class Healing:
                 self._away[bookie][-1][1] = now
         self._here = here
 
-    def marked(self, ledger: int, missing: Sequence[str], of_a_repair: bool) -> None:
+    def queued(
+        self, steps: Sequence[Step], before: Mapping[int, Shortage], session: SessionId, failed: Exception | None
+    ) -> None:
+        """What a transaction did to the queue and the locks."""
+        finished = None
+        for step in steps:
+            ledger = ledger_of(step.path)
+            if ledger is None:
+                continue
+            if step.path.startswith(LOCKS):
+                finished = ledger if isinstance(step, Delete) else finished
+                if isinstance(step, Create) and failed is None:
+                    self.locked_at[ledger] = self.world.timeline.now
+            elif isinstance(step, Create | Write) and failed is None:
+                missing, since_ms = repair_text.decode_shortage(ledger, step.data)
+                known = before.get(ledger, Shortage(ledger, (), None, 0))
+                new = [bookie for bookie in missing if bookie not in known.missing]
+                self.marked(ledger, new, missing, of_a_repair=since_ms == known.since_ms)
+            elif isinstance(step, Delete) and ledger == finished:
+                if failed is None:
+                    self.unmarked(before[ledger], int(session))
+                self.truth.seen["healing: it stays, for it was marked again"] += isinstance(failed, BadVersion)
+
+    def marked(self, ledger: int, new: Sequence[str], missing: Sequence[str], of_a_repair: bool) -> None:
+        """With new names, or once more for all that it names."""
         self._look()
         self.truth.seen["healing: a ledger was marked"] += 1
-        self.truth.seen["healing: marked while it is repaired"] += ledger in self.world.shared.repairs.locks
+        self.truth.seen["healing: marked while it is repaired"] += ledger in locks(self.world.shared)
         now = self.world.timeline.now
         self.world.tell(f"ledger {ledger} is marked for {', '.join(missing)}")
         if self.asked or self.checked or of_a_repair:  # which found that copies are lacking, and waits for nothing
             return
-        for bookie in missing:
+        for bookie in new or missing:
             times = self._away.get(bookie, [])
-            if not any(end > now - SLACK_S and min(end, now) - begun >= self.delay_s - 1e-6 for begun, end in times):
+            if new and not any(
+                end > now - SLACK_S and min(end, now) - begun >= self.delay_s - 1e-6 for begun, end in times
+            ):
                 self.truth.break_(
                     "inside the delay", f"ledger {ledger} is marked for {bookie}, away since {times[-1:]}"
                 )
@@ -448,7 +478,7 @@ class Healing:
         if session is None:
             return
         cut_off = session != process.session or process.node.store.over or process.running.worker.stopped
-        again = ledger in self.world.shared.repairs.shortages
+        again = ledger in shortages(self.world.shared)
         metadata = None if cut_off or again else self.world.metadata(ledger)
         doubting = [each.id for each in self.history.bookies if not each.serving or each.in_limbo]
         self.truth.repair_ended(process.node.name, self.truth.ledgers[ledger], metadata, doubting)
@@ -460,7 +490,7 @@ class Healing:
         process = next((each for each in self.processes if each.node.name == author), None)
         if process is None or not process.lives or process.session != session or before.state is not after.state:
             return
-        if self.world.shared.repairs.locks.get(ledger) != process.session:
+        if {**locks(self.world.shared), **self.world.queue.held}.get(ledger) != process.session:
             self.truth.break_("one worker", f"{author} changes ledger {ledger} without its lock")
         if self._kills and self._target is None:
             self._kills = False
@@ -472,7 +502,7 @@ class Healing:
 
     def _replaced(self, process: Process, ledger: int, bookie: str) -> None:
         """By a worker; one that did not see it leave, or that finds a mark from since then, takes it for lost."""
-        mark, since = self.world.shared.repairs.shortages.get(ledger), self._away[bookie][-1][0]
+        mark, since = shortages(self.world.shared).get(ledger), self._away[bookie][-1][0]
         if self.asked or mark is None or mark.since_ms is None or mark.since_ms >= 1000 * since:
             return
         away_s, came = (
@@ -494,7 +524,7 @@ class Healing:
     def make_whole(self, lines: Sequence[Any]) -> None:
         """Nobody but AutoRecovery repairs, now that the faults are over."""
         history = self.history
-        self.world.shared.repairs.switch(True)
+        self._switch(True)
         for bookie in history.bookies:
             if bookie.serving and bookie.storage.counters.directories_lost:
                 bookie.die()
@@ -525,7 +555,7 @@ class Healing:
         history.let_pass(1.0)
 
     def _short(self) -> list[Shortage]:
-        return list(self.world.shared.repairs.shortages.values())
+        return list(shortages(self.world.shared).values())
 
     def _waits(self, lines: Sequence[Any]) -> bool:
         """Whether there is something to repair still."""

@@ -16,7 +16,7 @@ from quire.metadata.memory.cluster import RECORDS
 from quire.metadata.memory.tree import Node, Nodes
 from quire.metadata.store import Versioned
 from quire.metadata.tree import Check, Done, SessionId, Step
-from tests.simulation.nodes import WatchedLedgers
+from tests.simulation.nodes import WatchedLedgers, WatchedQueue
 from tests.simulation.truth import LedgerTruth, Truth
 
 HEADER = struct.Struct(">4sBBBBQQQIIII")
@@ -102,18 +102,20 @@ class Change(NamedTuple):
     after: Any
 
 
-class WatchedRecords(Nodes):
+class WatchedRecords(WatchedQueue):
     """The stored records; `heard` is called with all that one operation changed, once it has taken effect."""
 
     def __init__(self, of: Nodes, heard: Callable[[list[Change]], None]) -> None:
-        super().__init__(of.uri, of.changed, of.went, of.nodes, of.names)
+        super().__init__(of)
         self._heard = heard
 
-    def transact(self, steps: Sequence[Step], session: SessionId) -> list[Done]:
+    def transact(
+        self, steps: Sequence[Step], session: SessionId, also: Callable[[], object] = lambda: None
+    ) -> list[Done]:
         start = f"{RECORDS}/"
         changing = [step.path for step in steps if not isinstance(step, Check) and step.path.startswith(start)]
         before = {path: self.nodes.get(path) for path in changing}
-        done = super().transact(steps, session)
+        done = super().transact(steps, session, also)
         self._heard(
             [Change(path[len(start) :], value(old), value(self.nodes.get(path))) for path, old in before.items()]
         )

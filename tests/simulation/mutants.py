@@ -53,11 +53,15 @@ FREEING, NAMING, COPIER, RESTORE = (
     "quire.replication.copier:FragmentCopier",
     "quire.replication.own_copies.refilling:Restoration",
 )
-SURPLUS, GUARD, MEMORY, QUEUE = (
+SURPLUS, GUARD, MEMORY, REPAIRS = (
     "quire.replication.own_copies.surplus",
     "quire.bookie.upkeep.store_guard:StoreGuard",
     "quire.metadata.memory.store:MemoryStore",
-    "quire.metadata.memory.repairs:RepairQueue",
+    "quire.metadata.repairs:Repairs",
+)
+NOT_OURS = (
+    ("quire.metadata.tree:Tree._delete_own", "found is None or found.owner != session", "found is None"),
+    ("quire.metadata.tree:Tree._delete_own", "self.delete(path, session=session)", "self.delete(path)"),
 )
 UNLOCKED = (
     f"{FREEING}:_free",
@@ -251,10 +255,8 @@ MUTANTS = (
            (f"{RESTORE}._round", "await self._fill(record, master_key, fragment)", "pass")),
     # AutoRecovery
     mutant("two workers repair one ledger", "metadata-rules.md 11.4", "healing",
-           (f"{QUEUE}.lock", "self.locks.setdefault(ledger, session) == session",
-            "bool([self.locks.setdefault(ledger, session)])"),
-           (f"{QUEUE}.holds", "self.locks.get(ledger) == session", "True"),
-           (f"{QUEUE}.release", "held is None or held != session", "held is None")),
+           (f"{REPAIRS}._take_lock", "return found is not None and found.owner == session", "return True"),
+           (f"{REPAIRS}._write_under", "Check(held)", "Check(self._locks)"), *NOT_OURS),
     mutant("a worker names a bookie before its copies are complete", "protocol-rules.md 5.1", "healing",
            (f"{COPIER}._stored", "code = await answer", "code = 0")),
     mutant("a bookie that restarted before it was named is not read back", "protocol-rules.md 5.1", "healing",
@@ -267,8 +269,7 @@ MUTANTS = (
     mutant("a ledger is marked inside the delay", "protocol-rules.md 5.3", "healing",
            ("quire.replication.core.absences:Absences._judge", ">= self._delay_s", ">= 0.0")),
     mutant("a mark goes by a version that is not the present one", "metadata-rules.md 11.5", "healing",
-           (f"{QUEUE}.settle", "found.version != shortage.version", "False"),
-           (f"{QUEUE}.knows", "self.shortages.get(shortage.ledger) == shortage", "True")),
+           (f"{REPAIRS}._leaving", "Delete(path, shortage.version)", "Delete(path, ANY)")),
     mutant("a ledger that is not whole leaves the queue", "protocol-rules.md 5.4", "healing",
            ("quire.replication.autorecovery.worker:Worker._work", "if outcome.done:", "if True:")),
     mutant("an auditor goes on without its vote", "metadata-rules.md 12.1", "healing",
@@ -318,7 +319,7 @@ MUTANTS = (
     mutant("a bookie that stops unlists its successor", "metadata-rules.md 5.1", "everything",
            (f"{MEMORY}._unregister", "held is None or held.session != session", "held is None")),
     mutant("a repair lock is given back in another session", "protocol-rules.md 5.1", "surplus",
-           (f"{QUEUE}.release", "held is None or held != session", "held is None")),
+           *NOT_OURS),
     mutant("a bookie does not look at its own registration", "metadata-rules.md 5.1", "everything",
            (f"{MEMORY}._look", "self._look_at_own()", "pass")),
     # Readers

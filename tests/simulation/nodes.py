@@ -6,11 +6,11 @@ the real client on the simulated network.  Only what touches the machine is repl
 time.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from errno import EIO
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
 
@@ -38,15 +38,20 @@ from quire.client.api import Client
 from quire.conf.bookie import BookieOptions
 from quire.conf.client import ClientOptions
 from quire.metadata.bookies.drain_orders import DrainOrders
+from quire.metadata.formats import repair_text
 from quire.metadata.ledger import LedgerMetadata
 from quire.metadata.memory.cluster import Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore
+from quire.metadata.memory.tree import Nodes
+from quire.metadata.repair_queue import Shortage
 from quire.metadata.store import INCARNATION_PROPERTY, Cluster, NotRegistered, ServiceInfo, Versioned
+from quire.metadata.tree import Done, SessionId, Step
 from quire.protocol.availability import runs_of
 from quire.protocol.errors import MetadataVersion, MetaStore, NoSuchLedgerExistsOnMetadataServer, Status
 from quire.protocol.messages import AddRun, Read
 from quire.replication.own_copies.refilling import restore
 from tests.bookie.fakes.disk import Events
+from tests.metadata.stored import LOCKS, QUEUE, SHORT, cookies, ledger_of, meaning
 from tests.simulation.disk import Inode, SimDisk
 from tests.simulation.network import Network
 from tests.simulation.timeline import Process, Timeline
@@ -86,11 +91,17 @@ class World:
         self.shared.time_of_day = lambda: self.timeline.now
         self.shared.ledgers = WatchedLedgers(self.truth)
         self.shared.went = self.truth.went
+        self.queue = self.shared.nodes = WatchedQueue(self.shared.nodes)
+        self.queue.went = self._claim_went
         self.trace: list[str] | None = None
         # for bookies, one more than there are -> who started there last
         self.hosts: dict[str, SimBookie | None] = {"b-0": None}
         self.moving = False  # whether a bookie starts on any of them
         self.listing_lies = 0.0  # how often what a bookie's garbage collection lists is wrong
+
+    def _claim_went(self, path: str, owner: SessionId, by: SessionId) -> None:
+        if path.startswith(LOCKS):
+            self.truth.went("repair lock", ledger_of(path), owner, by)
 
     def tell(self, text: str) -> None:
         if self.trace is not None:
@@ -99,6 +110,47 @@ class World:
     def metadata(self, ledger: int) -> LedgerMetadata | None:
         found = self.shared.ledgers.get(ledger)
         return found.value if found is not None else None
+
+
+class Judge(Protocol):
+    """Hears of what happens to the repair queue, as it takes effect."""
+
+    def queued(
+        self, steps: Sequence[Step], before: Mapping[int, Shortage], session: SessionId, failed: Exception | None
+    ) -> None: ...
+
+
+class WatchedQueue(Nodes):
+    """The tree; a judge hears of each transaction on the repair queue, with the marks that were there before."""
+
+    judge: Judge | None = None
+    held: dict[int, SessionId | None]  # the locks before the transaction under way, where it ends one
+
+    def __init__(self, of: Nodes) -> None:
+        super().__init__(of.uri, of.changed, of.went, of.nodes, of.names)
+        self.held = {}
+
+    def transact(
+        self, steps: Sequence[Step], session: SessionId, also: Callable[[], object] = lambda: None
+    ) -> list[Done]:
+        if self.judge is None or not any(step.path.startswith(QUEUE) for step in steps):
+            return super().transact(steps, session, also)
+        before = {}
+        for step in steps:
+            ledger, node = ledger_of(step.path), self.nodes.get(step.path)
+            if ledger is not None and node is not None and step.path.startswith(SHORT):
+                before[ledger] = Shortage(ledger, *repair_text.decode_shortage(ledger, node.data), node.stat.version)
+            elif ledger is not None and node is not None:
+                self.held[ledger] = node.stat.owner
+        failed = None
+        try:
+            return super().transact(steps, session, also)
+        except MetaStore as error:
+            failed = error
+            raise
+        finally:
+            self.held = {}
+            self.judge.queued(steps, before, session, failed)
 
 
 class WatchedLedgers(dict[int, Versioned[LedgerMetadata]]):
@@ -347,7 +399,7 @@ class SimBookie:
             else:
                 cookie = (await start_check.check(store, options, self.id, instance_id, self.disk)).cookie
         except IdentityError as refusal:
-            if self.amnesia and not self.alien and self.id not in world.shared.cookies():
+            if self.amnesia and not self.alien and self.id not in cookies(world.shared):
                 self.amnesia = False  # no ledger names it any more: it is started without a restore, as it is told
                 self.die()
                 world.timeline.at(0.01, self.start)
@@ -790,7 +842,8 @@ class SimClient:
         self._odd = Random(f"odd answers {seed}")
         self.store.faults = self._fault
 
-    def _fault(self, operation: str, _arguments: tuple[object, ...]) -> Fault | None:
+    def _fault(self, asked: str, arguments: tuple[object, ...]) -> Fault | None:
+        operation, _ = meaning(asked, arguments)
         rng = self.world.random
         if not self.fault_rate or rng.random() >= self.fault_rate or operation in ("create_ledger", "new_ledger_id"):
             return None

@@ -18,6 +18,7 @@ from quire.metadata.bookies.retired_ids import path_of
 from quire.metadata.ledger import LedgerState
 from quire.metadata.store import ANY
 from quire.replication.decommission import decommission
+from tests.metadata.stored import COOKIES, cookies, remove
 from tests.simulation.nodes import SimBookie, SimClient
 from tests.simulation.truth import REPAIRER
 
@@ -79,7 +80,7 @@ class Returning:
         if not task.over:
             client.crash()
         bookie.leaving = False
-        if bookie.id in self.world.shared.cookies():
+        if bookie.id in cookies(self.world.shared):
             return  # it was not possible now: a ledger needs it
         self._come_back(bookie, noted)
 
@@ -102,10 +103,10 @@ class Returning:
         """Somebody deletes the cookie of a bookie whose disk is lost, and starts it on an empty one."""
         bookie = self.history.some_bookie(rng)
         # one that is being restored has no cookie yet
-        if bookie is None or bookie.id not in self.world.shared.cookies() or not self.history.may_lose(bookie):
+        if bookie is None or bookie.id not in cookies(self.world.shared) or not self.history.may_lose(bookie):
             return
         bookie.begin_again()
-        self.world.shared.remove_cookie(bookie.id, ANY)
+        remove(self.world.shared, f"{COOKIES}/{bookie.id}")
         named = any(bookie.id in each.value.bookies() for each in self.world.shared.ledgers.values())
         stuck = any(each.value.state is LedgerState.IN_RECOVERY for each in self.world.shared.ledgers.values())
         if named or not (stuck or self._apaches):

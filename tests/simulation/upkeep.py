@@ -33,6 +33,7 @@ from quire.replication.scrub import examine
 from quire.replication.scrub.examine import Missing
 from quire.replication.scrub.judge import Suspicion
 from quire.replication.scrub.second_look import second_look
+from tests.metadata import stored
 from tests.simulation.nodes import SimBookie, SimClient, in_doubt
 from tests.simulation.outcome import Outcome
 from tests.simulation.truth import PAYLOAD_AT, REPAIRER, LedgerTruth, Violation
@@ -344,14 +345,14 @@ class Upkeep:
         """
         shared, history = self.world.shared, self.history
         history.let_pass(2 * LOOK_S)
-        note = note_of(shared.set_back)
+        note = note_of(stored.note(shared))
         concerned = {each.name for each in history.bookies if each.serving and each.guard.is_behind}
         if not note["accepted"] or concerned - self.strangers:
             raise Violation("strangers", f"for a stranger's add to {self.strangers} {concerned} delete nothing: {note}")
         used = shared.next_ledger - self.ids_drawn - len(history.lines)
         if used > DOUBTED_RAISED_MAX * len(self.strangers):
             raise Violation("strangers", f"{used} ids were passed over for adds to {self.strangers}")
-        shared.swap_set_back(shared.set_back, bytes_of(accepted(note)))
+        stored.put(shared, stored.COOKIES, bytes_of(accepted(note)))
         history.let_pass(2 * LOOK_S)
         if any(each.serving and each.guard.is_behind for each in history.bookies):
             raise Violation("strangers", "a bookie deletes nothing though an operator cleared its doubt")

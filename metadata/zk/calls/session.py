@@ -83,6 +83,8 @@ class ZooKeeperSession(Tree):
     `ConfigurationError` here when files of `security` can't be used.
     """
 
+    has_strangers = True
+
     def __init__(
         self, reactor: Reactor, hosts: Sequence[str], uri: str, timeout_s: float, security: ZooKeeperOptions = OPEN
     ) -> None:

@@ -21,6 +21,7 @@ from quire.metadata.memory.cluster import Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore
 from quire.protocol.errors import MetaStore
 from tests.bookie.fakes.asking import OPEN, asking
+from tests.metadata.stored import meaning
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -50,7 +51,7 @@ class Scene:
         cluster = MemoryCluster("test")
         cluster.init()
         self.faults: dict[str, Fault] = {}
-        self.store = MemoryStore(self.clock, cluster, faults=lambda name, _: self.faults.pop(name, None))
+        self.store = MemoryStore(self.clock, cluster, faults=lambda *asked: self.faults.pop(meaning(*asked)[0], None))
         self.repairing = Repairing()
         paths = RecoveryPaths(lambda: self.store if is_open else None, self.repairing)
         self.gate = Gate([paths.routes], OPEN)

@@ -35,6 +35,7 @@ from tests.bookie.fakes.disk import options_of
 from tests.bookie.fakes.storage import FakeLedger, FakeSpace, FakeStorage
 from tests.bookie.upkeep.test_garbage import Disk
 from tests.metadata.made import ledger as metadata
+from tests.metadata.stored import COOKIES, meaning, note, put
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -71,14 +72,14 @@ class Scene:
         return Bookie(self, name, held)
 
     def backup(self) -> dict[str, object]:
-        return {
-            name: copy.copy(getattr(self.shared, name))
-            for name in ("ledgers", "next_ledger", "changes", "deletions", "set_back")
-        }
+        names = ("ledgers", "next_ledger", "changes", "deletions")
+        return {"note": note(self.shared), **{name: copy.copy(getattr(self.shared, name)) for name in names}}
 
     def put_back(self, saved: dict[str, object]) -> None:
+        put(self.shared, COOKIES, saved["note"])  # type: ignore[arg-type]
         for name, value in saved.items():
-            setattr(self.shared, name, copy.copy(value))
+            if name != "note":
+                setattr(self.shared, name, copy.copy(value))
 
     def accept(self) -> None:
         """What the operator's command does."""
@@ -201,7 +202,7 @@ def test_an_old_backup_costs_nothing_until_it_is_accepted(scene: Scene) -> None:
         assert "quire metadata set-back" in text
     assert now(scene.store.new_ledger_id()) == new[-1] + 1
     now(Deferred.fromCoroutine(again.guard.look()))
-    assert note_of(scene.shared.set_back)["bookies"] == {"b1": {"changes": 8, "ledgers": 8, "unknown": 4}}
+    assert note_of(note(scene.shared))["bookies"] == {"b1": {"changes": 8, "ledgers": 8, "unknown": 4}}
     again.stop()
     last = scene.bookie()
     assert last.collect() == old + new, "it is behind after a start, too"
@@ -318,7 +319,7 @@ def test_one_bookie_that_noticed_informs_the_others(scene: Scene) -> None:
     assert first.collect() == old
     scene.ledgers(10)  # both numbers are above what the second saw
     assert second.collect() == old + new
-    assert sorted(note_of(scene.shared.set_back)["bookies"]) == ["b1", "b2"]
+    assert sorted(note_of(note(scene.shared))["bookies"]) == ["b1", "b2"]
     third = scene.bookie("b3", 90_000)
     assert third.collect() == [90_000], "a bookie that never looked before"
     scene.accept()
@@ -346,7 +347,7 @@ def test_a_second_backup_before_the_first_was_accepted(scene: Scene) -> None:
     for number in (1, 2):
         scene.put_back(saved)
         now(Deferred.fromCoroutine(bookie.guard.look()))
-        assert note_of(scene.shared.set_back)["number"] == number
+        assert note_of(note(scene.shared))["number"] == number
         assert scene.shared.next_ledger == 3
     scene.accept()
     now(Deferred.fromCoroutine(bookie.guard.look()))
@@ -375,9 +376,9 @@ def test_what_was_accepted_during_a_look_stays_accepted(
 
     monkeypatch.setattr(scene.store, "progress", accepted_meanwhile)
     now(Deferred.fromCoroutine(bookies[0].guard.look()))
-    assert note_of(scene.shared.set_back)["accepted"]
+    assert note_of(note(scene.shared))["accepted"]
     assert bookies[0].collect() == bookies[1].collect() == old
-    assert note_of(scene.shared.set_back)["accepted"]
+    assert note_of(note(scene.shared))["accepted"]
 
 
 def test_what_is_seen_after_it_was_accepted_is_told_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,7 +400,7 @@ def test_what_is_seen_after_it_was_accepted_is_told_again(scene: Scene, monkeypa
     bookie.hold(newer)
     bookie.storage.arrived.add(newer)
     now(Deferred.fromCoroutine(bookie.guard.look()))
-    assert not note_of(scene.shared.set_back)["accepted"]
+    assert not note_of(note(scene.shared))["accepted"]
     assert newer in bookie.collect()
 
 
@@ -419,7 +420,7 @@ def test_a_bookie_that_was_down_when_it_was_accepted(scene: Scene) -> None:
     assert not scene.bookie("down").guard.is_behind
     late = scene.bookie("far")
     assert late.guard.is_behind
-    assert note_of(scene.shared.set_back)["number"] == 2
+    assert note_of(note(scene.shared))["number"] == 2
     scene.accept()
     now(Deferred.fromCoroutine(late.guard.look()))
     assert not late.guard.is_behind
@@ -494,13 +495,15 @@ def test_what_is_unknown_is_counted_also_where_the_note_could_not_be_written_at_
     bookie = scene.bookie("b1", *old, *scene.ledgers(2))
     now(Deferred.fromCoroutine(bookie.guard.look()))
     scene.put_back(saved)
-    scene.store.faults = lambda name, _: Fault(error=MetaStore("away")) if name == "swap_set_back" else None
+    scene.store.faults = lambda *asked: (
+        Fault(error=MetaStore("away")) if meaning(*asked)[0] == "swap_set_back" else None
+    )
     with pytest.raises(MetaStore, match="away"):
         now(Deferred.fromCoroutine(bookie.guard.look()))
     scene.store.faults = None
     for _ in range(2):
         scene.clock.advance(LOOK_S)
-    assert note_of(scene.shared.set_back)["bookies"]["b1"]["unknown"] == 2
+    assert note_of(note(scene.shared))["bookies"]["b1"]["unknown"] == 2
 
 
 def test_who_asks_at_the_same_time_shares_a_look(scene: Scene) -> None:
@@ -561,12 +564,12 @@ def test_a_note_that_cannot_be_read_ends_no_looks(scene: Scene) -> None:
     old = scene.ledgers(2)
     bookie = scene.bookie("b1", *old, 77)
     for foreign in (b"null", b"\xff", b'{"number": 3'):
-        scene.shared.set_back = foreign
+        put(scene.shared, COOKIES, foreign)
         scene.clock.advance(LOOK_S)
         with pytest.raises(MetaStore, match="noted"):
             now(Deferred.fromCoroutine(bookie.guard.trust_store()))
     assert bookie.collect() == [*old, 77]
-    scene.shared.set_back = b""
+    put(scene.shared, COOKIES)
     scene.ledgers(1)
     scene.clock.advance(LOOK_S)
     assert bookie.guard.status()["ledgers_seen"] == 3
@@ -616,8 +619,8 @@ def test_a_ledger_of_a_stranger_concerns_its_bookie_alone(scene: Scene) -> None:
     assert other.collect() == held[1:]
     assert (one.guard.is_behind, other.guard.is_behind) == (True, False)
     assert now(scene.store.new_ledger_id()) == held[-1] + 1
-    assert note_of(scene.shared.set_back)["doubts"] == {"b1": [far]}
-    assert note_of(scene.shared.set_back)["accepted"]
+    assert note_of(note(scene.shared))["doubts"] == {"b1": [far]}
+    assert note_of(note(scene.shared))["accepted"]
     one.stop()
     again = scene.bookie("b1")
     assert again.collect() == [*held, far]
@@ -649,7 +652,7 @@ def test_a_ledger_on_two_bookies_shows_that_the_store_was_set_back(scene: Scene,
     assert now(scene.store.new_ledger_id()) == new + 1
     scene.clock.advance(LOOK_S)
     scene.clock.advance(LOOK_S)
-    assert not note_of(scene.shared.set_back)["accepted"]
+    assert not note_of(note(scene.shared))["accepted"]
     now(scene.store.delete_ledger(held[0]))
     for bookie in bookies:
         assert set(held) <= set(bookie.collect())
@@ -680,7 +683,7 @@ def test_what_is_passed_over_for_a_doubt_looks_given_to_nobody(scene: Scene) -> 
     assert scene.shared.next_ledger > high
     assert low in two.collect()
     assert low in three.collect()
-    assert not note_of(scene.shared.set_back)["accepted"], "two bookies have it"
+    assert not note_of(note(scene.shared))["accepted"], "two bookies have it"
 
 
 def test_more_doubts_than_the_note_names_are_passed_over(scene: Scene) -> None:
@@ -739,24 +742,26 @@ def test_how_far_strangers_move_the_ids_is_bounded(scene: Scene) -> None:
     assert now(scene.store.new_ledger_id()) <= held[-1] + DOUBTED_RAISED_MAX + 2
     scene.ledgers(20)
     other = scene.bookie("b2")
-    scene.put_back({**saved, "set_back": scene.shared.set_back})
+    scene.put_back({**saved, "note": note(scene.shared)})
     now(Deferred.fromCoroutine(other.guard.look()))
-    assert not note_of(scene.shared.set_back)["accepted"]
+    assert not note_of(note(scene.shared))["accepted"]
     for number in range(1, 10):
         strange(other, held[-1] + number * 60_000)
     assert now(scene.store.new_ledger_id()) <= held[-1] + DOUBTED_RAISED_MAX + RAISED_MAX + 30
-    assert note_of(scene.shared.set_back)["ledgers"] <= held[-1] + DOUBTED_RAISED_MAX + RAISED_MAX + 30
+    assert note_of(note(scene.shared))["ledgers"] <= held[-1] + DOUBTED_RAISED_MAX + RAISED_MAX + 30
 
 
 def test_a_doubt_that_could_not_be_written_is_said_later(scene: Scene) -> None:
     """Nothing is deleted meanwhile, and no id is passed over before it is said."""
     held = scene.ledgers(2)
     one = scene.bookie("b1", *held)
-    scene.store.faults = lambda name, _: Fault(error=MetaStore("away")) if name == "swap_set_back" else None
+    scene.store.faults = lambda *asked: (
+        Fault(error=MetaStore("away")) if meaning(*asked)[0] == "swap_set_back" else None
+    )
     strange(one, held[-1] + 5)
     assert one.guard.is_behind
     assert scene.shared.next_ledger == held[-1] + 1
     scene.store.faults = None
     scene.clock.advance(LOOK_S)
-    assert note_of(scene.shared.set_back)["doubts"] == {"b1": [held[-1] + 5]}
+    assert note_of(note(scene.shared))["doubts"] == {"b1": [held[-1] + 5]}
     assert scene.shared.next_ledger == held[-1] + 6

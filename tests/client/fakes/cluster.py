@@ -25,6 +25,7 @@ from quire.metadata.store import INCARNATION_PROPERTY, ServiceInfo
 from quire.protocol.batch import AddBatch
 from quire.protocol.digest import HEADER, Digest, DigestType
 from tests.clock import Clock
+from tests.metadata import stored
 
 T = TypeVar("T")
 
@@ -440,7 +441,7 @@ class FakeCluster:
     def _note(self, name: str, arguments: tuple[Any, ...]) -> Any:
         if name == "write_ledger":
             self.writes.append(arguments[1])
-        return self.store_fault(name, arguments)
+        return self.store_fault(*stored.meaning(name, arguments))
 
     def delay(self, bookie: str) -> float:
         return self.latency + self.slow.get(bookie, 0.0)

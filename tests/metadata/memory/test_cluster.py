@@ -4,14 +4,9 @@ import pytest
 
 from quire.metadata.memory.cluster import MemoryCluster, Registration
 from quire.metadata.store import (
-    ANY,
     LEDGER_ID_MAX,
-    NEW,
     BookieList,
     ClusterExists,
-    CookieChanged,
-    CookieExists,
-    CookieNotFound,
     NoCluster,
     WrongCluster,
 )
@@ -22,8 +17,9 @@ from quire.protocol.errors import (
     MetadataVersion,
     NoSuchLedgerExistsOnMetadataServer,
 )
+from tests.metadata import stored
 from tests.metadata.made import HERE, ledger
-from tests.metadata.stored import VOTES, put, votes
+from tests.metadata.stored import COOKIES, VOTES, put, votes
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -36,14 +32,13 @@ def cluster() -> MemoryCluster:
 
 
 def test_a_cluster_is_made_once_and_destroyed_by_its_id(cluster: MemoryCluster) -> None:
-    """Without bookies; ledgers, cookies and notes go with it, and no id of a ledger is given again."""
+    """Without bookies; ledgers and nodes go with it, and no id of a ledger is given again."""
     instance = cluster.describe().instance_id
     with pytest.raises(ClusterExists, match=instance):
         cluster.init()
     assert cluster.new_ledger_id() == 0
     cluster.create_ledger(0, ledger())
-    cluster.write_cookie("a:1", b"x", NEW)
-    cluster.swap_set_back(b"", b"note")
+    put(cluster, COOKIES, b"note")
     cluster.enlist("a:1", False, Registration(1, HERE))
     with pytest.raises(WrongCluster, match=f"{instance}, not other"):
         cluster.destroy("other")
@@ -51,11 +46,11 @@ def test_a_cluster_is_made_once_and_destroyed_by_its_id(cluster: MemoryCluster) 
         cluster.destroy(instance)
     cluster.end_session(1)
     cluster.destroy(instance)
-    for step in (cluster.describe, cluster.new_ledger_id, cluster.progress, cluster.cookies):
+    for step in (cluster.describe, cluster.new_ledger_id, cluster.progress):
         with pytest.raises(NoCluster):
             step()
     assert cluster.init() != instance
-    assert (cluster.ledger_ids(-1, 9), cluster.cookies(), cluster.set_back) == ([], [], b"")
+    assert (cluster.ledger_ids(-1, 9), stored.note(cluster)) == ([], b"")
     assert cluster.new_ledger_id() == 1
 
 
@@ -109,40 +104,17 @@ def test_the_end_of_a_session_takes_what_is_its_own(cluster: MemoryCluster) -> N
     cluster.listeners.append(lambda: seen.append(cluster.changes))
     for bookie, read_only, session in (("a:1", False, 1), ("b:1", False, 2), ("c:1", True, 1), ("d:1", True, 2)):
         cluster.enlist(bookie, read_only, Registration(session, HERE))
-    cluster.repairs.locks = {7: 1, 8: 2}
+    for session, locked in ((1, 7), (2, 8)):
+        stored.lock(cluster, locked, session)
     for session in (1, 2):
         put(cluster, f"{VOTES}V_{session:010d}", owner=session, claim=True)
     seen.clear()
     cluster.end_session(1)
     assert cluster.bookie_list() == BookieList({"b:1": HERE}, {"d:1": HERE})
     assert cluster.bookie_list().changes == 6
-    assert cluster.repairs.locks == {8: 2}
+    assert stored.locks(cluster) == {8: 2}
     assert votes(cluster) == [f"{VOTES}V_0000000002"]
     assert seen[-1] == cluster.changes
-
-
-def test_a_cookie_changes_with_its_version_or_with_any(cluster: MemoryCluster) -> None:
-    """It is made once; each error leaves it as it was."""
-    assert cluster.write_cookie("a:1", b"one", NEW) == 0
-    with pytest.raises(CookieExists):
-        cluster.write_cookie("a:1", b"other", NEW)
-    assert cluster.write_cookie("a:1", b"two", 0) == 1
-    for step in (lambda: cluster.write_cookie("a:1", b"three", 0), lambda: cluster.remove_cookie("a:1", 0)):
-        with pytest.raises(CookieChanged, match="at version 1, not 0"):
-            step()
-    assert cluster.write_cookie("a:1", b"three", ANY) == 2
-    cluster.write_cookie("Z:1", b"", NEW)
-    assert cluster.cookies() == ["Z:1", "a:1"]
-    cluster.remove_cookie("a:1", 2)
-    with pytest.raises(CookieNotFound):
-        cluster.read_cookie("a:1")
-
-
-def test_a_note_is_replaced_when_it_is_the_one_that_was_read(cluster: MemoryCluster) -> None:
-    """A swap that comes too late changes nothing."""
-    assert cluster.swap_set_back(b"", b"one")
-    assert not cluster.swap_set_back(b"", b"other")
-    assert cluster.set_back == b"one"
 
 
 def test_names_and_seeds_decide_ids_and_tokens() -> None:

@@ -8,15 +8,10 @@ import pytest
 from quire.metadata.formats import service_info
 from quire.metadata.sqlite import schema, tables
 from quire.metadata.store import (
-    ANY,
     LEDGER_ID_MAX,
-    NEW,
     BookieList,
     Cluster,
     ClusterExists,
-    CookieChanged,
-    CookieExists,
-    CookieNotFound,
     NoCluster,
     NotRegistered,
     ServiceInfo,
@@ -51,14 +46,12 @@ def db(empty: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def test_one_cluster_to_a_file(db: sqlite3.Connection) -> None:
-    """It is destroyed by its id and without bookies; ledgers, cookies and notes go, but no id is given twice."""
+    """It is destroyed by its id and without bookies; ledgers go, but no id is given twice."""
     assert tables.cluster(db, URI) == Cluster("id", tables.LAYOUT)
     with pytest.raises(ClusterExists, match="id already"):
         tables.init_cluster(db, URI, "other")
     assert tables.new_ledger_id(db, URI) == 0
     tables.create_ledger(db, URI, 0, b"x")
-    tables.write_cookie(db, URI, "a:1", b"x", NEW)
-    tables.swap_set_back(db, b"", b"note")
     tables.register(db, "a:1", True, "s", HERE)
     with pytest.raises(WrongCluster, match="holds the cluster id, not other"):
         tables.destroy_cluster(db, URI, "other")
@@ -66,12 +59,11 @@ def test_one_cluster_to_a_file(db: sqlite3.Connection) -> None:
         tables.destroy_cluster(db, URI, "id")
     tables.unregister(db, URI, "s", "a:1", True)
     tables.destroy_cluster(db, URI, "id")
-    for step in (tables.cluster, tables.new_ledger_id, tables.progress, tables.cookies, tables.ledger_deletions):
+    for step in (tables.cluster, tables.new_ledger_id, tables.progress, tables.ledger_deletions):
         with pytest.raises(NoCluster):
             step(db, URI)
     tables.init_cluster(db, URI, "next")
-    assert (tables.ledger_ids(db, URI, -1, 10), tables.cookies(db, URI)) == ([], [])
-    assert tables.read_set_back(db) == b""
+    assert tables.ledger_ids(db, URI, -1, 10) == []
     assert tables.new_ledger_id(db, URI) == 1
 
 
@@ -127,15 +119,6 @@ def test_changes_are_counted_when_it_is_said(db: sqlite3.Connection) -> None:
     assert tables.progress(db, URI) == (2, 1)
 
 
-def test_a_note_is_replaced_when_it_is_the_one_that_was_read(db: sqlite3.Connection) -> None:
-    """The first replaces nothing; a swap that comes too late changes nothing."""
-    assert tables.read_set_back(db) == b""
-    assert tables.swap_set_back(db, b"", b"one")
-    assert not tables.swap_set_back(db, b"", b"other")
-    assert tables.swap_set_back(db, b"one", b"two")
-    assert tables.read_set_back(db) == b"two"
-
-
 def test_a_bookie_is_on_one_list(db: sqlite3.Connection) -> None:
     """In the session that registered it last, and with the information of then; junk is listed as unknown."""
     tables.register(db, "a:1", False, "s1", HERE)
@@ -181,27 +164,3 @@ def test_what_a_session_registered_goes_with_it(db: sqlite3.Connection) -> None:
     tables.end_sessions(db, ["s1", "never was"])
     assert (tables.has_session(db, "s1"), tables.has_session(db, "s2")) == (False, True)
     assert list(tables.bookies(db).writable) == ["s2:1"]
-
-
-def test_a_cookie_changes_with_its_version_or_with_any(db: sqlite3.Connection) -> None:
-    """It is made once; each error leaves it as it was."""
-    assert tables.write_cookie(db, URI, "a:1", b"one", NEW) == 0
-    with pytest.raises(CookieExists):
-        tables.write_cookie(db, URI, "a:1", b"other", NEW)
-    assert tables.write_cookie(db, URI, "a:1", b"two", 0) == 1
-    with pytest.raises(CookieChanged, match="at version 1, not 0"):
-        tables.write_cookie(db, URI, "a:1", b"three", 0)
-    with pytest.raises(CookieChanged):
-        tables.remove_cookie(db, URI, "a:1", 0)
-    assert tables.read_cookie(db, URI, "a:1") == (b"two", 1)
-    assert tables.write_cookie(db, URI, "a:1", b"three", ANY) == 2
-    tables.write_cookie(db, URI, "Z:1", b"", NEW)
-    assert tables.cookies(db, URI) == ["Z:1", "a:1"]
-    tables.remove_cookie(db, URI, "a:1", ANY)
-    for step in (
-        lambda: tables.read_cookie(db, URI, "a:1"),
-        lambda: tables.write_cookie(db, URI, "a:1", b"", ANY),
-        lambda: tables.remove_cookie(db, URI, "a:1", 2),
-    ):
-        with pytest.raises(CookieNotFound):
-            step()

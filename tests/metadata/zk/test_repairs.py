@@ -4,16 +4,12 @@ import socket
 
 import pytest
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
 from twisted.internet.threads import deferToThread
 
-from quire.metadata.clock import pause
-from quire.metadata.repairs import Shortage
-from quire.metadata.zk.repairs import QueueWatch, directory_of, name_of
+from quire.metadata.repair_queue import Shortage
 from quire.protocol.errors import MetaStore
 from tests.metadata.made import ledger as new_ledger
 from tests.metadata.stories import Heard, at_last, failing
-from tests.metadata.zk.guarded import told
 from tests.metadata.zk.znodes import root_of, tree
 from tests.reactor import run
 
@@ -21,20 +17,6 @@ from tests.reactor import run
 
 OPEN = ["world:anyone:31"]
 TIME = 1_700_000_000_000
-
-
-@pytest.mark.parametrize(
-    ("ledger", "path"),
-    [
-        (0, "0000/0000/0000/0000/urL0000000000"),
-        (51966, "0000/0000/0000/cafe/urL0000051966"),
-        (4294967297, "0000/0001/0000/0001/urL4294967297"),
-        ((1 << 63) - 1, "7fff/ffff/ffff/ffff/urL9223372036854775807"),
-    ],
-)
-def test_where_a_shortage_is(ledger: int, path: str) -> None:
-    """The id in hex, in four directories, and in decimal, of ten digits or more."""
-    assert f"{directory_of(ledger)}/{name_of(ledger)}" == path
 
 
 def test_the_tree_is_apache_s(zookeeper_place, raw):
@@ -83,6 +65,7 @@ def test_the_tree_is_apache_s(zookeeper_place, raw):
         assert await store.repairs.worker(51966) == socket.gethostname()
         await store.repairs.set_enabled(True)
         assert await store.repairs.finish(lock) is True
+        assert await store.repairs.take() is None, "a look prunes what is left empty"
         assert await deferToThread(now) == empty
 
     run(story)
@@ -99,6 +82,7 @@ def test_a_finished_ledger_takes_no_neighbour_with_it(zookeeper_place, raw):
         for _ in range(2):
             lock = await store.repairs.take(skip={2})
             assert await store.repairs.finish(lock) is True
+        assert await store.repairs.take(skip={2}) is None
         left = {path.removeprefix(root) for path in await deferToThread(tree, raw, root)}
         two = "/0000/0000/0000/0002"
         assert left == {"", "/0000", "/0000/0000", "/0000/0000/0000", two, f"{two}/urL0000000002"}
@@ -181,6 +165,7 @@ def test_an_answer_that_is_lost_changes_nothing(lossy, zookeeper_place, number):
         assert await at_last(lambda: store.repairs.finish(lock)) is True
         assert await direct.repairs.worker(7) is None
         assert await direct.repairs.shortages() == []
+        assert await direct.repairs.take() is None
         ledgers = f"{root_of(zookeeper_place.uri)}/underreplication/ledgers"
         assert await direct.session.children(ledgers) == []
         assert proxy.lost == 1
@@ -248,7 +233,7 @@ def test_a_watch_outlives_its_connection(lossy, zookeeper_place):
 def test_what_it_costs(lossy, zookeeper_place):
     """
     A ledger that is new to the queue, beside others: one write.  One that is known: that, and a read.  To take one that
-    a look has found: a look at the switch, the lock, a read; to finish it: a transaction and its directories.
+    a look has found: a look at the switch, the lock, a read; to finish it: a transaction.
     """
     proxy, store = lossy
 
@@ -267,7 +252,7 @@ def test_what_it_costs(lossy, zookeeper_place):
         assert await cost(store.repairs.mark(10, ["a:1"], 2)) == (2, None)
         answers, lock = await cost(store.repairs.take())
         assert answers == 3
-        assert await cost(store.repairs.finish(lock)) == (3, True)
+        assert await cost(store.repairs.finish(lock)) == (1, True)
 
     run(story)
 
@@ -334,40 +319,3 @@ def test_a_lock_that_another_removed_writes_nothing(zookeeper_place, raw):
         assert await store.read_ledger(7) == made
 
     run(story)
-
-
-def test_a_watch_of_a_long_queue_rests():
-    """However often it changes: all of it is asked for a tenth of the time at most, and now and then."""
-    clock, armed, calls = Clock(), [], []
-
-    async def arm(wake):
-        armed.append(clock.seconds())
-        await pause(clock, 0.3)
-        wake()
-
-    watcher = QueueWatch(clock, arm, lambda: calls.append(clock.seconds()), lambda _watcher: None)
-    run = Deferred.fromCoroutine(watcher.run())
-    clock.pump([0.1] * 600)
-    assert 15 <= len(armed) <= 20
-    assert len(calls) >= len(armed) - 1
-    watcher.watch.cancel()
-    clock.pump([0.1] * 60)
-    assert run.called
-
-
-def test_a_watch_outlives_an_error_that_nobody_foresaw():
-    """The log says so, once, and the queue is watched again after a moment."""
-    clock, calls, troubles = Clock(), [], [ZeroDivisionError("odd")] * 2
-
-    async def arm(_wake):
-        if troubles:
-            raise troubles.pop()
-
-    watcher = QueueWatch(clock, arm, lambda: calls.append(clock.seconds()), lambda _watcher: None)
-    with told() as lines:
-        Deferred.fromCoroutine(watcher.run())
-        clock.pump([0.1] * 20)
-    assert len(calls) == 1
-    assert len(lines) == 1
-    watcher.watch.cancel()
-    clock.pump([0.1] * 20)

@@ -13,6 +13,7 @@ from quire.metadata.memory.store import MemoryStore
 from quire.protocol.errors import MetaStore
 from quire.replication.autorecovery.running import AutoRecovery
 from tests.client.fakes.cluster import FakeCluster
+from tests.metadata import stored
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -49,7 +50,7 @@ def store_of(client: Client) -> MemoryStore:
 
 
 def faulty(client: Client, faults: Callable[[str, tuple[Any, ...]], Fault | None]) -> None:
-    store_of(client).faults = faults
+    store_of(client).faults = lambda *asked: faults(*stored.meaning(*asked))
 
 
 def healing(
@@ -62,11 +63,11 @@ def healing(
 
 
 def queue(cluster: FakeCluster) -> list[int]:
-    return sorted(cluster.shared.repairs.shortages)
+    return list(stored.shortages(cluster.shared))
 
 
 def locks(cluster: FakeCluster) -> list[int]:
-    return sorted(cluster.shared.repairs.locks)
+    return list(stored.locks(cluster.shared))
 
 
 def mark(cluster: FakeCluster, ledger: int, *bookies: str) -> None:

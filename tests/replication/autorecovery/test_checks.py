@@ -12,6 +12,7 @@ from quire.replication.autorecovery import checks
 from quire.replication.autorecovery.auditor import Auditor
 from quire.replication.autorecovery.walk import Resume, Stretch
 from tests.client.fakes.cluster import FakeCluster
+from tests.metadata import stored
 from tests.metadata.stored import checked
 from tests.replication.autorecovery.processes import AWAY, THREE, faulty, joined, options, queue
 from tests.replication.stories import closed, left_open
@@ -34,7 +35,7 @@ def test_what_is_missing_is_marked_when_the_check_is_due() -> None:
     auditor = auditing(cluster)
     cluster.spin(30)
     assert queue(cluster) == [short]
-    assert cluster.shared.repairs.shortages[short].missing == ("b1",)
+    assert stored.shortages(cluster.shared)[short].missing == ("b1",)
     assert auditor.checks.figures == {"checkallledgersctime_ledgers": 2, "marked_for_copies": 1}
     auditor.stop()
     cluster.succeed(cluster.store.repairs.mark(short, ["b1"], None))

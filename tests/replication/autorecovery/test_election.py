@@ -5,7 +5,7 @@ from quire.metadata.memory.store import MemoryStore
 from quire.replication.autorecovery.running import Candidate
 from quire.replication.concurrently import BEGIN_AGAIN_S
 from tests.client.fakes.cluster import FakeCluster
-from tests.metadata.stored import meaning, remove, votes
+from tests.metadata.stored import remove, votes
 from tests.replication.autorecovery.processes import AWAY, faulty, joined, store_of
 
 # SPDX-License-Identifier: Apache-2.0
@@ -122,8 +122,8 @@ def test_what_nobody_foresaw_ends_no_candidate() -> None:
     cluster.spin(1)
     faults = iter([KeyError("a fault of ours")])
 
-    def fault(name: str, arguments: tuple[object, ...]) -> None:
-        for each in faults if meaning(name, arguments) == "audit_vote" else ():
+    def fault(name: str, _arguments: tuple[object, ...]) -> None:
+        for each in faults if name == "audit_vote" else ():
             raise each
 
     faulty(only.client, fault)
@@ -139,7 +139,7 @@ def test_who_stopped_votes_no_more() -> None:
     cluster = FakeCluster(3)
     first, second = Standing(cluster, "a:1"), Standing(cluster, "b:1")
     cluster.spin(1)
-    faulty(first.client, lambda *asked: AWAY if meaning(*asked) == "audit_withdraw" else None)
+    faulty(first.client, lambda name, _arguments: AWAY if name == "audit_withdraw" else None)
     cluster.succeed(first.candidate.stop())
     assert first.audits == 0
     first.store.expire_session()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.metadata.repairs import Shortage
+from quire.metadata.repair_queue import Shortage
 from quire.replication.autorecovery import ledger as graces_module
 from quire.replication.autorecovery.ledger import Absent, Graces
 from tests.client.fakes.cluster import FakeCluster

@@ -13,6 +13,7 @@ from quire.replication.core.outlook import Outlook
 from quire.replication.mending import Mended
 from quire.replication.scrub.second_look import Look
 from tests.client.fakes.cluster import UNREACHABLE, FakeCluster, Request
+from tests.metadata import stored
 from tests.replication.autorecovery.processes import THREE, mark
 from tests.replication.stories import bodies, closed, damage, is_whole, left_open, payload
 
@@ -53,8 +54,8 @@ def test_with_the_last_change_an_empty_ledger_is_off_the_queue() -> None:
         cluster.kill("b2")
         outcome = tried(cluster, ledger, "b2", *also)
         assert (outcome.done, outcome.ended) == (True, ended)
-        assert (ledger in cluster.shared.repairs.shortages) is not ended
-        assert cluster.shared.repairs.locks == {}
+        assert (ledger in stored.shortages(cluster.shared)) is not ended
+        assert stored.locks(cluster.shared) == {}
 
 
 def test_what_the_repair_of_a_small_ledger_asks_of_the_store() -> None:
@@ -95,7 +96,7 @@ def test_what_the_repair_of_a_large_ledger_asks_of_the_store(monkeypatch: pytest
     assert cluster.succeed(client.store.repairs.finish(lock))
     assert asked.count("write_ledger") > 2
     assert [each for each in asked if "repair" in each] == ["repair_extend", "finish_repair"]
-    assert cluster.shared.repairs.shortages == {}
+    assert stored.shortages(cluster.shared) == {}
 
 
 @pytest.mark.parametrize("unnamed_bytes", [1000, 16 << 20])
@@ -126,7 +127,7 @@ def test_a_worker_may_die_before_it_asks_whom_it_named(unnamed_bytes: int, monke
     cluster.spin(5)
     assert not cluster.bookies["b3"].ledgers[ledger].entries
     cluster.store_fault = lambda _name, _given: None
-    cluster.shared.repairs.locks.clear()
+    stored.unlock(cluster.shared)
     other = cluster.client()
     other.store = MemoryStore(cluster.clock, cluster.shared)
     for _ in range(2):
@@ -135,7 +136,7 @@ def test_a_worker_may_die_before_it_asks_whom_it_named(unnamed_bytes: int, monke
             assert cluster.succeed(Repairer(other, 0, 30.0).repaired(lock)).done
             cluster.succeed(other.store.repairs.finish(lock))
     assert is_whole(cluster, other, ledger)
-    assert cluster.shared.repairs.shortages == {}
+    assert stored.shortages(cluster.shared) == {}
 
 
 def test_a_new_bookie_that_may_have_lost_its_copies_is_marked() -> None:
@@ -145,7 +146,7 @@ def test_a_new_bookie_that_may_have_lost_its_copies_is_marked() -> None:
     cluster.kill("b2")
     cluster.store_fault = lambda name, _given: cluster.kill("b3") if name == "write_ledger" else None
     assert not tried(cluster, ledger, "b2").done
-    assert cluster.shared.repairs.shortages[ledger].missing == ("b2", "b3")
+    assert stored.shortages(cluster.shared)[ledger].missing == ("b2", "b3")
 
 
 def test_a_bookie_that_is_there_is_filled() -> None:
@@ -229,7 +230,7 @@ def test_a_bookie_that_goes_while_its_ledger_is_repaired_is_left(monkeypatch: py
     monkeypatch.setattr(repair, "mend_bookies", mended)
     outcome = tried(cluster, ledger, "b1")
     assert (outcome.done, outcome.reasons) == (False, (f"ledger {ledger}: b1 went while it was repaired",))
-    assert ledger in cluster.shared.repairs.shortages
+    assert ledger in stored.shortages(cluster.shared)
     monkeypatch.undo()
     assert tried(cluster, ledger, "b1").done
     assert is_whole(cluster, cluster.client(), ledger)

@@ -1,6 +1,6 @@
 """When ledgers that could not be repaired are tried again."""
 
-from quire.metadata.repairs import Shortage
+from quire.metadata.repair_queue import Shortage
 from quire.replication.autorecovery.waiting import FORGOTTEN_S, GONE_PAUSE_S, Parked, Pauses
 from quire.replication.core.outlook import Outlook
 

@@ -2,6 +2,7 @@
 
 from quire.metadata.memory.cluster import Fault
 from tests.client.fakes.cluster import FakeCluster
+from tests.metadata import stored
 from tests.metadata.stored import votes
 from tests.replication.autorecovery.processes import AWAY, THREE, faulty, healing, joined, locks, queue, store_of
 from tests.replication.stories import closed, cookie, is_whole, left_open
@@ -31,7 +32,7 @@ def test_a_lost_bookie_is_made_good() -> None:
     assert queue(cluster) == []
     assert process.worker.tally.repaired == len(named)
     cluster.succeed(process.stop())
-    assert cluster.shared.repairs.locks == {}
+    assert stored.locks(cluster.shared) == {}
 
 
 def test_an_open_ledger_has_its_grace() -> None:

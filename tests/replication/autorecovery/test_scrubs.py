@@ -9,6 +9,7 @@ from quire.metadata.memory.cluster import Fault
 from quire.replication.autorecovery.auditor import Auditor
 from quire.replication.scrub.point import AUDITOR, Point, Points
 from tests.client.fakes.cluster import FakeCluster, Request
+from tests.metadata import stored
 from tests.replication.autorecovery.processes import AWAY, THREE, faulty, healing, joined, options, queue
 from tests.replication.stories import closed, damage, is_whole, left_open, payload
 
@@ -45,7 +46,7 @@ def test_what_is_wrong_is_marked_when_a_scrub_is_due() -> None:
     auditor = auditing(cluster)
     cluster.spin(30)
     assert queue(cluster) == [wrong]
-    assert cluster.shared.repairs.shortages[wrong].missing == ("b1",)
+    assert stored.shortages(cluster.shared)[wrong].missing == ("b1",)
     size = 3 * sum(HEADS_BYTES + len(payload(entry)) for entry in range(10))
     figures = auditor.figures
     assert figures.pop("scrub_bytes") >= 2 * size

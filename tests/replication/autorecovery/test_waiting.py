@@ -1,6 +1,6 @@
 """What a worker parks and notes: for itself, for people, and for all other workers."""
 
-from quire.metadata.repairs import Shortage
+from quire.metadata.repair_queue import Shortage
 from quire.replication.autorecovery.ledger import Outcome
 from quire.replication.autorecovery.notes import FOUND, Note, Notes
 from quire.replication.autorecovery.waiting import LEAST_S, MARKS_LOOK_S, MARKS_MAX, Waiting

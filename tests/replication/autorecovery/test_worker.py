@@ -87,7 +87,7 @@ def test_an_idle_worker_asks_little() -> None:
     cluster.spin(60)
     alone.asked.clear()
     cluster.spin(600)
-    assert len(alone.asked) < 600
+    assert len(alone.asked) < 1000, "a look at the queue is five listings"
     alone.away = True
     alone.asked.clear()
     cluster.spin(60)
@@ -127,7 +127,6 @@ def test_metadata_that_is_too_large_waits_for_an_operator() -> None:
         return Fault(error=MetadataTooLarge("a request of 1000001 bytes"))
 
     alone.client.store.faults = fault  # type: ignore[attr-defined]  # a memory store
-    alone.client.store.repairs.faults = fault  # type: ignore[attr-defined]  # of one
     cluster.kill("b1")
     for ledger in (large, good):
         mark(cluster, ledger, "b1")

@@ -15,6 +15,7 @@ from quire.replication.freeing.gone import gone_of
 from quire.replication.freeing.run import Accept, Failed, Ranges
 from quire.replication.lost_bookies import recover_bookies
 from tests.client.fakes.cluster import FakeCluster
+from tests.metadata import stored
 from tests.replication.autorecovery.test_ledger import tried
 from tests.replication.stories import bodies, closed, cookie, damage, left_open, payload
 from tests.replication.test_lost_bookies import lose, naming
@@ -136,11 +137,10 @@ def test_what_another_process_locks_meanwhile_is_not_forgotten(for_s: float) -> 
     cluster = FakeCluster(5)
     ledger = closed(cluster, {0: ["b1"]}, 9, write=1)
     lose(cluster, "b1")
-    locks = cluster.shared.repairs.locks
 
     async def accept(_failed: Sequence[Failed]) -> Mapping[int, Ranges]:
-        locks[ledger] = -1
-        cluster.clock.callLater(for_s, locks.clear)
+        stored.lock(cluster.shared, ledger)
+        cluster.clock.callLater(for_s, stored.unlock, cluster.shared)
         return {ledger: ((0, 9),)}
 
     done = cluster.succeed(recover_bookies(cluster.client(), ["b1"], accept=accept))
@@ -176,8 +176,8 @@ def test_autorecovery_has_nothing_more_to_try() -> None:
     assert tried(cluster, ledger, "b1").outlook is Outlook.GONE
     cluster.succeed(recover_bookies(cluster.client(), ["b1"], accept=accepting({ledger: ((0, 9),)})))
     (named,) = cluster.metadata(ledger).bookies()
-    cluster.shared.repairs.shortages.clear()
+    stored.whole(cluster.shared)
     assert tried(cluster, ledger, "b1").outlook is Outlook.GONE
-    cluster.shared.repairs.shortages.clear()
+    stored.whole(cluster.shared)
     assert tried(cluster, ledger, named).outlook is Outlook.GONE
     assert cluster.metadata(ledger).bookies() == {named}

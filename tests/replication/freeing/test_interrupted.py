@@ -12,6 +12,7 @@ from quire.metadata.memory.cluster import Fault
 from quire.metadata.memory.store import MemoryStore
 from quire.replication.lost_bookies import recover_bookies
 from tests.client.fakes.cluster import FakeCluster, Request
+from tests.metadata import stored
 from tests.replication.stories import closed, is_whole, payload
 
 # SPDX-License-Identifier: Apache-2.0
@@ -63,7 +64,7 @@ class Scene:
             self.cluster.spin(min(left, 0.001 if copied < inf else left))
         run.cancel()
         self.cluster.spin(1.0)
-        self.cluster.shared.repairs.locks.clear()
+        stored.unlock(self.cluster.shared)
         self.cluster.store = MemoryStore(self.cluster.clock, self.cluster.shared)
 
 

@@ -8,6 +8,7 @@ from quire.metadata.memory.cluster import Fault
 from quire.protocol.errors import MetaStore, Replication
 from quire.replication.freeing.lock import repair_lock
 from tests.client.fakes.cluster import FakeCluster
+from tests.metadata import stored
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -24,11 +25,11 @@ def test_it_is_held_while_the_block_runs() -> None:
     cluster = FakeCluster(1)
     inside: Deferred[None] = Deferred()
     first = Deferred.fromCoroutine(block(cluster, 7, inside))
-    assert list(cluster.shared.repairs.locks) == [7]
+    assert list(stored.locks(cluster.shared)) == [7]
     assert cluster.succeed(Deferred.fromCoroutine(block(cluster, 7))) is False
     inside.callback(None)
     assert cluster.succeed(first) is True
-    assert cluster.shared.repairs.locks == {}
+    assert stored.locks(cluster.shared) == {}
 
 
 def test_it_goes_with_a_failure() -> None:
@@ -38,7 +39,7 @@ def test_it_goes_with_a_failure() -> None:
     first = Deferred.fromCoroutine(block(cluster, 7, inside))
     inside.errback(Replication("a bookie is away"))
     assert isinstance(cluster.fails(first), Replication)
-    assert cluster.shared.repairs.locks == {}
+    assert stored.locks(cluster.shared) == {}
 
 
 def test_what_was_done_under_it_remains_though_it_can_not_be_given_back() -> None:
@@ -55,7 +56,7 @@ def test_what_was_done_under_it_remains_though_it_can_not_be_given_back() -> Non
     cluster.store_fault = away
     assert cluster.succeed(Deferred.fromCoroutine(block(cluster, 7))) is True
     assert asked == [(7,)]
-    assert list(cluster.shared.repairs.locks) == [7]
+    assert list(stored.locks(cluster.shared)) == [7]
 
 
 def test_it_goes_when_it_comes_to_a_caller_that_was_cancelled() -> None:
@@ -67,9 +68,9 @@ def test_it_goes_when_it_comes_to_a_caller_that_was_cancelled() -> None:
     asking.addErrback(ended.append)
     asking.cancel()
     assert ended[0].check(CancelledError)
-    assert list(cluster.shared.repairs.locks) == [7]
+    assert list(stored.locks(cluster.shared)) == [7]
     cluster.spin(2)
-    assert cluster.shared.repairs.locks == {}
+    assert stored.locks(cluster.shared) == {}
 
 
 def test_a_store_that_is_away_says_so() -> None:
@@ -95,4 +96,4 @@ def test_who_has_it_keeps_it() -> None:
 
     assert cluster.succeed(Deferred.fromCoroutine(inner())) is True
     assert asked == []
-    assert list(cluster.shared.repairs.locks) == [7]
+    assert list(stored.locks(cluster.shared)) == [7]

@@ -13,6 +13,7 @@ from quire.replication.copier import FragmentCopier, Sources
 from quire.replication.core.fragments import fragments_naming
 from quire.replication.freeing.naming import Moved, Names, name
 from tests.client.fakes.cluster import FakeCluster
+from tests.metadata import stored
 from tests.replication.stories import closed
 
 # SPDX-License-Identifier: Apache-2.0
@@ -65,7 +66,7 @@ def test_all_fragments_in_one_edit_which_ends_the_lock() -> None:
     assert (len(done.moved), done.ended) == (2, True)
     assert scene.bookies() == [("b0", "b5", "b2"), ("b0", "b5", "b3")]
     assert scene.stored().version == before + 1
-    assert scene.cluster.shared.repairs.locks == {}
+    assert stored.locks(scene.cluster.shared) == {}
 
 
 def test_a_part_leaves_the_lock() -> None:
@@ -74,7 +75,7 @@ def test_a_part_leaves_the_lock() -> None:
     done: Names = scene.cluster.succeed(scene.named(scene.moves("b5")[:1], last=True))
     assert (len(done.moved), done.ended) == (1, False)
     assert scene.bookies() == [("b0", "b5", "b2"), ("b0", "b1", "b3")]
-    assert list(scene.cluster.shared.repairs.locks) == [scene.ledger]
+    assert list(stored.locks(scene.cluster.shared)) == [scene.ledger]
 
 
 def test_a_fragment_that_is_another_by_now_is_left_alone() -> None:

@@ -15,6 +15,7 @@ from quire.replication.core.balance import bytes_on
 from quire.replication.freeing.rebalancing import Manner, Rebalanced, rebalance
 from quire.replication.freeing.run import FreeingProgress
 from tests.client.fakes.cluster import READ_ONLY, FakeCluster, Request
+from tests.metadata import stored
 from tests.replication.stories import closed, is_whole, left_open
 
 # SPDX-License-Identifier: Apache-2.0
@@ -51,7 +52,7 @@ class Uneven:
     @property
     def is_whole(self) -> bool:
         client = self.cluster.client()
-        return not self.cluster.shared.repairs.locks and all(
+        return not stored.locks(self.cluster.shared) and all(
             is_whole(self.cluster, client, ledger) for ledger in self.ledgers
         )
 

@@ -12,6 +12,7 @@ from quire.protocol.availability import encode
 from quire.protocol.errors import MetaStore
 from quire.replication.own_copies.surplus import IDLE_S, Surplus, drop_surplus
 from tests.client.fakes.cluster import FakeCluster
+from tests.metadata import stored
 from tests.replication.test_checker import bookies_of, filled
 
 # SPDX-License-Identifier: Apache-2.0
@@ -54,7 +55,7 @@ def test_a_copy_that_is_not_needed_goes() -> None:
     done = run(cluster, holder)
     assert (done.dropped, done.kept, done.looked_at) == ([one, two], {}, 3)
     assert holder.stored == [10_000], "a ledger that does not exist is no business of this"
-    assert cluster.shared.repairs.locks == {}
+    assert stored.locks(cluster.shared) == {}
 
 
 def busy(cluster: FakeCluster, ledger: int, holder: Holder) -> str | None:
@@ -69,7 +70,7 @@ def becomes_busy(cluster: FakeCluster, ledger: int, holder: Holder) -> str | Non
 
 
 def locked(cluster: FakeCluster, ledger: int, holder: Holder) -> str | None:
-    cluster.shared.repairs.locks[ledger] = -1
+    stored.lock(cluster.shared, ledger)
     return "its repair lock can't be had"
 
 
@@ -129,7 +130,7 @@ def test_anything_that_speaks_for_a_copy_keeps_it(spoil: Callable[[FakeCluster, 
     assert done.dropped == []
     assert done.kept == ({ledger: why} if why else {})
     assert holder.stored == [ledger]
-    assert spoil is locked or cluster.shared.repairs.locks == {}
+    assert spoil is locked or stored.locks(cluster.shared) == {}
 
 
 def test_a_ledger_that_names_the_bookie_or_is_open_is_not_even_read() -> None:

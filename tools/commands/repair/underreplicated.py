@@ -19,7 +19,7 @@ from quire.tools.terminal.running import with_store
 
 if TYPE_CHECKING:
     from quire.metadata.records import RecordStore
-    from quire.metadata.repairs import Shortage
+    from quire.metadata.repair_queue import Shortage
     from quire.replication.autorecovery.notes import Note, Notes
 
 # SPDX-License-Identifier: Apache-2.0

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from quire.metadata.records import RecordStore
-from quire.metadata.repairs import Shortage
+from quire.metadata.repair_queue import Shortage
 from quire.replication.autorecovery.notes import Note, Notes
 from quire.tools.commands.repair.underreplicated import PAGE, as_cells, row_of, summary
 from tests.tools.command import ok, refused
