@@ -296,7 +296,7 @@ def cluster_facts(data: bytes) -> None:
 
 
 @target("client.handles.copies.mark_of", "bookie.upkeep.store_notes.note_of", "log.owner.claims.token_of",
-        "log.owner.claims.decode_candidate", "replication.autorecovery.resume.decode_left",
+        "log.owner.claims.decode_candidate", "replication.autorecovery.walk.decode_left",
         "replication.scrub.point.decode_point", "replication.scrub.point.decode_end")  # fmt: skip
 def store_marks(data: bytes) -> None:
     copies.is_on_its_way(LEDGER.with_custom(copies.MARK, data))
