@@ -318,7 +318,7 @@ def store_marks(data: bytes) -> None:
 # -- from logs' ledgers, which whoever may write to them wrote --------------------------------------------------------
 
 
-@target("log.core.batch.Batch", "log.core.pieces.Cutter.feed")
+@target("log.core.batch.Batch", "log.core.batch.Cutter.feed")
 def log_batches(data: bytes) -> None:
     """After records and bytes of values: a body, whole and in parts.  Whoever reads it, they get the same values."""
     count, size = SHAPE.unpack(data[: SHAPE.size].ljust(SHAPE.size, b"\0"))
