@@ -1,5 +1,6 @@
 """
-What auditors agree on: which of them audits, how long a bookie that left may stay away, and when they checked last.
+The state that auditors share: which of them audits, how long a bookie that left may stay away, and when they checked
+last.
 
     U/auditorelection            the vote of who was elected last, for people
     U/auditorelection/V_n        a numbered claim: a vote; the lowest number has won
@@ -55,7 +56,7 @@ class Election:
     auditor: str | None = None
 
     def is_won(self, vote: int) -> bool:
-        """Whether that vote is the auditor's."""
+        """True if that vote is the auditor's."""
         return self.votes[:1] == (vote,)
 
 

@@ -26,7 +26,7 @@ Boottime = Callable[[], float]
 
 
 class Timer(Protocol):
-    """What `callLater` returns."""
+    """A pending call, as `callLater` returns it."""
 
     def cancel(self) -> None: ...
 

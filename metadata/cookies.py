@@ -97,7 +97,7 @@ class BookieCookies:
             return []
 
     async def note(self) -> bytes:
-        """What is noted about a store that was set back; empty where there is no note."""
+        """Reads the note about a store that was set back; empty where there is no note."""
         return (await self._note())[0]
 
     async def _note(self) -> tuple[bytes, int | None]:

@@ -1,5 +1,5 @@
 """
-What the cluster agrees on about one ledger: quorums, fragments, state, end.
+The metadata of one ledger: quorums, fragments, state, end.
 
 Knows: the invariants (protocol-rules.md 1.1, metadata-rules.md 4.2 and 7) and the only changes that are allowed.
 Does not know: bytes (`formats.ledger_codec`), or who keeps them (`store`).
@@ -32,7 +32,7 @@ BOOKIE_ID = re.compile(r"[a-zA-Z0-9:-_.\-]+")
 
 
 def is_bookie_id(name: str) -> bool:
-    """Whether it is a legal bookie id (metadata-rules.md 5.3)."""
+    """True if it is a legal bookie id (metadata-rules.md 5.3)."""
     return BOOKIE_ID.fullmatch(name) is not None and name.lower() != "readonly"
 
 
@@ -199,7 +199,7 @@ class LedgerMetadata:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the last entry is final."""
+        """True if the last entry is final."""
         return self.state is LedgerState.CLOSED
 
     @property

@@ -53,7 +53,7 @@ PAGE = 1000
 
 
 class RecordError(MetaStore):
-    """What the state of a record makes of an operation.  `step`: which step of a multi failed, from 0."""
+    """An operation that the state of a record refuses.  `step`: which step of a multi failed, from 0."""
 
     step = 0
 
@@ -229,7 +229,7 @@ class Records:
         return [each.version for each in done]
 
     def create(self, path: str, data: bytes, *, claim: bool = False) -> Deferred[int]:
-        """Its version.  `RecordExists`, `NoRecord` (no parent)."""
+        """Makes a record and returns its version.  `RecordExists`, `NoRecord` (no parent)."""
         return self.multi([Create(path, data, claim)]).addCallback(lambda versions: versions[0])
 
     def write(self, path: str, data: bytes, version: int) -> Deferred[int]:

@@ -46,7 +46,7 @@ IDLE_S = 5.0  # at most, for strangers who make directories may hang before they
 @dataclass(frozen=True, slots=True)
 class Shortage:
     """
-    What the queue says of a ledger: bookies whose copies may be missing (none: the copies are in the wrong places), and
+    A ledger's entry in the queue: bookies whose copies may be missing (none: the copies are in the wrong places), and
     when one of them was named last, in ms since 1970 (None: nobody has noted it).
     """
 
@@ -56,14 +56,17 @@ class Shortage:
     version: int
 
     def with_more(self, missing: Iterable[str], since_ms: int | None, afresh: bool = False) -> "Shortage | None":
-        """This and further bookies; None when it names them all already, unless it is to be noted `afresh`."""
+        """
+        Returns this shortage with further bookies; None when it names them all already, unless it is to be noted
+        `afresh`.
+        """
         more = [bookie for bookie in dict.fromkeys(missing) if bookie not in self.missing]
         if not more and not afresh:
             return None
         return replace(self, missing=(*self.missing, *more), since_ms=self.since_ms if since_ms is None else since_ms)
 
     def fits(self, missing: str | None, excluding: str | None) -> bool:
-        """Whether it names the one bookie, where one is given, and does not name the other."""
+        """True if it names the one bookie, where one is given, and does not name the other."""
         return (not missing or missing in self.missing) and (not excluding or excluding not in self.missing)
 
 
@@ -176,7 +179,7 @@ class RepairQueue:
         return True
 
     async def _make_directories(self, ledger: int) -> None:
-        """Those above the lowest; others may prune them at any time, so the caller tries again."""
+        """Makes the directories above the lowest; others may prune them at any time, so the caller tries again."""
         path = self._ledgers
         for name in directory_of(ledger).split("/")[:-1]:
             path = f"{path}/{name}"
@@ -196,7 +199,7 @@ class RepairQueue:
         return Shortage(ledger, *repair_text.decode_shortage(ledger, data), stat.version)
 
     def shortage(self, ledger: int) -> Deferred[Shortage | None]:
-        """What the queue says of a ledger; None when it is not in it."""
+        """Reads a ledger's entry in the queue; None when it is not in it."""
 
         async def read() -> Shortage | None:
             check_ledger_id(ledger)
@@ -302,7 +305,7 @@ class RepairQueue:
             pass
 
     def enabled(self) -> Deferred[bool]:
-        """Whether ledgers may be taken from the queue, which they may at first."""
+        """True if ledgers may be taken from the queue, which they may at first."""
 
         async def read() -> bool:
             await self._prepare()

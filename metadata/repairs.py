@@ -62,7 +62,10 @@ class RepairLock:
 
 
 class Rewritten(NamedTuple):
-    """What was stored under a lock; `ended`: the lock went with that, and the ledger is off the queue it came from."""
+    """
+    The metadata that was stored under a lock; `ended`: the lock went with that, and the ledger is off the queue it came
+    from.
+    """
 
     stored: Versioned[LedgerMetadata]
     ended: bool
@@ -189,7 +192,7 @@ class Repairs(RepairQueue):
         return taken
 
     def holds(self, lock: RepairLock) -> Deferred[bool]:
-        """Whether a lock is this holder's still, as far as its session is known to live."""
+        """True if a lock is this holder's still, as far as its session is known to live."""
         return Deferred.fromCoroutine(self._holds(lock))
 
     async def _holds(self, lock: RepairLock) -> bool:

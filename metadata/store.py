@@ -81,7 +81,7 @@ class NoCluster(MetaStore):
 
 
 class StoreClosed(MetaStore):
-    """This handle on the store was closed: it answers nothing any more."""
+    """The handle on the store was closed: it answers nothing any more."""
 
     def __init__(self) -> None:
         super().__init__("this metadata store was closed")
@@ -122,7 +122,7 @@ def no_cluster(uri: str) -> NoCluster:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Which cluster this is: its id (a UUID in lower case) and the layout text of its ledgers."""
+    """A cluster's identity: its id (a UUID in lower case) and the layout text of its ledgers."""
 
     instance_id: str
     layout: str
@@ -157,7 +157,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class ServiceInfo:
-    """What a bookie announces about itself when it registers (metadata-rules.md 5.2)."""
+    """The announcement of a bookie when it registers (metadata-rules.md 5.2)."""
 
     endpoints: tuple[Endpoint, ...]
     properties: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -192,7 +192,7 @@ class ServiceInfo:
 
     @property
     def incarnation(self) -> str | None:
-        """Of the bookie's directories (D19); None: it announced none, as Apache's bookies do."""
+        """The incarnation of the bookie's directories (D19); None: it announced none, as Apache's bookies do."""
         return self.properties.get(INCARNATION_PROPERTY)
 
     @property
@@ -215,12 +215,14 @@ class BookieList:
     joined: Mapping[tuple[str, bool], object] = field(default_factory=dict, compare=False)
 
     def repeats(self, heard: "BookieList | None") -> bool:
-        """Whether who has heard that one needn't be told: nobody has come or gone since, not even for a moment."""
+        """
+        True if this list equals that one, which was reported: no bookie has come or gone since, not even for a moment.
+        """
         return heard == self and heard.changes == self.changes
 
     def follows(self, before: "BookieList") -> bool:
         """
-        Whether all changes since then show; if not, a bookie that is away in both may have been there between.  One
+        True if all changes since then show; if not, a bookie that is away in both may have been there between.  One
         that is in both by another registration has left and joined.
         """
         pairs = ((self.writable, before.writable), (self.read_only, before.read_only))
@@ -233,7 +235,7 @@ class BookieList:
         return more == seen + 2 * anew
 
     def find(self, bookie: str) -> ServiceInfo | None:
-        """What a bookie announces, in either list; None when it is in neither."""
+        """Finds a bookie's announcement in either list; None when it is in neither."""
         return self.writable.get(bookie) or self.read_only.get(bookie)
 
 
@@ -300,7 +302,7 @@ class MetadataStore(ABC):
 
     @abstractmethod
     def progress(self) -> Deferred[Progress]:
-        """Of now: nothing that was answered before is missing in it.  `NoCluster`."""
+        """Reads the present progress: nothing that was answered before is missing in it.  `NoCluster`."""
 
     @abstractmethod
     def raise_ledger_ids(self, first: int) -> Deferred[None]:
@@ -309,7 +311,7 @@ class MetadataStore(ABC):
     @abstractmethod
     def read_set_back(self) -> Deferred[bytes]:
         """
-        What bookies and an operator have noted here about a store that was set back; empty when there never was a note.
+        Reads the notes of bookies and an operator about a store that was set back; empty when there never was a note.
         """
 
     @abstractmethod
@@ -321,7 +323,7 @@ class MetadataStore(ABC):
         """Stores new metadata and returns what was stored (with the creation token).  `LedgerExist`."""
 
     def create_new_ledger(self, metadata: LedgerMetadata) -> Deferred[tuple[int, Versioned[LedgerMetadata]]]:
-        """The same under an id as `new_ledger_id` would give now, which comes back too; the errors of that."""
+        """Creates a ledger under an id as `new_ledger_id` would give now, which comes back too; the errors of both."""
         return Deferred.fromCoroutine(self._create_new_ledger(metadata))
 
     async def _create_new_ledger(self, metadata: LedgerMetadata) -> tuple[int, Versioned[LedgerMetadata]]:
@@ -360,8 +362,8 @@ class MetadataStore(ABC):
 
     def read_ledgers(self, ledgers: Sequence[int]) -> Deferred[list[Versioned[LedgerMetadata] | None]]:
         """
-        Of many ledgers, in their order; None for one that definitely does not exist.  Each is read by itself, not all
-        at one moment.
+        Reads the metadata of many ledgers, in their order; None for one that definitely does not exist.  Each is read
+        by itself, not all at one moment.
         """
         return Deferred.fromCoroutine(self._read_ledgers(ledgers))
 
@@ -376,8 +378,8 @@ class MetadataStore(ABC):
 
     def absent_ledgers(self, ledgers: Sequence[int]) -> Deferred[list[int]]:
         """
-        Those of a few ledgers that definitely do not exist: each is read by itself, and anything but a definite word
-        about one of them fails.
+        Lists those of a few ledgers that definitely do not exist: each is read by itself, and anything but a definite
+        word about one of them fails.
         """
         return Deferred.fromCoroutine(self._absent_ledgers(ledgers))
 
@@ -430,7 +432,7 @@ class MetadataStore(ABC):
 
     @abstractmethod
     def service_info(self, bookie: str) -> Deferred[ServiceInfo | None]:
-        """What a registered bookie announced; None when it is not registered."""
+        """Reads the announcement of a registered bookie; None when it is not registered."""
 
     def places(self) -> Deferred[bytes | None]:
         """

@@ -43,7 +43,7 @@ REMOVALS_MAX = 100  # nodes under removal at once, per parent
 
 class NodeError(MetaStore):
     """
-    What a node's state makes of an operation.  `retried`: an earlier try may have been done, its answer was lost;
+    An operation that a node's state refuses.  `retried`: an earlier try may have been done, its answer was lost;
     `step`: which step of a transaction failed, from 0.
     """
 
@@ -114,7 +114,7 @@ Step = Create | Write | Delete | Check
 
 
 class Done(NamedTuple):
-    """What a step left: the node's path, with its number, and its version (`ANY` for `Delete` and `Check`)."""
+    """The result of a step: the node's path, with its number, and its version (`ANY` for `Delete` and `Check`)."""
 
     path: str
     version: int
@@ -122,7 +122,7 @@ class Done(NamedTuple):
 
 class Stat(NamedTuple):
     """
-    What is known of a node beside its value.  `owner`: the session of a claim.  `made`, `changed`, `children_changed`:
+    The facts about a node beside its value.  `owner`: the session of a claim.  `made`, `changed`, `children_changed`:
     the store's count of changes when it was made, written, and when a child was made or removed; `family`: how often a
     child was made or removed.
     """
@@ -179,7 +179,7 @@ class Tree(ABC):
 
     @abstractmethod
     def sync(self, path: str) -> Deferred[None]:
-        """What was written before this is seen by reads after it, whichever server answers them."""
+        """Makes reads after this see each write that was answered before it, whichever server answers them."""
 
     @abstractmethod
     def clock(self, path: str) -> Deferred[int]:

@@ -41,8 +41,8 @@ def pause_after(error: Exception, usual_s: float) -> float:
 @dataclass(frozen=True, slots=True)
 class Reading(Generic[V]):
     """
-    What was read.  `mark` says whether it is news: a transaction that is above that of what was read before, anything
-    else that differs.  `last`: there will be nothing more to read.
+    The result of a read.  `mark` says whether it is news: a transaction that is above that of what was read before,
+    anything else that differs.  `last`: there will be nothing more to read.
     """
 
     mark: object

@@ -38,7 +38,7 @@ class IllegalInput(Exception):
 
 
 class Row(NamedTuple, Generic[S]):
-    """What an input does in a state: a method of the machine, and the states in which that may end."""
+    """One transition: the method of the machine for an input in a state, and the states in which it may end."""
 
     step: Callable[[object, object], None]
     after: frozenset[S]
@@ -64,11 +64,11 @@ class Table(Generic[S]):
         self.rows[state, kind] = Row(cast("Callable[[object, object], None]", step), frozenset(after or (state,)))
 
     def ignore(self, states: Iterable[S], *kinds: type) -> None:
-        """Such inputs are late or no news in these states."""
+        """Ignores such inputs in these states: they are late or no news."""
         self.ignored |= set(product(states, kinds))
 
     def rule_out(self, states: Iterable[S], *kinds: type) -> None:
-        """Such inputs can't come in these states, for they answer what was not asked there."""
+        """Rules out such inputs in these states: they answer what was not asked there."""
         self.illegal |= set(product(states, kinds))
 
 
@@ -105,7 +105,7 @@ class Machine(Generic[S, I, E]):
 
 
 class Fed(Protocol[I_contra, E]):
-    """What a driver needs of its machine."""
+    """A machine as its driver needs it."""
 
     def handle(self, given: I_contra, /) -> list[E]: ...
 

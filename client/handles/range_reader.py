@@ -54,7 +54,7 @@ DAMAGED_MAX = 1_000  # damaged copies that one reader remembers
 
 
 class ReadPool(Protocol):
-    """What a range read needs of a `BookiePool`."""
+    """A `BookiePool` as a range read needs it."""
 
     def read(
         self, bookie: str, ledger: int, entry: int, fence_key: bytes | None = None, priority: int = 0
@@ -81,16 +81,16 @@ class Speculation(NamedTuple):
 
 
 class Notes:
-    """What becomes known of bookies while a range is read; for others to override."""
+    """Notes about bookies that a range read makes; for others to override."""
 
     def damaged(self, bookie: str, entry: int) -> None:
-        """Its copy is not what was written."""
+        """Notes that a bookie's copy is not what was written."""
 
     def late(self, bookie: str) -> None:
         """Another one was asked in its place."""
 
     def failed(self, bookie: str, code: int) -> None:
-        """It answered with this code."""
+        """Notes that a bookie answered with this code."""
 
 
 class ReaderNotes(Notes):
@@ -377,7 +377,7 @@ class RangeReads:
         self._reads: set[RangeReader | OneEntry] = set()
 
     def read_ahead(self, bytes_max: int) -> None:
-        """So many bytes are asked for at a time from now on."""
+        """Sets how many bytes are asked for at a time from now on."""
         self._limits = replace(self._limits, bytes_max=bytes_max)
 
     def check_open(self) -> None:

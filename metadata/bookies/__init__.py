@@ -1,5 +1,5 @@
 """
-What is kept of bookies: orders to empty one that is up, ids that were in use.
+Records about bookies: orders to empty one that is up, ids that were in use.
 
 In reading order: `drain_orders` (face), `retired_ids` (face).
 """

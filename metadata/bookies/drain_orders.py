@@ -18,12 +18,12 @@ FOLDER = "bookies/drained"
 
 
 def path_of(bookie: str) -> str:
-    """Its record."""
+    """Returns the path of a bookie's record."""
     return f"{FOLDER}/{quote(bookie, safe='')}"
 
 
 class DrainOrders:
-    """Those of a cluster."""
+    """The drain orders of a cluster."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
@@ -35,7 +35,7 @@ class DrainOrders:
             await self._records.create(path_of(bookie), b"")
 
     async def withdraw(self, bookie: str) -> bool:
-        """Whether there was one."""
+        """Withdraws an order; True if there was one."""
         try:
             await self._records.delete(path_of(bookie), ANY)
         except NoRecord:
@@ -43,7 +43,7 @@ class DrainOrders:
         return True
 
     async def stands(self, bookie: str) -> bool:
-        """Whether the bookie is to be emptied; records of a former cluster order nothing."""
+        """True if the bookie is to be emptied; records of a former cluster order nothing."""
         try:
             await self._records.read(path_of(bookie))
         except (NoRecord, WrongCluster):
@@ -51,7 +51,7 @@ class DrainOrders:
         return True
 
     async def bookies(self) -> set[str]:
-        """All that are to be emptied."""
+        """Lists the bookies that are to be emptied."""
         found: list[str] = []
         with suppress(NoRecord, WrongCluster):
             while page := await self._records.children(FOLDER, found[-1] if found else ""):

@@ -23,7 +23,7 @@ DECOMMISSIONED, FORMATTED, FORGOTTEN = "decommissioned", "formatted", "given up 
 
 
 def path_of(bookie: str) -> str:
-    """Its record."""
+    """Returns the path of a bookie's record."""
     return f"{FOLDER}/{quote(bookie, safe='')}"
 
 

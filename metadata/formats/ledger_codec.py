@@ -81,7 +81,10 @@ def decode(data: bytes) -> LedgerMetadata:
 
 
 def decode_stored(ledger: int, data: bytes, version: int) -> Versioned[LedgerMetadata]:
-    """What a store has for a ledger, with its version; `MetadataSerialization` names the ledger and the next step."""
+    """
+    Decodes the stored metadata of a ledger and pairs it with its version; `MetadataSerialization` names the ledger and
+    the next step.
+    """
     try:
         return Versioned(decode(data), version)
     except MetadataSerialization as error:

@@ -60,7 +60,7 @@ def encode_owner(name: str) -> bytes:
 
 
 def decode_owner(data: bytes) -> str:
-    """Whose lock or vote it is; empty when that can't be read."""
+    """Reads the owner of a lock or vote; empty when that can't be read."""
     found = AuditorVoteFormat()
     try:
         _parse(data, found)

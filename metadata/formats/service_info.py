@@ -41,8 +41,8 @@ def encode(info: ServiceInfo) -> bytes:
 
 def decode(bookie: str, data: bytes) -> ServiceInfo:
     """
-    What the bookie announced.  Empty data: one address, read from an id that is host:port (`UNKNOWN` from any other
-    id).  `MetadataSerialization` when the bytes can't be read.
+    Decodes a bookie's announcement.  Empty data: one address, read from an id that is host:port (`UNKNOWN` from any
+    other id).  `MetadataSerialization` when the bytes can't be read.
     """
     if not data:
         return _from_id(bookie)

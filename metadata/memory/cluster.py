@@ -45,9 +45,9 @@ RECORDS = f"{ROOT}-quire"
 @dataclass(frozen=True, slots=True)
 class Fault:
     """
-    What goes wrong with one operation.  `before`: seconds until it takes effect; `after`: seconds from then until its
-    answer; `error`: what it fails with, without an effect unless `applied`.  `late`: it fails now, and so many
-    seconds later it still takes effect, if it can: a request that arrives after its sender has given up.
+    A fault of one operation.  `before`: seconds until it takes effect; `after`: seconds from then until its answer;
+    `error`: what it fails with, without an effect unless `applied`.  `late`: it fails now, and so many seconds later it
+    still takes effect, if it can: a request that arrives after its sender has given up.
     """
 
     before: float = 0.0

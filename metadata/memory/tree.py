@@ -44,7 +44,7 @@ class Node(NamedTuple):
 
 @dataclass(slots=True)
 class Nodes:
-    """What all handles share.  `changed` is called after each transaction that changed something."""
+    """The nodes that all handles share.  `changed` is called after each transaction that changed something."""
 
     uri: str
     changed: Callable[[], None]
@@ -69,7 +69,7 @@ class Nodes:
     def _transact(
         self, steps: Sequence[Step], session: SessionId, also: Callable[[], object] = lambda: None
     ) -> tuple[list[Done], list[tuple[str, SessionId]]]:
-        """The same, and the claims that are gone."""
+        """Carries out the steps and also returns the claims that are gone."""
         before: dict[str, Node | None] = {}
         gone: list[tuple[str, SessionId]] = []
         touched: set[Watched] = set()

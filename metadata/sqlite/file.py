@@ -85,7 +85,7 @@ class SQLiteFile:
             start = end
 
     def _attempt(self, connection: sqlite3.Connection, job: Job) -> None:
-        """What goes wrong in one job is that job's; only what the database itself says concerns its whole group."""
+        """Runs one job: its errors are its own, and only those of the database itself concern the whole group."""
         try:
             job.result = job.work(connection)
         except DatabaseError:

@@ -50,7 +50,7 @@ def parent_of(path: str) -> str:
 
 
 def stat(connection: Connection, path: str) -> Stat | None:
-    """What is known of a node, if there is one."""
+    """Reads the stat of a node, if there is one."""
     row = connection.execute(f"SELECT {STAT} FROM nodes WHERE path = ?", (path,)).fetchone()
     return None if row is None else Stat(*row)
 
@@ -78,7 +78,7 @@ def children(connection: Connection, path: str, after: str = "", limit: int = -1
 
 
 def tokens(connection: Connection, watched: Iterable[tuple[str, bool]]) -> dict[tuple[str, bool], Token]:
-    """What each watched thing is now: a node, or its children."""
+    """Reads the present token of each watched thing: a node, or its children."""
     asked = list(watched)
     paths = list({path for path, _ in asked})
     found: dict[str, Stat] = {}
@@ -91,7 +91,7 @@ def tokens(connection: Connection, watched: Iterable[tuple[str, bool]]) -> dict[
 
 
 def token(found: Stat | None, family: bool) -> Token:
-    """What tells this state of a node, or of its children, from others."""
+    """Returns the token of a node's present state, or its children's, which no other state has."""
     if found is None:
         return None
     return (found.made, found.children_changed) if family else (found.made, found.changed)

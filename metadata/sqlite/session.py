@@ -212,7 +212,7 @@ class Session:
 async def living(
     run: Runner, bury: Callable[[Sequence[str]], Deferred[None]], look: Callable[[Connection], tuple[list[str], T]]
 ) -> T:
-    """What a look finds once it meets no dead session: `look` names those that it met, and what it found."""
+    """Returns the result of a look once it meets no dead session: `look` names those that it met, and what it found."""
     while True:
         dead, found = await run(look)
         if not dead:

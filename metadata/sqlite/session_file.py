@@ -52,7 +52,7 @@ class SessionFile:
 
 def is_alive(path: str, now: float, timeout_s: float) -> bool:
     """
-    Whether the owner of a session file lives and has shown it in the last `timeout_s` seconds (of CLOCK_BOOTTIME, like
+    True if the owner of a session file lives and has shown it in the last `timeout_s` seconds (of CLOCK_BOOTTIME, like
     `now`).
     """
     try:

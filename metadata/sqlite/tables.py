@@ -47,7 +47,7 @@ class Cursor(Protocol):
 
 
 class Connection(Protocol):
-    """What is used of sqlite3's connection."""
+    """The part of sqlite3's connection that is used."""
 
     def execute(self, sql: str, parameters: Any = (), /) -> Cursor: ...
 
@@ -110,7 +110,7 @@ def new_ledger_id(connection: Connection, uri: str) -> int:
 
 
 def count(connection: Connection, name: str, more: int = 1) -> int:
-    """So many more of a counter, and how many these are."""
+    """Adds to a counter and returns its new value."""
     counted = connection.execute(
         "INSERT INTO counters VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value "
         "RETURNING value",
@@ -182,7 +182,7 @@ def write_ledger(connection: Connection, uri: str, ledger: int, data: bytes, ver
 def change_ledger(
     connection: Connection, uri: str, ledger: int, metadata: LedgerMetadata, version: int
 ) -> Versioned[LedgerMetadata]:
-    """The same with the metadata as a value; what is stored then."""
+    """Changes the metadata as a value and returns what is stored then."""
     write_ledger(connection, uri, ledger, ledger_codec.encode(metadata), version)
     return Versioned(metadata, version + 1)
 
@@ -194,7 +194,7 @@ def delete_ledger(connection: Connection, ledger: int) -> None:
 
 
 def versions(connection: Connection, ledgers: Iterable[int]) -> dict[int, int]:
-    """Those of the ledgers that exist."""
+    """Reads the versions of those ledgers that exist."""
     wanted = list(ledgers)
     found: dict[int, int] = {}
     for start in range(0, len(wanted), VALUES_MAX):
@@ -208,7 +208,7 @@ def versions(connection: Connection, ledgers: Iterable[int]) -> dict[int, int]:
 
 
 def absent_ledgers(connection: Connection, uri: str, ledgers: Sequence[int]) -> list[int]:
-    """Those of the ledgers that do not exist, in their order; `NoCluster`."""
+    """Lists those of the ledgers that do not exist, in their order; `NoCluster`."""
     cluster(connection, uri)
     exists = connection.execute
     return [ledger for ledger in ledgers if not exists("SELECT 1 FROM ledgers WHERE id = ?", (ledger,)).fetchone()]
@@ -240,7 +240,7 @@ def add_session(connection: Connection, name: str, timeout_ms: int) -> None:
 
 
 def has_session(connection: Connection, name: str) -> bool:
-    """Whether the session has not been ended."""
+    """True if the session has not been ended."""
     return scalar(connection, "SELECT 1 FROM sessions WHERE name = ?", name) is not None
 
 
@@ -288,7 +288,7 @@ def unregister(connection: Connection, uri: str, session: str, bookie: str, read
 
 
 def registered(connection: Connection, session: str) -> set[tuple[str, bool]]:
-    """What a session has registered: bookie, whether read-only."""
+    """Reads a session's registrations: bookie, whether read-only."""
     return {
         (row[0], bool(row[1]))
         for row in connection.execute("SELECT bookie, read_only FROM bookies WHERE session = ?", (session,)).fetchall()

@@ -102,7 +102,7 @@ class SQLiteTree(Tree):
     # -- reading ---------------------------------------------------------------------------------------------------
 
     async def _look(self, work: Callable[[Connection], tuple[T, Collection[str]]]) -> T:
-        """What `work` finds once no claim that it met is a dead session's."""
+        """Returns the result of `work` once no claim that it met is a dead session's."""
 
         def look(connection: Connection) -> tuple[T, list[str]]:
             found, met = work(connection)
@@ -194,7 +194,7 @@ class SQLiteTree(Tree):
 
 
 class Wakes:
-    """What is watched through one store, with the state in which each was read."""
+    """The watches of one store, with the state in which each was read."""
 
     def __init__(
         self,

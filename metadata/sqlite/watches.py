@@ -58,7 +58,9 @@ class BookieSubscription:
 
 @dataclass(slots=True)
 class Sight:
-    """What one look found: of the ledgers only those that are new to us or gone, the bookies only when they changed."""
+    """
+    The result of one look: of the ledgers only those that are new to us or gone, the bookies only when they changed.
+    """
 
     change: int
     behind: bool = False  # others have committed something, and it was not looked for
@@ -70,7 +72,7 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What to look at; `versions` of ledgers, where None is one that is reported in any version."""
+    """The things to look at; `versions` of ledgers, where None is one that is reported in any version."""
 
     everything: bool
     versions: Mapping[int, int | None]

@@ -100,7 +100,7 @@ class ZooKeeperCluster:
 
     async def layout(self) -> tuple[LedgerPaths, LedgerIds]:
         """
-        What LAYOUT says, which the first open of a cluster without one decides (metadata-rules.md 1.2); read once.
+        Reads LAYOUT, which the first open of a cluster without one decides (metadata-rules.md 1.2); read once.
         `NoCluster`; `MetaStore` when it isn't the one that the URI insists on.
         """
         if self._known is None:
@@ -152,7 +152,7 @@ class ZooKeeperCluster:
         self._known = None
 
     async def _remove_last(self) -> None:
-        """All that is left, in one transaction; `WrongCluster` when somebody uses the cluster meanwhile."""
+        """Removes all that is left, in one transaction; `WrongCluster` when somebody uses the cluster meanwhile."""
         paths = [*(f"{self._root}/{name}" for name in LAST), self._root]
         there = [path for path in paths if await self._session.exists(path) is not None]
         try:

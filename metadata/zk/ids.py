@@ -111,7 +111,7 @@ class LedgerIds:
             self._put_back(block)
 
     def drop(self, block: Block) -> None:
-        """Its token is gone, and its ids with it."""
+        """Forgets a token that is gone, and its ids with it."""
         if self._hand is block:
             self._hand = None
 

@@ -45,7 +45,7 @@ class Layout(Enum):
 
     @property
     def text(self) -> bytes:
-        """What LAYOUT holds."""
+        """The text of LAYOUT."""
         return f"2\n{self.java_class}:1".encode()
 
 
@@ -126,12 +126,12 @@ class LedgerPaths:
         return (short, long) if self.layout is Layout.HIERARCHICAL else (long,)
 
     def is_ledger_top(self, name: str) -> bool:
-        """Whether a child of the root belongs to the ledgers' trees."""
+        """True if a child of the root belongs to the ledgers' trees."""
         return any(re.fullmatch(names[0], name, re.ASCII) for names in self.levels())
 
 
 def is_special(name: str) -> bool:
-    """Whether a child of the root is one of the cluster's own nodes (never a ledger)."""
+    """True if a child of the root is one of the cluster's own nodes (never a ledger)."""
     return name in SPECIAL or name.startswith("ID-")
 
 

@@ -261,7 +261,7 @@ class BookieRegistry:
                 waiting.callback(found)  # a Failure is one to each waiting caller
 
     async def service_info(self, bookie: str) -> ServiceInfo | None:
-        """What a bookie announces, read from the server; None when it is not registered."""
+        """Reads a bookie's announcement from the server; None when it is not registered."""
         for read_only in (False, True):
             try:
                 data, _ = await self._session.get(self._path(bookie, read_only))

@@ -22,7 +22,7 @@ log = Logger()
 
 
 class LedgerWatches(Watches[int, Versioned[LedgerMetadata]]):
-    """Those of ledgers, each until it is deleted."""
+    """The watches of ledgers, each until it is deleted."""
 
     def __init__(self, clock: Clock, tree: Tree, path_of: Callable[[int], Awaitable[str]]) -> None:
         async def read(ledger: int, wake: Wake) -> Reading[Versioned[LedgerMetadata]] | None:

@@ -1,5 +1,5 @@
 """
-What ZooKeeper answers: values of another thread as Deferreds on the reactor's, and refusals as errors of ours.
+ZooKeeper's answers: values of another thread as Deferreds on the reactor's, and refusals as errors of ours.
 
 Knows: that each hop to the reactor costs, and that many answers can share one.
 Does not know: kazoo (`session` raises these errors in place of its own), what was asked.
@@ -47,7 +47,7 @@ class Hop:
 
 
 def answered(reactor: Reactor, asked: Asked) -> Deferred[Any]:
-    """What is answered to a call, or its error."""
+    """Returns the answer to a call, or raises its error."""
     answer: Deferred[Any] = Deferred()
 
     def arrived(result: Asked) -> None:

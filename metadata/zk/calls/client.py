@@ -350,7 +350,7 @@ class Client(KazooClient):
 
     @property
     def ended(self) -> bool:
-        """Whether `stop` was called, or the client was not started."""
+        """True if `stop` was called, or the client was not started."""
         return bool(self._stopped.is_set())
 
     @property
@@ -368,7 +368,7 @@ class Client(KazooClient):
         self._session_callback(KeeperState.CONNECTING)
 
     def error_of(self, where: str, path: str, error: BaseException, retried: bool) -> MetaStore:
-        """What an operation on a znode failed with, as ours."""
+        """Translates the error of an operation on a znode."""
         for theirs, ours in KINDS:
             if isinstance(error, theirs):
                 made = ours(f"{where}: {type(error).__name__} for {path}")
@@ -407,14 +407,14 @@ def committed(steps: Sequence[Step], client: KazooClient) -> Answer:
 
 
 def done(step: Step, answer: Any) -> Done:
-    """What kazoo's answer to a step says."""
+    """Translates kazoo's answer to a step."""
     if isinstance(step, Create):
         return Done(answer, 0)
     return Done(step.path, answer.version if isinstance(step, Write) else ANY)
 
 
 def stat_of(found: ZnodeStat) -> Stat:
-    """What kazoo's answer says of a znode."""
+    """Translates kazoo's stat of a znode."""
     return Stat(
         found.version,
         found.ephemeralOwner or None,

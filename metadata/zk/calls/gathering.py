@@ -57,7 +57,7 @@ class Gathering:
         self._under_way = 0
 
     def ask(self, steps: Sequence[Step], session: int | None, deadline: float) -> "Deferred[Results]":
-        """What is answered to each step; fails as `alone` does."""
+        """Returns the answer to each step; fails as `alone` does."""
         answer: Deferred[Results] = Deferred(self._cancelled)
         self._queue[answer] = Asked(steps, session, deadline, answer)
         self._go()
@@ -77,7 +77,7 @@ class Gathering:
         self._go()
 
     def _next(self) -> list[Asked]:
-        """Those in front that go together."""
+        """Takes the transactions in front that go together."""
         some = [self._queue.popitem(last=False)[1]]
         steps, size = len(some[0].steps), some[0].bytes
         while self._queue:

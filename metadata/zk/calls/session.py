@@ -261,7 +261,7 @@ class ZooKeeperSession(Tree):
         return self.id
 
     def transact(self, steps: Sequence[Step], *, session: SessionId | None = None) -> Deferred[list[Done]]:
-        """Those that are asked for at the same time go together (`gathering`)."""
+        """Carries out a transaction, together with those that are asked for at the same time (`gathering`)."""
         asked = self._gathering.ask(
             steps, None if session is None else int(session), self._reactor.seconds() + self.timeout_s
         )
@@ -408,7 +408,7 @@ class ZooKeeperSession(Tree):
                 raise self._error(path, error, retried) from error
 
     async def _answers(self, deadline: float) -> bool:
-        """Whether something small is answered before the connection is lost."""
+        """True if something small is answered before the connection is lost."""
         try:
             await self._until(deadline, answered(self._reactor, self._client.sync_async("/")))
         except TRANSIENT:
