@@ -144,12 +144,18 @@ class Reported(MemoryStore):
     def __init__(self, notes: list[dict[str, object]]) -> None:
         super().__init__(reactor, MemoryCluster("accepting"))
         self.notes = notes
-        self.shared.set_back = bytes_of(notes.pop(0))
+
+    async def report(self) -> None:
+        """Writes the next note in the place of what is there."""
+        assert await super().swap_set_back(await self.read_set_back(), bytes_of(self.notes.pop(0)))
 
     def swap_set_back(self, old: bytes, new: bytes) -> Deferred[bool]:
+        return Deferred.fromCoroutine(self._swap(old, new))
+
+    async def _swap(self, old: bytes, new: bytes) -> bool:
         if self.notes:
-            self.shared.set_back = bytes_of(self.notes.pop(0))
-        return super().swap_set_back(old, new)
+            await self.report()
+        return await super().swap_set_back(old, new)
 
 
 def note(ledgers: int, unknown: int) -> dict[str, object]:
@@ -163,6 +169,7 @@ def test_an_acceptance_goes_on_while_bookies_report_what_changes_nothing() -> No
     async def story(notes: list[dict[str, object]]) -> bytes:
         store = Reported(notes)
         cluster = await store.init_cluster()
+        await store.report()
         await accept_state(store, cluster, unheard=False)
         return await store.read_set_back()
 
