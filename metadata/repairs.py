@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from twisted.internet.defer import Deferred
 
-from quire.metadata.clock import Clock
+from quire.metadata.clock import Clock, Timer
 from quire.metadata.formats import repair_text
 from quire.metadata.ledger import LedgerMetadata, check_ledger_id
 from quire.metadata.repair_queue import RepairQueue, Shortage, check_missing, directory_of, name_of
@@ -44,6 +44,7 @@ from quire.protocol.errors import IncorrectParameter, MetadataVersion, MetaStore
 # SPDX-License-Identifier: Apache-2.0
 
 CANDIDATES_MAX = 10_000  # ids that one look at the queue keeps to try
+LEFT_S = 10.0  # after a lock could not be given back, until it is tried again
 MISSES_MAX = 8  # tries of an earlier look that others were faster at, before the next look
 
 
@@ -87,7 +88,17 @@ class Repairs(RepairQueue):
         self._write = write
         self._held: dict[int, RepairLock] = {}  # also those that are being asked for
         self._left: set[RepairLock] = set()  # may be there still: their end, or their beginning, has failed
+        self._again: Timer | None = None  # the next try to give them back
+        self._over = False
         self._candidates: list[int] = []  # ids that a look at the queue has left to be tried
+
+    def end(self) -> None:
+        """Ends the watches, and the tries to give locks back: they go with the session."""
+        super().end()
+        self._over = True
+        if self._again is not None and self._again.active():
+            self._again.cancel()
+        self._left.clear()
 
     def mark_under(self, lock: RepairLock, missing: Sequence[str]) -> Deferred[None]:
         """
@@ -276,6 +287,15 @@ class Repairs(RepairQueue):
             del self._held[lock.ledger]
             if left:
                 self._left.add(lock)
+                self._give_back_soon()
+
+    def _give_back_soon(self) -> None:
+        """A program that asks for nothing more lives on, and its session with it."""
+        if not self._over and (self._again is None or not self._again.active()):
+            self._again = self._clock.callLater(LEFT_S, self._try_again)
+
+    def _try_again(self) -> None:
+        Deferred.fromCoroutine(self._give_back_left())
 
     # -- the nodes of locks ----------------------------------------------------------------------------------------
 

@@ -278,7 +278,8 @@ def incarnation_of(
             f"{'its cookie in the metadata store' if known is not None else 'the others'} (incarnation "
             f"{said[others[0]]} instead of {first}).  If another machine has the same id, give one of them another "
             "bookieId; if the metadata store was put back from a backup, `quire cookie delete`, then `quire cookie "
-            "create --conf FILE` on this machine; else bring the right disks back"
+            "create --conf FILE` on this machine; else bring the right disks back, or empty these directories and copy "
+            f"their entries from other bookies with {RESTORE}"
         )
     return first
 

@@ -337,6 +337,7 @@ class SimBookie:
         self.leaving = False  # somebody takes it out of the cluster: nobody starts it
         self.alien = False  # its disk is not one that may serve under its id as it is; a start has to find that out
         self.refused = 0  # how often a start did
+        self.outlived: set[int] = set()  # ledger directories that failed before a restore ended, and have no part in it
         self.incarnation = ""
         self.unfenced: set[int] = set()  # ledgers whose fence went with an earlier disk, and was not set again
         self.gone = False  # its disk was destroyed: it must never serve again
@@ -404,6 +405,9 @@ class SimBookie:
                 self.die()
                 world.timeline.at(0.01, self.start)
                 return
+            if self.outlived and not self.gone and not self.alien:
+                self._empty_outlived(refusal)
+                return
             if not self.gone and not self.alien:
                 raise
             world.truth.seen["bookie refused to serve without its disk"] += self.gone
@@ -433,6 +437,7 @@ class SimBookie:
             storage.caught_up()
             restoring.end(self.disk, options, cookie, lost, storage.failed_directories)
             await start_check.end_restore(store, cookie)
+            self.outlived = {options.ledger_directories.index(path) for path in storage.failed_directories}
             world.truth.seen["bookie restored in limbo" if lost else "directory came back in limbo"] += 1
         if not lost and notes.unclean(self.disk, options, self.disk.boot_id()):
             await self._doubt(storage, Lost.all_of(options))
@@ -695,7 +700,7 @@ class SimBookie:
         """The disk is gone.  With `amnesia` the bookie may serve again, in limbo; without, it must refuse to start."""
         self.die()
         self.world.truth.disk_lost(self.id, self.world.timeline.now)
-        self.disk, self.vanished = self.new_disk(), {}
+        self.disk, self.vanished, self.outlived = self.new_disk(), {}, set()
         self.amnesia, self.gone, self.lost_directory = amnesia, not amnesia, False
 
     def begin_again(self) -> None:
@@ -704,7 +709,7 @@ class SimBookie:
         truth = self.world.truth
         truth.disk_lost(self.id, self.world.timeline.now)
         self.unfenced = {ledger for ledger, each in truth.ledgers.items() if self.id in each.fenced}
-        self.disk, self.vanished = self.new_disk(), {}
+        self.disk, self.vanished, self.outlived = self.new_disk(), {}, set()
         self.alien, self.amnesia, self.lost_directory = True, False, False
         self.settled.clear()
 
@@ -719,6 +724,18 @@ class SimBookie:
         self.disk.lose(directories[number])
         self.vanished = {}
         self.lost_directory = True
+
+    def _empty_outlived(self, refusal: IdentityError) -> None:
+        """
+        A directory that failed is of the incarnation before a restore, and the disk that noted its failure was lost,
+        too: an operator empties it, and has it restored.
+        """
+        self.world.truth.seen["a failed directory was forgotten, and emptied by an operator"] += 1
+        self.world.tell(f"{self.name} may not start: {refusal}")
+        outlived, self.outlived = self.outlived, set()
+        for number in outlived:
+            self.lose_directory(self.options.ledger_directories, number)
+        self.world.timeline.at(0.01, self.start)
 
     def lose_files(self, rng: Random) -> bool:
         """

@@ -4,7 +4,7 @@ from twisted.internet.task import Clock
 
 from quire.metadata.memory.cluster import Fault, MemoryCluster
 from quire.metadata.memory.store import MemoryStore
-from quire.metadata.repairs import MISSES_MAX, LockLost
+from quire.metadata.repairs import LEFT_S, MISSES_MAX, LockLost
 from quire.protocol.errors import MetaStore
 from tests.metadata import stored
 from tests.metadata.stored import meaning
@@ -74,6 +74,33 @@ def test_a_late_lock_goes_with_its_session():
         store.expire_session()
         clock.advance(5)
         assert await other.repairs.lock(8) is not None
+
+    run(story)
+
+
+def test_a_lock_that_could_not_be_given_back_is_free_soon():
+    """Its handle asks for nothing more, and its session lives on; a closed handle tries no more."""
+
+    async def story():
+        clock = Clock()
+        store, other, faults = opened(clock)
+        lock = await store.repairs.lock(7)
+        away = Fault(error=MetaStore("the store is away"))
+        faults["release_repair"] = away
+        await failing(store.repairs.release(lock), MetaStore)
+        faults["release_repair"] = away
+        clock.advance(LEFT_S)
+        assert await other.repairs.lock(7) is None, "the second try failed, too"
+        clock.advance(LEFT_S)
+        taken = await other.repairs.lock(7)
+        assert taken is not None
+        await other.repairs.release(taken)
+        lock = await store.repairs.lock(7)
+        faults["release_repair"] = away
+        await failing(store.repairs.release(lock), MetaStore)
+        await store.close()
+        clock.advance(0)
+        assert not clock.getDelayedCalls()
 
     run(story)
 
