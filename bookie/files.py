@@ -87,10 +87,7 @@ class StorageError(Exception):
 
 
 class NotBegun(OSError):
-    """
-    The call has done nothing, for something was short (`SHORT`) that is no disk's: whatever was to be done may be tried
-    again.
-    """
+    """The call has done nothing, for want of something (`SHORT`) that is no disk's: it may be tried again."""
 
 
 def status_of(error: object) -> Status:
@@ -234,10 +231,7 @@ class Files:
             return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o640)
 
     def set_direct(self, handle: int, on: bool = True) -> None:
-        """
-        Lets writes to the file go past the page cache from now on, where the file system can do that.  Such a
-        write needs `write_aligned`.
-        """
+        """Lets writes to the file go past the page cache, where that can be; such a write needs `write_aligned`."""
         flags = fcntl.fcntl(handle, fcntl.F_GETFL)
         try:
             fcntl.fcntl(handle, fcntl.F_SETFL, flags | DIRECT if on else flags & ~DIRECT)
@@ -254,17 +248,11 @@ class Files:
             return os.fstat(handle).st_size
 
     def pwritev(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
-        """
-        One system call with at most `BUFFERS_MAX` buffers; returns how many bytes were written, perhaps fewer than
-        given.
-        """
+        """One system call with at most `BUFFERS_MAX` buffers; returns the bytes written, perhaps fewer than given."""
         return os.pwritev(handle, buffers, offset)
 
     def preallocate(self, handle: int, offset: int, count: int) -> bool:
-        """
-        Room on the disk for bytes that will be written from `offset` on, the visible size unchanged; false where the
-        file system knows no such thing.
-        """
+        """Takes room on the disk behind `offset`, the visible size unchanged; False where the file system can't."""
         if FALLOCATE is None:
             return False
         number = errno.EINTR
@@ -278,10 +266,7 @@ class Files:
             raise OSError(number, os.strerror(number))
 
     def begin_writing(self, handle: int, offset: int, count: int) -> None:
-        """
-        Sends what was written on its way to the disk, so that a sync has less to do at once, and syncs beside it
-        less to wait for.  Proves nothing.
-        """
+        """Sends what was written on its way to the disk, so that the next sync has less to do.  Proves nothing."""
         if SYNC_FILE_RANGE is not None:
             SYNC_FILE_RANGE(handle, offset, count, RANGE_WRITE)
 
@@ -298,10 +283,7 @@ class Files:
             return os.pread(handle, count, offset)
 
     def pread_in_memory(self, handle: int, count: int, offset: int) -> bytes | None:
-        """
-        Reads from the page cache, without waiting for the disk; None when it has not all of it, or the system
-        can't say so.
-        """
+        """Reads from the page cache, without waiting for the disk; None when it has not all, or can't say so."""
         if not NOWAIT:
             return None
         data = bytearray(count)
@@ -339,10 +321,7 @@ class Files:
             return
 
     def remove_tree(self, path: str) -> None:
-        """
-        Removes a directory with all that is in it; a missing one is fine, and what an error left is removed by another
-        try.
-        """
+        """Removes a directory with all in it; a missing one is fine, and another try removes what an error left."""
         if self.is_directory(path):
             with BEGINS_NOTHING:
                 shutil.rmtree(path)
@@ -354,10 +333,7 @@ class Files:
             self.rename(path, aside)
 
     def lock(self, path: str) -> int:
-        """
-        Takes the lock file `path` until the handle is closed or the process ends; `BlockingIOError` when another
-        process has it.
-        """
+        """Locks the file `path` until the handle is closed or the process ends; `BlockingIOError`: another has it."""
         handle = self.open(path, create=True)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -367,9 +343,7 @@ class Files:
         return handle
 
     def salt(self) -> int:
-        """
-        64 random bits that can't be guessed, for a journal segment or an incarnation; a simulated disk chooses its own.
-        """
+        """64 random bits for a journal segment or an incarnation; a simulated disk chooses its own."""
         return int.from_bytes(os.urandom(8), "big")
 
     def usage(self, path: str) -> Usage:
@@ -463,10 +437,7 @@ class Files:
             self.close(handle)
 
     def rename_durably(self, old: str, new: str) -> None:
-        """
-        A rename, on stable storage afterwards; with `NotBegun` it has the old name still, for what must be opened is
-        opened first.
-        """
+        """Renames, and syncs; with `NotBegun` it has the old name still, for what must be opened is opened first."""
         handle = self.open_directory(os.path.dirname(new))
         try:
             self.rename(old, new)

@@ -104,8 +104,5 @@ def with_indexes(options: BookieOptions, ledger_directories: Collection[str]) ->
 
 
 def share_of(ledger: int, count: int) -> int:
-    """
-    The number of the directory, of `count` journal or ledger directories, that a ledger belongs to.
-    What runs once for each add, read or ledger of a flush writes `ledger % count` instead.
-    """
+    """The number of a ledger's directory, of `count`.  What runs for each add or read has `ledger % count` instead."""
     return ledger % count

@@ -95,10 +95,7 @@ def periodic(runs: Iterable[Run]) -> Iterator[Group]:
 
 
 def runs_of(data: bytes) -> Iterator[Run]:
-    """
-    The ascending runs of a list that was made here, one by one; touching ones are those of a run that was too long for
-    a group.
-    """
+    """Yields the ascending runs of a list made here; touching ones were one that was too long for a group."""
     return _expanded(memoryview(data)[HEADER.size :])
 
 

@@ -75,9 +75,7 @@ class AddBatch:
         return self._frames
 
     def frames_of(self, entries: Sequence[int]) -> Octets:
-        """
-        The V2 frames of those ids, in that order.  Raises `IllegalOp`, or `IndexError` for an id outside the batch.
-        """
+        """The V2 frames of those ids, in that order.  `IllegalOp`; `IndexError`: an id outside the batch."""
         if self._each is None:
             parts = self._parts()
             self._each = [b"".join(parts[at : at + 4]) for at in range(0, len(parts), 4)]

@@ -76,9 +76,7 @@ def mac_key(password: bytes) -> bytes:
 
 
 class EqualBodies(Sequence[bytes]):
-    """
-    Entry bodies of one size as they lie in a frame, each behind 4 bytes that say its size; cut when they are asked for.
-    """
+    """Entry bodies of one size as they lie in a frame, each behind its size of 4 bytes; cut when asked for."""
 
     __slots__ = ("_begin", "_each", "_end", "_frame")
 
@@ -189,10 +187,7 @@ class Digest:
         return out, length
 
     def open(self, ledger: int, entry: int, body: bytes) -> bytes:
-        """
-        The payload of an entry body, checked.  `entry` -1 accepts any entry id (a read of the last entry).
-        Raises `DigestMatch` when it is too short, its digest differs, or its ids are not those asked for.
-        """
+        """The checked payload of a body; `entry` -1: any id.  `DigestMatch`: too short, or another digest or id."""
         start = self.overhead
         if len(body) < start:
             raise DigestMatch(

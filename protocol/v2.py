@@ -108,10 +108,7 @@ def _auth(version: int, plugin: str, payload: bytes) -> bytes:
 
 
 def _answers(word: int, status: int, ledger: int, first: int, count: int) -> bytes:
-    """
-    `count` answers for ascending ids: one template per 256 ids, repeated, and its last id byte filled in by a strided
-    slice.
-    """
+    """`count` answers for ascending ids: a template per 256, repeated, its last id byte filled by a strided slice."""
     pack = ANSWER.pack
     if count < 8:
         return b"".join([pack(ANSWER_BYTES - 4, word, status, ledger, entry) for entry in range(first, first + count)])
@@ -329,9 +326,7 @@ def decode_replies(chunk: bytes, payload_bytes_max: int, out: list[Reply]) -> in
 
 
 def _ack_run(chunk: bytes, at: int, end: int, word: int, number: int, ledger: int, entry: int) -> int:
-    """
-    How many answers from `at` on say the same of ascending ids.  The whole is compared at once with what it should be.
-    """
+    """How many answers from `at` on say the same of ascending ids, compared at once with what should be there."""
     count = (end - at) // ANSWER_BYTES
     unpack = ANSWER.unpack_from
     fields = (ANSWER_BYTES - 4, word, number, ledger)

@@ -84,10 +84,7 @@ def add_acks(run: AddRun, status: Status) -> bytes:
 
 
 def answer(request: Request, reply: Reply) -> bytes:
-    """
-    The frame, or frames, that answer a request.  The reply's ids and txn are taken from the request where the protocol
-    echoes them.
-    """
+    """The frames that answer a request; ids and txn are taken from it where the protocol echoes them."""
     if not came_by_v2(request):
         return v3.reply(request, reply)
     match request, reply:

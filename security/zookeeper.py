@@ -104,10 +104,7 @@ class Tls:
 
 
 class ZooKeeperSecurity:
-    """
-    The security that the options ask for; `ConfigurationError` when their files can't be used.  `with_acl`: znodes are
-    for the own user alone.
-    """
+    """The security that options ask for; `ConfigurationError`: bad files.  `with_acl`: znodes are for the own user."""
 
     def __init__(self, options: ZooKeeperOptions) -> None:
         self._options = options

@@ -33,10 +33,7 @@ from quire.bookie.logs.walk import UNLIMITED, LogWalk, unnamed
 
 
 def doubted(logs: EntryLogs, index: RunIndex, table: LedgerTable) -> set[int]:
-    """
-    The ledgers with records that no index names or no row of the table, in one ledger directory after the replay of all
-    journals.  Raises `StorageError`, `OSError`.
-    """
+    """Finds the ledgers with records that no index or table row names, after the replay.  `StorageError`, `OSError`."""
     found: set[int] = set()
     if isinstance(index, JoinedIndex) and isinstance(index.apache, Pages):
         found.update(index.apache.cut_off())

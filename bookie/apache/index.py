@@ -50,9 +50,7 @@ class ApacheIndex(ABC):
 
     @abstractmethod
     def locations(self, ledger: int, first: int, count: int) -> list[int]:
-        """
-        The locations of `first` and the entries behind it without a gap, at most `count`; empty when it has no `first`.
-        """
+        """The locations of `first` and those behind it without a gap, at most `count`; empty without `first`."""
 
     @abstractmethod
     def last(self, ledger: int) -> int:
@@ -84,10 +82,7 @@ class ApacheIndex(ABC):
     def close(self) -> None: ...
 
     def find(self, ledger: int, entry: int, count: int = 1) -> Run | None:
-        """
-        A run that begins with the entry, of at most `count`; None when it is not indexed.
-        Raises `StorageError` when the log has something else there, `FileNotFoundError` when the log is gone.
-        """
+        """A run that begins with the entry, or None.  `StorageError`: its log differs; `FileNotFoundError`: is gone."""
         places = self.locations(ledger, entry, min(count, RUN_ENTRIES_MAX))
         if not places or not places[0]:
             return None

@@ -116,10 +116,7 @@ class JoinedIndex(RunIndex):
             pause()
 
     def uses(self, pause: Callable[[], None], finished: Iterable[int] = ()) -> dict[int, Use]:
-        """
-        Each log that is needed; one that only Apache's index names counts as wholly alive, so it is kept whole until
-        nothing in it is needed.
-        """
+        """Each log that is needed; one that only Apache's index names counts as wholly alive until nothing in it is."""
         found = super().uses(pause)  # none of them is known later: what goes of Apache's index is not counted
         for log in self._logs.ids():
             if self._needed(log, pause):

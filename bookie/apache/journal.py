@@ -120,10 +120,7 @@ def read_last_mark(files: Files, directory: str, name: str) -> ApacheMark | None
 
 
 class JournalFile:
-    """
-    One file, open for reading.  After `records` is exhausted, `end` is where reading stopped and `cut` what was left
-    out there.
-    """
+    """One open file.  After `records`, `end` is where reading stopped and `cut` what was left out there."""
 
     def __init__(self, files: Files, directory: str, file: int) -> None:
         """Raises `StorageError` for an unknown version, `OSError`."""
@@ -229,10 +226,7 @@ class JournalFile:
         return not any(any(self._bytes(at, READ_BYTES)) for at in range(offset, self.size, READ_BYTES))
 
     def _later_group(self, offset: int) -> int | None:
-        """
-        The offset of a whole group behind a place where reading stopped: a length that was damaged swallows or ends
-        what follows.
-        """
+        """The offset of a whole group behind a place where reading stopped, as at a damaged length."""
         at = (offset // ALIGNMENT + 1) * ALIGNMENT
         walked: dict[int, int] = {}
         while len(head := self._bytes(at, WIDTH.size + IDS.size)) == WIDTH.size + IDS.size:
@@ -296,10 +290,7 @@ def _counted(payload: bytes, path: str, offset: int) -> bytes:
 
 
 class ApacheJournal:
-    """
-    The journal of one directory from a mark on.  After `blocks` is exhausted, `end` is the mark that Apache itself
-    would write.
-    """
+    """The journal of one directory from a mark on.  After `blocks`, `end` is the mark that Apache would write."""
 
     def __init__(self, files: Files, directory: str, mark: ApacheMark | None) -> None:
         """Raises `StorageError` when the file that the mark names is missing: acknowledged entries were in it."""
@@ -316,9 +307,7 @@ class ApacheJournal:
             )
 
     def blocks(self) -> Iterator[Block]:
-        """
-        Everything that Apache acknowledged behind the mark, in order.  Raises `StorageError` on damage, `OSError`.
-        """
+        """Yields what Apache acknowledged behind the mark, in order.  `StorageError` on damage, `OSError`."""
         start = self.end
         for file in self._ids:
             offset = start.offset if file == start.file else 0

@@ -140,10 +140,7 @@ class Directories:
     # At a start and a stop
 
     def lock(self, directory: str) -> None:
-        """
-        Keeps other bookies and commands away from a configured directory, one of journals too, until `close`.
-        `StorageError` when another bookie has it, `OSError`.
-        """
+        """Locks a directory, one of journals too, until `close`.  `StorageError`: another bookie has it; `OSError`."""
         path = current(directory, LOCK)
         try:
             self._locks.append(self._files.lock(path))
@@ -246,10 +243,7 @@ class Directories:
         self.stale = [each.configured for each in self.usable if each.configured in paths]
 
     def doubt(self, ledgers: frozenset[int]) -> None:
-        """
-        At a start: the index that Apache left may lack entries of these, unless they were deleted.  Noted, for this
-        start may end before they are in limbo.  `OSError`.
-        """
+        """Notes, at a start, that Apache's index may lack entries of these, unless they were deleted.  `OSError`."""
         self.doubted |= ledgers
         if self.doubted:
             notes.note_doubted(self._files, [directory.configured for directory in self.usable], self.doubted)

@@ -128,10 +128,7 @@ class LedgerDirectory:
         self.table.write(rows)
 
     def sync(self) -> None:
-        """
-        Entry logs, then index, then table.  Raises `SyncFailed`; `OSError` for a full disk and where nothing was begun:
-        it may be tried again.
-        """
+        """Entry logs, then index, then table.  `SyncFailed`; `OSError`: full or not begun, it may be tried again."""
         reached = self.index.sequence, self.table.sequence  # before the syncs: whatever comes meanwhile is not covered
         self._sync(self.logs)
         self._sync(self.index)
@@ -141,10 +138,7 @@ class LedgerDirectory:
 
     @property
     def is_stuck(self) -> bool:
-        """
-        True if a store has refused a write and is to be opened again, which the next `sync` does; until then it may
-        answer nothing.
-        """
+        """True if a store has refused a write; the next `sync` opens it again, and it may answer nothing until then."""
         return self.index.is_stuck or self.table.is_stuck
 
     def _sync(self, part: EntryLogs | RunIndex | LedgerTable) -> None:
@@ -205,10 +199,7 @@ class LedgerDirectory:
         self.index = self.index.on(made.rows)
 
     def give_up_index(self, made: NewIndex) -> None:
-        """
-        The new one will not do.  Raises `OSError` afterwards: on a full disk it closes with an error, and its files
-        must go all the more.
-        """
+        """Removes the new index.  `OSError` afterwards: a full disk is one reason more that its files must go."""
         self.index.beside = None
         with ExitStack() as last:
             last.callback(lambda: self._files.remove_tree(slots.other_path(self._files, self.index_path)))
@@ -222,10 +213,7 @@ class LedgerDirectory:
                 raise OSError(errno.ENOSPC, f"{free} bytes are free, {wanted} are wanted", path)
 
     def finish_whole(self, log: int, handle: int, at: int, ledgers: dict[int, int]) -> None:
-        """
-        See `EntryLogs.finish_whole`.  Raises `SyncFailed` when it is not known whether it is durable; any other
-        `OSError`: the log is gone.
-        """
+        """As `EntryLogs.finish_whole`.  `SyncFailed`: maybe not durable; any other `OSError`: the log is gone."""
         try:
             self.logs.finish_whole(log, handle, at, ledgers)
         except OSError as error:
@@ -250,10 +238,7 @@ class LedgerDirectory:
             return None if run is None else read_body(self.logs.read, self.path, run, entry)
 
     def read_in_memory(self, ledger: int, entry: int, bytes_max: int) -> bytes | None:
-        """
-        One body, if the system has it in memory, no thread need be waited for, and it has `bytes_max` at most; None
-        also where `read` would raise.
-        """
+        """One body of at most `bytes_max`, if no disk or thread need be waited for; None also where `read` raises."""
         try:
             run = self.index.find(ledger, entry)
             if run is None:

@@ -41,9 +41,7 @@ def note_failed(files: Files, living: Iterable[str], failed: Sequence[str]) -> N
 
 
 def noted_failed(files: Files, directories: Sequence[str]) -> list[str]:
-    """
-    Returns the configured ledger directories that have failed.  `StorageError` that names a damaged file, `OSError`.
-    """
+    """Returns the configured ledger directories that have failed.  `StorageError` names a damaged file; `OSError`."""
     named = set().union(*(named_failed(files, directory) for directory in directories))
     return [directory for directory in directories if directory in named]
 
@@ -127,9 +125,7 @@ def whole(files: Files, directory: str, options: BookieOptions, boot: bytes) -> 
 
 
 def has_run(files: Files, directory: str) -> bool:
-    """
-    True if a bookie of ours ran in a directory and did not end cleanly: it had opened its journals before it said so.
-    """
+    """True if a bookie of ours opened its journals in a directory and did not end cleanly."""
     words = (files.read_file(current(directory, DIRTY)) or b"").split()
     return bool(words) and words[-1] in (SYNCED, UNSYNCED)
 
@@ -147,9 +143,7 @@ def unclean(files: Files, options: BookieOptions, boot: bytes, stale: Collection
 
 
 def note_running(files: Files, options: BookieOptions, boot: bytes | None) -> None:
-    """
-    Says in every ledger directory that a bookie runs on it, since the boot with this id; None: it has ended cleanly.
-    """
+    """Says in every ledger directory that a bookie runs on it, since the boot with this id; None: it ended cleanly."""
     for directory in options.ledger_directories:
         path = current(directory, DIRTY)
         if boot is not None:

@@ -74,10 +74,7 @@ class NewIndex(RunIndex):
         return added
 
     def sync(self) -> None:
-        """
-        As of any index, and before it counts: raises `StorageError` when it missed something that was written
-        meanwhile.
-        """
+        """As of any index, and before it counts: `StorageError` when it missed something written meanwhile."""
         self._check()
         super().sync()
 

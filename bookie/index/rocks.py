@@ -130,10 +130,7 @@ class RocksRows(Rows):
         files_max: int = FILES_MAX,
         read_only: bool = False,
     ) -> None:
-        """
-        `read_only`: it must be there, and nothing of it is changed.  Raises `StorageError` that names a damaged file,
-        `OSError`.
-        """
+        """`read_only`: it must be there, and is not changed.  `StorageError` names a damaged file; `OSError`."""
         options = Options(raw_mode=True)
         options.create_if_missing(True)
         options.set_write_buffer_size(write_buffer_bytes)
@@ -216,10 +213,7 @@ class RocksRows(Rows):
         return raised
 
     def _open_again(self) -> None:
-        """
-        After a write that was refused.  Raises as that did while it can't be done: too little room, or a reader that
-        still holds the store.
-        """
+        """Opens it after a refused write.  Raises as that did: too little room, or a reader still holds the store."""
         with self._reopening:
             stuck = self._stuck
             if stuck is None:
@@ -333,10 +327,7 @@ class RocksRows(Rows):
         return self._stuck is not None
 
     def close(self) -> None:
-        """
-        At once, though scans be left: they fail from now on.  Raises `OSError` when something could not be written; it
-        is closed all the same.
-        """
+        """Closes at once; scans that are left fail.  `OSError`: something could not be written, but it is closed."""
         with self._scans_change:
             for scan in self._scans:
                 scan.end()

@@ -107,9 +107,7 @@ def _parts(data: bytes) -> Iterator[Part | Bad]:
 
 
 def first_bad(data: bytes) -> Bad | None:
-    """
-    The first bad record of a file that is not used again; None when there is none.  An end that is torn is not bad.
-    """
+    """The first bad record of a file that is not used again, if there is one.  A torn end is not bad."""
     return next((each for each in _parts(data) if isinstance(each, Bad)), None)
 
 
@@ -126,9 +124,7 @@ def records(data: bytes) -> Iterator[tuple[bytes, int]]:
 
 
 def _too_long(data: bytes, offset: int, room: int, check: int) -> Bad | None:
-    """
-    A record that is longer than its block or the file: torn if the file ends here, unless a shorter one fits the sum.
-    """
+    """A record longer than its block or the file: torn if the file ends here, unless a shorter one fits the sum."""
     if offset + HEADER.size + room < len(data):
         return Bad(offset, "it is longer than its block", False)
     begin = offset + HEADER.size - 1
@@ -151,10 +147,7 @@ class Manifest(NamedTuple):
         return max((end for _record, end in records(self.data)), default=0)
 
     def lacking(self, directory: str, files: Files) -> str | None:
-        """
-        Names what is missing of the state that its whole records describe; None when all of it is there, so that
-        opening it so loses nothing.  Raises `OSError`.
-        """
+        """Names what is missing of the state that its whole records describe, or None.  `OSError`."""
         state = State()
         try:
             for record, _end in records(self.data):
@@ -251,10 +244,7 @@ def _look_at_manifest(directory: str, files: Files) -> None:
 
 
 def cut_torn_end(directory: str) -> None:
-    """
-    Before RocksDB opens a directory to write: takes off its manifest what a power loss tore so that RocksDB would not
-    open it, or would read on behind it.  Raises `StorageError`, `OSError`.
-    """
+    """Takes off the manifest what a power loss tore, before RocksDB opens it to write.  `StorageError`, `OSError`."""
     files = Files()
     try:
         _look_at_manifest(directory, files)
@@ -264,10 +254,7 @@ def cut_torn_end(directory: str) -> None:
 
 
 def check(directory: str, files: Files | None = None) -> None:
-    """
-    Looks at a directory that RocksDB is about to open, if there is one.  Raises `StorageError` that names file and
-    offset, `Torn` where only `cut_torn_end` is wanted, `OSError`.
-    """
+    """Looks at a directory before RocksDB opens it.  `StorageError`; `Torn`: `cut_torn_end` will do; `OSError`."""
     files = files if files is not None else Files()
     _look_at_manifest(directory, files)
     for name in files.names(directory):
@@ -281,10 +268,7 @@ def check(directory: str, files: Files | None = None) -> None:
 
 
 def stops(directory: str, files: Files) -> str | None:
-    """
-    Where RocksDB will end reading the logs of writes of a directory before their end: a line with file and offset.
-    Raises `OSError`.
-    """
+    """Yields where RocksDB will end reading the logs of writes before their end: file and offset.  `OSError`."""
     for name in files.names(directory):
         if name.endswith(SUFFIX):
             path = os.path.join(directory, name)

@@ -120,10 +120,7 @@ class RunIndex(OnRows):
                     self._known_uses[log] = Use(known.rows + sign * use.rows, known.size + sign * use.size)
 
     def _pages(self, pause: Callable[[], None], low: bytes = b"", high: bytes = BEHIND_ALL) -> Iterator[list[Row]]:
-        """
-        All rows, in small scans: each sees the rows of its moment, and what is split meanwhile is met behind where it
-        was.
-        """
+        """All rows, in small scans: each sees the rows of its moment; what is split meanwhile is met behind."""
         while True:
             some = self._rows.page(low, high, SCAN_ROWS)
             yield some
@@ -154,10 +151,7 @@ class RunIndex(OnRows):
             self._highest.clear()
 
     def above_all(self, ledger: int, first: int) -> bool:
-        """
-        True if `first` lies above every indexed or pending entry of the ledger: the usual case, in which `append` may
-        be used.
-        """
+        """True if `first` is above every indexed or pending entry of the ledger, so that `append` may be used."""
         highest = self._highest.get(ledger)
         if highest is None:
             highest = self._highest[ledger] = self.last(ledger)
@@ -180,10 +174,7 @@ class RunIndex(OnRows):
             self._highest.update(zip(unknown, self.lasts(unknown), strict=True))
 
     def put(self, ledger: int, first: int, count: int, value: bytes) -> None:
-        """
-        Adds a run of `count` entries, `value` being its `encode_run`; the entry log must hold what it names.  In the
-        system after `commit`.
-        """
+        """Adds a run of `count` entries with its `encode_run`; the log holds it.  In the system after `commit`."""
         if self.above_all(ledger, first):
             if self.append(ledger, first, count, value):
                 self.commit()

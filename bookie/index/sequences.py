@@ -44,10 +44,7 @@ class Sequences:
     """The file in one index directory (`<dir>/current`)."""
 
     def __init__(self, files: Files, directory: str, stores: Iterable[str] = ()) -> None:
-        """
-        `stores`: those in which a loss is reported with its offset, before they are opened, for RocksDB then removes
-        what it has read. Raises `StorageError` that names the file when it is damaged, `OSError`.
-        """
+        """`stores`: looked at for losses before RocksDB removes what it read.  `StorageError`, `OSError`."""
         self.path = os.path.join(directory, SEQUENCES)
         self._files = files
         self._directory = directory
@@ -73,10 +70,7 @@ class Sequences:
         )
 
     def check(self, index: int | None, table: int, index_path: str, table_path: str) -> None:
-        """
-        The numbers of the two stores as they were opened; None: whatever it has.  Raises `StorageError` that names the
-        store which lost rows, or `quire.index` where that is gone.
-        """
+        """Compares the numbers of both stores (None: any).  `StorageError` names the store that lost rows."""
         if index is not None and self._place not in (None, self._place_now()):
             raise StorageError(
                 f"{os.path.join(self._directory, SLOT)} is missing, or one of before is back: by {self.path} the index "

@@ -42,10 +42,7 @@ def other_path(files: Files, directory: str) -> str:
 
 
 def change(files: Files, directory: str) -> None:
-    """
-    From now on the index is in the other directory.  Durable on return; after an `OSError` it is unknown in which,
-    except `NotBegun`: it is where it was.
-    """
+    """Puts the index in the other directory.  Durable on return; `OSError`: in either; `NotBegun`: where it was."""
     if index_path(files, directory) == os.path.join(directory, RUNS):
         files.replace(os.path.join(directory, SLOT), TEXT)
     else:

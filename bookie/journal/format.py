@@ -136,10 +136,7 @@ def group_header(length: int, position: Position, salt: int, blocks: Iterable[by
 
 
 def whole(data: bytes, offset: int, start: int, salt: int, sequence: int | None) -> int:
-    """
-    The length of the group at `offset` of a segment (`data`, foot included) that begins at position `start`; 0 when
-    there is no whole group that belongs there.  `sequence` None accepts any sequence.
-    """
+    """The length of the whole group at `offset` of a segment that begins at `start`, or 0; `sequence` None: of any."""
     if offset + GROUP.size > len(data):
         return 0
     length, check, group_sequence, position = GROUP.unpack_from(data, offset)
@@ -157,10 +154,7 @@ def whole(data: bytes, offset: int, start: int, salt: int, sequence: int | None)
 
 
 def begun(data: bytes, offset: int, start: int, salt: int) -> bool:
-    """
-    True if a group was begun at `offset` of a segment that begins at `start`, as far as its header says; else there
-    are zeros, or an earlier use.
-    """
+    """True if a group was begun at `offset` of a segment that begins at `start`, as far as its header says."""
     return offset + GROUP.size <= len(data) and GROUP.unpack_from(data, offset)[3] == (start + offset) ^ salt
 
 
@@ -187,10 +181,7 @@ def later_group(data: bytes, offset: int, start: int, salt: int, sequence: int) 
 
 
 def blocks(data: bytes, offset: int, length: int) -> Iterator[tuple[int, int, int, int, int]]:
-    """
-    (kind, count, ledger, begin, end) of each block of a whole group; the block's data is data[begin:end].
-    Raises `ValueError` when a block reaches past its group, which a whole group never holds.
-    """
+    """(kind, count, ledger, begin, end) of each block of a whole group.  `ValueError`: one reaches past the group."""
     begin, end = offset + GROUP.size, offset + length
     while begin < end:
         if begin + BLOCK.size > end:

@@ -40,10 +40,7 @@ from quire.bookie.layout import DIRTY, EXTENT
 
 
 class Replay:
-    """
-    One pass over a journal directory.  After `groups` is exhausted: `position`, `segments`, `following`, `spares` and
-    `extent` are what `Journal` needs.
-    """
+    """One pass over a journal directory.  After `groups`, its attributes are what `Journal` needs."""
 
     def __init__(
         self,
@@ -147,10 +144,7 @@ class Replay:
         self.segments = segments[gap:]
 
     def groups(self) -> Iterator[tuple[bytes, int, int]]:
-        """
-        (bytes of a segment, offset of a whole group in it, its length), in order.  Raises `StorageError` on damage,
-        `OSError`.
-        """
+        """(bytes of a segment, offset of a whole group in it, its length), in order.  `StorageError`, `OSError`."""
         if not self.segments:
             return
         for segment in self.segments:

@@ -113,10 +113,7 @@ class Segments:
             return list(self._segments)
 
     def open(self) -> None:
-        """
-        Opens the current segment, making the first one if there is none.  A full disk is no hindrance while there is
-        nothing to be set back: a bookie starts on it.  Raises `OSError`.
-        """
+        """Opens the current segment, or makes the first, also on a full disk while nothing is set back.  `OSError`."""
         if self._segments:
             self._note(self._next or self.current)  # before what replay found unused behind it goes
         self._drop_spares()
@@ -209,10 +206,7 @@ class Segments:
         return self._make_segment(last.stop, max(size, size_min), size_min)
 
     def _make_segment(self, start: int, size: int, size_min: int = 0) -> Segment:
-        """
-        A zero-filled or reused file under its new name, durable, so that its first group needs only a data sync.
-        `size`: of a new one.
-        """
+        """A zero-filled (`size`) or reused file, durable under its new name, so that groups need a data sync only."""
         files = self._files
         path = os.path.join(self.directory, segment_name(start))
         old = self._spares.popleft() if self._spares else path + TEMPORARY

@@ -78,10 +78,7 @@ class StorageListener:
 
 
 def bound_socket(host: str, port: int, key: str) -> socket.socket:
-    """
-    A TCP socket that has its port and refuses connections until it listens.  `BookieFailed` names the address, and the
-    key that sets the port.
-    """
+    """A TCP socket that refuses connections until it listens.  `BookieFailed` names the address and the port's key."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
@@ -411,10 +408,7 @@ class Bookie:
         return self._read_only.by_operator(on)
 
     def reload(self) -> None:
-        """
-        Reads the files of TLS, users and rights again, where there are any.  The first are for connections made from
-        now on, the others for those that are open, too.
-        """
+        """Reads the files of TLS (for new connections), users and rights (for open ones, too) again."""
         self.listener.reload()
         if self._http_credentials is not None:
             self._http_credentials.reload()

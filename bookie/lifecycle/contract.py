@@ -36,10 +36,7 @@ def open_storage(
     tables_open_max: int | None = None,
     logs_open_max: int | None = None,
 ) -> "Storage":
-    """
-    Opens the real storage.  `tables_open_max`: files that each RocksDB may have open; `logs_open_max`: entry logs open
-    for reading, of each ledger directory.  Both or none.
-    """
+    """Opens the real storage.  `tables_open_max`: files of each RocksDB, `logs_open_max`: logs of a directory."""
     from quire.bookie.index.rocks import RocksRows
     from quire.bookie.storage.storage import Storage
 

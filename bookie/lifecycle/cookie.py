@@ -141,10 +141,7 @@ class Cookie:
         return cls(**values)
 
     def differences(self, found: "Cookie", expansion: bool) -> list[str]:
-        """
-        How a cookie that was found differs from this, the expected one, apart from its incarnation; with `expansion` it
-        may lack directories that were added.
-        """
+        """How a found cookie differs, but for the incarnation; with `expansion` it may lack new directories."""
         out = []
         if found.bookie != self.bookie:
             out.append(f"its bookie is {found.bookie}, this one is {self.bookie}")

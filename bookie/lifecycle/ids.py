@@ -43,10 +43,7 @@ def listening_address(options: IdentityOptions, interface: Callable[[str], str |
 
 
 def own_host(options: IdentityOptions, interface: Callable[[str], str | None] = interface_address) -> str:
-    """
-    The host that clients connect to; `IdentityError` for a loopback one without `allowLoopback`, and for an advertised
-    one that is no host.
-    """
+    """The host that clients connect to; `IdentityError`: a loopback one without `allowLoopback`, or no host."""
     if options.advertised_address is not None:
         return check_host(options.advertised_address)
     host = any_host(options, interface)

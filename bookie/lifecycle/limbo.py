@@ -177,8 +177,5 @@ class Limbo:
         self._events.limbo_grew()
 
     def copied(self) -> None:
-        """
-        Every ledger in limbo was looked at once; those that are left wait for their writer or for another bookie.
-        `OSError`.
-        """
+        """Notes that every ledger in limbo was looked at once; the rest wait for writer or bookie.  `OSError`."""
         notes.note_limbo(self._files, self.living, notes.WAITING if self._copies.limbo() else None)

@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DiskReport:
-    """
-    One look at the disks.  `full` and `nearly_full` are (directory, used part) pairs; `broken` is (directory, reason).
-    """
+    """One look at the disks: (directory, used part) of `full` and `nearly_full`, (directory, reason) of `broken`."""
 
     full: tuple[tuple[str, float], ...] = ()
     nearly_full: tuple[tuple[str, float], ...] = ()
@@ -112,10 +110,7 @@ class ReadOnly:
         self._tell_service()
 
     def by_operator(self, on: bool) -> str | None:
-        """
-        An operator's request; it counts until the operator takes it back or the bookie restarts.  The text says why it
-        is refused.
-        """
+        """Sets an operator's request, until it is taken back or a restart.  The text says why it is refused."""
         if not on and FORCED in self._reasons:
             return "forceReadOnlyBookie is set in the configuration; take it out and restart the bookie"
         self._set(OPERATOR, "an operator said so" if on else None)

@@ -46,9 +46,7 @@ class Registration:
         self._losses = 0  # of registrations, with their session or alone; one that a loss overtook is void
 
     async def start(self, info: ServiceInfo, read_only: bool) -> None:
-        """
-        Registers for the first time; fails as the store says (`BookieRegistered` when another process has the id).
-        """
+        """Registers for the first time; fails as the store says (`BookieRegistered`: another process has the id)."""
         self._info = info
         self._wanted = Listed.READ_ONLY if read_only else Listed.WRITABLE
         self._store.on_session_lost(self._lost)
@@ -67,10 +65,7 @@ class Registration:
             self._work()
 
     async def stop(self) -> None:
-        """
-        Leaves the lists, so that clients turn elsewhere before the port closes.  A store that is gone is no obstacle:
-        the session ends anyway.
-        """
+        """Leaves the lists, before the port closes.  A store that is gone is no obstacle: the session ends anyway."""
         self._wanted = Listed.NOT
         while self._working is not None:
             await self._finished()
@@ -98,10 +93,7 @@ class Registration:
         return waiting
 
     def _lost(self) -> None:
-        """
-        A process that has the id by now is waited for as at the start; one that stays ends this bookie, so two never
-        take turns.
-        """
+        """Waits for a process that has the id by now; one that stays ends this bookie, so two never take turns."""
         if self._wanted is Listed.NOT:
             return
         self.log.warn("{bookie} is listed no more; registering it again", bookie=self.bookie)

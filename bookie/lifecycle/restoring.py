@@ -93,10 +93,6 @@ def end(
     directories: Sequence[str],
     failed: Collection[str],
 ) -> None:
-    """
-    Gives all directories the cookie once their ledgers are in limbo, except those that `failed` meanwhile, which stay
-    noted.
-    `IdentityError`, `OSError`.
-    """
+    """Gives all directories the cookie once ledgers are in limbo, but those `failed`.  `IdentityError`, `OSError`."""
     stamp(files, options, cookie, with_indexes(options, failed))
     notes.forget_restoring(files, [path for path in directories if path not in failed])

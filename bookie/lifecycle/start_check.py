@@ -99,10 +99,7 @@ def cookie_back(options: BookieOptions, path: str) -> str:
 
 
 def explain(options: BookieOptions, failure: BaseException) -> None:
-    """
-    Raises `IdentityError` with the next step where a start failed since the system refuses it a file, of its storage
-    say, or has no room for one; returns otherwise.
-    """
+    """Raises `IdentityError` with the next step if the system refuses a start a file, or has no room for one."""
     if isinstance(failure, OSError) and is_full(failure):
         raise IdentityError(
             f"{failure}.  Nothing is lost: make room on that disk (16 MiB, or what is wanted above), not by removing "
@@ -125,10 +122,7 @@ def is_within(path: str, directory: str) -> bool:
 
 
 def is_empty(files: Files, directory: str) -> bool:
-    """
-    True if the directory's `current` holds nothing but its cookie and role, or a note that was never made whole;
-    `IdentityError` when it can't be read.
-    """
+    """True if `current` holds but cookie, role or a note never made whole; `IdentityError` when it can't be read."""
     path = current(directory)
     try:
         nothing = {COOKIE, ROLE, *(f"{name}.tmp" for name in (COOKIE, ROLE, RESTORING))}
@@ -249,10 +243,7 @@ async def first_cookie(store: MetadataStore, cookie: Cookie) -> None:
 
 
 async def trace_of(store: RecordStore, bookie: str) -> str | None:
-    """
-    Names what shows that other directories were in the cluster under an id that it does not know now; None: nothing
-    does.  Reads all ledgers' metadata.
-    """
+    """Names what shows that others were in the cluster under a forgotten id, or None.  Reads all ledgers' metadata."""
     if (how := await retired(store, bookie)) is not None:
         return f"{bookie} was {how}"
     if (ledger := await ledger_naming(store, bookie)) is not None:

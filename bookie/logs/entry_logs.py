@@ -96,10 +96,7 @@ class EntryLogs:
     # Writing
 
     def append(self, ledger: int, records: bytes) -> tuple[int, int]:
-        """
-        Takes records (size fields included) of one ledger; returns (log, offset of the first).  They can be read after
-        `write_out`.
-        """
+        """Takes records (with size fields) of one ledger; returns (log, first offset).  Readable after `write_out`."""
         size = len(records)
         if (
             self._handle < 0
@@ -126,17 +123,12 @@ class EntryLogs:
             self._gathered_at = self._position
 
     def _write(self, handle: int, records: list[bytes], at: int) -> None:
-        """
-        The disk gets them at once: a sync of all of a log would have the journal's syncs wait for so long as it takes.
-        """
+        """Gives them to the disk at once, for a sync of a whole log would delay the journal's."""
         end = self._files.write(handle, records, at)
         self._files.begin_writing(handle, at, end - at)
 
     def _preallocate(self) -> None:
-        """
-        The file system then has less to decide at each write and sync: a third less of its time for the writes, a sixth
-        for the syncs (ext4).
-        """
+        """Spares the file system decisions: a third of the time of writes, a sixth of syncs (ext4)."""
         size = max(min(PREALLOCATED_BYTES, self._bytes_max - self._reserved), self._position - self._reserved)
         try:
             self._preallocates = self._files.preallocate(self._handle, self._reserved, size)
@@ -178,10 +170,7 @@ class EntryLogs:
         self._map = {}
 
     def _create(self, suffix: str) -> tuple[int, int]:
-        """
-        (id, handle) of a new file with a log's header, its name and its id durable.  Flush and compaction may come
-        together.
-        """
+        """(id, handle) of a new file with header, its name and id durable.  Flush and compaction may come together."""
         with self._naming:
             log = self._newest
             while True:
@@ -233,9 +222,7 @@ class EntryLogs:
     # Whole logs
 
     def begin_whole(self) -> tuple[int, int]:
-        """
-        (id, handle) of a log under a name that is never read, with a header; `finish_whole` or `drop_whole` ends it.
-        """
+        """(id, handle) of a log under a name that is never read; `finish_whole` or `drop_whole` ends it."""
         return self._create(UNFINISHED)
 
     def write_whole(self, handle: int, records: list[bytes], at: int) -> None:
@@ -243,10 +230,7 @@ class EntryLogs:
         self._write(handle, records, at)
 
     def finish_whole(self, log: int, handle: int, at: int, ledgers: dict[int, int]) -> None:
-        """
-        Ends it behind offset `at` with its ledgers map and gives it its name: durable and readable on return.  With
-        `NotBegun` it is gone.
-        """
+        """Ends it at `at` with map and name: durable and readable on return.  With `NotBegun` it is gone."""
         try:
             self._files.write(handle, ledgers_map(ledgers), at)
             self._files.write(handle, [HEADER.pack(MAGIC, 1, at, len(ledgers))], 0)
@@ -273,16 +257,11 @@ class EntryLogs:
         self._making.discard(log)
 
     def finished(self) -> list[int]:
-        """
-        The ids of the logs that are not written to any more and that no flush or compaction is still to name in the
-        index, ascending.
-        """
+        """The ids, ascending, of logs that nothing writes to, and that no flush or compaction is still to name."""
         return sorted(set(self._ids) - self._fresh - self._making)
 
     def settle(self) -> None:
-        """
-        Notes that what was appended so far is named by durable index rows, or never will be.  Between two flushes only.
-        """
+        """Notes that durable index rows name what was appended, or never will.  Between two flushes only."""
         self._fresh = {self._log} if self._log >= 0 else set()
 
     def settle_whole(self, log: int) -> None:
@@ -290,9 +269,7 @@ class EntryLogs:
         self._making.discard(log)
 
     def remove(self, log: int) -> None:
-        """
-        Removes a finished log.  Reads in progress complete; later ones raise `FileNotFoundError`.
-        """
+        """Removes a finished log.  Reads in progress complete; later ones raise `FileNotFoundError`."""
         with self._reading:
             self._files.unlink(os.path.join(self._directory, log_name(log)))
             reader = self._readers.pop(log, None)

@@ -64,10 +64,7 @@ def log_id(name: str) -> int | None:
 
 
 def newest_id(ids: list[int], last_id: int | None) -> int:
-    """
-    The id before the next one to use: the greater of `lastId` (or the highest) and the one in front of the largest gap;
-    -1 for none.
-    """
+    """The id before the next: the greater of `lastId` (or the highest) and the one before the largest gap; or -1."""
     if not ids:
         return last_id if last_id is not None else -1
     ids = sorted(ids)
@@ -122,17 +119,11 @@ def read_map(read: Callable[[int, int], bytes]) -> dict[int, int] | None:
 
 
 def past_zeros(rest: bytes) -> int:
-    """
-    How many bytes behind the start of `rest`, a size field of 0, the next size field is that may be another one: Apache
-    looks at every byte.
-    """
+    """How far behind the size field of 0 at `rest` the next may be: Apache looks at every byte."""
     return len(rest) - len(rest.lstrip(b"\0")) - SIZE.size + 1
 
 
 def padding(at: int, rest: bytes) -> int:
-    """
-    How many bytes of padding are at offset `at` of a log, 0 for none; `rest`: the bytes from there on, as far as they
-    are there, up to the next multiple of 4096.
-    """
+    """The bytes of padding at offset `at`; `rest`: what is there from `at` on, up to the next multiple of 4096."""
     rest = rest[: -at % PADDED_BYTES]
     return len(rest) if rest and not rest.strip(PADDING) else 0

@@ -77,10 +77,7 @@ class LogWalk:
         return padding(at, self._bytes(at, min(-at % PADDED_BYTES, self._size - at)))
 
     def heads(self) -> Iterator[tuple[int, int, int, int]]:
-        """
-        (ledger, entry, offset of the record, size of the body), without reading bodies; the last record may be cut
-        off.  Zeros and padding are passed over, as Apache means it.  Raises `OSError`.
-        """
+        """(ledger, entry, offset, size of the body), bodies unread; zeros and padding are passed over.  `OSError`."""
         at = self.end
         while at + SIZE.size <= self._size:
             self._pause()

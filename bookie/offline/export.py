@@ -94,10 +94,7 @@ def _in_limbo(pair: Pair) -> list[int]:
 
 
 def check(stopped: Stopped, storage: str) -> list[str]:
-    """
-    Why Apache can't take these directories as they are now; empty when it can.  Changes nothing.  Raises
-    `StorageError`, `OSError`.
-    """
+    """Says why Apache can't take these directories as they are; empty when it can.  `StorageError`, `OSError`."""
     found = obstacles(stopped, storage)
     moving = Moving(stopped.files, stopped.options.journal_directories, stopped.pairs)
     if not found and not moving.open:

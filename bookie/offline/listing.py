@@ -240,10 +240,7 @@ def _apache_journal(files: Files, path: str, bodies_wanted: bool) -> Iterator[Ro
 
 
 def entry_log(files: Files, path: str) -> Iterator[Row]:
-    """
-    Header and ledgers map of one entry log, then its records: offset, ledger, entry, bytes, CRC32C.  Raises
-    `StorageError`, `OSError`.
-    """
+    """Yields header and ledgers map, then records: offset, ledger, entry, bytes, CRC32C.  `StorageError`, `OSError`."""
     if log_id(os.path.basename(path)) is None:
         raise StorageError(f"{path} is no entry log: its name is not a hexadecimal number and .log")
     handle = files.open(path)

@@ -122,10 +122,7 @@ def _rebuild_one(stopped: Stopped, pair: Pair, open_rows: OpenRows, journaled: s
 
 
 def _put_in_place(files: Files, rows: str, new_table: bool) -> None:
-    """
-    The index goes first and comes last: a bookie whose rebuild was interrupted does not start, and the next rebuild
-    begins again.
-    """
+    """The index goes first and comes last: a bookie whose rebuild was interrupted does not start."""
     index, second, table = os.path.join(rows, RUNS), os.path.join(rows, SECOND_RUNS), os.path.join(rows, LEDGERS)
     if files.exists(os.path.join(rows, SLOT)):
         files.remove_tree(index)

@@ -27,10 +27,7 @@ LOOKS_LIKE_ONE = re.compile(rb"(?s)(?=[\x00-\x03].{3}\x00{3}.{5}\x00{3})")
 
 
 class Found(NamedTuple):
-    """
-    A record at `offset` with a body of `size` bytes, and its payload, None where its sum does not hold; or a hole of
-    `size` bytes, which has no body.
-    """
+    """A record with a body of `size` bytes and its payload, None where its sum fails; or a hole, which has no body."""
 
     offset: int
     size: int

@@ -52,10 +52,7 @@ class Stopped:
         self._locks = []
 
     def marks(self) -> Sequence[Position | None]:
-        """
-        For each of our journals where the next start's replay will begin.  `StorageError` for a damaged mark, or a
-        damaged note of given-up directories.
-        """
+        """Where the next start's replay of each journal begins.  `StorageError` for a damaged mark or note."""
         marks = [(current(path), mark) for path, mark in self._known().items()]
         return lowest(marks, len(self.journals)) or [None] * len(self.journals)
 

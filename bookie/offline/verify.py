@@ -55,10 +55,7 @@ OPEN_LOGS_MAX = 32
 
 @dataclass
 class Report:
-    """
-    The files that were looked at, and what is wrong: each problem a line that names file and offset where there are
-    any.
-    """
+    """The files that were looked at, and a line for each problem, with file and offset where there are any."""
 
     journal_groups: int = 0
     entry_logs: int = 0

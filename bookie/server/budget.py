@@ -20,9 +20,7 @@ Scope = str | None  # one address, or all together
 
 
 class Budget:
-    """
-    Counts what connections hold of one thing.  `limit`: of all together; `address_limit`, `connection_limit`: of one.
-    """
+    """Counts what connections hold of one thing.  `limit`: all; `address_limit`, `connection_limit`: one."""
 
     __slots__ = ("address_limit", "by_address", "connection_limit", "held", "limit", "total")
 

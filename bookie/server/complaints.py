@@ -47,10 +47,7 @@ class Complaints:
     def report(
         self, peer: str, kind: str, reason: str, failure: Failure | None = None, *, closing: bool = True
     ) -> None:
-        """
-        Logs that the connection from `peer` is closed, or refused something, for a reason of this kind, and with
-        `failure` where in our code.
-        """
+        """Logs that a connection is closed, or a request refused, for such a reason; `failure` if in our code."""
         if closing:
             self.counts[kind] = self.counts.get(kind, 0) + 1
         summary = CLOSED if closing else REFUSED

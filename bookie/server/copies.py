@@ -80,10 +80,7 @@ class Copies:
         return sorted(self._limbo)
 
     def add(self, ledgers: Iterable[int]) -> None:
-        """
-        Adds ledgers that are in limbo now, too, and stay there until `decided` and another look at what is held of
-        them.
-        """
+        """Adds ledgers in limbo, which stay so until `decided` and another look at what is held of them."""
         ledgers = list(ledgers)
         self._doubted.update(ledgers)
         if self._limbo is not None:
@@ -100,10 +97,7 @@ class Copies:
         return len(self._limbo or ())
 
     def held(self, ledger: int) -> Deferred[bytes]:
-        """
-        Returns what is here of a ledger, as `availability` encodes it.  Fails with `Read` where that can't be found
-        out, which concerns this ledger alone.
-        """
+        """Returns what is here of a ledger, as `availability` encodes it; `Read` where that can't be found out."""
         self._unasked.discard(ledger)
         return Deferred.fromCoroutine(self._held(ledger))
 
@@ -148,10 +142,7 @@ class Copies:
         return ledger in self._doubted or ledger in self._unasked
 
     def trust_store(self, deleted: Sequence[int] = ()) -> Deferred[None]:
-        """
-        To be asked in the turn before anything is forgotten: `MetaStore` unless the metadata store may be believed,
-        that these are deleted, too.
-        """
+        """`MetaStore` unless the store may be believed, also that these are deleted; asked in the turn that forgets."""
         return Deferred.fromCoroutine(self._guard.trust_store(deleted))
 
     def next_moment(self) -> int:
@@ -172,10 +163,7 @@ class Copies:
         return True
 
     def stored_ledgers(self) -> "Deferred[array[int]]":
-        """
-        The ids in the ledger tables, ascending; a ledger that came since the last checkpoint may be missing.  Fails
-        with `OSError`.
-        """
+        """The ids in the ledger tables, ascending, perhaps without the newest.  Fails with `OSError`."""
         return self._storage.stored_ledgers()
 
     def idle_seconds(self, ledger: int) -> int:
@@ -183,9 +171,7 @@ class Copies:
         return self._storage.idle_seconds(ledger)
 
     def drop_copy(self, ledger: int) -> None:
-        """
-        Forgets the entries of a closed ledger that lives on elsewhere, not its fence; it may be copied here again.
-        """
+        """Forgets the entries, not the fence, of a closed ledger that lives elsewhere; it may be copied here again."""
         self._storage.drop_copy(ledger)
 
     def _taken(self, hand_over: Callable[[tuple[Own, Own]], Status | None]) -> Deferred[int]:

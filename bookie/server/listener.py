@@ -237,9 +237,7 @@ class Connection(Protocol):
             leave(transport)
 
     def flow(self) -> None:
-        """
-        Reads from the peer unless it is choked or has too much that waits; after a stop, only below half its limit.
-        """
+        """Reads unless it is choked or has too much that waits; after a stop, only below half its limit."""
         parking = self._service.parking
         pending, own = parking.pending, parking.pending.held.get(self, 0)
         most = pending.connection_limit

@@ -112,10 +112,7 @@ class Parking:
             self._admitting = False
 
     def lost(self, peer: Peer) -> None:
-        """
-        Drops the parked runs of a connection that has ended: they were never taken; its fences and forces wait on,
-        without their sender.
-        """
+        """Drops parked runs of an ended connection: they were never taken; its fences and forces wait on."""
         self._waiting.pop(peer, None)
         self._shut_out.pop(peer, None)
         self.pending.release(peer)

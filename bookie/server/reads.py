@@ -144,10 +144,7 @@ class Reads:
         peer.held.clear()
 
     def answer(self, peer: Peer, request: ReadRequest, reply: Reply) -> int:
-        """
-        Sends an answer with a body and returns its length; 0: too much is not taken already, so the read is the next
-        one of its line again.
-        """
+        """Sends an answer with a body and returns its length; 0: too much is not taken, so it is put back in line."""
         if peer.choked and self.blocked.is_full_for(peer):
             if peer.alive:
                 self._tally.reads_again += 1
@@ -184,10 +181,7 @@ class Reads:
             self._put_off.popleft().callback(None)
 
     def _waits(self, request: ReadRequest, size: int) -> bool:
-        """
-        True if an answer with so many bytes, for which this turn is full, has to wait for another: a small one never
-        does, nor one that waited.
-        """
+        """True if such an answer has to wait for another turn: a small one never does, nor one that waited."""
         return size > LARGE_BYTES and id(request) not in self._again
 
     def _later(
@@ -308,9 +302,7 @@ class Reads:
         return then(self.storage.read(request.ledger, LAST_ENTRY), lambda last: self._found_lac(peer, request, last))
 
     def _found_lac(self, peer: Peer, request: ReadLac, last: bytes | Status) -> Deferred[None] | None:
-        """
-        Each part that is there.  A ledger that may have lost entries, or can't be read, never says that there are none.
-        """
+        """Answers with each part that is there; a ledger that may lack entries never says that there are none."""
         if self.turn_is_full and isinstance(last, bytes) and self._waits(request, len(last)):
             return self._later(peer, request, len(last), lambda: self._found_lac(peer, request, last))
         lac_body = self.storage.explicit_lac(request.ledger)

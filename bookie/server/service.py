@@ -267,10 +267,7 @@ class Service:
             self._take(peer, request, lambda token: self.storage.force(request.ledger, token))
 
     def _take(self, peer: Peer, request: Read | BatchRead | Force, take: Callable[[Token], Status]) -> None:
-        """
-        Hands what finds room always to the storage, and refuses it if the storage does; it is pending from here until
-        its token comes back.
-        """
+        """Hands the storage what always finds room, or refuses it; pending from here until its token comes back."""
         self.parking.pend(peer, REQUEST_BYTES)
         status = Status.EIO
         try:

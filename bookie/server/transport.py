@@ -86,10 +86,7 @@ def unsent_bytes(transport: Any) -> int:
 
 
 def socket_options(handle: socket) -> None:
-    """
-    Sets that small answers leave at once, and that the kernel notices vanished peers: there is no keepalive above TCP
-    (wire.md 10.1).
-    """
+    """Lets small answers leave at once; the kernel notices vanished peers, as nothing above TCP does (wire.md 10.1)."""
     handle.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)
     for option, value in (
         (TCP_NODELAY, 1),

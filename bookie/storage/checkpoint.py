@@ -138,10 +138,7 @@ class Checkpoints:
         self._ended()
 
     def alone(self, directory: LedgerDirectory, job: Callable[..., T], *args: Any) -> "Deferred[T]":
-        """
-        Does a short job in one directory on the storage pool, between two checkpoints.  Fails as it does; `SyncFailed`
-        is final for the directory.
-        """
+        """Does a short job in a directory between two checkpoints.  Fails as it does; `SyncFailed` is final there."""
         turn: Deferred[None] = Deferred()
         if self.running:
             self._turns.append(turn)
@@ -215,10 +212,7 @@ class Checkpoints:
             await pause(self._clock, AGAIN_SECONDS)
 
     def make_now(self) -> None:
-        """
-        A checkpoint in the caller, at a start, before any thread runs.  Raises `StorageError`, `OSError`; then the
-        start fails.
-        """
+        """Checkpoints in the caller, at a start, before any thread runs.  `StorageError`, `OSError`: it fails."""
         work = self._take()
         self._store(work)
         self._settled(work)
@@ -292,18 +286,13 @@ class Checkpoints:
             journal.free(position.start)
 
     def notice_failed(self) -> None:
-        """
-        Ledgers of directories that have failed since the last call are in limbo; on the reactor thread or at a start.
-        """
+        """Puts ledgers of newly failed directories in limbo; on the reactor's thread or at a start."""
         for number in self._directories.newly_failed():
             self._counters.directories_lost += 1
             self._ledgers.directory_failed(number, len(self._directories.all))
 
     def _room(self, directory: LedgerDirectory, half: Half) -> None:
-        """
-        A flush that runs into a full disk leaves half a log, and perhaps an index that must be opened again: it is not
-        begun.
-        """
+        """Lets no flush begin on a full disk, where it would leave half a log, and perhaps a broken index."""
         directory.check_room(half.bytes + SPARE_BYTES)
 
     def _shares(self, half: Half, deleted: Iterable[int]) -> list[tuple[list[int], list[int]]]:

@@ -94,10 +94,7 @@ class Contents:
         return arrived
 
     def create_from_journal(self, ledger: int, key: bytes) -> StoredLedger:
-        """
-        A ledger that only the journal or the metadata knows; a crash may have left rows in the index that the journal
-        does not reach up to.
-        """
+        """Makes a ledger that has no row; a crash may have left entries in the index, behind the journal's."""
         state = self.create(ledger, key)
         state.surveyed = state.index_stale
         return state
@@ -111,10 +108,7 @@ class Contents:
             state.lac = max(state.lac, lac)
 
     def drop(self, ledger: int, remembered: bool = True) -> StoredLedger | None:
-        """
-        Forgets a ledger and its entries; its state, if it is in memory.  `remembered`: writes to it are refused
-        for a while.
-        """
+        """Forgets a ledger, its entries and its state, if in memory.  `remembered`: writes are refused for a while."""
         self._cache.forget(ledger)
         self._lookup.forget(ledger)
         if remembered:

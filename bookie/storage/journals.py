@@ -117,10 +117,7 @@ class Journals:
         return self.all[ledger % len(self.all)]
 
     def awaited(self) -> "tuple[Deferred[None], Callable[[], None]]":
-        """
-        For a block on its way: what fires when it is durable, or on a fault; and what to append with the block as its
-        `when_synced`.
-        """
+        """For a block on its way: what fires when it is durable, or on a fault; and its `when_synced`."""
         waiting: Deferred[None] = Deferred()
         self._awaited[waiting] = None
 
@@ -248,9 +245,7 @@ class Pressure:
             self._relieve()
 
     def disk_full_changed(self) -> None:
-        """
-        A journal's disk is full, or is not any more.  A checkpoint is made first where it may give something back.
-        """
+        """A journal's disk is full, or not any more.  First a checkpoint is made, if it may free something."""
         if (
             self.blocked is None
             and not self.closing
@@ -278,10 +273,7 @@ class Pressure:
             self._events.relieved()
 
     def _judge_read_only(self) -> None:
-        """
-        A ledger directory that takes no more, or a journal that can't grow: what is left of that is for fences and
-        recovery.
-        """
+        """Read-only by a full ledger directory or journal: what is left of room is for fences and recovery."""
         reason = self.blocked or next(
             (journal.disk_full for journal in self._journals.all if journal.disk_full is not None), None
         )

@@ -267,10 +267,7 @@ class Ledgers:
         return self._deleting
 
     def join_deleted(self) -> tuple[Changes, set[int]]:
-        """
-        For a checkpoint that took its share and could not make it durable: its changes with those of ledgers that were
-        deleted since, and these ledgers, as if they had been taken with it.
-        """
+        """Joins ledgers deleted since a checkpoint that failed to its share, as if taken with it."""
         joined, self._deleted = self._deleted, set()
         self._deleting |= joined
         gone = [ledger for ledger in joined if self.dirty.get(ledger, self) is None]
@@ -279,10 +276,7 @@ class Ledgers:
         return self._settling, joined
 
     def deleted_settled(self) -> None:
-        """
-        The index has no rows of those taken from before they were deleted; what it has is of new ledgers with the same
-        ids.
-        """
+        """The index has no old rows of those taken; what it has is of new ledgers with these ids."""
         for ledger in self._deleting:
             state = self.states.get(ledger)
             if state is not None and ledger not in self._deleted:
@@ -290,10 +284,7 @@ class Ledgers:
         self._deleting = set()
 
     def evict(self, used: Callable[[int], bool]) -> Iterator[None]:
-        """
-        Bounds the memory: forgets clean states without watchers that `used` doesn't claim.  A step looks at
-        `EVICTED_AT_ONCE` of them.
-        """
+        """Forgets clean states without watchers that `used` does not claim, `EVICTED_AT_ONCE` a step."""
         if len(self.states) <= STATES_MAX:
             return
         for number, ledger in enumerate(list(self.states), 1):
@@ -319,19 +310,14 @@ class Ledgers:
         )
 
     def directory_failed(self, number: int, count: int) -> None:
-        """
-        Directory `number` of `count` has failed: its ledgers are in limbo, and `load` says so of those that are not in
-        memory.
-        """
+        """Puts ledgers of directory `number` of `count` in limbo; `load` says so of those not in memory."""
         self._rows.clear()
         for ledger, state in self.states.items():
             if ledger % count == number:
                 state.limbo = True
 
     def hours_passed(self, hours: int) -> None:
-        """
-        Says how many hours have passed since the process began to serve; a clock that jumped back changes nothing.
-        """
+        """Says how many hours have passed since the start; a clock that jumped back changes nothing."""
         self.moment = max(self.moment, hours * MOMENTS_PER_HOUR)
 
     def next_moment(self) -> int:

@@ -145,6 +145,4 @@ class Lists:
 
 
 def _stay() -> None:
-    """
-    Watches a state, so that it stays in memory: another state means that the ledger was deleted meanwhile.
-    """
+    """Watches a state, so that it stays in memory: another one means that the ledger was deleted meanwhile."""

@@ -183,10 +183,7 @@ class Lookup:
         self._windows: dict[int, ReadWindow] = {}
 
     def forget(self, ledger: int) -> None:
-        """
-        The ledger was deleted, or entries of it were written again: what was read ahead is old, also what is just being
-        read.
-        """
+        """Marks what was, or is being, read ahead as old: the ledger was deleted, or entries were written again."""
         if self._ahead.bytes:  # each add to a ledger that was there before the start comes by here
             self._ahead.forget(ledger)
         if ledger in self._windows:
@@ -247,9 +244,7 @@ class Lookup:
     # From memory
 
     def _take_cached(self, ledger: int, first: int, count_max: int, room: int, bodies: list[bytes]) -> None:
-        """
-        Appends consecutive cached bodies, the next of which is entry `first` + len(bodies); `room` counts all of them.
-        """
+        """Appends cached bodies that follow entry `first` + len(bodies) - 1; `room` counts all of them."""
         following = self._cache.following
         while count_max <= 0 or len(bodies) < count_max:
             some = following(ledger, first + len(bodies))
@@ -287,10 +282,7 @@ class Lookup:
     # From the disk
 
     async def _stored(self, job: Callable[..., T], *args: Any) -> T | Status:
-        """
-        Runs a reading job; EIO, with a log line that names file and offset (`ReadFaults`), when it fails;
-        ETOOMANYREQUESTS when it could not begin.
-        """
+        """Runs a reading job; EIO with a line in the log (`ReadFaults`); ETOOMANYREQUESTS if it could not begin."""
         found: T | StorageError | OSError = await self._workers.run(_tried, job, *args)
         if isinstance(found, StorageError | OSError):
             self._counters.read_errors += 1
@@ -374,10 +366,7 @@ class Lookup:
         return state.lac
 
     async def _survey(self, state: StoredLedger) -> Status:
-        """
-        Learns last entry and LAC of a ledger that was not touched since the start; why not, when its last entry can't
-        be read.
-        """
+        """Learns a ledger's last entry and LAC after a start, or why its last entry can't be read."""
         directory = self._directories.of(state.id)
         index = directory.index
         survey = await self._stored(directory.survey, state.id)

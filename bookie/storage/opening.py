@@ -46,10 +46,7 @@ OVERFULL = 2  # a start on full disks keeps so many times the write cache in mem
 
 
 class DirectoriesAtStart:
-    """
-    `failed`: configured ledger directories that have failed, and why; it grows with what the steps meet.  No later step
-    is done in these.
-    """
+    """`failed`: configured ledger directories that have failed, and why; it grows, and later steps skip them."""
 
     def __init__(
         self, files: Files, options: BookieOptions, directories: Directories, failed: Mapping[str, str]
@@ -80,10 +77,7 @@ class DirectoriesAtStart:
             self._directories.lock(ledgers)
 
     def each(self, step: Callable[[str], T], paths: Sequence[str] | None = None) -> dict[str, T]:
-        """
-        Does a step in every usable ledger directory (of `paths`), and returns the results; a directory whose disk is
-        dead has failed.
-        """
+        """Does a step in every usable directory (of `paths`), returns results; a dead disk fails its own."""
         results: dict[str, T] = {}
         for path in self.usable:
             if paths is not None and path not in paths:
@@ -97,10 +91,7 @@ class DirectoriesAtStart:
         return results
 
     def moving(self, step: Callable[[Moving], None]) -> Moving:
-        """
-        A step of moving in, which concerns all usable directories together.  If it fails, each directory is tried alone
-        to find the dead disk.
-        """
+        """Does a step of moving in, in all at once.  If it fails, each is tried alone to find the dead disk."""
         while True:
             try:
                 moving = self._moving_of(self.usable)

@@ -212,10 +212,7 @@ class Storage:
         return found
 
     def idle_seconds(self, ledger: int) -> int:
-        """
-        For so long at least nothing was written to the ledger, counted from the start of the process; 0 for an unknown
-        one.
-        """
+        """For so long at least nothing was written to the ledger since the start; 0 for an unknown one."""
         return self.ledgers.idle_hours(ledger) * HOUR_S
 
     def aside(self, job: Callable[..., None], *args: Any) -> Deferred[None]:
@@ -223,10 +220,7 @@ class Storage:
         return self.workers.run(job, *args)
 
     def stored_ledgers(self) -> "Deferred[array[int]]":
-        """
-        The ids in the ledger tables, or taken by a checkpoint, ascending; a ledger that came since may be missing.
-        Fails with `OSError`.
-        """
+        """The ids in the tables, or taken by a checkpoint, ascending, perhaps without the newest.  `OSError`."""
         return self.workers.run(self.directories.sorted_ids, self.workers.pause, self.ledgers.taken())
 
     def explicit_lac(self, ledger: int) -> bytes | None:

@@ -65,10 +65,7 @@ class PoolWorkers:
         self._pool.callInThread(job)
 
     def pause(self) -> None:
-        """
-        A long job calls it between pieces of work: sleeps when its slice is used up, so that reactor and journal get
-        the interpreter.
-        """
+        """Sleeps when a long job's slice is used up, so that reactor and journal get the interpreter."""
         seconds = self._reactor.seconds
         now = seconds()
         since = getattr(self._rested, "at", None)

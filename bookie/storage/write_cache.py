@@ -118,10 +118,7 @@ class Runs:
         return self.firsts[number + 1] if number + 1 < len(self.firsts) else self.end
 
     def ranges(self, start: int, most: int) -> tuple[list[tuple[int, int]], int | None]:
-        """
-        (first, count) of what is here from entry `start` on, of `most` runs at most; and the first entry of the next
-        run.
-        """
+        """(first, count) of what is here from `start` on, of `most` runs at most; and the next run's first entry."""
         number = max(bisect_right(self.firsts, start) - 1, 0)
         stop = number + most
         runs = zip(self.firsts[number:stop], self.bodies[number:stop], strict=True)
@@ -160,10 +157,7 @@ class Half:
         self.entries = 0
 
     def runs_of(self, ledgers: Iterable[int]) -> Iterator[tuple[int, int, list[bytes]]]:
-        """
-        (ledger, first entry, bodies) of each run of these ledgers, by ledger and entry; one that is deleted meanwhile
-        is left out.
-        """
+        """(ledger, first entry, bodies) of each run of these ledgers, in order; one deleted meanwhile is left out."""
         for ledger in sorted(ledgers):
             runs = self.ledgers.get(ledger)
             if runs is not None:
@@ -281,10 +275,7 @@ class WriteCache:
 
 
 def release(ledgers: dict[int, Runs], pause: Callable[[], None]) -> None:
-    """
-    Gives back the memory of a half that was dropped, run by run: all at once it would hold the interpreter for tens of
-    milliseconds.
-    """
+    """Frees a dropped half run by run: all at once it would hold the interpreter for tens of milliseconds."""
     while ledgers:
         _ledger, runs = ledgers.popitem()
         while runs.bodies:

@@ -161,9 +161,7 @@ class Writes:
             journal.append((pack_block(UNJOURNALED, 0, state.id, 0),), BLOCK.size, token)
 
     def _adopt_key(self, state: StoredLedger, key: bytes) -> bool:
-        """
-        A ledger made by an integrity check or a rebuilt table has no key yet: the first one given becomes its key.
-        """
+        """Takes the first key given to a ledger that has none yet, as after a check or a rebuilt table."""
         if state.key not in (b"", UNSET_KEY):
             return False
         state.key = key
@@ -318,10 +316,7 @@ class Writes:
             state.fence_durable = True
 
     def delete_ledger(self, ledger: int, remembered: bool = True) -> None:
-        """
-        Forgets the ledger and its entries; their bytes go when their entry log goes.  An unknown ledger is fine.
-        `remembered`: writes to it are refused for a while; otherwise only this copy goes.
-        """
+        """Forgets the ledger, if known; its bytes go with their log.  `remembered`: writes are refused for a while."""
         if self._ledgers.get(ledger) is None:
             return
         kept = b"" if remembered else COPY_ONLY

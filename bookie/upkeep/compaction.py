@@ -84,10 +84,7 @@ def log_uses(directory: LedgerDirectory, threshold: float, pause: Pause) -> list
 
 
 def unneeded(directory: LedgerDirectory, log: int, known: Collection[int], pause: Pause) -> str | None:
-    """
-    None when a log that no row names may go; else why not.  `known`: ledgers that the table may not show yet.
-    `OSError`.
-    """
+    """Why a log that no row names may not go, or None.  `known`: ledgers the table may not show yet.  `OSError`."""
     logs, index, table = directory.logs, directory.index, directory.table
 
     def counts(ledger: int) -> bool:
@@ -164,10 +161,7 @@ class Compaction:
         self._entries = 0
 
     def steps(self) -> Generator[Slice]:
-        """
-        After the last step no row names a victim, except those `kept`, but nothing is synced in the index.  Raises
-        `SyncFailed`, `OSError`.
-        """
+        """After the last, no row names a victim but those `kept`; the index is not synced.  `SyncFailed`, `OSError`."""
         ledgers = self._ledgers()
         met = yield from self._copy(ledgers)
         if ledgers is not None and not self._all_moved(met):  # a map is damaged, or rows went uncounted

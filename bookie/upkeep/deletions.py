@@ -136,9 +136,7 @@ class Deletions:
         await self._guard.trust_store()
 
     async def _missing(self, local: "array[int]") -> list[int]:
-        """
-        The local ledgers that a listing of the metadata lacks.  The listing was whole and in order, or this raises.
-        """
+        """The local ledgers that a listing lacks; raises unless the listing was whole and in order."""
         missing: list[int] = []
         compared = 0
         after = local[0] - 1

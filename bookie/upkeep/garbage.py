@@ -64,10 +64,7 @@ class CompactionKind:
 
 
 class Garbage:
-    """
-    The rounds of one bookie.  `start` sets the timer; `force` makes a round at once; `stop` fires when the last one has
-    ended.
-    """
+    """Makes rounds.  `start` sets the timer, `force` makes one at once, `stop` fires when the last has ended."""
 
     def __init__(
         self,

@@ -94,10 +94,7 @@ class RebuildPieces:
         frame_bytes_max: int,
         pause: Callable[[], None],
     ) -> None:
-        """
-        `known`: the ledgers in the table, ascending.  `pause` is called between any two pieces of work and may raise
-        `StorageError` to end it.
-        """
+        """`known`: ledgers of the table, ascending.  `pause` is called between pieces; its `StorageError` ends all."""
         self.incomplete: list[int] = []
         self._directory = directory
         self._old = directory.index

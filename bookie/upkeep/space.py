@@ -37,9 +37,7 @@ class Pace:
         self._resting: Timer | None = None  # the timer of a rest
 
     async def rest(self, entries: int, size: int, began: float) -> None:
-        """
-        Returns when a step over so many entries and bytes, begun at `began`, has taken as long as the rates demand.
-        """
+        """Returns when a step over so much, begun at `began`, has taken as long as the rates demand."""
         wanted = max(
             entries / self._entries_per_second if self._entries_per_second else 0.0,
             size / self._bytes_per_second if self._bytes_per_second else 0.0,
@@ -105,10 +103,7 @@ class Space:
         return list(self._spaces.values())
 
     def reclaim(self, threshold: Threshold, seconds_max: float = 0, forced: bool = False) -> "Deferred[None]":
-        """
-        One pass; compaction ends after `seconds_max` (0: no limit) at the next log.  What goes wrong is logged and kept
-        in `directories`, never raised.
-        """
+        """One pass; compaction ends after `seconds_max` (0: no limit).  Faults are logged and kept in `directories`."""
         done: Deferred[None] = self._storage.logs_lock.run(
             lambda: Deferred.fromCoroutine(self._reclaim(threshold, seconds_max, forced))
         )

@@ -163,10 +163,7 @@ class StoreGuard:
     # -- looking
 
     async def start(self) -> None:
-        """
-        The first look, before the bookie is listed.  Fails as the store does; `StorageError` or `OSError` when the
-        files can't be read.
-        """
+        """Looks before the bookie is listed.  Fails as the store does; `StorageError`, `OSError` of its files."""
         self._saved = read_seen(self._files, self._directories(), self._cluster)
         if self._saved is not None:
             self._seen, self._new = self._saved, False
@@ -228,9 +225,7 @@ class StoreGuard:
         await self._lock.run(lambda: Deferred.fromCoroutine(self._look_and_compare()))
 
     async def _look_and_compare(self) -> None:
-        """
-        A look, and whether the store knows the ledgers that came since the last one, or has given their ids at least.
-        """
+        """Looks, and says if the store knows the ledgers that came since, or gave their ids at least."""
         self._arrived |= self._storage.take_arrived()
         arrived = set(self._arrived)
         progress = await self._look()
@@ -246,9 +241,7 @@ class StoreGuard:
         self._looked_at = self._clock.seconds()
 
     async def trust_store(self, deleted: Sequence[int] = ()) -> None:
-        """
-        `SetBack` unless the store may be believed: what it says and, of ledgers that are here, that these were deleted.
-        """
+        """`SetBack` unless the store may be believed: what it says, and that these ledgers were deleted."""
         asked = self._begun
         await self._lock.run(lambda: Deferred.fromCoroutine(self._trust(deleted, asked)))
         if (reason := self.behind) is not None:
@@ -263,10 +256,7 @@ class StoreGuard:
             self._trusted = self._begun
 
     def _never_given(self, ledgers: Iterable[int], progress: Progress) -> list[int]:
-        """
-        Returns the ledgers that the store has not given yet and that were not chosen, as far as is known: no store
-        gives so many ids as lie below a far one.
-        """
+        """Ledgers not given by the store and, as far as known, not chosen: no store gives ids below a far one."""
         first, end = progress.next_ledger, progress.next_ledger + GIVEN_MAX
         if self._seen.chosen >= 0:
             end = min(end, self._seen.chosen)
@@ -500,10 +490,7 @@ class StoreGuard:
             await self._store.raise_ledger_ids(seen.ledgers)
 
     async def _save(self) -> None:
-        """
-        Writes down what was seen, if that is not on disk.  A disk that is full is no reason to do less; the next look
-        tries again.
-        """
+        """Writes down what was seen, if it is not on disk; where the disk is full the next look tries again."""
         seen = self._seen
         self._saved_at = self._clock.seconds()
         if seen != self._saved:

@@ -128,10 +128,7 @@ def write_seen(files: Files, directories: Iterable[str], seen: Seen) -> None:
 
 
 def note_of(data: bytes) -> dict[str, Any]:
-    """
-    The note in a store as a dictionary; where none was written yet, number 0, accepted.  `MetaStore` when it can't be
-    read.
-    """
+    """The note in a store as a dictionary; number 0, accepted, if there is none.  `MetaStore` when it can't be read."""
     if not data:
         return {"number": 0, "accepted": True, "ledgers": 0, "bookies": {}, "doubts": {}, "cleared": 0, "passed": []}
     try:

@@ -165,10 +165,7 @@ def name_at(data: bytes, at: int) -> tuple[str, int]:
 
 
 class Batch:
-    """
-    The records of one entry: columns, without an object for each record.  `first` is the ordinal of the first in its
-    ledger, `offset` the byte position there before it, `stamp` that of all.
-    """
+    """The records of one entry as columns.  Of the first: its ordinal in the ledger, and `offset`; of all: `stamp`."""
 
     __slots__ = ("_columns", "_data", "count", "first", "offset", "stamp")
 

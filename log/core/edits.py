@@ -118,10 +118,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class OpenSegment:
-    """
-    The owner's next segment, which is leased while leases are on.  `ends`: the number and counts of its segment before,
-    where that is not closed yet.
-    """
+    """The owner's next segment, leased while leases are on.  `ends`: number and counts of an open one before."""
 
     me: Me
     ledger: int
@@ -239,10 +236,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """
-    Closed ledgers behind the end of the log.  `settled`: the number and counts of the segment that was open.  Not
-    wanted while another one is open: that has to be settled first.
-    """
+    """Closed ledgers behind the log's end.  `settled`: the segment that was open; none may be open still."""
 
     ledgers: Sequence[Published]
     stamp: int  # the publisher's; the segments' is no lower than the log's end

@@ -117,9 +117,7 @@ class Manifest(Value):
 
     @property
     def lost_bytes(self) -> int:
-        """
-        How many of the positions that it counts were of segments that were given up; trimmed ones of a chunk, too.
-        """
+        """How many of the positions it counts were of segments that were given up; trimmed ones of a chunk, too."""
         lost = sum(segment.bytes or 0 for segment in self.segments if segment.lost)
         return lost + sum(line.lost for line in self.chunks)
 

@@ -404,10 +404,7 @@ class Ownership(Machine[State, m.Input, m.Effect]):
             self._fail_unknown(count)
 
     def _fenced_too_long(self, given: m.Expired) -> None:
-        """
-        Fails what is not known in time; a handle that is to leave, and can't learn what is in its ledger, leaves that
-        to the next owner.
-        """
+        """Fails what is not known in time; a handle that is to leave leaves that to the next owner."""
         self._fenced_late(given)
         if not self.sent:
             self._unsent_late(given)

@@ -170,10 +170,7 @@ class RecoverFailed:
 
 @dataclass(slots=True)
 class LedgerVanished:
-    """
-    The ledger's metadata is gone, and the manifest does not say what was in it.  `error`: the manifest still names it;
-    None: it does not.
-    """
+    """The ledger is gone, and its content unknown.  `error`: the manifest still names it; None: it does not."""
 
     n: int
     error: LedgerError | None
@@ -285,9 +282,7 @@ class EditClaim:
 
 @dataclass(slots=True)
 class EditOpen:
-    """
-    Names the ledger; `ends`: the segment before, and its counts.  Answer: `Opened`, `NewLedgerVanished`, `Refused`.
-    """
+    """Names the ledger; `ends`: the segment before.  Answer: `Opened`, `NewLedgerVanished`, `Refused`."""
 
     ledger: int
     ends: tuple[int, Counts] | None

@@ -238,10 +238,7 @@ def _moved(before: Segment, after: Segment, now_ms: int) -> tuple[Doomed, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """
-    Another chunk in the place of one, since chunks are not rewritten: the same segments, of which one has changed.
-    Upon the version that the change was computed from.
-    """
+    """Another chunk in the place of one: the same segments, of which one changed, upon the version it was made from."""
 
     old: str
     line: Line  # of the new one

@@ -175,10 +175,7 @@ class Applier:
         return waiting
 
     async def answer(self, appended: "Deferred[int]") -> object:
-        """
-        Gives what the machine gave for the record that has this index once it is acknowledged, in the order of the
-        indexes.  Errors of both.
-        """
+        """Gives the machine's answer for the record of this index once acknowledged, in order.  Errors of both."""
         self._unplaced += 1
         try:
             index = await appended

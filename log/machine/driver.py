@@ -51,10 +51,7 @@ FINAL = (NoSuchLog, SegmentLost, LogDamaged, UnknownFormat, ClientClosed)
 
 
 class Following:
-    """
-    One way of following, from `read` or `rest` to `stop`.  `feed` hears of what there is; `room()` gives a Deferred
-    when it is to wait until what it gave is applied.
-    """
+    """One way of following, from `read` or `rest` to `stop`.  `room()`: a Deferred while it is to wait, or None."""
 
     def __init__(self, client: Client, view: LogView, read_ahead_bytes: int) -> None:
         self._client = client

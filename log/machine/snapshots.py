@@ -70,10 +70,7 @@ DAMAGE = (DigestMatch, LogDamaged, UnknownFormat, NoSuchEntry, NoSuchLedger)  # 
 
 
 async def read_snapshot(context: LogContext, snapshot: Snapshot) -> list[bytes]:
-    """
-    The data, in the entries in which they were written.  Any of `DAMAGE` when it can't be read ever; other errors
-    of reading a ledger.
-    """
+    """The data, in the entries as written.  `DAMAGE`: it can't be read ever; other errors of reading a ledger."""
     metadata = await context.client.metadata(snapshot.ledger)
     if not is_whole(metadata, snapshot):
         raise LogDamaged(f"ledger {snapshot.ledger} is {metadata.state.name} at entry {metadata.last_entry}")
@@ -111,10 +108,7 @@ class SnapshotWriter:
         self._ended = True
 
     async def write(self, data: Iterable[bytes], index: int, epoch: int, machine: str) -> int:
-        """
-        The index of the newest snapshot that the manifest names when this one was written; another one if that is
-        newer.  The errors of writing a ledger, `NoSuchLog`; what `data` raises.
-        """
+        """The index of the newest named snapshot then.  Errors of writing a ledger, `NoSuchLog`, errors of `data`."""
         manifest = (await self._log.read()).value
         kept = [each.index for each in manifest.snapshots]
         if kept and max(kept) >= index:

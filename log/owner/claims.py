@@ -164,10 +164,7 @@ class Claims:
             self._feed(m.ClaimFree())
 
     async def make(self, first_for: str = "", wait_s: float = 0.0) -> None:
-        """
-        Tries to take the claim, until it has an owner; others of higher priority, and the one that it is handed to,
-        have their turn first.
-        """
+        """Takes the claim once it has no owner, after candidates of higher priority and the one it is handed to."""
         if self._making:
             return
         self._making = True
@@ -235,10 +232,7 @@ class Claims:
         return TURN_S * min(better, BETTER_MAX) + wait_s * handed_to
 
     async def force(self) -> None:
-        """
-        Takes the claim, another's in one step: its holder would make it again at once, as it does one that went with
-        its session.
-        """
+        """Takes the claim, another's in one step: its holder would make one that went with its session again."""
         for _ in range(FORCES_MAX):
             found = await self._look()
             if self._ended or token_of(found) == self._token:

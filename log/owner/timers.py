@@ -131,10 +131,7 @@ class Rolling:
 
     @property
     def settings(self) -> LogSettings:
-        """
-        The settings of the newest manifest that is known: checked once for each, not for each entry.  Of a log that is
-        gone the last ones, until its owner has heard of that.
-        """
+        """The settings of the newest known manifest, checked once for each; the last ones of a log that is gone."""
         known = self._records.known
         if known is not None and (self._settings is None or self._settings[0] is not known.value):
             self._settings = known.value, LogSettings.of(known.value.settings)

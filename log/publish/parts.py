@@ -31,9 +31,7 @@ UNDER_WAY = 8  # entries of one call that have no acknowledgement yet
 
 
 class PartWriter:
-    """
-    Appends to ledgers of its own.  `close` gives the `Part` that a driver publishes; `discard` deletes what it wrote.
-    """
+    """Appends to ledgers of its own.  `close` gives the `Part` for the driver; `discard` deletes what it wrote."""
 
     def __init__(
         self,

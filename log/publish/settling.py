@@ -27,10 +27,7 @@ from quire.protocol.errors import NoSuchLedger
 
 
 async def settled(log: LogRecords, ledgers: LogLedgers, manifest: Manifest) -> tuple[int, Counts] | None:
-    """
-    The number and counts of the segment that was open; None: there is none, or it is another one now.  `SegmentLost`,
-    the errors of a recovery.
-    """
+    """Number and counts of the segment that was open; None: it is not now.  `SegmentLost`, errors of a recovery."""
     segment = manifest.open_segment
     if segment is None:
         return None
@@ -109,10 +106,7 @@ class Settling:
         return True
 
     async def end(self, manifest: Manifest) -> tuple[int, Counts] | None:
-        """
-        Brings an open segment to its end: its number and what it holds; None: there is none, or it is another one now.
-        `SegmentLost`.
-        """
+        """Ends an open segment: its number, and what it holds; None: it is not open now.  `SegmentLost`."""
         found = await settled(self._log, self._ledgers, manifest)
         if found is not None:
             self._reached("publish.settled")

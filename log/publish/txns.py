@@ -58,10 +58,7 @@ class Txns:
                 await records.write(self.path, changed.encode(), found.version)
 
     async def write(self, txn: Txn, version: int) -> bool:
-        """
-        Replaces the txn; True if it was replaced; an answer that is lost is looked for.  `MetaStore` when that can't be
-        known.
-        """
+        """Replaces the txn; True if it did, where an answer is lost looks.  `MetaStore` when that can't be known."""
         try:
             await self.log.records.write(self.path, txn.encode(), version)
         except RecordChanged:
@@ -87,10 +84,7 @@ class Txns:
         return await self.log.names(self.intents)
 
     async def intend(self, name: str, txn: Txn, ledgers: tuple[int, ...], version: int) -> int:
-        """
-        Names a part's ledgers, in a new intent (`version` -1) or in that version of it; its version then.  `LogFenced`
-        when the intent is gone.
-        """
+        """Names a part's ledgers in an intent (new: `version` -1): its version.  `LogFenced`: the intent is gone."""
         records, path = self.log.records, f"{self.intents}/{name}"
         data = Intent(txn.run, txn.claim, ledgers, self.log.now_ms()).encode()
         try:

@@ -147,10 +147,7 @@ class LogBatch:
 
 
 class CompactedBatch(LogBatch):
-    """
-    A batch of a compacted ledger.  Its indexes rise and leave some out; `stamp_ms` is that of the last record of its
-    entry, and byte positions are not known: -1.
-    """
+    """A batch of a compacted ledger: indexes with gaps, the stamp of its entry's last record, byte positions -1."""
 
     __slots__ = ("_indexes",)
     at = -1

@@ -248,10 +248,7 @@ class SegmentReader:
         return self._unpacked(entry)[:2] == (Kind.PART, Compression.NONE)
 
     async def _cutter(self, first: Entry, timeout: float | None) -> Cutter | None:
-        """
-        Makes the cutter of the group that begins with an entry, once its last part may be read, for a group without one
-        completes no record; None when that is not so in time, or never.
-        """
+        """Makes the cutter of a group once its last part may be read; None when not in time, or never."""
         _part, parts, size = part_header(first.data)
         last = first.entry_id + parts - 1
         ledger = self._ledger
@@ -299,10 +296,7 @@ class SegmentReader:
     # -- by a search -----------------------------------------------------------------------------------------------
 
     async def first_not_below(self, stamp: int) -> int:
-        """
-        The index of the first record whose stamp is not below, in a segment with stamps of its own; the end of what
-        can be read when there is none.
-        """
+        """The first index with a stamp not below, in a segment with stamps; else the end of what can be read."""
         segment = self.segment
         entry = await self._last_not_above(stamp - 1, STAMP, segment.t) + 1
         if entry < self.entries:
@@ -310,10 +304,7 @@ class SegmentReader:
         return (await self.end())[0]
 
     async def record_at(self, position: int) -> tuple[int, int]:
-        """
-        Index and byte position of the first record that ends behind a byte position; of the end of what can be read
-        when there is none.
-        """
+        """Index and byte position of the first record ending behind a byte position, or of the readable end."""
         segment = self.segment
         bounds = None if segment.bytes is None else (0, segment.bytes)
         last = max(0, await self._last_not_above(position - segment.at, OFFSET, bounds))

@@ -26,10 +26,7 @@ T = TypeVar("T")
 
 
 class Seek(NamedTuple):
-    """
-    The index of the first record whose stamp is not below a time, or of the end.  `trimmed`: there may have been an
-    earlier one, which the log no longer has.
-    """
+    """The first index whose stamp is not below a time, or the end.  `trimmed`: an earlier one may have been trimmed."""
 
     index: int  # type: ignore[assignment]  # tuple has a method of that name, which nobody needs here
     trimmed: bool
@@ -77,10 +74,7 @@ async def seek(client: Client, view: LogView, time_ms: int) -> Seek:
 
 
 async def find(client: Client, view: LogView, position: int) -> Found:
-    """
-    The record that holds the byte; where a skip holds it, the one behind; the end when all records end before.
-    `LogTrimmed`; `SegmentLost`.
-    """
+    """The record that holds the byte; the one behind a skip that does; else the end.  `LogTrimmed`; `SegmentLost`."""
 
     async def within(manifest: Manifest, segment: Segment | None) -> Found:
         if position < manifest.begin.at:

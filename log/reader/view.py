@@ -94,10 +94,7 @@ class LogView:
     async def newer(
         self, than: Manifest, seconds: float, soon: bool = True, has_ended: Callable[[], bool] = lambda: False
     ) -> Manifest:
-        """
-        The next manifest, or the same when nothing was seen for so long, or the waiting has ended.  Looks by itself,
-        too: every `poll_s` when one is to come `soon`.
-        """
+        """The next manifest, or the same after a while or an end.  Looks every `poll_s` when one is to come `soon`."""
         deadline = self._clock.seconds() + seconds
         if self._watch is None:
             self._watch = self.records.records.watch(self.records.path, self._seen)

@@ -31,10 +31,7 @@ DOUBTED_MS = 3600_000  # for which a clock that was set is not believed: all rou
 
 
 class Ages:
-    """
-    `now` is the time of day in seconds, `boottime` a clock that is never set.  One for all rounds of a process, for a
-    jump shows between two of them.
-    """
+    """`now`: time of day in seconds, `boottime`: a clock never set.  One for all rounds, for jumps show between two."""
 
     def __init__(self, now: Callable[[], float], boottime: Boottime) -> None:
         self._now = now

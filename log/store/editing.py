@@ -299,10 +299,7 @@ class LogRecords:
 
 
 async def create_log(records: Records, name_path: str, log: str, manifest: bytes, name: bytes, lease: bytes) -> None:
-    """
-    Makes a log with its folders and its name in one step.  `RecordExists` when the name is taken, or when an earlier
-    try has done it: the name tells.
-    """
+    """Makes a log, folders and name in one step.  `RecordExists`: the name is taken, or an earlier try did it."""
     path = log_path(log)
     await records.folder(path.rpartition("/")[0])
     await records.folder(name_path.rpartition("/")[0])

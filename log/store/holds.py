@@ -39,10 +39,7 @@ async def holds(log: LogRecords, manifest: Manifest) -> list[Hold]:
 
 
 async def own_holds(log: LogRecords, manifest: Manifest) -> list[Hold]:
-    """
-    Gives the holds without cursors: what an owner, a replica or a round of upkeep reads, wherever that runs.
-    `NoRecord` for a chunk that has gone.
-    """
+    """Gives holds without cursors: of an owner, replica or round of upkeep.  `NoRecord`: a chunk has gone."""
     found: list[Hold] = []
     settings = manifest.settings
     if settings.get("needs_snapshot"):
@@ -90,10 +87,7 @@ async def segment_of(log: LogRecords, manifest: Manifest, number: int) -> Segmen
 
 
 async def given_up(manifest: Manifest, chunk: Callable[[str], Awaitable[Chunk]]) -> list[Segment]:
-    """
-    The segments that were given up, in order: they have indexes and positions, and no records.  What `chunk` fails
-    with, which is asked for chunks with such segments only.
-    """
+    """The segments that were given up, in order, which have no records; asks for chunks with such only."""
     chunked = [each for line in manifest.chunks if line.lost for each in (await chunk(line.c)).segments]
     return [each for each in (*chunked, *manifest.segments) if each.lost and each.n >= manifest.begin.n]
 

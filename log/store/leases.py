@@ -66,10 +66,7 @@ class Leases:
         return self._sight.of(version, self.boottime())
 
     async def ended(self) -> Found:
-        """
-        Once nobody may answer by a lease: one that may be held is revoked, and its time waited for.  `MetaStore`: ask
-        again.
-        """
+        """Returns once nobody may answer by a lease: revokes one, and waits its time out.  `MetaStore`: ask again."""
         while True:
             lease, version = await self.read()
             if not lease.lasts:
@@ -90,10 +87,7 @@ class Leases:
             return Found(lease, version)
 
     def freed(self, ended: Found) -> Beside:
-        """
-        Gives what changes beside an edit: the lease is nobody's from then on, as the settings of the new manifest have
-        it.
-        """
+        """Gives what changes beside an edit: the lease is nobody's then, as the new settings have it."""
         return lambda _, after: [self._freed(ended, after.epoch, bool(after.settings.get("lease_ms")), after.edit)]
 
     def _freed(self, ended: Found, epoch: int, on: bool, edit: str) -> Step:

@@ -102,10 +102,7 @@ class LogLedgers:
             await self._client.recover_ledger(writer.id)
 
     async def end(self, ledger: int, raw: bool = False) -> Ended:
-        """
-        Fences a ledger, brings it to its end, and counts what it holds.  `NoSuchLedger`, the errors of a recovery,
-        `LogDamaged` that names the entry.
-        """
+        """Fences a ledger, ends it and counts its content.  `NoSuchLedger`, errors of a recovery, `LogDamaged`."""
         return await self.count(ledger, await self._client.recover_ledger(ledger), raw)
 
     async def count(self, ledger: int, metadata: LedgerMetadata, raw: bool = False) -> Ended:

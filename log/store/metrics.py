@@ -70,10 +70,7 @@ Windows = Callable[[], Iterable[tuple[str, int, int]]]  # of each owner: log, re
 
 
 class LogMetrics:
-    """
-    The logs of one `Logs` as a collector: `prometheus_client.REGISTRY.register(logs.metrics)`.  `windows` gives what
-    the owners have under way.
-    """
+    """Collects the logs of one `Logs` for a registry of Prometheus.  `windows`: what owners have under way."""
 
     def __init__(self, windows: Windows = tuple, labelled_max: int = LABELLED_MAX) -> None:
         self._windows = windows

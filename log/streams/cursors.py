@@ -91,9 +91,7 @@ async def listed(log: LogRecords) -> AsyncGenerator[CursorRecord, None]:
 
 
 async def unname(log: LogRecords, name: str) -> CursorRecord:
-    """
-    Frees the name of a cursor, which nobody changes any more; its ledgers and its value are left.  `NoSuchCursor`.
-    """
+    """Frees a cursor's name, which nobody changes any more; its ledgers and value are left.  `NoSuchCursor`."""
     record = await find(log, name)
     path, edit = name_path(log, name), log.new_id()
     while True:

@@ -63,9 +63,7 @@ class CursorRecord:
         return self.learn(data, version)
 
     def learn(self, data: bytes, version: int) -> Versioned[CursorValue]:
-        """
-        Takes over a value that was read or heard; the one that is known stays when it is newer.  The errors of `read`.
-        """
+        """Takes over a value that was read or heard, unless the known one is newer.  The errors of `read`."""
         if self.known is None or self.known.version < version:
             try:
                 self.known = Versioned(CursorValue.decode(data), version)
@@ -91,10 +89,7 @@ class CursorRecord:
         return self.log.records.watch(self.path, heard)
 
     async def change(self, change: Change, id_: str = "") -> CursorValue:
-        """
-        Carries a change out; the value then.  What `change` raises; `NoSuchCursor`; `MetaStore` when the outcome is
-        unknown: call it again with the same id.
-        """
+        """Changes it; the value then.  Errors of `change`; `NoSuchCursor`; `MetaStore`: call again with the same id."""
         id_ = id_ or self.log.new_id()
 
         async def write(current: Versioned[CursorValue], after: CursorValue) -> int:
@@ -103,10 +98,7 @@ class CursorRecord:
         return await self._tried(change, id_, write)
 
     async def change_held(self, change: Change, id_: str = "") -> CursorValue:
-        """
-        Changes what moves the mark back, in one step with the manifest; else as `change`.  `LogTrimmed`, `NoSuchLog`,
-        too.
-        """
+        """Moves the mark back in one step with the manifest; else as `change`.  `LogTrimmed`, `NoSuchLog`, too."""
         id_ = id_ or self.log.new_id()
 
         async def write(current: Versioned[CursorValue], after: CursorValue) -> None:

@@ -128,9 +128,7 @@ async def slowest_of(context: LogContext, end: tuple[int, int]) -> Slowest | Non
 
 
 async def drop(context: LogContext, settings: Mapping[str, Any], mark: int, end: tuple[int, int]) -> int:
-    """
-    The marks that are further behind than the quota move, from `mark` on, to where it is kept: to which index.
-    """
+    """Moves marks that are further behind than the quota, from `mark` on, to where it is kept: to which index."""
     most_bytes, most_ms = settings["quota_bytes"], settings["quota_ms"]
     index, at = mark, end[1] - most_bytes
     async with viewed(context) as view:
@@ -150,9 +148,7 @@ async def drop(context: LogContext, settings: Mapping[str, Any], mark: int, end:
 
 
 async def expire(context: LogContext, manifest: Manifest) -> None:
-    """
-    The marks of cursors move over the records that are older than `ttl_ms`.  The errors of reading; `LogDamaged`.
-    """
+    """Moves the marks of cursors over records older than `ttl_ms`.  The errors of reading; `LogDamaged`."""
     ttl_ms = int(manifest.settings.get("ttl_ms", UNLIMITED))
     if ttl_ms == UNLIMITED:
         return

@@ -126,10 +126,7 @@ async def _delete(context: LogContext, ledgers: Iterable[int], found: Deleted, a
 
 
 async def _remove_naming(context: LogContext, found: Deleted, abandon: bool) -> None:
-    """
-    Intents and cursors, each after the ledgers that this very version of it names: a task that goes on may name one
-    more meanwhile.
-    """
+    """Removes intents and cursors, each after the ledgers of this very version: a task may name more meanwhile."""
     log = context.log
     for cursor, (value, version) in await cursors(log):
         if await _delete(context, value.ledgers, found, abandon):

@@ -33,10 +33,7 @@ READ_AHEAD_BYTES = 1 << 20
 
 
 async def replayed(context: LogContext) -> Producers:
-    """
-    As of the manifest of now, whose owner's segments are closed; nothing is known of producers in a segment that was
-    given up.  The errors of reading; `LogDamaged`.
-    """
+    """Producers as of the manifest of now, unknown in a segment that was given up.  Errors of reading; `LogDamaged`."""
     found = Producers()
     manifest = (await context.log.read()).value
     segment = None if manifest.table is None else await segment_of(context.log, manifest, manifest.table)

@@ -79,10 +79,7 @@ async def _looked_up(client: Client, ledger: int) -> Tagged | None:
 
 
 class NamedLedgers:
-    """
-    The ledgers that one log names: `ledgers`, the ids of its `cursors`, and whether it is `gone`: there is no manifest,
-    nor will there be.
-    """
+    """The ledgers that a log names, ids of its `cursors`, and whether it is `gone`: without a manifest, for ever."""
 
     def __init__(self, log: LogRecords) -> None:
         self._log = log
@@ -150,10 +147,7 @@ class Removal:
         self._reached = reached
 
     async def remove(self, orphans: Iterable[Tagged]) -> set[int]:
-        """
-        Removes ledgers; says which are gone now.  What a living cursor made goes through the cursor's value: no
-        manifest guards that.
-        """
+        """Removes ledgers; says which are gone.  A living cursor's go through its value: no manifest guards them."""
         named = await named_by(self._records)
         of_cursors: dict[str, list[int]] = {}
         ledgers: list[int] = []

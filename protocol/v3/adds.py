@@ -250,10 +250,7 @@ class Packing:
 
 
 def pack_adds(batch: AddBatch, txn: int, entries: Sequence[int] | None = None) -> bytes:
-    """
-    The frames of the whole batch, or of those ids in that order; transaction ids are txn, txn + 1, … in order.
-    Raises `IndexError` for an id outside the batch.
-    """
+    """The frames of the batch, or of those ids in order; transactions from txn on.  `IndexError`: an outside id."""
     packing = Packing(batch)
     around, behind_body = packing.around, packing.behind_body
     if batch.count == 1 and entries is None:
@@ -373,9 +370,7 @@ def follow_acks(chunk: bytes, at: int, end: int, size: int, acks: AddAcks) -> in
 
 
 def append_acks(out: list[Reply], acks: AddAcks) -> None:
-    """
-    Appends answers, or lets the last ones count more when the transactions go on from there (the entries need not).
-    """
+    """Appends answers, or counts them in the last ones when transactions go on there (entries need not)."""
     last = out[-1] if out else None
     if (
         isinstance(last, AddAcks)

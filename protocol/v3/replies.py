@@ -66,9 +66,7 @@ def bare(request: Request, status: Status) -> bytes:
 
 
 def reply(request: Request, reply: Reply) -> bytes:
-    """
-    The answer to a request.  AUTH copies the request's header; the others say version 3 and no priority (wire.md 3.4).
-    """
+    """The answer to a request.  AUTH copies the header; others say version 3, no priority (wire.md 3.4)."""
     match reply:
         case AddAcks():
             assert isinstance(request, AddRun)
@@ -186,9 +184,7 @@ def decode_replies(chunk: bytes, payload_bytes_max: int, out: list[Reply]) -> in
 
 
 def decode_reply(payload: bytes) -> Reply:
-    """
-    One answer by protobuf.  The outer status counts unless it is EOK, then the inner one.  Raises `MalformedFrame`.
-    """
+    """One answer by protobuf: the outer status unless EOK, then the inner.  `MalformedFrame`."""
     message = schema.parsed(schema.Response, payload)
     if message is None:
         raise MalformedFrame(f"a V3 answer of {len(payload)} bytes does not decode")

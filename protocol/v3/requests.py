@@ -169,9 +169,7 @@ def decode_request(payload: bytes) -> Request | adds.Add | None:
 
 
 def _unknown_operation(payload: bytes, message: Any) -> Unserved | None:
-    """
-    A request whose only fault is an operation number above 12 is answered EBADREQ, which is friendlier than closing.
-    """
+    """Reads a request with an operation above 12 alone at fault: it gets EBADREQ, which beats closing."""
     header = message.header
     if header.HasField("operation") or not (header.HasField("version") and header.HasField("txnId")):
         return None

@@ -54,10 +54,7 @@ class UnsentAnswers:
         self._look_soon: Timer | None = None
 
     def gave(self, peer: Peer, size: int) -> None:
-        """
-        Counts an answer that a transport was given, which it may keep.  When all keep too much, connections are closed,
-        but not inside what is being done.
-        """
+        """Counts an answer given to a transport.  Where all keep too much, connections close after this turn."""
         peer.given_bytes += size
         self._given += size
         if peer.choked:  # perhaps by this one

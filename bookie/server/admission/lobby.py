@@ -31,10 +31,7 @@ ACCEPTED_AT_ONCE = 4  # some 0.1 ms each
 
 
 class Lobby:
-    """
-    A reactor as Twisted's transports use it.  To the reactor around it, it is one descriptor, readable while anybody
-    here is ready.
-    """
+    """A reactor to Twisted's transports; to the one around it a descriptor, readable while anybody here is ready."""
 
     log = Logger()
 

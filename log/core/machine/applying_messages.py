@@ -16,9 +16,7 @@ from quire.protocol.errors import LedgerError
 
 
 class Role(Enum):
-    """
-    LEADING: the replica owns the log and has applied what was there before.  FOLLOWING: any other one.
-    """
+    """LEADING: the replica owns the log and has applied what was there before.  FOLLOWING: any other."""
 
     FOLLOWING = "following"
     LEADING = "leading"

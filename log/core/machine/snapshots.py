@@ -29,10 +29,7 @@ KEPT = 3
 
 @dataclass(frozen=True, slots=True)
 class NameSnapshot:
-    """
-    The newest snapshot; the oldest of more than three goes.  One that is not newer, or that the log no longer
-    continues, goes itself.
-    """
+    """The newest snapshot; the oldest of more than three goes, or itself: if not newer, or below the log's begin."""
 
     snapshot: Snapshot
     now_ms: int

@@ -158,10 +158,7 @@ class Producers:
         self._written.clear()
 
     def table(self, now_ms: int, kept: int = PRODUCERS_KEPT) -> dict[str, TableRow]:
-        """
-        Makes the table of now; of more than `kept` those that were idle longest are forgotten, and those that stored
-        nothing.
-        """
+        """Makes the table of now; of more than `kept`, the longest idle and those that stored nothing go."""
         for name in [name for name, each in self.by_name.items() if each.pushed < 0]:
             self._forget(name)
         rows = {

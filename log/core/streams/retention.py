@@ -39,10 +39,7 @@ class Limits(NamedTuple):
         return self.ms != UNLIMITED or self.bytes != UNLIMITED
 
     def may_take(self, part: Segment | Line, size: int, now_ms: int) -> bool:
-        """
-        True if the first segment of a part may go, by what is known of the part as a whole.  `size`: of the closed
-        bytes from it on, or more.
-        """
+        """True if the first segment of a part may go, as far as the whole tells.  `size`: closed bytes from it on."""
         return (
             0 in self
             or (self.bytes != UNLIMITED and size > self.bytes)
@@ -88,9 +85,7 @@ def verdict(
 
 
 class Backlog(NamedTuple):
-    """
-    The part of a log that a cursor has before it: records, bytes of their values and skips, age of the oldest in ms.
-    """
+    """The part of a log before a cursor: records, bytes of their values and skips, age of the oldest in ms."""
 
     records: int
     bytes: int

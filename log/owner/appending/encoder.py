@@ -34,9 +34,7 @@ Hook = Callable[[int, int, int, Sequence[bytes]], Sequence[bytes] | Prepared]
 
 
 class Placed(NamedTuple):
-    """
-    Where an append is: the index of its first record, the byte position of each, and that after the last; its stamp.
-    """
+    """Where an append is: index of the first record, byte position of each and of the end; its stamp."""
 
     first: int
     positions: list[int]

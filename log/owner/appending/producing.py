@@ -266,10 +266,7 @@ class Producing:
         return found
 
     def _next(self, name: str, first: int, last: int, take: Callable[[], T]) -> T:
-        """
-        Gives what `take` gives.  Appends behind one that was refused are, too, until it was sent again; each once, for
-        then its sender knows.
-        """
+        """Gives what `take` gives.  Appends behind a refused one are refused, each once, until it was sent again."""
         refused = self._refused.get(name)
         try:
             if refused is not None and first > refused.last:

@@ -60,10 +60,7 @@ class Window:
     # -- room ------------------------------------------------------------------------------------------------------
 
     def fits(self, count: int, size: int) -> bool:
-        """
-        True if it takes so many records and bytes, and all owners together do; when nothing is under way here it takes
-        any append, whatever others have: they may be held.
-        """
+        """True if it takes so much, and all owners together do; an empty one takes any append: others may be held."""
         return not self.records or (self._has_room(count, size) and self.together.fits(size))
 
     def _has_room(self, count: int, size: int) -> bool:
@@ -71,9 +68,7 @@ class Window:
         return self.records + count <= records and self.bytes + size <= most
 
     def admit(self, log: str, count: int, size: int, has_room: bool = False) -> None:
-        """
-        Takes so much, or raises what a quota refuses with, or `TooManyRequests`.  `has_room`: it was taken before.
-        """
+        """Takes so much, or raises a quota's refusal or `TooManyRequests`.  `has_room`: it was taken before."""
         if self.refusal is not None and not has_room:
             raise self.refusal.with_traceback(None)  # else each append that is refused makes it longer
         if not has_room and not self.fits(count, size):
