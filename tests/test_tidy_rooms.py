@@ -43,10 +43,6 @@ COVERED = {
     "tools/host/serving.py": ("tests/tools/host/test_daemon.py", "whole hosts are started, asked and stopped there"),
     "tools/host/page.py": ("tests/tools/host/test_daemon.py", "its paths are asked of the process"),
     "tools/host/commands.py": ("tests/tools/host/test_daemon.py", "each command is run on a real host"),
-    "bookie/server/contract.py": (
-        "tests/bookie/server/test_service.py",
-        "types only: the service and its fakes satisfy them",
-    ),
     "security/exchange.py": ("tests/security/test_digest_md5.py", "types only: DIGEST-MD5 and fakes satisfy them"),
     "bookie/upkeep/deletions.py": (
         "tests/bookie/upkeep/test_garbage.py",

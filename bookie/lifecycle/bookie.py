@@ -18,7 +18,7 @@ next ones as attributes.
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
@@ -45,6 +45,8 @@ from quire.bookie.server.copies import Copies
 from quire.bookie.server.listener import Listener
 from quire.bookie.server.service import Service
 from quire.bookie.server.transport import ListeningReactor
+from quire.bookie.storage.journals import StorageEvents
+from quire.bookie.storage.storage import Storage
 from quire.bookie.upkeep.garbage import Garbage
 from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.conf.bookie import BookieOptions
@@ -55,9 +57,6 @@ from quire.protocol.errors import LedgerError
 from quire.security import authentication, rights
 from quire.security.opening import credentials, http_credentials
 
-if TYPE_CHECKING:
-    from quire.bookie.storage.storage import Storage
-
 # SPDX-License-Identifier: Apache-2.0
 
 SAY_WAITING_S = 1.0  # a registration that takes longer is logged
@@ -65,16 +64,6 @@ BACKLOG = 1024  # connections that the kernel holds until they are accepted
 PORT_KEY, HTTP_PORT_KEY = "bookiePort", "prometheusStatsHttpPort"
 # What a start fails with; the text says what to do.
 START_FAILURES = (BookieFailed, ids.IdentityError, StorageError, LedgerError, OSError)
-
-
-class StorageListener:
-    """A storage's events: the service answers requests, the bookie turns read-only or ends."""
-
-    def __init__(
-        self, service: Service, failed: Callable[[str], None], read_only: Callable[[str | None], None]
-    ) -> None:
-        self.durable, self.refused, self.relieved = service.durable, service.refused, service.relieved
-        self.failed, self.read_only = failed, read_only
 
 
 def bound_socket(host: str, port: int, key: str) -> socket.socket:
@@ -218,7 +207,10 @@ class Bookie:
         )
         self.registration = Registration(self._store, self.id, self._fail)
         self._read_only = ReadOnly(self.id, self.service, self.registration)
-        storage.listen(StorageListener(self.service, self._fail, self._read_only.by_storage))
+        served = self.service
+        storage.listen(
+            StorageEvents(served.durable, served.refused, served.relieved, self._fail, self._read_only.by_storage)
+        )
         self.guard = StoreGuard(
             clock,
             files,

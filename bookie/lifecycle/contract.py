@@ -1,21 +1,17 @@
 """
 The storage of a bookie and the upkeep beside its requests, and how they are opened; a test may start a bookie with
 others.
-
-Their modules are loaded when a bookie opens them, so that a command that only asks about a bookie does without RocksDB.
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from quire.bookie.files import Files
+from quire.bookie.index.rocks import RocksRows
+from quire.bookie.storage.storage import Storage
+from quire.bookie.upkeep.rebuild import LimboMarker, Upkeep
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Reactor
-
-if TYPE_CHECKING:
-    from quire.bookie.storage.storage import Storage
-    from quire.bookie.upkeep.rebuild import LimboMarker, Upkeep
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -24,8 +20,8 @@ class BookieFailed(Exception):
     """The bookie can't go on, or could not start.  The text says what to do where anything can be done."""
 
 
-OpenStorage = Callable[[BookieOptions, Reactor, Files], "Storage"]
-StartUpkeep = Callable[["Storage", Reactor, "LimboMarker"], "Upkeep"]
+OpenStorage = Callable[[BookieOptions, Reactor, Files], Storage]
+StartUpkeep = Callable[[Storage, Reactor, LimboMarker], Upkeep]
 
 
 def open_storage(
@@ -35,11 +31,8 @@ def open_storage(
     *,
     tables_open_max: int | None = None,
     logs_open_max: int | None = None,
-) -> "Storage":
+) -> Storage:
     """Opens the real storage.  `tables_open_max`: files of each RocksDB, `logs_open_max`: logs of a directory."""
-    from quire.bookie.index.rocks import RocksRows
-    from quire.bookie.storage.storage import Storage
-
     if tables_open_max is None or logs_open_max is None:
         return Storage(options, reactor, files)
     return Storage(
@@ -51,8 +44,6 @@ def open_storage(
     )
 
 
-def start_upkeep(storage: "Storage", reactor: Reactor, limbo: "LimboMarker") -> "Upkeep":
+def start_upkeep(storage: Storage, reactor: Reactor, limbo: LimboMarker) -> Upkeep:
     """Starts the upkeep of the real storage, which has started."""
-    from quire.bookie.upkeep.rebuild import Upkeep
-
     return Upkeep(storage, reactor, limbo)

@@ -13,8 +13,7 @@ Safety: the note that there are ledgers in limbo is durable before any of them i
 left.  Nothing is marked by a metadata store that is behind what was seen of it: it may not know all of them.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping, Sequence
 
 from twisted.logger import Logger
 
@@ -24,27 +23,11 @@ from quire.bookie.index.ledger_table import LedgerRow
 from quire.bookie.lifecycle.contract import BookieFailed
 from quire.bookie.lifecycle.suspects import Lost, Suspects
 from quire.bookie.server.copies import Copies
+from quire.bookie.storage.storage import Storage
 from quire.bookie.upkeep.store_guard import StoreGuard
 from quire.conf.bookie import BookieOptions
 
-if TYPE_CHECKING:
-    from quire.bookie.storage.storage import Storage
-
 # SPDX-License-Identifier: Apache-2.0
-
-
-class LimboEvents(Protocol):
-    """Heard by what copies entries to the bookie."""
-
-    def limbo_grew(self) -> None:
-        """Ledgers entered limbo while the bookie serves: what they lack can be copied now."""
-        ...
-
-
-class NoListener:
-    """Hears of nothing: limbo's events until `listen`."""
-
-    def limbo_grew(self) -> None: ...
 
 
 class Limbo:
@@ -57,7 +40,7 @@ class Limbo:
         files: Files,
         options: BookieOptions,
         bookie: str,
-        storage: "Storage",
+        storage: Storage,
         suspects: Suspects,
         guard: StoreGuard,
         copies: Copies,
@@ -69,12 +52,8 @@ class Limbo:
         self._suspects = suspects
         self._guard = guard
         self._copies = copies
-        self._events: LimboEvents = NoListener()
+        self.grew: Callable[[], None] = lambda: None  # when ledgers enter limbo that can be copied now
         self._running_noted = False
-
-    def listen(self, events: LimboEvents) -> None:
-        """Once."""
-        self._events = events
 
     @property
     def living(self) -> BookieOptions:
@@ -174,7 +153,7 @@ class Limbo:
     def ready_to_copy(self) -> None:
         """Lets ledgers that are in limbo now be compared with other bookies."""
         self._copies.decided()
-        self._events.limbo_grew()
+        self.grew()
 
     def copied(self) -> None:
         """Notes that every ledger in limbo was looked at once; the rest wait for writer or bookie.  `OSError`."""

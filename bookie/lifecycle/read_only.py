@@ -8,7 +8,7 @@ Knows too when a disk counts as full (storage-order.md 8).  Does not know: how t
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
@@ -18,12 +18,10 @@ from quire.bookie.files import Files, NotBegun
 from quire.bookie.layout import directories
 from quire.bookie.lifecycle.registration import Registration
 from quire.bookie.server.service import Service
+from quire.bookie.storage.storage import Storage
 from quire.bookie.upkeep.garbage import Garbage
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Clock
-
-if TYPE_CHECKING:
-    from quire.bookie.storage.storage import Storage
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -165,7 +163,7 @@ class DiskWatch:
         clock: Clock,
         files: Files,
         options: BookieOptions,
-        storage: "Storage",
+        storage: Storage,
         garbage: Garbage,
         read_only: ReadOnly,
     ) -> None:

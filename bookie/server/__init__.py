@@ -1,6 +1,6 @@
 """
-Connections and requests, against the contract of a storage.
+Connections and requests.
 
 In reading order: `contract` (face), `listener` (face), `admission` (face), `budget`, `service` (face), `parking`,
-`reads`, `long_poll`, `copies` (face), `counters`, `complaints` (face), `transport` (face).
+`reads`, `long_poll`, `copies` (face), `complaints` (face), `transport` (face).
 """

@@ -1,20 +1,16 @@
 """
-The storage and a connection as the service sees them, as types: `storage.Storage` and `listener.Connection` are the
-real ones, tests have others.
+A connection as the parts of the service see it, as a type (`listener.Connection` is the real one, tests have others);
+and the numbers of what was served, as plain integers that /metrics reads.
 
-Knows: the calls, their results, and what a token is.  Does not know: how anything is kept or sent.
-
-Safety: a token handed in comes back by `durable` only when what it was given for is on disk, and nothing is answered
-before that.
+Knows: what a part may ask of a connection, names.  Does not know: how anything is sent, when each is counted.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol, final
 
 from twisted.internet.defer import Deferred
 
-from quire.protocol.errors import Status
 from quire.protocol.messages import AddRun, BatchRead, ListEntries, Read, ReadLac, WriteLac
 
 # SPDX-License-Identifier: Apache-2.0
@@ -86,72 +82,23 @@ class Peer(Protocol):
         ...
 
 
-class LedgerView(Protocol):
-    """
-    The state of one ledger that a bookie holds in memory.  Watchers are called when its LAC rises, and at an explicit
-    LAC, a fence, a deletion.
-    """
+@dataclass(slots=True)
+class ServiceCounters:
+    """Counts since the bookie started; each only rises."""
 
-    @property
-    def fenced(self) -> bool: ...
-
-    def watch(self, watcher: Callable[[], None]) -> None: ...
-
-    def unwatch(self, watcher: Callable[[], None]) -> None: ...
-
-
-class LedgerStorage(Protocol):
-    """
-    Ledgers on disks.  Results are a value, a `Status` that refuses, or a Deferred of either when the disk must be
-    asked.  All calls are made, and all callbacks come, on the reactor's thread.
-    """
-
-    def add(self, run: AddRun, token: object) -> Status | None:
-        """
-        EOK: taken, the token comes back by `durable`.  None: no room, nothing taken; try again after `relieved`.  EUA,
-        EFENCED, …: refused.
-        """
-        ...
-
-    def fence(self, ledger: int, master_key: bytes, token: object) -> Status:
-        """
-        EOK: no plain add of this ledger is taken any more, and the token comes back when that is on disk (at once if it
-        was).
-        """
-        ...
-
-    def write_lac(self, ledger: int, master_key: bytes, body: bytes, token: object) -> Status | None:
-        """EOK and None as for `add`."""
-        ...
-
-    def force(self, ledger: int, token: object) -> Status:
-        """
-        EOK: the token comes back after a sync of what was acknowledged before, or by `refused` where none can be made.
-        """
-        ...
-
-    def read(self, ledger: int, entry: int, alone: bool = False) -> bytes | Status | Deferred[bytes | Status]:
-        """`alone`: it is all that its connection waits for."""
-        ...
-
-    def read_run(
-        self, ledger: int, first: int, count_max: int, bytes_max: int
-    ) -> list[bytes] | Status | Deferred[list[bytes] | Status]: ...
-
-    def entries(self, ledger: int) -> Status | Deferred[bytes | Status]:
-        """Returns the ids of its entries as `availability` encodes them."""
-        ...
-
-    def lac(self, ledger: int) -> int | Deferred[int]: ...
-
-    def explicit_lac(self, ledger: int) -> bytes | None: ...
-
-    def ledger(self, ledger: int) -> LedgerView | None: ...
-
-    def disk_usage(self) -> tuple[int, int]:
-        """Returns the total and free bytes of the disks below the ledger directories."""
-        ...
-
-    def disks(self) -> Mapping[str, tuple[int, int]]:
-        """Returns both for the disks of the ledger directories, the journals, and the indexes where they are apart."""
-        ...
+    add_runs: int = 0  # adds that arrived together count once
+    add_entries: int = 0
+    adds_refused: int = 0  # entries
+    reads: int = 0
+    batch_reads: int = 0
+    read_entries: int = 0
+    read_bytes: int = 0
+    reads_again: int = 0  # read, dropped because the peer took no answers or a turn had too many, to be read again
+    reads_rejected: int = 0  # too many requests
+    fences: int = 0
+    lac_reads: int = 0
+    lac_writes: int = 0
+    long_polls: int = 0
+    forces: int = 0
+    lists: int = 0
+    refusals: int = 0  # answers other than EOK, adds left out

@@ -14,7 +14,7 @@ in which limbo ends.
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 
@@ -24,41 +24,20 @@ from quire.metadata.clock import Clock
 from quire.protocol.errors import Read, Status, code_of
 from quire.protocol.messages import AddRun
 
+if TYPE_CHECKING:
+    from quire.bookie.storage.storage import Storage
+    from quire.bookie.upkeep.store_guard import StoreGuard
+
 # SPDX-License-Identifier: Apache-2.0
 
 AGAIN_S = 0.02  # between two tries to store what found no room
 V3_VERSION = 3
 
 
-class StoreTrust(Protocol):
-    """Tells if what the metadata store says may be believed."""
-
-    @property
-    def is_behind(self) -> bool: ...
-
-    async def trust_store(self, deleted: Sequence[int] = ()) -> None: ...
-
-
-class CopyStorage(Protocol):
-    """A storage as copies see it."""
-
-    def add(self, run: AddRun, token: object) -> Status | None: ...
-    def fence(self, ledger: int, master_key: bytes, token: object) -> Status: ...
-    def set_limbo(self, ledger: int, limbo: bool, token: object | None = None) -> Status: ...
-    def limbo_ledgers(self) -> list[int]: ...
-    def held(self, ledger: int) -> Deferred[bytes]: ...
-    def next_moment(self) -> int: ...
-    def written_since(self, ledger: int, moment: int) -> bool: ...
-    def delete_ledger(self, ledger: int) -> None: ...
-    def drop_copy(self, ledger: int) -> None: ...
-    def stored_ledgers(self) -> "Deferred[array[int]]": ...
-    def idle_seconds(self, ledger: int) -> int: ...
-
-
 class Copies:
     """All of it belongs to the reactor thread.  `clock` is the reactor."""
 
-    def __init__(self, clock: Clock, storage: CopyStorage, guard: StoreTrust) -> None:
+    def __init__(self, clock: Clock, storage: "Storage", guard: "StoreGuard") -> None:
         self._clock = clock
         self._storage = storage
         self._guard = guard

@@ -13,17 +13,21 @@ Safety: a poll is answered once.  Nothing but the end of its connection leaves i
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 
 from quire.bookie.server.budget import Budget
-from quire.bookie.server.contract import LedgerView, Peer
+from quire.bookie.server.contract import Peer
 from quire.bookie.server.reads import Reads, then
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Clock, Timer, time_of_day
 from quire.protocol import wire
 from quire.protocol.errors import Status
 from quire.protocol.messages import LAST_ENTRY, Read, ReadReply
+
+if TYPE_CHECKING:
+    from quire.bookie.storage.ledgers import StoredLedger
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -53,7 +57,7 @@ class Waiters:
 
     __slots__ = ("by_lac", "count", "explicit_lac", "fenced", "polls", "view", "watcher")
 
-    def __init__(self, view: LedgerView, explicit_lac: bytes | None, watcher: Callable[[], None]) -> None:
+    def __init__(self, view: "StoredLedger", explicit_lac: bytes | None, watcher: Callable[[], None]) -> None:
         self.view = view
         self.watcher = watcher
         self.fenced = view.fenced
@@ -121,7 +125,7 @@ class LongPolls:
         elif peer.alive:
             self._wait(peer, request, view)
 
-    def _wait(self, peer: Peer, request: Read, view: LedgerView) -> None:
+    def _wait(self, peer: Peer, request: Read, view: "StoredLedger") -> None:
         ledger = request.ledger
         waiters = self._waiters.get(ledger)
         if waiters is None:

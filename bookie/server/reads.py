@@ -25,7 +25,7 @@ those of all together are `answers_bytes_max`: what was read beyond that is drop
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.python.failure import Failure
@@ -33,8 +33,7 @@ from twisted.python.failure import Failure
 from quire.bookie.files import StorageError, status_of
 from quire.bookie.server.budget import Budget
 from quire.bookie.server.complaints import Complaints
-from quire.bookie.server.contract import LedgerStorage, Peer, ReadRequest
-from quire.bookie.server.counters import ServiceCounters
+from quire.bookie.server.contract import Peer, ReadRequest, ServiceCounters
 from quire.conf.bookie import BookieOptions
 from quire.metadata.clock import Clock, Timer
 from quire.protocol import wire
@@ -51,6 +50,9 @@ from quire.protocol.messages import (
     ReadReply,
     Reply,
 )
+
+if TYPE_CHECKING:
+    from quire.bookie.storage.storage import Storage
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -79,7 +81,7 @@ class Reads:
         self,
         clock: Clock,
         options: BookieOptions,
-        storage: LedgerStorage,
+        storage: "Storage",
         tally: ServiceCounters,
         complaints: Complaints,
     ) -> None:

@@ -13,7 +13,7 @@ Safety:
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -21,8 +21,7 @@ from twisted.python.failure import Failure
 from quire.bookie.files import StorageError, status_of
 from quire.bookie.server.budget import Budget
 from quire.bookie.server.complaints import Complaints
-from quire.bookie.server.contract import LedgerStorage, Own, Peer, WriteRequest
-from quire.bookie.server.counters import ServiceCounters
+from quire.bookie.server.contract import Own, Peer, ServiceCounters, WriteRequest
 from quire.bookie.server.long_poll import LongPolls
 from quire.bookie.server.parking import REQUEST_BYTES, GivingWay, Parking
 from quire.bookie.server.reads import Reads
@@ -51,6 +50,9 @@ from quire.protocol.messages import (
     WriteLac,
 )
 
+if TYPE_CHECKING:
+    from quire.bookie.storage.storage import Storage
+
 # SPDX-License-Identifier: Apache-2.0
 
 V2_VERSION_MAX = 2
@@ -76,7 +78,7 @@ class Service:
         self,
         clock: Clock,
         options: BookieOptions,
-        storage: LedgerStorage,
+        storage: "Storage",
         bookie: str | None = None,
         incarnation: str | None = None,
     ) -> None:

@@ -13,7 +13,7 @@ Safety: a token comes back only after the sync that covers its write; after a jo
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -32,46 +32,18 @@ from quire.metadata.clock import Reactor
 log = Logger()
 
 
-class StorageEvents(Protocol):
-    """All calls come on the reactor's thread."""
-
-    def durable(self, tokens: list[object]) -> None:
-        """The tokens of one synced group, in order."""
-        ...
-
-    def refused(self, token: object, error: object) -> None:
-        """Tells that the force behind a token came to nothing, by this error."""
-        ...
-
-    def relieved(self) -> None:
-        """There is room again for callers that were refused for want of it, or they will be refused for good."""
-        ...
-
-    def failed(self, reason: str) -> None:
-        """A fault that ends the bookie: nothing more is acknowledged."""
-        ...
-
-    def read_only(self, reason: str | None) -> None:
-        """Why adds are refused from now on; None: they are taken again."""
-        ...
+def _nothing(*_: object) -> None:
+    pass
 
 
-class NoListener:
-    """Does nothing: a storage's events until `listen`."""
+class StorageEvents(NamedTuple):
+    """The calls that a storage makes on the reactor's thread; none of them does anything by default."""
 
-    def durable(self, tokens: list[object]) -> None: ...
-    def refused(self, token: object, error: object) -> None: ...
-    def relieved(self) -> None: ...
-    def failed(self, reason: str) -> None: ...
-    def read_only(self, reason: str | None) -> None: ...
-
-
-class JournalsListener(Protocol):
-    """The storage as its journals report to it, on the reactor thread."""
-
-    def synced(self) -> None: ...
-    def disk_full_changed(self) -> None: ...
-    def failed(self, reason: str) -> None: ...
+    durable: Callable[[list[object]], None] = _nothing  # given the tokens of one synced group, in order
+    refused: Callable[[object, object], None] = _nothing  # the force behind a token came to nothing, by this error
+    relieved: Callable[[], None] = _nothing  # who was refused for want of room has it, or will be refused for good
+    failed: Callable[[str], None] = _nothing  # a fault that ends the bookie: nothing more is acknowledged
+    read_only: Callable[[str | None], None] = _nothing  # why adds are refused from now on; None: they are taken again
 
 
 class Journals:
@@ -86,12 +58,12 @@ class Journals:
         self._counters = counters
         self._durable: Callable[[list[object]], None] = lambda tokens: None
         self.refuse: Callable[[object, object], None] = lambda token, error: None
-        self._listener: JournalsListener | None = None
+        self._listener: Pressure | None = None
         self._ready: list[object] = []  # tokens that wait for nothing
         self._ends: list[Deferred[None]] = []
         self._awaited: dict[Deferred[None], None] = {}
 
-    def listen(self, listener: JournalsListener) -> None:
+    def listen(self, listener: "Pressure") -> None:
         """Once, before a start."""
         self._listener = listener
 
@@ -199,7 +171,7 @@ class Pressure:
         self.read_only: str | None = None  # why plain adds are refused
         self.blocked: str | None = None  # why recovery adds are refused as well
         self.closing = False
-        self._events: StorageEvents = NoListener()
+        self._events = StorageEvents()
         self._journals = journals
         self._checkpoints = checkpoints
         self._cache = cache

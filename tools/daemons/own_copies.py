@@ -111,9 +111,6 @@ class Refill(OwnCopies):
         if not self._stopped and self._bookie.limbo.incomplete and (self._working is None or self._working.called):
             self.begin()
 
-    def limbo_grew(self) -> None:
-        self.start()
-
     async def first_round(self) -> None:
         """Waits until every ledger in limbo was looked at once, or the bookie has ended."""
         if self._working is None or not self._bookie.restoring:

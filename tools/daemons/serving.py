@@ -158,7 +158,7 @@ class Serving(Lifetime):
         to_stop.append(bookie.stop)
         refill = Refill(reactor, bookie, self._settings.client)
         to_stop.append(refill.stop)
-        bookie.limbo.listen(refill)
+        bookie.limbo.grew = refill.start
         refill.start()
         if self._restore:
             await refill.first_round()

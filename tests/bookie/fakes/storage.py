@@ -10,7 +10,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
 
 from quire.bookie.index.ledger_table import LedgerRow
-from quire.bookie.storage.journals import NoListener
+from quire.bookie.storage.journals import StorageEvents
 from quire.bookie.upkeep.space import DirectorySpace, Threshold
 from quire.protocol import availability
 from quire.protocol.digest import explicit_lac, last_add_confirmed
@@ -102,7 +102,7 @@ class FakeStorage:
     """`sync` hands the waiting tokens back; with `at_once` every call does.  `room` is how many more runs are taken."""
 
     def __init__(self, at_once: bool = False) -> None:
-        self.events: Any = NoListener()
+        self.events: Any = StorageEvents()
         self.at_once = at_once
         self.room: float = float("inf")
         self.slow = False  # reads give Deferreds, kept in `reading`

@@ -1,17 +1,22 @@
-"""The storages that a bookie may open have what it asks of them."""
+"""The real storage as a bookie opens it."""
 
-from quire.bookie.server.contract import LedgerStorage
-from quire.bookie.server.copies import CopyStorage
-from tests.bookie.fakes.disk import Bookie
-from tests.bookie.fakes.storage import FakeStorage
+from typing import Any
+
+import pytest
+from twisted.internet.task import Clock
+
+from quire.bookie.lifecycle import contract
+from tests.bookie.fakes.wires import options
 
 # SPDX-License-Identifier: Apache-2.0
 
 
-def test_a_storage_has_what_requests_and_copies_ask_for() -> None:
-    """The fake one keeps up with the real one."""
-    parts = (*LedgerStorage.__mro__, *CopyStorage.__mro__)
-    asked = {name for part in parts for name in vars(part) if not name.startswith("_")}
-    assert {"read", "held"} <= asked
-    for storage in (Bookie().storage, FakeStorage()):
-        assert asked <= set(dir(storage))
+def test_how_many_files_may_be_open_reaches_the_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both numbers or none: without them the storage has its own."""
+    opened: list[dict[str, Any]] = []
+    monkeypatch.setattr(contract, "Storage", lambda *_, **more: opened.append(more))
+    clock, files = Clock(), object()
+    contract.open_storage(options(), clock, files)  # type: ignore[arg-type]
+    contract.open_storage(options(), clock, files, tables_open_max=20, logs_open_max=8)  # type: ignore[arg-type]
+    assert opened[0] == {}
+    assert (opened[1]["open_rows"].keywords, opened[1]["logs_open_max"]) == ({"files_max": 20}, 8)

@@ -1,6 +1,6 @@
 """The service's counters: what each kind of request adds to."""
 
-from quire.bookie.server.counters import ServiceCounters
+from quire.bookie.server.contract import ServiceCounters
 from quire.protocol import v3
 from quire.protocol.messages import Force, ListEntries, Read, ReadLac, WriteLac
 from tests.bookie.fakes.wires import KEY, LEDGER, Scene, adds, batch_read, read
